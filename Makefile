@@ -1,0 +1,40 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test test-all check lint speed clean
+
+setup: $(READY)  ## create .venv with the tested set of packages
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Assay needs Python 3.11 or newer"'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(READY)  ## benchmark four methods and the baseline on the embedded data, write a report
+	$(BIN)/assay bench --data glyphs --protocol quick --out assay-runs/demo \
+		--methods contrastive,triplet,multi_similarity,normalized_softmax,pretrained
+
+test: $(READY)  ## all tests but the slow ones
+	$(BIN)/python -m pytest -q -n 2
+
+test-all: $(READY)  ## all tests
+	$(BIN)/python -m pytest -q -m ''
+
+lint: $(READY)  ## format, lint, types and layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test  ## what CI runs
+
+speed: $(READY)  ## measure what docs/performance.md says
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/training.py
+
+clean:  ## remove what can be made again, except run stores
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

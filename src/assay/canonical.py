@@ -1,0 +1,55 @@
+"""One byte sequence per value: canonical JSON and the hashes taken of it."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """The value as what JSON can hold: dataclasses and mappings as objects, tuples and lists as arrays.
+
+    >>> plain({"batch": (8, 4)})
+    {'batch': [8, 4]}
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise TypeError(f"{type(value).__name__} has no canonical JSON: {value!r}")
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys and no spaces; equal values give equal text. NaN and infinity are refused.
+
+    >>> canonical({"b": 1, "a": (1.5, None)})
+    '{"a":[1.5,null],"b":1}'
+    """
+    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
+def pretty(value: Any) -> str:
+    """Indented JSON with sorted keys for files that people open; equal values give equal text."""
+    return json.dumps(plain(value), sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical JSON, 64 hex digits."""
+    return digest_bytes(canonical(value).encode())
+
+
+def digest_bytes(content: bytes | memoryview) -> str:
+    """SHA-256 of the bytes, 64 hex digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def digest_file(path: Path) -> str:
+    """SHA-256 of a file's content, 64 hex digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

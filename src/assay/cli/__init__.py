@@ -1,0 +1,5 @@
+"""The command `assay`."""
+
+from assay.cli.app import main
+
+__all__ = ["main"]

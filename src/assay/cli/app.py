@@ -1,0 +1,58 @@
+"""The application: its commands, and what errors become. Heavy imports stay inside the commands."""
+
+import os
+import sys
+
+import typer
+from rich.console import Console
+
+from assay.cli import bench, data, lists, stores
+from assay.errors import BadInput
+
+app = typer.Typer(
+    name="assay",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+lists.add_to(app)
+data.add_to(app)
+bench.add_to(app)
+stores.add_to(app)
+
+
+@app.callback(invoke_without_command=True)
+def assay(
+    version: bool = typer.Option(False, "--version", help="Say which version this is."),
+) -> None:
+    """Deep metric learning, put to a fair test.
+
+    Example: assay bench --data glyphs --methods contrastive,triplet
+    """
+    if version:
+        from assay.version import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line. Exit codes: 0 done, 1 the work failed, 2 bad usage or bad input, 130 interrupted."""
+    try:
+        app()
+    except BadInput as error:
+        _fail(str(error), 2)
+    except KeyboardInterrupt:
+        _fail("interrupted; nothing finished is lost, run the same command again to continue", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+    except (OSError, RuntimeError) as error:
+        _fail(f"{error}", 1)
+
+
+def _fail(message: str, code: int) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"assay: {message}", markup=False)
+    raise SystemExit(code)

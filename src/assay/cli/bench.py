@@ -1,0 +1,117 @@
+"""`assay bench`: the main job."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from assay.cli.show import duration, print_json, print_table, size
+
+
+class EngineName(StrEnum):
+    """Where runs execute."""
+
+    local = "local"
+
+
+class Device(StrEnum):
+    """What runs compute on."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command()(bench)
+
+
+def bench(
+    data: Annotated[str, typer.Option(help="A name or kind:path, see `assay list datasets`.")] = "glyphs",
+    methods: Annotated[
+        str, typer.Option(help="Comma-separated names of `assay list methods`, or 'all'.")
+    ] = "contrastive,triplet,multi_similarity,normalized_softmax,pretrained",
+    protocol: Annotated[str, typer.Option(help="A name of `assay list protocols`.")] = "quick",
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The run store; an existing one is continued.")] = Path("assay-runs"),
+    imports: Annotated[
+        list[str] | None, typer.Option("--import", metavar="FILE|MODULE", help="Import your own methods first.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the protocol, which gives it another name."),
+    ] = None,
+    engine: Annotated[EngineName, typer.Option(help="Where runs execute.")] = EngineName.local,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes at work; all cores by default.")] = None,
+    device: Annotated[Device, typer.Option(help="What runs compute on.")] = Device.auto,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say how many runs, how long and how much disk; do nothing.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="The result for programs.")] = False,
+) -> None:
+    """Compare METHODS on DATA under one protocol, and write a report.
+
+    After any interruption, run the same command again: it continues.
+
+    Example: assay bench --data folder:birds --methods contrastive,triplet --set reproductions=10
+    """
+    from assay.protocol import customise
+    from assay.protocols import protocols
+
+    chosen = customise(protocols[protocol], settings or ())
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    if dry_run:
+        _dry_run(data, names, chosen, imports or (), workers, device, json)
+        return
+    from assay.cli.progress import watch
+    from assay.report import bench as run_and_report
+
+    with watch() as listener:
+        benched = run_and_report(
+            data, names, chosen, out, workers=workers, device=device, imports=imports or (), listener=listener
+        )
+    _print_result(benched.out, benched.studies, benched.report, json)
+
+
+def _dry_run(data: str, names: list[str], protocol: Any, imports: Any, workers: int | None, device: str, json: bool) -> None:
+    """Print the plan; the store is not touched."""
+    from assay.study import plan_bench
+
+    planned = plan_bench(data, names, protocol, imports=imports, workers=workers, device=device)
+    if json:
+        print_json(planned)
+        return
+    rows = [[name, str(runs), "{} x {}".format(*planned.batch[name])] for name, runs in planned.runs.items()]
+    print_table(["method", "runs", "batch (classes x images)"], rows, right=(1,))
+    print(
+        f"{planned.total} runs with {planned.workers} worker{'s' * (planned.workers != 1)}: "
+        f"about {duration(planned.seconds)}, about {size(planned.bytes)} of disk"
+    )
+
+
+def _print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) -> None:
+    from assay.store import Store
+    from assay.tables import comparisons, summary
+    from assay.tables.table import scores
+
+    ours = [c for c in comparisons(Store(out)) if any(record.key in studies for record in (*c.records, *c.unfinished))]
+    if json:
+        rows = [row for comparison in ours if comparison.records for row in scores(comparison).raw]
+        print_json({"out": str(out), "report": str(page), "studies": studies, "scores": rows})
+        return
+    for comparison in ours:
+        for record in comparison.unfinished:
+            print(f"{record.method}: {'all trials diverged' if record.failed else 'not finished'}")
+        if not comparison.records:
+            continue
+        table = scores(comparison)
+        short = {"concatenated": "conc.", "separated": "sep."}
+        over = [short[setting] for setting in short for _ in range((len(table.columns) - 1) // 2)]
+        headings = ["method", *(f"{above} {column}" for above, column in zip(over, table.columns[1:], strict=True))]
+        title = f"{comparison.data} under {comparison.protocol}: test half, percent, 95% intervals"
+        print_table(headings, table.rows, title=title, right=range(1, len(headings)))
+        if len(comparison.records) > 1:
+            for line in summary(comparison.differences("separated")):
+                print(line)
+    print(f"report: {page}")

@@ -1,0 +1,91 @@
+"""Live progress of a bench on stderr: a table where someone watches, plain lines where nobody does."""
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from assay.cli.show import duration
+from assay.study.progress import Listener, State
+
+EVERY = 10.0
+"""Seconds between lines on how far things are, where nobody watches."""
+
+
+class Lines:
+    """One line per event, and one now and then on the whole."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def say(self, method: str, text: str) -> None:
+        """The event."""
+        self._print(f"{method}: {text}")
+
+    def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
+        """How far all studies are together, not too often."""
+        if time.monotonic() - self._last < EVERY:
+            return
+        self._last = time.monotonic()
+        self._print(_overall(states, seconds_left))
+
+    def _print(self, text: str) -> None:
+        print(f"[{duration(time.monotonic() - self._start)}] {text}", file=sys.stderr, flush=True)
+
+
+class Panel:
+    """A table that is redrawn in place."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, refresh_per_second=4)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def say(self, method: str, text: str) -> None:
+        """Preregistrations are worth keeping on the screen; the table says the rest."""
+        if text.startswith("preregistration"):
+            self._live.console.print(f"{method}: {text}", highlight=False, soft_wrap=True)
+
+    def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
+        """Redraw."""
+        table = Table(caption=_overall(states, seconds_left), caption_justify="left", box=None, pad_edge=False)
+        for column in ("method", "stage", "trial", "best validation MAP@R", "runs"):
+            table.add_column(column, justify="left" if column in ("method", "stage") else "right")
+        for state in states:
+            trial = f"{min(state.trial + 1, state.trials)}/{state.trials}" if state.trials else "-"
+            best = "-" if state.best is None else f"{state.best:.4f}"
+            table.add_row(state.method, state.stage, trial, best, f"{state.done}/{state.total}")
+        self._live.update(table)
+
+
+def watch() -> Panel | Lines:
+    """The listener that suits stderr."""
+    console = Console(stderr=True)
+    return Panel(console) if console.is_terminal else Lines()
+
+
+def _overall(states: Sequence[State], seconds_left: float | None) -> str:
+    done, total = sum(state.done for state in states), sum(state.total for state in states)
+    left = "" if seconds_left is None or done == total else f", about {duration(seconds_left)} left"
+    stages = "" if done < total else ", scoring the test half" if any(state.stage != "done" for state in states) else ""
+    return f"{done} of {total} runs done{left}{stages}"
+
+
+_PANEL: type[Listener] = Panel
+_LINES: type[Listener] = Lines

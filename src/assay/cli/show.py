@@ -1,0 +1,54 @@
+"""How results are printed: tables for people, JSON for programs."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from assay.canonical import plain
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    print(json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", right: Sequence[int] = ()) -> None:
+    """A table on stdout; columns in `right` are numbers. As wide as it needs to be where nobody watches."""
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False).print(table)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them.
+
+    >>> duration(4), duration(200), duration(9000)
+    ('4 s', '3 min 20 s', '2 h 30 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size(bytes_: int) -> str:
+    """Bytes as people say them.
+
+    >>> size(2_500_000)
+    '2.5 MB'
+    """
+    amount = float(bytes_)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.3g} {unit}"
+        amount /= 1000
+    return f"{amount:.3g} TB"

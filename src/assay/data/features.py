@@ -1,0 +1,66 @@
+"""`features:F.npz`: vectors that come ready made, from a foundation model or any other source."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.canonical import digest_bytes
+from assay.data.dataset import Dataset, Labels, Vectors
+from assay.errors import BadInput
+
+
+class Features:
+    """Rows of one array in memory."""
+
+    def __init__(self, z: Vectors) -> None:
+        self.z = z
+        self.inputs = z.shape[1]
+
+    def arrays(self, indices: Labels, size: int) -> Vectors:
+        """The rows; vectors have no size in pixels."""
+        return self.z[indices]
+
+    def digest(self, index: int) -> str:
+        """Hash of the row's bytes."""
+        return digest_bytes(self.z[index].tobytes())
+
+
+def load_features(path: Path) -> Dataset:
+    """An .npz with `z` (N, D) numbers and `y` (N,) labels, integers or strings; classes in sorted order."""
+    z, y = _read(path, "z"), _read(path, "y")
+    if z.ndim != 2 or not np.issubdtype(z.dtype, np.number) or np.issubdtype(z.dtype, np.complexfloating):
+        raise BadInput(f"features:{path}: z is {z.dtype} of shape {z.shape}; it must be real numbers of shape (N, D)")
+    if y.shape != (len(z),):
+        raise BadInput(f"features:{path}: y has shape {y.shape}; z has {len(z)} rows, so y must have shape ({len(z)},)")
+    if y.dtype.kind not in "iuSU":
+        raise BadInput(f"features:{path}: y is {y.dtype}; labels are integers or strings")
+    vectors = np.ascontiguousarray(z, dtype=np.float32)
+    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(bad):
+        raise BadInput(f"features:{path}: row {bad[0]} of z has a value that is NaN or infinite ({len(bad)} such rows)")
+    classes, labels = np.unique(y, return_inverse=True)
+    return Dataset(
+        name=f"features:{path.name}",
+        look="features",
+        labels=labels.astype(np.int64),
+        class_names=tuple(str(name) for name in classes.tolist()),
+        ids=[str(row) for row in range(len(z))],
+        items=Features(vectors),
+    )
+
+
+def _read(path: Path, name: str) -> NDArray[Any]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if name not in archive:
+                has = ", ".join(archive.files) or "nothing"
+                raise BadInput(f"features:{path} has no array {name!r} (it has {has}); save it with np.savez(path, z=..., y=...)")
+            array: NDArray[Any] = archive[name]
+            return array
+    except BadInput:
+        raise
+    except (OSError, ValueError, zipfile.BadZipFile, AttributeError, TypeError, EOFError) as error:
+        raise BadInput(f"features:{path} cannot be read as an .npz of plain arrays: {error}") from None

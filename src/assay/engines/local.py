@@ -1,0 +1,121 @@
+"""The local engine: worker processes on this machine.
+
+Workers are started as programs of their own, not forked and not by importing the caller's main module again, so that
+`assay.bench` works from any script or notebook. A worker that dies (out of memory, say) is replaced and its task tried
+again.
+"""
+
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future
+from multiprocessing.connection import Connection
+from typing import Any, Self
+
+from assay.engines.engine import Task
+
+ATTEMPTS = 3
+
+
+class WorkerDied(RuntimeError):
+    """A task whose worker process ended under it, again and again."""
+
+
+class LocalEngine:
+    """`workers` processes, each running one task at a time."""
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = workers or len(os.sched_getaffinity(0))
+        self._tasks: queue.SimpleQueue[tuple[Task, Future[Any]] | None] = queue.SimpleQueue()
+        self._processes: set[_Worker] = set()
+        self._closing = False
+        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(self.workers)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """End the workers, whatever they are doing."""
+        self._closing = True
+        for process in list(self._processes):
+            process.kill()
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def submit(self, task: Task) -> Future[Any]:
+        """Queue the task for the next free worker."""
+        future: Future[Any] = Future()
+        self._tasks.put((task, future))
+        return future
+
+    def _serve(self) -> None:
+        """One thread's life: give tasks to its worker process, a new one where the last has died."""
+        worker: _Worker | None = None
+        while (item := self._tasks.get()) is not None:
+            task, future = item
+            for attempt in range(1, ATTEMPTS + 1):
+                if self._closing:
+                    future.cancel()
+                    break
+                if worker is None:
+                    worker = _Worker()
+                    self._processes.add(worker)
+                try:
+                    worker.run(task, future)
+                    break
+                except (EOFError, OSError):
+                    self._processes.discard(worker)
+                    code, worker = worker.end(), None
+                    if attempt == ATTEMPTS and not self._closing:
+                        future.set_exception(WorkerDied(_obituary(task, code)))
+        if worker is not None:
+            self._processes.discard(worker)
+            worker.end()
+
+
+class _Worker:
+    """A process that runs the tasks sent to it."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "assay.engines.worker", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        self._connection = Connection(ours.detach())
+
+    def run(self, task: Task, future: Future[Any]) -> None:
+        """Do the task and settle the future; raises `EOFError` or `OSError` where the process dies."""
+        self._connection.send(task)
+        done, value = self._connection.recv()
+        if done:
+            future.set_result(value)
+        else:
+            future.set_exception(value)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def end(self) -> int:
+        """Close the line, on which the process ends; its exit code."""
+        self._connection.close()
+        self.kill()
+        return self._process.wait()
+
+
+def _obituary(task: Task, code: int) -> str:
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return (
+        f"a worker process died {ATTEMPTS} times ({how}) on {type(task).__name__}; if memory ran out, use fewer "
+        "--workers. Finished runs are kept: run the same command again to continue"
+    )

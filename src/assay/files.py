@@ -1,0 +1,96 @@
+"""Files that are either whole or not there: write to a temporary name, fsync, rename."""
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Put `content` at `path`; a reader sees the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def read_json(path: Path) -> Any:
+    """The JSON document at `path`."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames inside `folder` durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def new_folder(final: Path) -> Iterator[Path]:
+    """Fill the folder yielded; on leaving it appears at `final` at once, or not at all where one is there already."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(dir=final.parent, prefix=DRAFT))
+    os.chmod(draft, 0o755)
+    try:
+        yield draft
+        for path in draft.rglob("*"):
+            _sync_file(path)
+        sync_folder(draft)
+        _rename_unless_there(draft, final)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    sync_folder(final.parent)
+
+
+DRAFT = ".draft-"
+
+
+def remove_drafts(folder: Path) -> None:
+    """Clear what killed processes left unfinished below `folder`."""
+    for draft in folder.rglob(f"{DRAFT}*"):
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _sync_file(path: Path) -> None:
+    if path.is_file():
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
+
+
+def _rename_unless_there(draft: Path, final: Path) -> None:
+    try:
+        draft.rename(final)
+    except OSError:
+        if not final.is_dir():
+            raise
+
+
+@contextmanager
+def only_one(path: Path, busy: Exception) -> Iterator[None]:
+    """Hold the lock file at `path` while inside; raise `busy` where another process holds it.
+
+    The kernel drops the lock when its holder dies, however it dies.
+    """
+    with path.open("a+") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise busy from None
+        yield

@@ -1,0 +1,133 @@
+"""All methods, with every part imported; from a method and its parameters to a loss and a miner."""
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay.canonical import digest_file
+from assay.errors import BadInput
+from assay.losses import losses
+from assay.method import Loss, Method, methods
+from assay.miners import miners
+from assay.miners.miner import Miner
+from assay.protocol import Protocol
+from assay.space import Parameters, Space, Value
+
+__all__ = ["Method", "assemble", "defaults", "import_parts", "losses", "methods", "miners", "source_of", "space_of"]
+
+WEIGHTS_LR = 3e-3
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A method with its parameters filled in."""
+
+    loss: Loss
+    miner: Miner | None
+    lr: float
+    weights_lr: float
+
+
+def space_of(method: Method, protocol: Protocol) -> Space:
+    """What is searched for this method: its own space and what the protocol adds. The untrained baseline has none."""
+    return Space() if method.loss is None else method.space | protocol.space
+
+
+def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
+    """The value of each searched parameter when nobody has chosen one: trial 0.
+
+    >>> from assay.protocols import protocols
+    >>> defaults(methods["triplet"], protocols["quick"])
+    {'margin': 0.1}
+    """
+    known = {**_signature(method.loss), **_miner_signature(method), **_fit_defaults(protocol)}
+    missing = [name for name in space_of(method, protocol) if name not in known]
+    if missing:
+        raise BadInput(f"{method.name}: its space has {missing[0]!r}, which neither loss, miner nor training takes")
+    return {name: known[name] for name in space_of(method, protocol)}
+
+
+def assemble(method: Method, parameters: Parameters, protocol: Protocol) -> Parts:
+    """Build loss and miner, each parameter going by its name to loss, miner or training; a clash raises."""
+    assert method.loss is not None, "the baseline is not trained"
+    takers = {"loss": set(_signature(method.loss)), "miner": set(_miner_signature(method)), "training": set(_FIT)}
+    by_taker: dict[str, dict[str, Value]] = {taker: {} for taker in takers}
+    for name, value in parameters.items():
+        wanted_by = [taker for taker, names in takers.items() if name in names]
+        if len(wanted_by) != 1:
+            raise BadInput(f"{method.name}: the parameter {name!r} is taken by {' and '.join(wanted_by) or 'nothing'}")
+        by_taker[wanted_by[0]][name] = value
+    fit = {**_fit_defaults(protocol), **by_taker["training"]}
+    return Parts(
+        loss=method.loss(**by_taker["loss"]),
+        miner=miners[method.miner](**by_taker["miner"]) if method.miner else None,
+        lr=float(fit["lr"]),
+        weights_lr=float(fit["weights_lr"]),
+    )
+
+
+def source_of(method: Method) -> str:
+    """Hash of the files in which the method's loss and miner are written; empty for the baseline, which has neither."""
+    if method.loss is None:
+        return ""
+    parts = [method.loss, *([miners[method.miner]] if method.miner else [])]
+    return "".join(digest_file(_file_of(method, part))[:32] for part in parts)
+
+
+def import_parts(names: Iterable[str]) -> None:
+    """Import files (`mine.py`) or modules (`mine.losses`) that register methods, miners, samplers, trunks or data sets."""
+    for name in names:
+        try:
+            _import_file(Path(name)) if name.endswith(".py") else importlib.import_module(name)
+        except BadInput:
+            raise
+        except Exception as error:
+            raise BadInput(f"--import {name} failed: {type(error).__name__}: {error}") from error
+
+
+def _import_file(path: Path) -> None:
+    if not path.is_file():
+        raise BadInput(f"--import {path}: there is no such file")
+    module_name = f"assay_import_{path.resolve().stem}"
+    loaded = sys.modules.get(module_name)
+    if loaded is not None and loaded.__file__ == str(path.resolve()):
+        return
+    spec = importlib.util.spec_from_file_location(module_name, path.resolve())
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+
+
+_FIT = ("lr", "weights_lr")
+
+
+def _fit_defaults(protocol: Protocol) -> dict[str, Value]:
+    return {"lr": protocol.optimiser.lr, "weights_lr": WEIGHTS_LR}
+
+
+def _miner_signature(method: Method) -> dict[str, Value]:
+    return _signature(miners[method.miner]) if method.miner else {}
+
+
+def _signature(part: type | None) -> dict[str, Value]:
+    """Keyword parameters of a part's constructor, with their defaults."""
+    if part is None or part.__init__ is object.__init__:  # type: ignore[misc]
+        return {}
+    parameters = inspect.signature(part).parameters.values()
+    return {item.name: item.default for item in parameters if item.kind is item.KEYWORD_ONLY}
+
+
+def _file_of(method: Method, part: type) -> Path:
+    try:
+        return Path(inspect.getfile(part))
+    except (TypeError, OSError):
+        raise BadInput(f"{method.name}: its code is in no file; put it in one and pass that with --import") from None

@@ -1,0 +1,241 @@
+"""A protocol: everything about a benchmark but the method, as one frozen and fingerprinted value."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from assay.canonical import digest, plain
+from assay.errors import BadInput
+from assay.space import Space
+
+Look = Literal["drawing", "photo", "features"]
+"""What the data looks like, which is all that `auto` settings may depend on."""
+
+FEWEST_CLASSES = 16
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Classes x images per class, for methods that compare samples and for those that compare with class weights."""
+
+    embedding: tuple[int, int] = (8, 4)
+    classification: tuple[int, int] = (32, 1)
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Ranges of the one affine resampling of a training batch; None is `auto`, by the look of the data.
+
+    Args:
+        area: share of the image's area that a crop keeps.
+        aspect: width over height of a crop.
+        flip: probability of a mirror image.
+        rotation: largest angle in degrees, to either side.
+        shear: largest angle in degrees, to either side.
+
+    """
+
+    area: tuple[float, float] | None = None
+    aspect: tuple[float, float] | None = None
+    flip: float | None = None
+    rotation: float | None = None
+    shear: float | None = None
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """RMSprop, for trunk and head; the method's own weights get the same with a searched learning rate."""
+
+    lr: float = 1e-6
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Equal conditions.
+
+    Args:
+        name: ends in its version; a published protocol is never edited.
+        trunk: name of the trunk, or `auto`.
+        size: side of the square input in pixels; None is `auto`.
+        dim: width of an embedding.
+        folds: class-disjoint parts of trainval, each validated once.
+        sampler: how training batches are drawn.
+        iterations: training steps in an epoch.
+        epochs: at most so many.
+        validate_every: epochs between validations.
+        patience: epochs without a better validation after which training stops.
+        trials: parameter settings tried per method; the first is the method's defaults.
+        startup: quasi-random trials after the defaults, before the model of the search takes over.
+        reproductions: runs of the chosen parameters with fresh seeds.
+        threads: torch threads of one run, whatever the number of workers.
+        shrink_batch: where a fold trains on fewer classes than a batch holds, take fewer classes and more images of each.
+        seed: another seed gives an independent repetition of everything.
+        space: parameters searched for every method, beside its own.
+        departures: where this differs from the paper it follows.
+
+    """
+
+    name: str
+    trunk: str = "auto"
+    size: int | None = None
+    dim: int = 128
+    augment: Augment = Augment()
+    folds: int = 4
+    sampler: str = "balanced"
+    batch: Batch = Batch()
+    optimiser: Optimiser = Optimiser()
+    iterations: int = 100
+    epochs: int = 1000
+    validate_every: int = 2
+    patience: int = 10
+    trials: int = 50
+    startup: int = 5
+    reproductions: int = 10
+    threads: int = 1
+    shrink_batch: bool = False
+    seed: int = 0
+    space: Space = field(default_factory=Space)
+    departures: tuple[str, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of every setting; the name and the prose are not settings."""
+        return digest(_settings(self, leave_out=("name", "departures")))
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """The settings that a single run depends on, for its key."""
+        return _settings(self, leave_out=_NOT_TRAINING)
+
+    def batch_for(self, kind: Literal["embedding", "classification"], classes: int) -> tuple[int, int]:
+        """Classes x images for a fold that trains on `classes`; `shrink_batch` decides what too few of them mean."""
+        wanted, per_class = getattr(self.batch, kind)
+        if wanted <= classes:
+            return wanted, per_class
+        if not self.shrink_batch:
+            raise BadInput(
+                f"a batch of {self.name} holds {wanted} classes, but a fold trains on {classes}; "
+                f"use more classes, --protocol quick, or --set batch.{kind}={classes}x{per_class}"
+            )
+        return classes, -(-wanted * per_class // classes)
+
+
+_NOT_TRAINING = (
+    "name", "departures", "trials", "startup", "reproductions", "space", "seed", "batch", "shrink_batch", "folds"
+)  # fmt: skip
+
+_AUTO: dict[Look, tuple[str, int, Augment]] = {
+    "drawing": ("conv", 28, Augment(area=(0.7, 1.0), aspect=(0.85, 1.18), flip=0.0, rotation=10.0, shear=10.0)),
+    "photo": ("conv", 48, Augment(area=(0.4, 1.0), aspect=(0.75, 1.3333), flip=0.5, rotation=0.0, shear=0.0)),
+    "features": ("identity", 0, Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0)),
+}
+
+
+def resolve(protocol: Protocol, look: Look) -> Protocol:
+    """The protocol with every `auto` replaced by what suits the look of the data.
+
+    >>> resolve(Protocol("p.v1"), "features").trunk
+    'identity'
+    """
+    trunk, size, augment = _AUTO[look]
+    chosen = protocol.trunk if protocol.trunk != "auto" else trunk
+    if (chosen == "identity") != (look == "features"):
+        what = "vectors" if look == "features" else "images"
+        raise BadInput(f"the trunk {chosen!r} does not take {what}; use --set trunk=auto")
+    own = {name: value for name, value in vars(protocol.augment).items() if value is not None}
+    return replace(
+        protocol,
+        trunk=chosen,
+        size=protocol.size if protocol.size is not None else size,
+        augment=replace(augment, **own),
+    )
+
+
+def customise(protocol: Protocol, settings: Sequence[str]) -> Protocol:
+    """The protocol with `field=value` settings applied, typed and checked; its name tells that it is no longer the published one.
+
+    >>> customise(Protocol("p.v1"), ["dim=16", "batch.embedding=4x4"]).batch.embedding
+    (4, 4)
+    """
+    changed = protocol
+    for setting in settings:
+        path, sign, text = setting.partition("=")
+        if not sign:
+            raise BadInput(f"--set {setting}: write field=value, for example --set dim=32")
+        changed = _set(changed, path.strip().split("."), text.strip(), setting)
+    _check(changed)
+    if changed.fingerprint == protocol.fingerprint:
+        return protocol
+    return replace(changed, name=f"{protocol.name}+custom-{changed.fingerprint[:8]}")
+
+
+def _settings(protocol: Protocol, leave_out: tuple[str, ...]) -> dict[str, Any]:
+    own = {name: value for name, value in vars(protocol).items() if name not in leave_out}
+    if "space" in own:
+        own["space"] = protocol.space.describe()
+    return typing.cast("dict[str, Any]", plain(own))
+
+
+_FIXED = ("name", "space", "departures")
+
+
+def _set(value: Any, path: list[str], text: str, setting: str) -> Any:
+    hints = {name: hint for name, hint in typing.get_type_hints(type(value)).items() if name not in _FIXED}
+    name, *rest = path
+    if name not in hints:
+        raise BadInput(f"--set {setting}: no field {name!r}; the fields here are {', '.join(hints)}")
+    nested = dataclasses.is_dataclass(hints[name])
+    if nested != bool(rest):
+        inner = ", ".join(f"{name}.{part}" for part in typing.get_type_hints(hints[name])) if nested else f"{name}=..."
+        raise BadInput(f"--set {setting}: set {inner}")
+    new = _set(getattr(value, name), rest, text, setting) if rest else _read(hints[name], text, setting)
+    return replace(value, **{name: new})
+
+
+def _read(hint: Any, text: str, setting: str) -> Any:
+    """The text as a value of the annotated type."""
+    if isinstance(hint, types.UnionType):
+        if text == "auto":
+            return None
+        hint = next(option for option in typing.get_args(hint) if option is not type(None))
+    try:
+        if typing.get_origin(hint) is tuple:
+            inner, parts = typing.get_args(hint), text.replace("x", ",").split(",")
+            return tuple(kind(part) for kind, part in zip(inner, parts, strict=True))
+        return {"true": True, "false": False}[text] if hint is bool else hint(text)
+    except (ValueError, KeyError):
+        example = "8x4" if typing.get_origin(hint) is tuple else "true or false" if hint is bool else f"a {hint.__name__}"
+        raise BadInput(f"--set {setting}: {text!r} is not {example}") from None
+
+
+_AT_LEAST = {
+    "dim": 1, "folds": 2, "iterations": 1, "epochs": 1, "validate_every": 1, "patience": 1, "trials": 1,
+    "startup": 0, "reproductions": 1, "threads": 1, "size": 1,
+}  # fmt: skip
+
+
+def _check(protocol: Protocol) -> None:
+    for name, least in _AT_LEAST.items():
+        value = getattr(protocol, name)
+        if value is not None and value < least:
+            raise BadInput(f"--set {name}={value}: {name} is at least {least}")
+    for kind, shape in vars(protocol.batch).items():
+        if min(shape) < 1:
+            raise BadInput(f"--set batch.{kind}={shape[0]}x{shape[1]}: a batch holds at least 1x1")
+    if not protocol.optimiser.lr > 0:
+        raise BadInput(f"--set optimiser.lr={protocol.optimiser.lr}: a learning rate is above 0")
+    _check_augment(protocol.augment)
+
+
+def _check_augment(augment: Augment) -> None:
+    if augment.flip is not None and not 0 <= augment.flip <= 1:
+        raise BadInput(f"--set augment.flip={augment.flip}: a probability lies between 0 and 1")
+    for name in ("area", "aspect"):
+        ends = getattr(augment, name)
+        if ends is not None and not 0 < ends[0] <= ends[1]:
+            raise BadInput(f"--set augment.{name}={ends[0]},{ends[1]}: write low,high with 0 < low <= high")

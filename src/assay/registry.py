@@ -1,0 +1,87 @@
+"""Named parts: a decorator fills the registry, a duplicate raises, a miss suggests the nearest name."""
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from assay.errors import BadInput
+
+T = TypeVar("T")
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Where a method comes from."""
+
+    title: str
+    year: int
+    url: str
+    equation: str = ""
+
+
+class UnknownName(BadInput, KeyError):
+    """A name that no part has; says which one is nearest."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Registry(Mapping[str, T]):
+    """Parts of one kind by name, in the order they were added.
+
+    >>> shapes = Registry[object]("shape")
+    >>> @shapes("circle")
+    ... class Circle: ...
+    >>> list(shapes)
+    ['circle']
+    >>> shapes["circel"]
+    Traceback (most recent call last):
+    ...
+    assay.registry.UnknownName: no shape is called 'circel'; did you mean 'circle'? (all: circle)
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._parts: dict[str, T] = {}
+
+    def __call__(self, name: str) -> Callable[[Part], Part]:
+        """Decorator that adds what it decorates under `name`."""
+
+        def add(part: Part) -> Part:
+            self.set(name, part)  # type: ignore[arg-type]
+            return part
+
+        return add
+
+    def set(self, name: str, part: T) -> None:
+        """Add `part` under `name`, which must be free."""
+        if name in self._parts:
+            raise ValueError(f"a {self.kind} called {name!r} is registered already; choose another name")
+        self._parts[name] = part
+
+    def __getitem__(self, name: str) -> T:
+        try:
+            return self._parts[name]
+        except KeyError:
+            raise UnknownName(self._miss(name)) from None
+
+    def _miss(self, name: str) -> str:
+        near = difflib.get_close_matches(name, self._parts, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ";"
+        return f"no {self.kind} is called {name!r}{hint} (all: {', '.join(sorted(self._parts))})"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+def import_folder(package: str, path: Iterable[str]) -> None:
+    """Import every module of a package, in the order of their names, so that each registers its parts."""
+    for module in sorted(module.name for module in pkgutil.iter_modules(path)):
+        importlib.import_module(f"{package}.{module}")

@@ -1,0 +1,167 @@
+"""Search spaces as value objects: declared before a search, hashed with the preregistration, never changed by it."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from assay.errors import BadInput
+
+Value = float | int | str
+Parameters = Mapping[str, Value]
+Natural = Literal["none", "low", "high", "both"]
+
+EDGE = 0.01
+"""A value within this share of its range (on the search scale) lies on the edge."""
+
+
+@dataclass(frozen=True)
+class Real:
+    """A real number in [low, high], searched on a linear or a logarithmic scale.
+
+    `natural` says which ends are the parameter's own domain (a margin cannot be below 0), so that an optimum there
+    is no sign of a range drawn too tightly.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    natural: Natural = "none"
+
+    def __post_init__(self) -> None:
+        _check_range(self.low, self.high, self.log)
+
+    def at(self, share: float) -> float:
+        """The value at `share` (0 to 1) of the range on the search scale.
+
+        >>> Real(0.01, 100, log=True).at(0.5)
+        1.0
+        """
+        if self.log:
+            value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
+        else:
+            value = self.low + share * (self.high - self.low)
+        return min(max(_round(value), self.low), self.high)
+
+    def share(self, value: float) -> float:
+        """Where `value` lies in the range on the search scale: 0 at `low`, 1 at `high`."""
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number in [low, high], both ends included."""
+
+    low: int
+    high: int
+    log: bool = False
+    natural: Natural = "none"
+
+    def __post_init__(self) -> None:
+        _check_range(self.low, self.high, self.log)
+
+    def at(self, share: float) -> int:
+        """The whole number nearest to `share` (0 to 1) of the range on the search scale."""
+        return round(Real(self.low, self.high, self.log).at(share))
+
+    def share(self, value: float) -> float:
+        """Where `value` lies in the range on the search scale."""
+        return Real(self.low, self.high, self.log).share(value)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few values; it has no edges."""
+
+    options: tuple[Value, ...]
+
+    def __post_init__(self) -> None:
+        if len(set(self.options)) < 2:
+            raise ValueError(f"a choice needs two different options, got {self.options}")
+
+    def at(self, share: float) -> Value:
+        """The option at `share` (0 to 1) of the list."""
+        return self.options[min(int(share * len(self.options)), len(self.options) - 1)]
+
+
+Range = Real | Integer | Choice
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A chosen value on an end of its range; `natural` where the end is the parameter's own domain."""
+
+    end: Literal["low", "high"]
+    bound: float
+    natural: bool
+
+
+class Space(Mapping[str, Range]):
+    """Named ranges.
+
+    >>> space = Space(margin=Real(0, 2, natural="low"))
+    >>> space.edges({"margin": 0.01})
+    {'margin': Edge(end='low', bound=0, natural=True)}
+    """
+
+    def __init__(self, /, **ranges: Range) -> None:
+        self._ranges = dict(sorted(ranges.items()))
+
+    def __getitem__(self, name: str) -> Range:
+        return self._ranges[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ranges)
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Space) and self._ranges == other._ranges
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._ranges.items()))
+
+    def __repr__(self) -> str:
+        return f"Space({', '.join(f'{name}={range_}' for name, range_ in self.items())})"
+
+    def __or__(self, other: "Space") -> "Space":
+        """Both spaces together; a name in both raises."""
+        clash = sorted(set(self) & set(other))
+        if clash:
+            raise BadInput(f"the parameter {clash[0]!r} is in both search spaces; rename one of them")
+        return Space(**self._ranges, **other._ranges)
+
+    def describe(self) -> dict[str, dict[str, object]]:
+        """The space as plain data, for the preregistration and for reports."""
+        return {name: {"kind": type(range_).__name__, **vars(range_)} for name, range_ in self.items()}
+
+    def edges(self, parameters: Parameters) -> dict[str, Edge]:
+        """Those of `parameters` that lie within 1% of an end of their range on the search scale."""
+        found = {name: _edge(self[name], parameters[name]) for name in self}
+        return {name: edge for name, edge in found.items() if edge is not None}
+
+
+def _edge(range_: Range, value: Value) -> Edge | None:
+    if isinstance(range_, Choice):
+        return None
+    share = range_.share(float(value))
+    if share <= EDGE:
+        return Edge("low", range_.low, range_.natural in ("low", "both"))
+    if share >= 1 - EDGE:
+        return Edge("high", range_.high, range_.natural in ("high", "both"))
+    return None
+
+
+def _check_range(low: float, high: float, log: bool) -> None:
+    if not low < high:
+        raise ValueError(f"a range needs low < high, got [{low}, {high}]")
+    if log and low <= 0:
+        raise ValueError(f"a logarithmic range needs low > 0, got [{low}, {high}]")
+
+
+def _round(value: float) -> float:
+    """Six significant digits: more means nothing to a search, and rounding noise must not reach a run's key."""
+    return float(f"{value:.6g}")

@@ -1,0 +1,184 @@
+"""A bench: the studies of several methods, driven side by side over one engine."""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.data import Dataset, load, splits
+from assay.engines import Engine, LocalEngine, Task
+from assay.errors import BadInput
+from assay.methods import import_parts, methods
+from assay.protocol import Protocol
+from assay.protocols import protocols
+from assay.run import Training
+from assay.store import Store
+from assay.study.plan import Plan, plan
+from assay.study.progress import Listener, Silent
+from assay.study.study import Arena, Steps, Study, describe_data
+from assay.trunks import trunks
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What was benched, and where."""
+
+    out: Path
+    studies: tuple[str, ...]
+
+
+def run_bench(
+    data: str | Dataset,
+    names: Sequence[str],
+    protocol: str | Protocol,
+    out: Path,
+    *,
+    workers: int | None = None,
+    device: str = "auto",
+    imports: Sequence[str] = (),
+    listener: Listener | None = None,
+) -> Bench:
+    """Study each method on the data under the protocol; what is finished already is not done again."""
+    listener = listener or Silent()
+    dataset, chosen, declared = prepare(data, names, protocol, imports)
+    arena = make_arena(dataset, declared, Store.create(out), device, imports)
+    with arena.store.driving():
+        studies = [Study(arena, methods[name], listener) for name in chosen]
+        with LocalEngine(workers) as engine:
+            drive(studies, engine, listener)
+    return Bench(out, tuple(study.key for study in studies))
+
+
+def plan_bench(
+    data: str | Dataset,
+    names: Sequence[str],
+    protocol: str | Protocol,
+    *,
+    workers: int | None = None,
+    device: str = "auto",
+    imports: Sequence[str] = (),
+) -> Plan:
+    """What the bench would cost; no store is made."""
+    dataset, chosen, declared = prepare(data, names, protocol, imports)
+    with tempfile.TemporaryDirectory() as scratch:
+        arena = make_arena(dataset, declared, Store.create(Path(scratch)), device, imports)
+        studies = [Study(arena, methods[name], Silent()) for name in chosen]
+        return plan(studies, workers or LocalEngine().workers)
+
+
+def prepare(
+    data: str | Dataset, names: Sequence[str], protocol: str | Protocol, imports: Sequence[str]
+) -> tuple[Dataset, list[str], Protocol]:
+    """Everything that was asked for, looked up; nothing is written before it all is there."""
+    import_parts(imports)
+    declared = protocols[protocol] if isinstance(protocol, str) else protocol
+    if declared.trunk != "auto":
+        trunks[declared.trunk]
+    chosen = choose(names)
+    return (load(data) if isinstance(data, str) else data), chosen, declared
+
+
+def choose(names: Sequence[str]) -> list[str]:
+    """The methods named, in that order; `all` is every one."""
+    if list(names) == ["all"]:
+        return list(methods)
+    twice = [name for number, name in enumerate(names) if name in names[:number]]
+    if twice or not names:
+        raise BadInput(f"the method {twice[0]!r} is named twice" if twice else "name at least one method")
+    return [methods[name].name for name in names]
+
+
+def make_arena(dataset: Dataset, protocol: Protocol, store: Store, device: str, imports: Sequence[str]) -> Arena:
+    """Split the data and seal the test half."""
+    trainval, test = splits.of(dataset, protocol)
+    here = tuple(str(Path(name).resolve()) if name.endswith(".py") else name for name in imports)
+    return Arena(store, describe_data(dataset, trainval), trainval, test, protocol, choose_device(device), here)
+
+
+def choose_device(device: str) -> str:
+    """`auto` is the GPU where there is one."""
+    import torch
+
+    if device not in ("auto", "cpu", "cuda"):
+        raise BadInput(f"--device {device}: choose auto, cpu or cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("--device cuda: torch sees no GPU here; use --device cpu")
+    return "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def drive(studies: Sequence[Study], engine: Engine, listener: Listener) -> None:
+    """Keep every study supplied with answers until all have ended.
+
+    One thread decides, writes ledgers and studies; workers only place runs. A study's next step depends on nothing but
+    its own answers, so the order in which tasks arrive changes nothing.
+    """
+    running = {study.method.name: _Progress(study, study.steps()) for study in studies}
+    owners: dict[Future[Any], _Progress] = {}
+    clock = _Clock(studies)
+    for progress in running.values():
+        owners.update(dict.fromkeys(progress.advance(engine), progress))
+    while owners:
+        done, _ = wait(owners, timeout=1, return_when=FIRST_COMPLETED)
+        for future in done:
+            progress = owners.pop(future)
+            if progress.settle(future):
+                clock.finished += 1
+            if progress.ready:
+                owners.update(dict.fromkeys(progress.advance(engine), progress))
+        listener.tick([study.state for study in studies], clock.seconds_left())
+
+
+class _Progress:
+    """A study under way: its generator and the step it waits for."""
+
+    def __init__(self, study: Study, steps: Steps) -> None:
+        self.study, self._steps = study, steps
+        self._tasks: list[Task] | None = None
+        self._futures: list[Future[Any]] = []
+        self._answers: list[Any] = []
+
+    @property
+    def ready(self) -> bool:
+        """Whether the step's tasks are all done."""
+        return all(future.done() for future in self._futures)
+
+    def advance(self, engine: Engine) -> list[Future[Any]]:
+        """Hand over the answers of this step and submit the tasks of the next one that has any."""
+        self._answers += [future.result() for future in self._futures]
+        self._futures = []
+        try:
+            while not self._futures:
+                self._tasks = next(self._steps) if self._tasks is None else self._steps.send(self._answers)
+                self._answers = []
+                self._futures = [engine.submit(task) for task in self._tasks]
+        except StopIteration:
+            pass
+        return self._futures
+
+    def settle(self, future: Future[Any]) -> bool:
+        """Count a finished task; raises what it raised. Whether it was a run."""
+        future.result()
+        assert self._tasks is not None
+        task = self._tasks[self._futures.index(future)]
+        if not isinstance(task, Training):
+            return False
+        self.study.state.done += 1
+        self.study.listener.say(self.study.method.name, f"run {task.run.key} done")
+        return True
+
+
+class _Clock:
+    """Time left, from the pace of this session."""
+
+    def __init__(self, studies: Sequence[Study]) -> None:
+        self._studies, self._start = studies, time.monotonic()
+        self.finished = 0
+
+    def seconds_left(self) -> float | None:
+        if not self.finished:
+            return None
+        left = sum(study.state.total - study.state.done for study in self._studies if study.state.stage != "failed")
+        return left * (time.monotonic() - self._start) / self.finished

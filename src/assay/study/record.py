@@ -1,0 +1,82 @@
+"""A study as its ledger tells it: `study.json` is this, and nothing else is believed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.ledger import Line, read
+from assay.store import Store
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """What a ledger says, by kind of line.
+
+    Args:
+        key: the study's key in the store.
+        announced: the preregistration: protocol, data, method, space, budget, versions.
+        preregistration: hash of that line, printed when the study began.
+        trials: every finished trial, in order.
+        selection: the chosen trial, None before the search has ended.
+        reproductions: every finished reproduction run, in order.
+        seal: the opening of the test half, None before it.
+        tests: test scores of each reproduction, in order.
+
+    """
+
+    key: str
+    announced: dict[str, Any]
+    preregistration: str
+    trials: list[dict[str, Any]]
+    selection: dict[str, Any] | None
+    reproductions: list[dict[str, Any]]
+    seal: dict[str, Any] | None
+    tests: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, key: str, lines: Sequence[Line]) -> "StudyRecord":
+        """The record that these lines make."""
+        by_kind: dict[str, list[Any]] = {}
+        for line in lines:
+            by_kind.setdefault(line.kind, []).append(line.body)
+        return cls(
+            key=key,
+            announced=by_kind["preregistration"][0],
+            preregistration=lines[0].hash,
+            trials=by_kind.get("trial", []),
+            selection=by_kind.get("selection", [None])[0],
+            reproductions=by_kind.get("reproduction", []),
+            seal=by_kind.get("seal", [None])[0],
+            tests=by_kind.get("test", []),
+        )
+
+    @property
+    def method(self) -> str:
+        """Name of the method studied."""
+        return str(self.announced["method"]["name"])
+
+    @property
+    def complete(self) -> bool:
+        """Whether every promised reproduction has its test scores."""
+        return len(self.tests) == int(self.announced["budget"]["reproductions"])
+
+    @property
+    def failed(self) -> bool:
+        """Whether the search ended with nothing to select: every trial diverged."""
+        return self.selection is not None and self.selection["trial"] is None and self.announced["budget"]["trials"] > 0
+
+    def scores(self, setting: str, metric: str) -> list[float]:
+        """A test score of each reproduction, in order; setting is concatenated or separated."""
+        return [float(test[setting][metric]) for test in self.tests]
+
+
+def study_records(store: Store) -> list[StudyRecord]:
+    """Every study of a store that has got as far as its preregistration."""
+    return [record for key in store.studies() if (record := read_record(store.study(key))) is not None]
+
+
+def read_record(folder: Path) -> StudyRecord | None:
+    """The record of the study in this folder, None where its ledger has no line yet."""
+    lines = read(folder / "ledger.jsonl")
+    return StudyRecord.of(folder.name, lines) if lines else None

@@ -1,0 +1,8 @@
+"""Score tables from the store, as Markdown, CSV and LaTeX: the same studies give the same bytes."""
+
+from assay.tables.comparison import Comparison, comparisons
+from assay.tables.render import RENDERERS, render
+from assay.tables.table import Table, tables_of
+from assay.tables.verdicts import sentence, summary
+
+__all__ = ["RENDERERS", "Comparison", "Table", "comparisons", "render", "sentence", "summary", "tables_of"]

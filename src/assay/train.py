@@ -1,0 +1,134 @@
+"""Training: one loop, read in one sitting."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from assay.data.augment import augment, to_tensor
+from assay.data.views import View, renumber
+from assay.embed import embed
+from assay.methods import Parts
+from assay.metrics import Scores, evaluate
+from assay.model import Model
+from assay.protocol import Protocol
+from assay.samplers import samplers
+from assay.seeds import derive
+
+Status = Literal["finished", "diverged"]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One validation: after which epoch, the mean loss since the one before, and the scores."""
+
+    epoch: int
+    loss: float | None
+    validation: dict[str, float]
+
+
+@dataclass
+class Fit:
+    """What training left: every validation, the best one and its weights."""
+
+    history: list[Checkpoint]
+    best: Checkpoint
+    weights: dict[str, Tensor]
+    status: Status = "finished"
+
+
+def fit(
+    model: Model,
+    parts: Parts,
+    train: View,
+    validation: View,
+    protocol: Protocol,
+    batch: tuple[int, int],
+    seed: int,
+    device: torch.device,
+) -> Fit:
+    """Train until the epochs or the patience run out; the best checkpoint is that of the highest validation MAP@R.
+
+    Epoch 0, before any training, counts as a checkpoint. A loss or an embedding that is not finite ends the training
+    as `diverged`.
+    """
+    model, loss = model.to(device), parts.loss.to(device)
+    optimisers = _optimisers(model, parts, protocol)
+    batches = _batches(train, protocol, batch, seed)
+    first = Checkpoint(0, None, _validate(model, validation, device))
+    result = Fit([first], first, model.state())
+    for epoch in range(1, protocol.epochs + 1):
+        model.train()
+        losses = [_step(model, loss, parts, optimisers, *next(batches), device) for _ in range(protocol.iterations)]
+        if not math.isfinite(sum(losses)):
+            result.status = "diverged"
+            return result
+        if epoch % protocol.validate_every and epoch != protocol.epochs:
+            continue
+        try:
+            scores = _validate(model, validation, device)
+        except FloatingPointError:
+            result.status = "diverged"
+            return result
+        checkpoint = Checkpoint(epoch, sum(losses) / len(losses), scores)
+        result.history.append(checkpoint)
+        if checkpoint.validation["map_at_r"] > result.best.validation["map_at_r"]:
+            result.best, result.weights = checkpoint, model.state()
+        elif epoch - result.best.epoch >= protocol.patience:
+            break
+    return result
+
+
+def _step(
+    model: Model,
+    loss: Callable[..., Tensor],
+    parts: Parts,
+    optimisers: list[torch.optim.Optimizer],
+    x: Tensor,
+    y: Tensor,
+    device: torch.device,
+) -> float:
+    z, y = model(x.to(device)), y.to(device)
+    mined = parts.miner(z.detach(), y) if parts.miner else None
+    value = loss(z, y, mined)
+    for optimiser in optimisers:
+        optimiser.zero_grad()
+    value.backward()  # type: ignore[no-untyped-call]
+    for optimiser in optimisers:
+        optimiser.step()
+    return value.item()
+
+
+def _optimisers(model: Model, parts: Parts, protocol: Protocol) -> list[torch.optim.Optimizer]:
+    """One for trunk and head, one for the method's own weights where it has some."""
+    common = protocol.optimiser
+    groups: list[tuple[nn.Module, float]] = [(model, parts.lr), (parts.loss, parts.weights_lr)]
+    return [
+        torch.optim.RMSprop(weights, lr=lr, momentum=common.momentum, weight_decay=common.weight_decay, foreach=True)
+        for weights, lr in ((list(module.parameters()), lr) for module, lr in groups)
+        if weights
+    ]
+
+
+def _batches(train: View, protocol: Protocol, batch: tuple[int, int], seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Augmented batches for ever; labels are numbered from 0 over the classes of this fold."""
+    labels = renumber(train.y)
+    draw = torch.Generator().manual_seed(derive(seed, "augment"))
+    for indices in samplers[protocol.sampler](labels, batch, derive(seed, "batches")):
+        x = augment(to_tensor(train.x[indices]), protocol.augment, draw)
+        yield x, torch.from_numpy(labels[indices])
+
+
+def _validate(model: Model, validation: View, device: torch.device) -> dict[str, float]:
+    z = embed(model, validation.x, device)
+    if not torch.isfinite(z).all():
+        raise FloatingPointError("an embedding is not finite")
+    return summary(evaluate(z, validation.y))
+
+
+def summary(scores: Scores) -> dict[str, float]:
+    """Means, and how many queries they are over."""
+    return {**scores, "queries": scores.queries, "skipped": scores.skipped}

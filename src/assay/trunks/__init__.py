@@ -1,0 +1,8 @@
+"""Trunks by name. Every module of this folder is imported and registers its own."""
+
+from assay.registry import import_folder
+from assay.trunks.trunk import Trunk, build, trunks
+
+import_folder(__name__, __path__)
+
+__all__ = ["Trunk", "build", "trunks"]

@@ -1,0 +1,183 @@
+"""Is this store what it says? Recompute all that can be recomputed from what lies below it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assay.canonical import digest_file, plain
+from assay.errors import BadInput
+from assay.files import read_json
+from assay.ledger import Line, completing_line, read
+from assay.run import score
+from assay.store import Store
+from assay.study import StudyRecord
+from assay.tables import RENDERERS, comparisons, render, tables_of
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: what was looked at, and what is wrong with it (empty where nothing is)."""
+
+    what: str
+    problem: str = ""
+
+
+def verify(store: Store, anchor: str | None = None) -> list[Finding]:
+    """Every check of every study, then the tables.
+
+    `anchor` is a preregistration hash announced beforehand; some study of the store must have it.
+    """
+    findings: list[Finding] = []
+    for key in store.studies():
+        findings += verify_study(store, key)
+    if not findings:
+        findings.append(Finding(f"store {store.root}", "no study has been begun"))
+    if anchor is not None:
+        findings.append(_anchor(store, anchor))
+    if not any(finding.problem for finding in findings):
+        findings += list(_tables(store))
+    return findings
+
+
+def verify_study(store: Store, key: str) -> list[Finding]:
+    """The ledger's chain, then everything that the ledger says against what the runs say."""
+    folder = store.study(key)
+    try:
+        lines = read(folder / "ledger.jsonl")
+    except BadInput as error:
+        return [Finding(f"study {key[:12]}: ledger", str(error))]
+    if not lines:
+        return [Finding(f"study {key[:12]}: ledger")]
+    record = StudyRecord.of(key, lines)
+    name = f"{record.method} on {record.announced['data']['name']}"
+    checks = {
+        "ledger chain": [],
+        "study.json": list(_study_file(folder, record, lines)),
+        "runs": list(_runs(store, record)),
+        "trials and selection": list(_selection(record)),
+        "seal": list(_seal(lines)),
+        "test scores": list(_test_scores(store, record)),
+    }
+    return [Finding(f"{name}: {what}", "; ".join(problems)) for what, problems in checks.items()]
+
+
+def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterator[str]:
+    """`study.json` is the ledger in other words; it may lag behind a killed driver by the last lines, never differ."""
+    if not (folder / "study.json").exists():
+        if record.selection is not None:
+            yield "study.json is missing"
+        return
+    written = read_json(folder / "study.json")
+    allowed = [plain(StudyRecord.of(record.key, lines[:count])) for count in range(1, len(lines) + 1)]
+    if written not in (allowed[-1:] if record.complete else allowed):
+        yield "study.json does not say what the ledger says"
+
+
+def _runs(store: Store, record: StudyRecord) -> Iterator[str]:
+    """Each run that the ledger names is there, with the result it had and, where kept, the weights it had."""
+    for entry in [run for trial in record.trials for run in trial["runs"]] + record.reproductions:
+        folder = store.run(entry["key"])
+        if not (folder / "result.json").exists():
+            yield f"run {entry['key'][:12]} is missing"
+            continue
+        if digest_file(folder / "result.json") != entry["result"]:
+            yield f"run {entry['key'][:12]}: result.json was altered"
+        weights = folder / "model.safetensors"
+        if weights.exists() and digest_file(weights) != read_json(folder / "result.json")["weights"]:
+            yield f"run {entry['key'][:12]}: model.safetensors was altered"
+    for entry in record.reproductions:
+        if not (store.run(entry["key"]) / "model.safetensors").exists():
+            yield f"run {entry['key'][:12]}: model.safetensors is missing"
+
+
+def _selection(record: StudyRecord) -> Iterator[str]:
+    """Trials are numbered without a gap, their means are those of their folds, the best finished one was selected."""
+    values: list[float | None] = []
+    for number, trial in enumerate(record.trials):
+        if trial["trial"] != number:
+            yield f"trial {number} is missing"
+        values.append(_mean_of_folds(trial))
+        if trial["map_at_r"] != values[-1]:
+            yield f"trial {number}: its MAP@R is not the mean of its folds"
+    if record.selection is None:
+        return
+    if len(record.trials) != record.announced["budget"]["trials"]:
+        yield f"{len(record.trials)} trials, {record.announced['budget']['trials']} were announced"
+    finished = [value for value in values if value is not None]
+    best = values.index(max(finished)) if finished else None
+    if record.selection["trial"] != best:
+        yield f"trial {record.selection['trial']} was selected, trial {best} is the best"
+    elif best is not None and record.selection["parameters"] != record.trials[best]["parameters"]:
+        yield "the selected parameters are not those of the selected trial"
+
+
+def _mean_of_folds(trial: dict[str, Any]) -> float | None:
+    runs = trial["runs"]
+    if any(run["status"] == "diverged" for run in runs):
+        return None
+    return float(sum(run["validation"]["map_at_r"] for run in runs) / len(runs))
+
+
+def _seal(lines: list[Line]) -> Iterator[str]:
+    """The seal was opened after selection and all reproductions, and no test score stands before it."""
+    complete = completing_line(lines)
+    opened = [line.number for line in lines if line.kind == "seal"]
+    scored = [line.number for line in lines if line.kind in ("test", "look")]
+    if opened and (complete is None or opened[0] < complete.number):
+        yield "the seal was opened before selection and reproductions were complete"
+    if scored and (not opened or scored[0] < opened[0]):
+        yield "a test score precedes the opening of the seal"
+
+
+def _test_scores(store: Store, record: StudyRecord) -> Iterator[str]:
+    """Test scores come again from the stored vectors and the labels of the test half."""
+    if record.seal is None or not record.tests:
+        return
+    resolved = record.announced["protocol"]["resolved"]
+    labels = store.view(f"{record.seal['test']}-{resolved['size']}") / "y.npy"
+    if not labels.exists():
+        yield "the labels of the test half are missing"
+        return
+    y = np.load(labels)
+    for test in record.tests:
+        paths = [store.test_vectors(key, record.seal["test"]) for key in test["runs"]]
+        missing = [path for path in paths if not path.exists()]
+        if missing:
+            yield f"reproduction {test['reproduction']}: {missing[0]} is missing"
+        elif [digest_file(path) for path in paths] != test["vectors"]:
+            yield f"reproduction {test['reproduction']}: its test vectors were altered"
+        elif not _agree(score([np.load(path) for path in paths], y, resolved["dim"]), test):
+            yield f"reproduction {test['reproduction']}: its test scores do not come out of its vectors"
+
+
+def _agree(again: dict[str, dict[str, float]], test: dict[str, Any], tolerance: float = 1e-9) -> bool:
+    pairs = [(value, test[setting][name]) for setting, scores in again.items() for name, value in scores.items()]
+    return all(abs(value - said) <= tolerance for value, said in pairs)
+
+
+def _anchor(store: Store, anchor: str) -> Finding:
+    found = [key for key in store.studies() if read(store.study(key) / "ledger.jsonl")[0].hash == anchor]
+    return Finding(f"anchor {anchor[:12]}", "" if found else "no study here was announced with this preregistration hash")
+
+
+def _tables(store: Store) -> Iterator[Finding]:
+    """Each table that the report wrote is, byte for byte, what the studies give."""
+    folder = store.root / "report" / "tables"
+    if not folder.exists():
+        return
+    expected = {
+        f"{comparison.slug}-{table.name}.{form}": render(table, form)
+        for comparison in comparisons(store)
+        for table in tables_of(comparison)
+        for form in RENDERERS
+    }
+    for path in sorted(folder.iterdir()):
+        if path.name not in expected:
+            yield Finding(f"table {path.name}", "no study here gives this table")
+        elif path.read_text(encoding="utf-8") != expected[path.name]:
+            yield Finding(f"table {path.name}", "does not say what the studies say; run `assay report` after looking into it")
+        else:
+            yield Finding(f"table {path.name}")

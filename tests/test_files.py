@@ -1,0 +1,287 @@
+"""Files are whole or not there, whatever dies and whenever."""
+
+import errno
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assay.files import DRAFT, new_folder, only_one, read_json, remove_drafts, write_atomically
+
+HELD_LOCK = """
+import sys
+from pathlib import Path
+from assay.files import only_one
+with only_one(Path(sys.argv[1]), RuntimeError("busy")):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def run_killed(code: str, folder: Path) -> None:
+    """Run the code in a process of its own, which must end by SIGKILL."""
+    code = f"import os, signal, sys\nfrom pathlib import Path\nfolder = Path(sys.argv[1])\n{code}"
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def full_disk(_: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("content", ["text, ü", b"\x00bytes\xff", "", b""])
+def test_what_was_written_is_read_back(tmp_path: Path, content: bytes | str) -> None:
+    write_atomically(tmp_path / "deep" / "down" / "f", content)
+    expected = content.encode() if isinstance(content, str) else content
+    assert (tmp_path / "deep" / "down" / "f").read_bytes() == expected
+    assert names_in(tmp_path / "deep" / "down") == ["f"]
+
+
+def test_a_new_content_replaces_the_old(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "f", "a long old content")
+    write_atomically(tmp_path / "f", "new")
+    assert (tmp_path / "f").read_text() == "new"
+
+
+def test_others_may_read_what_is_written(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "f", "x")
+    assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o644
+
+
+def test_an_exception_while_writing_keeps_the_old_file_and_leaves_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_atomically(tmp_path / "f", "old")
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(tmp_path / "f", "new")
+    assert (tmp_path / "f").read_text() == "old"
+    assert names_in(tmp_path) == ["f"]
+
+
+def test_text_that_cannot_be_encoded_keeps_the_old_file_and_leaves_nothing_else(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "f", "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(tmp_path / "f", "\udcff")
+    assert (tmp_path / "f").read_text() == "old"
+    assert names_in(tmp_path) == ["f"]
+
+
+def test_an_interrupt_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "f", "new")
+    assert names_in(tmp_path) == []
+
+
+def test_a_folder_in_the_way_of_a_file_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "f" / "inside").mkdir(parents=True)
+    with pytest.raises(OSError, match="directory"):
+        write_atomically(tmp_path / "f", "new")
+    assert names_in(tmp_path) == ["f"]
+    assert names_in(tmp_path / "f") == ["inside"]
+
+
+def test_a_process_killed_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "f", "old")
+    run_killed(
+        "from assay.files import write_atomically\n"
+        "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "write_atomically(folder / 'f', 'new')",
+        tmp_path,
+    )
+    assert (tmp_path / "f").read_text() == "old"
+
+
+def test_what_a_process_killed_while_writing_left_is_cleared(tmp_path: Path) -> None:
+    run_killed(
+        "from assay.files import write_atomically\n"
+        "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "write_atomically(folder / 'f', 'new')",
+        tmp_path,
+    )
+    remove_drafts(tmp_path)
+    assert names_in(tmp_path) == []
+
+
+def test_json_is_read_as_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes('{"name": "ü"}'.encode())
+    assert read_json(tmp_path / "f") == {"name": "ü"}
+
+
+def test_a_new_folder_appears_whole_on_leaving(tmp_path: Path) -> None:
+    final = tmp_path / "deep" / "final"
+    with new_folder(final) as draft:
+        (draft / "a").write_text("a")
+        (draft / "inner").mkdir()
+        (draft / "inner" / "b").write_text("b")
+        assert not final.exists()
+    assert names_in(final) == ["a", "inner"]
+    assert (final / "inner" / "b").read_text() == "b"
+    assert names_in(final.parent) == ["final"]
+    assert stat.S_IMODE(final.stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_a_new_folder_does_not_appear_after_an_exception(tmp_path: Path, error: type[BaseException]) -> None:
+    def fill_and_fail() -> None:
+        with new_folder(tmp_path / "final") as draft:
+            (draft / "a").write_text("a")
+            raise error
+
+    with pytest.raises(error):
+        fill_and_fail()
+    assert names_in(tmp_path) == []
+
+
+def test_a_new_folder_does_not_appear_when_it_cannot_be_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill() -> None:
+        with new_folder(tmp_path / "final") as draft:
+            (draft / "a").write_text("a")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        fill()
+    assert names_in(tmp_path) == []
+
+
+def test_the_first_folder_placed_stays(tmp_path: Path) -> None:
+    for content in ("first", "second"):
+        with new_folder(tmp_path / "final") as draft:
+            (draft / "a").write_text(content)
+            (draft / content).touch()
+    assert (tmp_path / "final" / "a").read_text() == "first"
+    assert names_in(tmp_path / "final") == ["a", "first"]
+    assert names_in(tmp_path) == ["final"]
+
+
+def test_of_two_folders_filled_at_once_the_first_finished_stays(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "final") as slow:
+        (slow / "a").write_text("slow")
+        with new_folder(tmp_path / "final") as fast:
+            (fast / "a").write_text("fast")
+    assert (tmp_path / "final" / "a").read_text() == "fast"
+    assert names_in(tmp_path) == ["final"]
+
+
+def test_a_file_in_the_way_of_a_new_folder_is_an_error(tmp_path: Path) -> None:
+    def fill() -> None:
+        with new_folder(tmp_path / "final") as draft:
+            (draft / "a").touch()
+
+    (tmp_path / "final").write_text("in the way")
+    with pytest.raises(OSError, match="directory"):
+        fill()
+    assert (tmp_path / "final").read_text() == "in the way"
+    assert names_in(tmp_path) == ["final"]
+
+
+def test_a_process_killed_while_filling_leaves_a_draft_that_is_cleared(tmp_path: Path) -> None:
+    run_killed(
+        "from assay.files import new_folder\n"
+        "with new_folder(folder / 'aa' / 'final') as draft:\n"
+        "    (draft / 'a').write_text('half')\n"
+        "    (draft / 'inner').mkdir()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)",
+        tmp_path,
+    )
+    left = names_in(tmp_path / "aa")
+    assert len(left) == 1
+    assert left[0].startswith(DRAFT)
+    remove_drafts(tmp_path)
+    assert names_in(tmp_path / "aa") == []
+
+
+def test_clearing_drafts_touches_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / f"{DRAFT}x" / f"{DRAFT}y").mkdir(parents=True)
+    (tmp_path / "runs" / f"{DRAFT}z" / "deep").mkdir(parents=True)
+    (tmp_path / "runs" / "kept").mkdir()
+    (tmp_path / "runs" / "kept" / "result.json").touch()
+    (tmp_path / ".hidden").touch()
+    remove_drafts(tmp_path)
+    assert names_in(tmp_path) == [".hidden", "runs"]
+    assert names_in(tmp_path / "runs") == ["kept"]
+    assert names_in(tmp_path / "runs" / "kept") == ["result.json"]
+
+
+def test_there_may_be_no_draft_to_clear(tmp_path: Path) -> None:
+    remove_drafts(tmp_path)
+    remove_drafts(tmp_path / "not there")
+    assert names_in(tmp_path) == []
+
+
+def test_a_draft_being_cleared_cannot_be_placed_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An orphan worker may finish while the next driver is half-way through removing its draft."""
+
+    def remove_a_part(folder: Path, *_: object, **__: object) -> None:
+        (folder / "model").unlink()
+
+    def fill() -> None:
+        with new_folder(tmp_path / "final") as draft:
+            (draft / "model").touch()
+            (draft / "result.json").touch()
+            with monkeypatch.context() as patched:
+                patched.setattr(shutil, "rmtree", remove_a_part)
+                remove_drafts(tmp_path)
+
+    try:
+        fill()
+    except OSError:
+        assert not (tmp_path / "final").exists()
+    else:
+        assert names_in(tmp_path / "final") == ["model", "result.json"]
+
+
+def test_a_second_process_does_not_get_the_lock(tmp_path: Path) -> None:
+    busy = RuntimeError("busy")
+    lock = tmp_path / "lock"
+    with subprocess.Popen(
+        [sys.executable, "-c", HELD_LOCK, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(RuntimeError) as raised, only_one(lock, busy):
+            pytest.fail("two processes hold one lock")
+        assert raised.value is busy
+        holder.communicate()
+    with only_one(lock, busy):
+        assert lock.exists()
+
+
+def test_the_lock_is_free_after_its_holder_is_killed(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with subprocess.Popen(
+        [sys.executable, "-c", HELD_LOCK, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        holder.send_signal(signal.SIGKILL)
+        assert holder.wait() == -signal.SIGKILL
+    with only_one(lock, RuntimeError("busy")):
+        assert lock.exists()
+
+
+def test_the_lock_is_not_taken_twice_in_one_process(tmp_path: Path) -> None:
+    lock, busy = tmp_path / "lock", RuntimeError("busy")
+    with only_one(lock, busy), pytest.raises(RuntimeError, match="busy"), only_one(lock, busy):
+        pytest.fail("the lock was taken twice")
+
+
+def test_the_lock_is_free_after_an_exception_inside(tmp_path: Path) -> None:
+    lock, busy = tmp_path / "lock", RuntimeError("busy")
+    with pytest.raises(ValueError, match="inside"), only_one(lock, busy):
+        raise ValueError("inside")
+    with only_one(lock, busy):
+        assert lock.exists()

@@ -1,0 +1,397 @@
+"""From a method and its parameters to a loss and a miner, and the user's own files."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from assay.canonical import digest_file
+from assay.errors import BadInput
+from assay.losses import losses
+from assay.losses.multi_similarity import MultiSimilarity
+from assay.losses.triplet import Triplet
+from assay.method import Loss, Method, methods
+from assay.methods import assemble, defaults, import_parts, source_of, space_of
+from assay.miners import miners
+from assay.miners.miner import Miner
+from assay.miners.multi_similarity import MultiSimilarityMiner
+from assay.protocol import Optimiser, Protocol
+from assay.registry import Registry, UnknownName
+from assay.samplers import samplers
+from assay.space import Choice, Integer, Real, Space
+from assay.trunks import trunks
+
+QUICK = Protocol("quick-like.v1", optimiser=Optimiser(lr=1e-3))
+TRAINED = [name for name in methods if methods[name].loss is not None]
+every_method = pytest.mark.parametrize("name", list(methods))
+every_trained_method = pytest.mark.parametrize("name", TRAINED)
+
+MINE = """
+from torch import Tensor
+
+from assay.losses.loss import losses
+from assay.method import Loss, Method, methods
+from assay.space import Real, Space
+
+
+@losses("{name}")
+class Mine(Loss):
+    def __init__(self, *, scale: float = {scale}) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, z, y, mined=None, references=None):
+        return self.scale * z.square().sum()
+
+
+methods.add(Method("{name}", Mine, space=Space(scale=Real(0, 10)), about="mine"))
+"""
+
+
+class Plain(Loss):
+    """A loss without parameters."""
+
+    def forward(self, z: torch.Tensor, *_: Any) -> torch.Tensor:
+        return z.sum()
+
+
+class WithEpsilon(Plain):
+    """A loss with a parameter that the multi-similarity miner has too."""
+
+    def __init__(self, *, epsilon: float = 7.0) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+
+
+class WithLr(Plain):
+    """A loss with a parameter that training has too."""
+
+    def __init__(self, *, lr: float = 7.0) -> None:
+        super().__init__()
+        self.lr = lr
+
+
+class WithoutDefault(Plain):
+    """A loss that does not say what its parameter is when nobody has chosen it."""
+
+    def __init__(self, *, margin: float) -> None:
+        super().__init__()
+        self.margin = margin
+
+
+@pytest.fixture
+def as_before(tmp_path: Path) -> Iterator[None]:
+    """Registries and the modules imported from the test's folder are put back after the test."""
+    registries: tuple[Registry[Any], ...] = (methods, losses, miners, samplers, trunks)
+    parts = [dict(registry._parts) for registry in registries]
+    yield
+    for registry, before in zip(registries, parts, strict=True):
+        registry._parts.clear()
+        registry._parts.update(before)
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def write_mine(path: Path, name: str = "mine", scale: float = 3.0) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(MINE.format(name=name, scale=scale))
+    return str(path)
+
+
+@every_method
+def test_every_method_has_a_default_for_its_whole_space_and_inside_it(name: str) -> None:
+    method = methods[name]
+    found = defaults(method, QUICK)
+    assert list(found) == list(space_of(method, QUICK))
+    for parameter, range_ in space_of(method, QUICK).items():
+        value = found[parameter]
+        if isinstance(range_, Choice):
+            assert value in range_.options
+        else:
+            assert isinstance(value, int | float)
+            assert range_.low <= value <= range_.high
+
+
+@every_trained_method
+def test_every_method_is_built_from_its_defaults_and_from_the_ends_of_its_space(name: str) -> None:
+    method = methods[name]
+    ends = [{parameter: range_.at(share) for parameter, range_ in method.space.items()} for share in (0, 0.5, 1)]
+    for parameters in ({}, defaults(method, QUICK), *ends):
+        parts = assemble(method, parameters, QUICK)
+        assert isinstance(parts.loss, Loss)
+        assert (parts.miner is None) == (method.miner is None)
+
+
+@every_method
+def test_every_method_says_what_it_is_and_where_it_comes_from(name: str) -> None:
+    method = methods[name]
+    assert method.name == name
+    assert method.about
+    assert "\n" not in method.about
+    if name == "pretrained":
+        assert method.paper is None
+    else:
+        assert method.paper is not None
+        assert method.paper.title
+        assert method.paper.url
+        assert 1990 < method.paper.year < 2100
+
+
+@every_trained_method
+def test_every_method_that_has_weights_searches_their_learning_rate(name: str) -> None:
+    loss = assemble(methods[name], {}, QUICK).loss
+    loss.setup(8, 5)
+    assert any(True for _ in loss.parameters()) == ("weights_lr" in methods[name].space)
+
+
+@every_trained_method
+def test_every_method_trains_on_a_batch_that_the_protocol_has(name: str) -> None:
+    assert methods[name].batch in vars(QUICK.batch)
+
+
+def test_only_the_untrained_baseline_has_no_loss_and_nothing_to_search() -> None:
+    assert [name for name in methods if methods[name].loss is None] == ["pretrained"]
+    wide = Protocol("p.v1", space=Space(lr=Real(1e-6, 1, log=True)))
+    assert space_of(methods["pretrained"], wide) == Space()
+    assert defaults(methods["pretrained"], wide) == {}
+    assert source_of(methods["pretrained"]) == ""
+    assert methods["pretrained"].normalise
+    assert methods["pretrained"].departures == ()
+
+
+def test_no_two_methods_share_a_name() -> None:
+    with pytest.raises(ValueError, match="'triplet' is registered already"):
+        methods.add(methods["triplet"])
+
+
+def test_defaults_come_from_loss_miner_and_training() -> None:
+    method = Method(
+        "m",
+        MultiSimilarity,
+        miner="multi_similarity",
+        space=Space(alpha=Real(0, 9), epsilon=Real(0, 1), weights_lr=Real(0, 1), lr=Real(0, 1)),
+    )
+    assert defaults(method, QUICK) == {"alpha": 2.0, "epsilon": 0.1, "lr": 1e-3, "weights_lr": 3e-3}
+
+
+def test_a_protocol_adds_its_own_parameters_to_every_method() -> None:
+    wide = Protocol("p.v1", space=Space(lr=Real(1e-6, 1e-3, log=True)), optimiser=Optimiser(lr=5e-5))
+    assert set(space_of(methods["triplet"], wide)) == {"margin", "lr"}
+    assert defaults(methods["triplet"], wide) == {"margin": 0.1, "lr": 5e-5}
+
+
+def test_a_parameter_in_the_space_of_method_and_protocol_raises() -> None:
+    wide = Protocol("p.v1", space=Space(margin=Real(0, 1)))
+    with pytest.raises(BadInput, match="'margin' is in both"):
+        space_of(methods["triplet"], wide)
+
+
+def test_a_parameter_that_nothing_takes_raises() -> None:
+    method = Method("m", Triplet, space=Space(margn=Real(0, 1)))
+    with pytest.raises(BadInput, match="m: its space has 'margn', which neither loss, miner nor training takes"):
+        defaults(method, QUICK)
+    with pytest.raises(BadInput, match="m: the parameter 'margn' is taken by nothing"):
+        assemble(method, {"margn": 0.1}, QUICK)
+
+
+def test_each_parameter_goes_by_its_name_to_loss_miner_or_training() -> None:
+    chosen = {"alpha": 3.0, "base": 0.25, "epsilon": 0.5, "lr": 0.125, "weights_lr": 0.25}
+    parts = assemble(methods["multi_similarity_mined"], chosen, QUICK)
+    assert isinstance(parts.loss, MultiSimilarity)
+    assert isinstance(parts.miner, MultiSimilarityMiner)
+    assert (parts.loss.alpha, parts.loss.beta, parts.loss.base) == (3.0, 50.0, 0.25)
+    assert parts.miner.epsilon == 0.5
+    assert (parts.lr, parts.weights_lr) == (0.125, 0.25)
+
+
+def test_without_a_choice_training_goes_by_the_protocol() -> None:
+    parts = assemble(methods["triplet"], {}, QUICK)
+    assert (parts.lr, parts.weights_lr) == (1e-3, 3e-3)
+    assert parts.miner is None
+
+
+def test_a_space_bounds_the_search_and_not_the_constructor() -> None:
+    loss = assemble(methods["triplet"], {"margin": 99.0}, QUICK).loss
+    assert isinstance(loss, Triplet)
+    assert loss.margin == 99.0
+
+
+@pytest.mark.parametrize(
+    ("method", "parameter", "takers"),
+    [
+        (Method("m", WithEpsilon, Space(epsilon=Real(0, 9)), miner="multi_similarity"), "epsilon", "loss and miner"),
+        (Method("m", WithLr, Space(lr=Real(0, 9))), "lr", "loss and training"),
+    ],
+)
+def test_a_clash_of_names_raises(method: Method, parameter: str, takers: str) -> None:
+    with pytest.raises(BadInput, match=f"m: the parameter '{parameter}' is taken by {takers}"):
+        assemble(method, {parameter: 0.5}, QUICK)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        Method("m", WithEpsilon, Space(epsilon=Real(0, 9)), miner="multi_similarity"),
+        Method("m", WithLr, Space(lr=Real(0, 9))),
+    ],
+)
+def test_a_clash_of_names_raises_before_the_first_trial(method: Method) -> None:
+    with pytest.raises(BadInput, match="taken by"):
+        defaults(method, QUICK)
+
+
+def test_a_parameter_without_a_default_raises_before_the_first_trial() -> None:
+    with pytest.raises(BadInput, match="margin"):
+        defaults(Method("m", WithoutDefault, Space(margin=Real(0, 1))), QUICK)
+
+
+def test_a_loss_without_parameters_is_built() -> None:
+    method = Method("m", Plain, Space())
+    assert defaults(method, QUICK) == {}
+    assert isinstance(assemble(method, {}, QUICK).loss, Plain)
+
+
+def test_a_miner_without_parameters_is_built(as_before: None) -> None:
+    @miners("nothing_to_set")
+    class NothingToSet(Miner):
+        pass
+
+    parts = assemble(Method("m", Plain, Space(), miner="nothing_to_set"), {}, QUICK)
+    assert isinstance(parts.miner, NothingToSet)
+
+
+def test_an_unknown_miner_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'multi_similarity'"):
+        assemble(Method("m", Plain, Space(), miner="multi_similarty"), {}, QUICK)
+
+
+def test_a_loss_of_ones_own_needs_no_paper() -> None:
+    assert Method("m", Plain, Space()).paper is None
+
+
+def test_whole_numbers_and_words_are_parameters_too() -> None:
+    class Worded(Plain):
+        def __init__(self, *, centres: int = 2, kind: str = "soft") -> None:
+            super().__init__()
+            self.chosen = (centres, kind)
+
+    method = Method("m", Worded, Space(centres=Integer(1, 10), kind=Choice(("soft", "hard"))))
+    assert defaults(method, QUICK) == {"centres": 2, "kind": "soft"}
+    loss = assemble(method, {"centres": 5, "kind": "hard"}, QUICK).loss
+    assert isinstance(loss, Worded)
+    assert loss.chosen == (5, "hard")
+
+
+def test_the_source_of_a_method_is_that_of_its_loss_and_its_miner() -> None:
+    files = [sys.modules[part.__module__].__file__ for part in (MultiSimilarity, MultiSimilarityMiner)]
+    hashes = [digest_file(Path(str(file)))[:32] for file in files]
+    assert source_of(methods["multi_similarity"]) == hashes[0]
+    assert source_of(methods["multi_similarity_mined"]) == "".join(hashes)
+
+
+def test_code_in_no_file_has_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plain, "__module__", "not_imported_from_anywhere")
+    with pytest.raises(BadInput, match="m: its code is in no file"):
+        source_of(Method("m", Plain, Space()))
+
+
+def test_a_users_file_adds_a_method(as_before: None, tmp_path: Path) -> None:
+    import_parts([write_mine(tmp_path / "mine.py")])
+    assert defaults(methods["mine"], QUICK) == {"scale": 3.0}
+    loss = assemble(methods["mine"], {"scale": 2.0}, QUICK).loss
+    assert loss(torch.ones(4, 2), torch.zeros(4, dtype=torch.long)).item() == pytest.approx(8)
+    assert source_of(methods["mine"]) == digest_file(tmp_path / "mine.py")[:32]
+
+
+def test_a_users_file_is_imported_once(as_before: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_mine(tmp_path / "mine.py")
+    monkeypatch.chdir(tmp_path)
+    import_parts([file, file])
+    first = methods["mine"]
+    import_parts(["mine.py", "./mine.py"])
+    assert methods["mine"] is first
+
+
+def test_a_users_module_is_imported_by_name(as_before: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_mine(tmp_path / "my_parts" / "mine.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    import_parts(["my_parts.mine"])
+    assert "mine" in methods
+
+
+def test_two_files_of_the_same_name_keep_their_own_sources(as_before: None, tmp_path: Path) -> None:
+    import_parts([write_mine(tmp_path / "a" / "mine.py", "one", 1.0), write_mine(tmp_path / "b" / "mine.py", "two", 2.0)])
+    assert source_of(methods["one"]) == digest_file(tmp_path / "a" / "mine.py")[:32]
+    assert source_of(methods["two"]) == digest_file(tmp_path / "b" / "mine.py")[:32]
+
+
+def test_a_users_method_cannot_take_a_name_that_is_taken(as_before: None, tmp_path: Path) -> None:
+    before = methods["triplet"]
+    with pytest.raises(BadInput, match="'triplet' is registered already"):
+        import_parts([write_mine(tmp_path / "mine.py", "triplet")])
+    assert methods["triplet"] is before
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "folder.py").mkdir()
+    for name in ("missing.py", "folder.py"):
+        with pytest.raises(BadInput, match=f"--import .*{name}: there is no such file"):
+            import_parts([str(tmp_path / name)])
+
+
+@pytest.mark.parametrize("name", ["no_such_module_at_all", "assay.no_such_part", "", ".relative", "a folder/mine"])
+def test_a_module_that_is_not_there_is_named(name: str) -> None:
+    with pytest.raises(BadInput, match=f"--import {name} failed"):
+        import_parts([name])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("def broken(:\n", "SyntaxError"),
+        ("1 / 0\n", "ZeroDivisionError"),
+        ("import no_such_module_at_all\n", "ModuleNotFoundError"),
+        ("raise ValueError('by the user')\n", "ValueError: by the user"),
+        ("from assay.methods import methods\nmethods['nope']\n", "nope"),
+        ("\x00", "null bytes"),
+        ("from assay.space import Real\nReal(2, 1)\n", "low < high"),
+    ],
+)
+def test_a_file_that_fails_is_bad_input(as_before: None, tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "broken.py").write_text(content)
+    with pytest.raises(BadInput, match=said):
+        import_parts([str(tmp_path / "broken.py")])
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_file_that_exits_does_not_end_assay(as_before: None, tmp_path: Path, code: int) -> None:
+    """Else a script without a main guard makes a bench exit with 0, as if its work were done."""
+    (tmp_path / "script.py").write_text(f"import sys\nsys.exit({code})\n")
+    with pytest.raises(BadInput, match=r"script\.py"):
+        import_parts([str(tmp_path / "script.py")])
+
+
+def test_a_file_can_be_mended_and_imported_again(as_before: None, tmp_path: Path) -> None:
+    file = write_mine(tmp_path / "mine.py")
+    whole = Path(file).read_text()
+    Path(file).write_text("1 / 0\n" + whole)
+    with pytest.raises(BadInput):
+        import_parts([file])
+    Path(file).write_text(whole)
+    import_parts([file])
+    assert "mine" in methods
+
+
+def test_a_file_that_failed_at_its_end_can_be_mended_and_imported_again(as_before: None, tmp_path: Path) -> None:
+    file = write_mine(tmp_path / "mine.py")
+    whole = Path(file).read_text()
+    Path(file).write_text(whole + "1 / 0\n")
+    with pytest.raises(BadInput):
+        import_parts([file])
+    Path(file).write_text(whole)
+    import_parts([file])
+    assert source_of(methods["mine"]) == digest_file(tmp_path / "mine.py")[:32]

@@ -1,0 +1,451 @@
+"""Protocols: frozen, fingerprinted, customised by typed and checked settings, resolved by the look of the data."""
+
+import dataclasses
+import subprocess
+import sys
+import typing
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.errors import BadInput
+from assay.protocol import Augment, Batch, Look, Optimiser, Protocol, customise, resolve
+from assay.protocols import protocols
+from assay.protocols.quick import QUICK
+from assay.registry import UnknownName
+from assay.space import Real, Space
+
+GOLDEN = {
+    "quick.v1": "0de073ea25a79c234cbf30d22f63a63d0433555bc71e51be861d966d2913b6e0",
+}
+"""A published protocol is never edited: a change is a new version in its name, and a new line here."""
+
+BatchKind = Literal["embedding", "classification"]
+LOOKS = typing.get_args(Look)
+BASE = Protocol("base.v1")
+OTHER: dict[str, Any] = {
+    "trunk": "conv",
+    "size": 64,
+    "dim": 7,
+    "augment": Augment(flip=0.25),
+    "folds": 3,
+    "sampler": "other",
+    "batch": Batch(embedding=(4, 4)),
+    "optimiser": Optimiser(lr=0.5),
+    "iterations": 7,
+    "epochs": 7,
+    "validate_every": 7,
+    "patience": 7,
+    "trials": 7,
+    "startup": 7,
+    "reproductions": 7,
+    "threads": 7,
+    "shrink_batch": True,
+    "seed": 7,
+    "space": Space(lr=Real(1e-6, 1e-3, log=True)),
+}
+"""Another value of every field that is a setting."""
+
+
+def changed(setting: str) -> Protocol:
+    return customise(BASE, [setting])
+
+
+@pytest.mark.parametrize("name", list(GOLDEN))
+def test_a_published_protocol_is_never_edited(name: str) -> None:
+    assert protocols[name].fingerprint == GOLDEN[name], (
+        f"{name} was edited. A published protocol is never edited: leave it as it was and add a new version"
+    )
+
+
+def test_every_published_protocol_has_its_fingerprint_written_down() -> None:
+    assert set(GOLDEN) == set(protocols)
+
+
+def test_a_fingerprint_is_the_same_in_every_process() -> None:
+    code = "from assay.protocols import protocols; print(protocols['quick'].fingerprint)"
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert there.stdout.strip() == protocols["quick"].fingerprint
+
+
+def test_a_name_without_a_version_is_the_newest_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert protocols["quick"] is protocols["quick.v1"] is QUICK
+    for version in (2, 10):
+        monkeypatch.setitem(protocols._parts, f"quick.v{version}", replace(QUICK, name=f"quick.v{version}"))
+    assert protocols["quick"].name == "quick.v10"
+    assert protocols["quick.v1"] is QUICK
+    assert protocols["quick.v2"].name == "quick.v2"
+
+
+@pytest.mark.parametrize("name", ["quick.v99", "quik", "quick.v", "quick.vx", "", "v1", ".v1", "Quick"])
+def test_a_protocol_that_is_not_there_is_a_miss(name: str) -> None:
+    with pytest.raises(UnknownName, match=r"quick\.v1"):
+        protocols[name]
+
+
+def test_every_protocol_is_registered_under_its_own_name() -> None:
+    assert [protocol.name for protocol in protocols.values()] == list(protocols)
+
+
+def test_every_protocol_passes_its_own_checks() -> None:
+    for protocol in protocols.values():
+        assert customise(protocol, [f"dim={protocol.dim}"]) is protocol
+
+
+def test_every_field_is_covered_here() -> None:
+    assert {field.name for field in dataclasses.fields(Protocol)} == {*OTHER, "name", "departures"}
+
+
+@pytest.mark.parametrize("name", list(OTHER))
+def test_the_fingerprint_depends_on_every_setting(name: str) -> None:
+    assert replace(BASE, **{name: OTHER[name]}).fingerprint != BASE.fingerprint
+
+
+@pytest.mark.parametrize("outer", ["batch", "optimiser", "augment"])
+def test_the_fingerprint_depends_on_every_inner_setting(outer: str) -> None:
+    inner = getattr(BASE, outer)
+    for field in dataclasses.fields(inner):
+        value = (3, 3) if "tuple" in str(field.type) else 0.123
+        assert replace(BASE, **{outer: replace(inner, **{field.name: value})}).fingerprint != BASE.fingerprint
+
+
+def test_the_fingerprint_does_not_depend_on_name_or_prose() -> None:
+    assert replace(BASE, name="other.v1", departures=("prose",)).fingerprint == BASE.fingerprint
+
+
+def test_no_two_settings_have_the_same_fingerprint() -> None:
+    variants = [BASE, *(replace(BASE, **{name: value}) for name, value in OTHER.items())]
+    assert len({variant.fingerprint for variant in variants}) == len(variants)
+
+
+@pytest.mark.parametrize("name", ["trials", "startup", "reproductions", "space", "name", "departures", "seed"])
+def test_a_run_does_not_depend_on_how_many_others_there_are(name: str) -> None:
+    assert name not in BASE.training
+    other: Any = "other.v1" if name == "name" else ("prose",) if name == "departures" else OTHER[name]
+    assert replace(BASE, **{name: other}).training == BASE.training
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "trunk",
+        "size",
+        "dim",
+        "augment",
+        "sampler",
+        "optimiser",
+        "iterations",
+        "epochs",
+        "validate_every",
+        "patience",
+        "threads",
+    ],
+)
+def test_a_run_depends_on_how_it_is_trained(name: str) -> None:
+    assert replace(BASE, **{name: OTHER[name]}).training != BASE.training
+
+
+def test_a_protocol_cannot_be_changed() -> None:
+    protocol: Any = BASE
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        protocol.dim = 3
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        protocol.optimiser.lr = 3
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "value"),
+    [
+        ("dim=16", "dim", 16),
+        ("seed=-3", "seed", -3),
+        ("trunk=identity", "trunk", "identity"),
+        ("shrink_batch=true", "shrink_batch", True),
+        ("size=32", "size", 32),
+        ("optimiser.lr=1e-3", "optimiser.lr", 1e-3),
+        ("optimiser.weight_decay=0", "optimiser.weight_decay", 0.0),
+        ("batch.embedding=4x8", "batch.embedding", (4, 8)),
+        ("batch.classification=16,2", "batch.classification", (16, 2)),
+        ("augment.area=0.25,0.75", "augment.area", (0.25, 0.75)),
+        ("augment.flip=0.5", "augment.flip", 0.5),
+        (" dim = 16 ", "dim", 16),
+    ],
+)
+def test_a_setting_is_read_as_the_type_of_its_field(setting: str, name: str, value: Any) -> None:
+    found: Any = changed(setting)
+    for part in name.split("."):
+        found = getattr(found, part)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_a_setting_changes_nothing_else() -> None:
+    custom = changed("optimiser.lr=0.5")
+    assert replace(custom, name=BASE.name, optimiser=BASE.optimiser) == BASE
+    assert replace(custom.optimiser, lr=BASE.optimiser.lr) == BASE.optimiser
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [("size=auto", "size"), ("augment.area=auto", "area"), ("augment.flip=auto", "flip")],
+)
+def test_an_optional_setting_can_go_back_to_auto(setting: str, name: str) -> None:
+    base = replace(BASE, size=32, augment=Augment(area=(0.5, 1.0), flip=0.5))
+    custom = customise(base, [setting])
+    assert getattr(custom if name == "size" else custom.augment, name) is None
+
+
+def test_true_and_false_are_both_understood() -> None:
+    assert not customise(replace(BASE, shrink_batch=True), ["shrink_batch=false"]).shrink_batch
+
+
+def test_several_settings_are_applied_together() -> None:
+    custom = customise(BASE, ["dim=16", "batch.embedding=4x4", "batch.classification=16x1", "trials=3"])
+    assert (custom.dim, custom.batch, custom.trials) == (16, Batch((4, 4), (16, 1)), 3)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "dim=abc",
+        "dim=",
+        "dim=1.5",
+        "dim=auto",
+        "size=big",
+        "optimiser.lr=fast",
+        "optimiser.lr=",
+        "shrink_batch=yes",
+        "shrink_batch=1",
+        "shrink_batch=",
+        "batch.embedding=8",
+        "batch.embedding=8x4x2",
+        "batch.embedding=axb",
+        "batch.embedding=8x",
+        "batch.embedding=8x4.5",
+        "batch.embedding=auto",
+        "augment.area=0.5",
+        "augment.area=a,b",
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_the_setting(setting: str) -> None:
+    with pytest.raises(BadInput, match=f"--set {setting}: .* is not "):
+        changed(setting)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "dim=0",
+        "dim=-1",
+        "folds=1",
+        "iterations=0",
+        "epochs=0",
+        "validate_every=0",
+        "patience=0",
+        "trials=0",
+        "startup=-1",
+        "reproductions=0",
+        "threads=0",
+        "size=0",
+        "batch.embedding=0x4",
+        "batch.classification=32x0",
+        "batch.embedding=-8x-4",
+        "optimiser.lr=0",
+        "optimiser.lr=-1",
+        "optimiser.lr=nan",
+        "augment.flip=1.5",
+        "augment.flip=-0.5",
+        "augment.flip=nan",
+        "augment.area=0,1",
+        "augment.area=1,0.5",
+        "augment.area=nan,1",
+        "augment.aspect=-1,1",
+    ],
+)
+def test_a_value_out_of_its_range_is_refused_with_its_field(setting: str) -> None:
+    with pytest.raises(BadInput, match=f"--set {setting.partition('=')[0]}"):
+        changed(setting)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "optimiser.lr",
+        "optimiser.momentum",
+        "optimiser.weight_decay",
+        "augment.flip",
+        "augment.rotation",
+        "augment.shear",
+    ],
+)
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999"])
+def test_a_number_that_is_none_is_refused_with_its_field(field: str, value: str) -> None:
+    with pytest.raises(BadInput, match=f"--set {field}"):
+        changed(f"{field}={value}")
+
+
+@pytest.mark.parametrize("setting", ["augment.area=0.5,inf", "augment.aspect=0.5,inf"])
+def test_a_range_without_an_end_is_refused_with_its_field(setting: str) -> None:
+    with pytest.raises(BadInput, match=f"--set {setting.partition('=')[0]}"):
+        changed(setting)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "optimiser.momentum=-1",
+        "optimiser.weight_decay=-1",
+        "augment.area=0.5,3",
+        "augment.shear=90",
+    ],
+)
+def test_a_value_that_training_would_choke_on_is_refused_beforehand(setting: str) -> None:
+    with pytest.raises(BadInput, match=f"--set {setting.partition('=')[0]}"):
+        changed(setting)
+
+
+@pytest.mark.parametrize("typo", ["dmi=3", "Dim=3", "batchs.embedding=8x4", "fingerprint=3", "training=1", "=3", ".=3"])
+def test_a_typo_is_refused_and_the_fields_are_listed(typo: str) -> None:
+    with pytest.raises(BadInput, match=r"no field .*; the fields here are trunk, size, dim, "):
+        changed(typo)
+
+
+def test_a_typo_in_an_inner_field_lists_the_inner_fields() -> None:
+    with pytest.raises(BadInput, match="no field 'learning_rate'; the fields here are lr, momentum, weight_decay"):
+        changed("optimiser.learning_rate=3")
+
+
+@pytest.mark.parametrize("name", ["name", "space", "departures"])
+def test_what_is_no_setting_cannot_be_set(name: str) -> None:
+    with pytest.raises(BadInput, match=f"no field '{name}'"):
+        changed(f"{name}=x")
+
+
+def test_a_setting_of_settings_says_what_can_be_set() -> None:
+    with pytest.raises(BadInput, match=r"set batch\.embedding, batch\.classification"):
+        changed("batch=8x4")
+    with pytest.raises(BadInput, match=r"set dim=\.\.\."):
+        changed("dim.inner=3")
+
+
+@pytest.mark.parametrize("setting", ["dim", "dim:16", ""])
+def test_a_setting_without_a_value_is_refused_with_an_example(setting: str) -> None:
+    with pytest.raises(BadInput, match="write field=value"):
+        changed(setting)
+
+
+@given(text=st.text(max_size=20))
+def test_no_text_breaks_the_settings(text: str) -> None:
+    for setting in (text, f"dim={text}", f"optimiser.lr={text}", f"batch.embedding={text}", f"{text}=3"):
+        with suppress(BadInput):
+            assert changed(setting).fingerprint
+
+
+def test_a_customised_protocol_says_so_in_its_name() -> None:
+    custom = changed("dim=16")
+    assert custom.name == f"base.v1+custom-{custom.fingerprint[:8]}"
+    assert changed("dim=16").name == custom.name != changed("dim=17").name
+
+
+@pytest.mark.parametrize("settings", [[], ["dim=128"], ["trunk=auto", "size=auto"], ["dim=3", "dim=128"]])
+def test_settings_that_change_nothing_leave_the_published_protocol(settings: list[str]) -> None:
+    assert customise(BASE, settings) is BASE
+
+
+def test_the_order_of_settings_does_not_matter() -> None:
+    assert customise(BASE, ["dim=3", "folds=2"]) == customise(BASE, ["folds=2", "dim=3"])
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_resolved_protocol_has_no_auto_left(look: Look) -> None:
+    resolved = resolve(BASE, look)
+    assert resolved.trunk != "auto"
+    assert resolved.size is not None
+    assert None not in vars(resolved.augment).values()
+    assert resolve(resolved, look) == resolved
+
+
+def test_each_look_has_its_own_trunk_and_size() -> None:
+    found = {look: (resolve(BASE, look).trunk, resolve(BASE, look).size) for look in LOOKS}
+    assert found == {"drawing": ("conv", 28), "photo": ("conv", 48), "features": ("identity", 0)}
+
+
+def test_drawings_are_turned_but_not_mirrored_and_photos_the_reverse() -> None:
+    drawing, photo = resolve(BASE, "drawing").augment, resolve(BASE, "photo").augment
+    assert (drawing.flip, photo.flip) == (0.0, 0.5)
+    assert drawing.rotation
+    assert not photo.rotation
+
+
+def test_features_are_not_augmented() -> None:
+    assert resolve(BASE, "features").augment == Augment((1.0, 1.0), (1.0, 1.0), 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("look", ["drawing", "photo"])
+def test_what_the_user_has_set_is_not_resolved_away(look: Look) -> None:
+    custom = customise(BASE, ["size=20", "augment.rotation=45", "augment.area=0.5,0.6", "trunk=mine"])
+    resolved = resolve(custom, look)
+    assert (resolved.size, resolved.trunk) == (20, "mine")
+    assert (resolved.augment.rotation, resolved.augment.area) == (45.0, (0.5, 0.6))
+    assert resolved.augment.aspect == resolve(BASE, look).augment.aspect
+
+
+def test_zero_is_a_setting_and_not_auto() -> None:
+    assert resolve(customise(BASE, ["augment.rotation=0"]), "drawing").augment.rotation == 0.0
+    assert resolve(customise(BASE, ["augment.flip=0"]), "photo").augment.flip == 0.0
+
+
+def test_a_trunk_that_does_not_take_the_data_is_refused() -> None:
+    with pytest.raises(BadInput, match="'identity' does not take images"):
+        resolve(replace(BASE, trunk="identity"), "photo")
+    with pytest.raises(BadInput, match="'conv' does not take vectors"):
+        resolve(replace(BASE, trunk="conv"), "features")
+
+
+def test_only_auto_is_resolved() -> None:
+    for look in LOOKS:
+        resolved = resolve(BASE, look)
+        assert replace(resolved, trunk=BASE.trunk, size=BASE.size, augment=BASE.augment) == BASE
+
+
+@pytest.mark.parametrize("kind", ["embedding", "classification"])
+def test_with_classes_enough_the_batch_is_as_the_protocol_says(kind: BatchKind) -> None:
+    for protocol in (BASE, QUICK):
+        wanted = getattr(protocol.batch, kind)
+        assert protocol.batch_for(kind, wanted[0]) == protocol.batch_for(kind, wanted[0] + 100) == wanted
+
+
+@pytest.mark.parametrize("kind", ["embedding", "classification"])
+def test_with_too_few_classes_quick_takes_fewer_and_more_images_of_each(kind: BatchKind) -> None:
+    wanted = getattr(QUICK.batch, kind)[0]
+    for classes in range(1, wanted):
+        taken, per_class = QUICK.batch_for(kind, classes)
+        assert taken == classes
+        assert 32 <= taken * per_class < 32 + classes
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "batch"),
+    [("embedding", 6, (6, 6)), ("embedding", 4, (4, 8)), ("classification", 6, (6, 6)), ("classification", 31, (31, 2))],
+)
+def test_some_shrunken_batches(kind: BatchKind, classes: int, batch: tuple[int, int]) -> None:
+    assert QUICK.batch_for(kind, classes) == batch
+
+
+@pytest.mark.parametrize("kind", ["embedding", "classification"])
+def test_with_too_few_classes_other_protocols_refuse_and_say_what_would_do(kind: BatchKind) -> None:
+    with pytest.raises(BadInput, match=rf"a fold trains on 6; .*--set batch\.{kind}=6x") as raised:
+        BASE.batch_for(kind, 6)
+    remedy = str(raised.value).rpartition("--set ")[2]
+    assert changed(remedy).batch_for(kind, 6)[0] == 6
+
+
+def test_quick_is_the_whole_procedure_in_minutes() -> None:
+    assert QUICK.iterations * QUICK.epochs <= 300
+    assert (QUICK.dim, QUICK.folds, QUICK.trials, QUICK.startup, QUICK.reproductions) == (64, 4, 5, 2, 3)
+    assert QUICK.trunk == "auto"
+    assert QUICK.size is None
+    assert QUICK.departures

@@ -1,0 +1,163 @@
+"""Samplers: what is in a batch, what comes round, and that labels stay with their images."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from assay.samplers import samplers
+from assay.samplers.sampler import Indices
+
+few_examples = settings(max_examples=40, deadline=None)
+every_sampler = pytest.mark.parametrize("name", list(samplers))
+
+SIZES = (1, 2, 3, 7, 4, 4, 30)
+"""Images per class, some fewer than a batch wants."""
+
+
+def labels(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> NDArray[np.int64]:
+    """Shuffled labels of classes of these sizes."""
+    return np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+
+
+def draw(count: int, y: NDArray[np.int64], batch: tuple[int, int], seed: int = 0, name: str = "balanced") -> list[Indices]:
+    return list(itertools.islice(samplers[name](y, batch, seed), count))
+
+
+def classes_of(indices: Indices, y: NDArray[np.int64], per_class: int) -> list[int]:
+    """The class of each slot of a batch, after checking that its images are side by side."""
+    slots = y[indices].reshape(-1, per_class)
+    assert (slots == slots[:, :1]).all()
+    return [int(label) for label in slots[:, 0]]
+
+
+shapes = st.tuples(st.lists(st.integers(1, 9), min_size=1, max_size=8).map(tuple), st.integers(1, 8), st.integers(1, 6)).filter(
+    lambda shape: shape[1] <= len(shape[0])
+)
+
+
+@given(shape=shapes, seed=st.integers(0, 2**62))
+@few_examples
+def test_a_batch_holds_different_classes_with_their_images_side_by_side(
+    shape: tuple[tuple[int, ...], int, int], seed: int
+) -> None:
+    sizes, classes, per_class = shape
+    y = labels(sizes)
+    for indices in draw(12, y, (classes, per_class), seed):
+        assert indices.shape == (classes * per_class,)
+        assert len(set(classes_of(indices, y, per_class))) == classes
+
+
+@given(shape=shapes, seed=st.integers(0, 2**62))
+@few_examples
+def test_every_class_is_drawn_once_before_any_comes_again(shape: tuple[tuple[int, ...], int, int], seed: int) -> None:
+    sizes, classes, per_class = shape
+    y = labels(sizes)
+    drawn = [
+        label for indices in draw(3 * len(sizes), y, (classes, per_class), seed) for label in classes_of(indices, y, per_class)
+    ]
+    rounds = [drawn[start : start + len(sizes)] for start in range(0, len(drawn), len(sizes))]
+    assert all(sorted(part) == list(range(len(sizes))) for part in rounds)
+
+
+@given(size=st.integers(1, 9), per_class=st.integers(1, 20), seed=st.integers(0, 2**62))
+@few_examples
+def test_a_small_class_repeats_its_images_as_evenly_as_can_be(size: int, per_class: int, seed: int) -> None:
+    y = labels((size,))
+    (indices,) = draw(1, y, (1, per_class), seed)
+    times = Counter(indices.tolist())
+    each = [times[image] for image in range(size)]
+    assert sum(each) == per_class
+    assert max(each) - min(each) <= 1
+
+
+def test_a_large_class_repeats_no_image_in_a_batch() -> None:
+    y = labels((30, 30))
+    for indices in draw(20, y, (2, 16)):
+        assert len(set(indices.tolist())) == 32
+
+
+def test_every_image_comes_up_in_time() -> None:
+    y = labels()
+    seen = {index for indices in draw(120, y, (3, 4)) for index in indices.tolist()}
+    assert seen == set(range(len(y)))
+
+
+def test_labels_stay_with_their_images_where_a_class_has_fewer_than_wanted() -> None:
+    """Pitfall 36. No label without an image: every index points at an image of the slot's class."""
+    y = labels((1, 2, 5))
+    for indices in draw(20, y, (3, 4)):
+        assert len(indices) == 12
+        assert sorted(classes_of(indices, y, 4)) == [0, 1, 2]
+
+
+def test_no_class_fills_two_slots_where_rounds_meet() -> None:
+    """Pitfall 37. 5 classes, 3 a batch: each second batch begins with what the round before left."""
+    y = labels((4,) * 5)
+    for seed in range(30):
+        for indices in draw(10, y, (3, 2), seed):
+            assert len(set(classes_of(indices, y, 2))) == 3
+
+
+def test_no_class_is_left_out_of_an_epoch() -> None:
+    """Pitfall 37. 7 classes, 3 a batch: after 3 batches all have been drawn, after 7 all equally often."""
+    y = labels()
+    batches = [classes_of(indices, y, 2) for indices in draw(7, y, (3, 2))]
+    assert {label for part in batches[:3] for label in part} == set(range(7))
+    assert set(Counter(label for part in batches for label in part).values()) == {3}
+
+
+@every_sampler
+def test_the_same_seed_gives_the_same_batches_whatever_numpy_does_elsewhere(name: str) -> None:
+    y = labels()
+    np.random.seed(1)
+    first = draw(10, y, (3, 4), seed=5, name=name)
+    np.random.seed(2)
+    second = draw(10, y, (3, 4), seed=5, name=name)
+    assert [part.tolist() for part in first] == [part.tolist() for part in second]
+
+
+@every_sampler
+def test_another_seed_gives_other_batches(name: str) -> None:
+    y = labels()
+    first, second = (draw(10, y, (3, 4), seed=seed, name=name) for seed in (5, 6))
+    assert [part.tolist() for part in first] != [part.tolist() for part in second]
+
+
+@every_sampler
+def test_numpy_state_is_left_alone(name: str) -> None:
+    np.random.seed(3)
+    before = np.random.get_state(legacy=False)["state"]["key"].tolist()
+    draw(5, labels(), (3, 4), name=name)
+    assert np.random.get_state(legacy=False)["state"]["key"].tolist() == before
+
+
+@every_sampler
+def test_two_samplers_do_not_disturb_each_other(name: str) -> None:
+    y = labels()
+    alone = draw(6, y, (3, 4), seed=1, name=name)
+    one, other = samplers[name](y, (3, 4), 1), samplers[name](y, (3, 4), 2)
+    mixed = []
+    for _ in range(6):
+        mixed.append(next(one))
+        next(other)
+    assert [part.tolist() for part in mixed] == [part.tolist() for part in alone]
+
+
+def test_labels_need_not_be_numbered_from_zero() -> None:
+    y = labels() * 10 - 35
+    for indices in draw(5, y, (7, 3)):
+        assert sorted(classes_of(indices, y, 3)) == sorted(set(y.tolist()))
+
+
+def test_more_classes_than_there_are_raise_with_both_numbers() -> None:
+    with pytest.raises(ValueError, match="batch of 8 classes needs as many, got 7"):
+        draw(1, labels(), (8, 2))
+
+
+def test_indices_are_whole_numbers_of_64_bits() -> None:
+    assert draw(1, labels(), (2, 2))[0].dtype == np.int64

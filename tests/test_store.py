@@ -1,0 +1,251 @@
+"""The run store: whose folder it is, who drives it, and runs that are placed once."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from assay.errors import BadInput
+from assay.files import DRAFT
+from assay.store import FORMAT, Store, place_file
+
+KEY = "ab" + "0" * 62
+DRIVER = """
+import sys
+from pathlib import Path
+from assay.store import Store
+with Store(Path(sys.argv[1])).driving():
+    print("driving", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.create(tmp_path / "store")
+
+
+@contextmanager
+def other_driver(store: Store) -> Iterator[subprocess.Popen[str]]:
+    """A process of its own that drives the store."""
+    with subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(store.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "driving\n"
+        yield process
+        if process.returncode is None:
+            process.communicate()
+
+
+def place(store: Store, content: str) -> None:
+    with store.new_run(KEY) as folder:
+        (folder / "result.json").write_text(json.dumps({"score": content}))
+
+
+def names_below(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_a_store_is_made_and_opened_again(tmp_path: Path) -> None:
+    root = tmp_path / "deep" / "store"
+    Store.create(root)
+    before = names_below(root)
+    assert Store(root).root == Store.create(root).root == root
+    assert names_below(root) == before == ["format.json"]
+
+
+def test_an_empty_folder_becomes_a_store(tmp_path: Path) -> None:
+    Store.create(tmp_path)
+    assert Store(tmp_path).studies() == []
+
+
+@pytest.mark.parametrize("found", [FORMAT + 1, 0, None, "1"])
+def test_another_format_is_refused_with_both_numbers(store: Store, found: object) -> None:
+    (store.root / "format.json").write_text(json.dumps({"format": found}))
+    for open_ in (Store, Store.create):
+        with pytest.raises(BadInput, match=f"store format {found}, this version of Assay reads {FORMAT}"):
+            open_(store.root)
+
+
+@pytest.mark.parametrize("content", ["", "not json", "[]", "3", "\x00"])
+def test_a_format_that_cannot_be_read_is_refused(store: Store, content: str) -> None:
+    (store.root / "format.json").write_text(content)
+    with pytest.raises(BadInput, match="store"):
+        Store(store.root)
+
+
+def test_a_folder_that_is_no_store_is_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for root in (tmp_path, tmp_path / "missing", tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(BadInput, match="is not a run store"):
+            Store(root)
+    assert names_below(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("stranger", ["thesis.tex", ".hidden"])
+def test_a_folder_that_holds_other_things_is_refused_and_left_alone(tmp_path: Path, stranger: str) -> None:
+    (tmp_path / stranger).write_text("precious")
+    with pytest.raises(BadInput, match=f"holds other things \\({stranger}"):
+        Store.create(tmp_path)
+    assert names_below(tmp_path) == [stranger]
+
+
+def test_a_path_below_a_file_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for root in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "file" / "deep" / "below"):
+        with pytest.raises(BadInput, match=r"cannot write to .*; give another --out"):
+            Store.create(root)
+
+
+def test_a_place_where_nobody_can_write_is_refused() -> None:
+    with pytest.raises(BadInput, match="cannot write to /proc/store"):
+        Store.create(Path("/proc/store"))
+
+
+def test_a_store_on_a_full_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(BadInput, match="No space left on device"):
+        Store.create(tmp_path / "store")
+
+
+def test_making_a_store_goes_on_after_a_kill_in_the_middle_of_it(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from assay.store import Store\n"
+        "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Store.create(Path(sys.argv[1]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "store")], capture_output=True)
+    assert done.returncode == -signal.SIGKILL
+    store = Store.create(tmp_path / "store")
+    assert store.studies() == []
+
+
+def test_a_second_driver_is_told_who_the_first_is(store: Store) -> None:
+    with other_driver(store) as first:
+        with pytest.raises(BadInput, match=f"driven by process {first.pid} on {socket.gethostname()}"), store.driving():
+            pytest.fail("two processes drive one store")
+        assert first.poll() is None
+
+
+def test_the_second_driver_may_begin_when_the_first_has_ended(store: Store) -> None:
+    with other_driver(store):
+        pass
+    with store.driving():
+        assert json.loads((store.root / "driver.json").read_text())["pid"] == os.getpid()
+    assert not (store.root / "driver.json").exists()
+
+
+def test_a_killed_driver_leaves_the_store_free(store: Store) -> None:
+    with other_driver(store) as first:
+        first.send_signal(signal.SIGKILL)
+        assert first.wait() == -signal.SIGKILL
+    assert (store.root / "driver.json").exists()
+    with store.driving():
+        assert json.loads((store.root / "driver.json").read_text())["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", "[]", "null"])
+def test_a_spoilt_note_of_a_dead_driver_is_in_nobodys_way(store: Store, content: str) -> None:
+    (store.root / "driver.json").write_text(content)
+    with store.driving():
+        assert json.loads((store.root / "driver.json").read_text())["pid"] == os.getpid()
+
+
+def test_the_driver_is_known_while_it_drives(store: Store) -> None:
+    assert store.driver() is None
+    with other_driver(store) as first:
+        assert store.driver() == f"process {first.pid} on {socket.gethostname()}"
+    assert store.driver() is None
+
+
+def test_a_killed_driver_drives_no_more(store: Store) -> None:
+    with other_driver(store) as first:
+        first.send_signal(signal.SIGKILL)
+        assert first.wait() == -signal.SIGKILL
+    assert store.driver() is None
+
+
+def test_a_driver_that_fails_leaves_the_store_free(store: Store) -> None:
+    with pytest.raises(RuntimeError, match="inside"), store.driving():
+        raise RuntimeError("inside")
+    with store.driving():
+        assert (store.root / "driver.json").exists()
+
+
+def test_reading_needs_no_driver(store: Store) -> None:
+    with other_driver(store):
+        assert Store(store.root).studies() == []
+
+
+def test_a_driver_clears_what_the_dead_left_behind(store: Store) -> None:
+    place(store, "kept")
+    (store.run(KEY).parent / f"{DRAFT}dead").mkdir()
+    (store.run(KEY).parent / f"{DRAFT}dead" / "model.safetensors").touch()
+    with store.driving():
+        assert names_below(store.root / "runs") == ["ab", f"ab/{KEY}", f"ab/{KEY}/result.json"]
+
+
+def test_a_run_is_there_when_its_folder_is_whole(store: Store) -> None:
+    assert not store.has_run(KEY)
+    with store.new_run(KEY) as folder:
+        (folder / "result.json").write_text('{"score": "first"}')
+        assert not store.has_run(KEY)
+    assert store.has_run(KEY)
+    assert store.result(KEY) == {"score": "first"}
+    assert store.run(KEY) == store.root / "runs" / "ab" / KEY
+
+
+def test_a_run_that_fails_is_not_there(store: Store) -> None:
+    def fail() -> None:
+        with store.new_run(KEY) as folder:
+            (folder / "result.json").write_text("{}")
+            raise RuntimeError("worker failed")
+
+    with pytest.raises(RuntimeError, match="worker failed"):
+        fail()
+    assert not store.has_run(KEY)
+    assert not store.run(KEY).exists()
+
+
+def test_a_run_is_placed_once_and_never_replaced(store: Store) -> None:
+    place(store, "first")
+    place(store, "second")
+    assert store.result(KEY) == {"score": "first"}
+    assert names_below(store.root / "runs") == ["ab", f"ab/{KEY}", f"ab/{KEY}/result.json"]
+
+
+def test_a_file_is_added_to_a_run_once(store: Store) -> None:
+    place(store, "first")
+    path = store.test_vectors(KEY, "fingerprint")
+    place_file(path, b"first")
+    place_file(path, b"second")
+    assert path.read_bytes() == b"first"
+    assert path == store.run(KEY) / "test" / "fingerprint.npy"
+    assert store.result(KEY) == {"score": "first"}
+
+
+def test_studies_are_those_with_a_ledger_in_the_order_of_keys(store: Store) -> None:
+    for key in ("b", "a", "not begun"):
+        store.study(key).mkdir(parents=True)
+    for key in ("b", "a"):
+        (store.study(key) / "ledger.jsonl").touch()
+    assert store.studies() == ["a", "b"]
+
+
+def test_every_thing_has_a_place_of_its_own(store: Store) -> None:
+    places = [store.run(KEY), store.study(KEY), store.view(KEY), store.test_vectors(KEY, KEY)]
+    assert len(set(places)) == len(places)
+    assert all(place.is_relative_to(store.root) for place in places)

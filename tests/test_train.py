@@ -1,0 +1,428 @@
+"""Training: which checkpoint is kept, when it ends, what it depends on; and the PCA of the baseline."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from sklearn.decomposition import PCA
+from torch import Tensor
+
+from assay.data.views import View
+from assay.embed import embed, fit_pca
+from assay.losses import losses
+from assay.method import Loss
+from assay.methods import Parts
+from assay.metrics import evaluate
+from assay.miners import miners
+from assay.model import Architecture, Model
+from assay.pairs import Pairs, References, Triplets
+from assay.protocol import Augment, Batch, Optimiser, Protocol
+from assay.registry import Paper
+from assay.train import Fit, fit
+
+CPU = torch.device("cpu")
+STILL = Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0)
+SHAPE = (4, 4)
+PROTOCOL = Protocol(
+    "test.v1",
+    trunk="identity",
+    size=0,
+    dim=4,
+    augment=STILL,
+    batch=Batch(SHAPE, SHAPE),
+    optimiser=Optimiser(lr=0.01, weight_decay=0),
+    iterations=3,
+    epochs=6,
+    validate_every=1,
+    patience=100,
+)
+
+
+# --- Small worlds to train in ---
+
+
+def vectors(classes: range, seed: int, per_class: int = 6, dim: int = 8) -> View:
+    """Classes that differ in two directions, under noise that is larger in the others."""
+    draw = np.random.default_rng(seed)
+    y = np.repeat(np.array(classes), per_class)
+    centres = np.random.default_rng(99).normal(size=(100, 2))
+    x = draw.normal(size=(len(y), dim))
+    x[:, :2] = centres[y] + 0.3 * draw.normal(size=(len(y), 2))
+    return View(x.astype(np.float32), y)
+
+
+def pictures(classes: range, seed: int) -> View:
+    draw = np.random.default_rng(seed)
+    y = np.repeat(np.array(classes), 5)
+    return View(draw.integers(0, 256, size=(len(y), 1, 16, 16), dtype=np.uint8), y)
+
+
+TRAIN, VALIDATION = vectors(range(10, 16), 1), vectors(range(20, 26), 2)
+
+
+def new_model(seed: int = 0, trunk: str = "identity", inputs: int = 8) -> Model:
+    torch.manual_seed(seed)
+    return Model(Architecture(trunk, inputs, 0, 4))
+
+
+def parts_of(loss: Loss, lr: float = 0.01, weights_lr: float = 0.01, miner: str | None = None) -> Parts:
+    return Parts(loss, miners[miner]() if miner else None, lr, weights_lr)
+
+
+def train(loss: Loss, protocol: Protocol = PROTOCOL, model: Model | None = None, seed: int = 0, **rates: Any) -> Fit:
+    return fit(model or new_model(), parts_of(loss, **rates), TRAIN, VALIDATION, protocol, SHAPE, seed, CPU)
+
+
+class Scripted(Loss):
+    """A loss for tests: calls `term` with the number of the iteration, from 1, and the embeddings."""
+
+    paper: ClassVar[Paper] = Paper("none", 2000, "example.org")
+    normalise = False
+
+    def __init__(self, term: Callable[[int, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.term, self.iterations = term, itertools.count(1)
+
+    def forward(
+        self, z: Tensor, y: Tensor, mined: Pairs | Triplets | None = None, references: References | None = None
+    ) -> Tensor:
+        return self.term(next(self.iterations), z, y)
+
+
+def first_well_then_badly(until: int) -> Scripted:
+    """Triplet, and from iteration `until` on its opposite."""
+    triplet = losses["triplet"](margin=0.5)
+    return Scripted(lambda number, z, y: triplet(z, y) * (1 if number <= until else -1))
+
+
+def constant(value: float = 0.0) -> Scripted:
+    """No gradient worth the name."""
+    return Scripted(lambda number, z, y: z.sum() * 0 + value)
+
+
+def validation_of(weights: dict[str, Tensor]) -> float:
+    """MAP@R of the validation view under these weights, measured from outside."""
+    model = new_model()
+    model.load_state_dict(weights)
+    return evaluate(embed(model, VALIDATION.x, CPU), VALIDATION.y)["map_at_r"]
+
+
+def equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def epochs(result: Fit) -> list[int]:
+    return [checkpoint.epoch for checkpoint in result.history]
+
+
+# --- Which checkpoint is kept ---
+
+
+def test_training_improves_on_the_untrained_model() -> None:
+    result = train(losses["triplet"](), replace(PROTOCOL, epochs=15))
+    assert result.best.epoch > 0
+    assert result.best.validation["map_at_r"] > result.history[0].validation["map_at_r"] + 0.05
+
+
+def test_the_model_before_training_counts_as_a_checkpoint() -> None:
+    """A head that already looks where the classes differ, and a loss that teaches it otherwise."""
+    model = new_model()
+    with torch.no_grad():
+        model.head.weight.copy_(torch.eye(4, 8) * torch.tensor([[1.0], [1.0], [0.0], [0.0]]))
+    before = model.state()
+    result = train(first_well_then_badly(until=0), model=model, lr=0.1)
+    assert result.history[0].epoch == 0
+    assert result.history[0].loss is None
+    assert result.best is result.history[0]
+    assert result.best.validation["map_at_r"] > 0.5
+    assert equal(result.weights, before)
+    assert not equal(model.state(), before)
+
+
+def test_the_best_checkpoint_is_that_of_the_highest_validation_map_at_r() -> None:
+    result = train(first_well_then_badly(until=12), replace(PROTOCOL, epochs=10), lr=0.03)
+    scores = [checkpoint.validation["map_at_r"] for checkpoint in result.history]
+    assert 0 < result.best.epoch < 10
+    assert result.best.validation["map_at_r"] == max(scores) > scores[-1]
+    assert result.best == result.history[scores.index(max(scores))]
+
+
+def test_the_weights_kept_are_those_of_the_best_checkpoint() -> None:
+    """A copy, not the model that went on training; scored again they give the very number in the history."""
+    result = train(first_well_then_badly(until=12), replace(PROTOCOL, epochs=10), lr=0.03)
+    assert validation_of(result.weights) == result.best.validation["map_at_r"]
+    again = train(first_well_then_badly(until=12), replace(PROTOCOL, epochs=result.best.epoch), lr=0.03)
+    assert equal(again.weights, result.weights)
+
+
+def test_a_checkpoint_that_is_only_as_good_does_not_replace_the_first() -> None:
+    result = train(constant(), replace(PROTOCOL, epochs=4), lr=1e-12)
+    assert len({checkpoint.validation["map_at_r"] for checkpoint in result.history}) == 1
+    assert result.best.epoch == 0
+
+
+def test_the_validation_view_alone_decides_which_checkpoint_is_best() -> None:
+    """Pitfall 11. Other validation labels change no weight on the way, only the choice among them."""
+    shuffled = View(VALIDATION.x, np.random.default_rng(5).permutation(VALIDATION.y))
+    models = [new_model(), new_model()]
+    results = [
+        fit(model, parts_of(losses["triplet"]()), TRAIN, view, PROTOCOL, SHAPE, 0, CPU)
+        for model, view in zip(models, (VALIDATION, shuffled), strict=True)
+    ]
+    assert equal(models[0].state(), models[1].state())
+    assert results[0].best.validation != results[1].best.validation
+
+
+# --- When it ends ---
+
+
+def test_patience_is_counted_in_epochs_since_the_best() -> None:
+    result = train(constant(), replace(PROTOCOL, epochs=50, patience=3))
+    assert epochs(result) == [0, 1, 2, 3]
+    assert result.status == "finished"
+
+
+def test_patience_is_looked_at_only_where_there_is_a_validation() -> None:
+    result = train(constant(), replace(PROTOCOL, epochs=50, patience=3, validate_every=2))
+    assert epochs(result) == [0, 2, 4]
+
+
+def test_patience_starts_anew_with_a_better_checkpoint() -> None:
+    result = train(first_well_then_badly(until=12), replace(PROTOCOL, epochs=40, patience=5), lr=0.03)
+    assert result.best.epoch > 0
+    assert result.history[-1].epoch == result.best.epoch + 5
+
+
+def test_the_last_epoch_is_validated_even_between_two_validations() -> None:
+    """Pitfall 19."""
+    assert epochs(train(constant(), replace(PROTOCOL, epochs=5, validate_every=2))) == [0, 2, 4, 5]
+    assert epochs(train(constant(), replace(PROTOCOL, epochs=2, validate_every=7))) == [0, 2]
+
+
+def test_an_epoch_has_as_many_iterations_as_the_protocol_says() -> None:
+    loss = constant()
+    train(loss, replace(PROTOCOL, epochs=4, iterations=5))
+    assert next(loss.iterations) == 4 * 5 + 1
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_checkpoint_tells_the_mean_loss_since_the_one_before(every: int) -> None:
+    counting = Scripted(lambda number, z, y: z.sum() * 0 + number)
+    result = train(counting, replace(PROTOCOL, epochs=4, iterations=2, validate_every=every))
+    expected = {1: [None, 1.5, 3.5, 5.5, 7.5], 2: [None, 2.5, 6.5]}[every]
+    assert [checkpoint.loss for checkpoint in result.history] == expected
+
+
+# --- Divergence ---
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_not_finite_ends_the_training_as_diverged(bad: float) -> None:
+    triplet = losses["triplet"](margin=0.5)
+    script = Scripted(lambda number, z, y: triplet(z, y) * (bad if number == 8 else 1))
+    result = train(script, lr=0.03)
+    assert result.status == "diverged"
+    assert epochs(result) == [0, 1, 2]
+    assert all(torch.isfinite(weight).all() for weight in result.weights.values())
+    assert validation_of(result.weights) == result.best.validation["map_at_r"]
+
+
+def test_divergence_keeps_the_best_checkpoint_that_came_before() -> None:
+    triplet = losses["triplet"](margin=0.5)
+    failing = Scripted(lambda number, z, y: triplet(z, y) * (math.nan if number == 8 else 1))
+    result = train(failing, lr=0.03)
+    sound = train(losses["triplet"](margin=0.5), replace(PROTOCOL, epochs=2), lr=0.03)
+    assert result.best == sound.best
+    assert result.best.epoch > 0
+    assert equal(result.weights, sound.weights)
+
+
+def test_divergence_between_two_validations_is_seen() -> None:
+    failing = Scripted(lambda number, z, y: z.sum() * (math.nan if number == 2 else 0))
+    result = train(failing, replace(PROTOCOL, epochs=4, validate_every=4))
+    assert result.status == "diverged"
+    assert epochs(result) == [0]
+
+
+def test_embeddings_that_are_not_finite_end_the_training_as_diverged() -> None:
+    """The loss is finite at every step; the step itself leaves the numbers behind."""
+    result = train(Scripted(lambda number, z, y: z.sum()), replace(PROTOCOL, iterations=1), lr=1e38)
+    assert result.status == "diverged"
+    assert result.best.epoch == 0
+    assert all(torch.isfinite(weight).all() for weight in result.weights.values())
+
+
+# --- What it depends on ---
+
+
+@pytest.mark.parametrize(("name", "miner"), [(name, None) for name in losses] + [("multi_similarity", "multi_similarity")])
+def test_the_same_seed_gives_the_same_bytes_whatever_the_global_generators_hold(name: str, miner: str | None) -> None:
+    """Pitfall 14."""
+    results = []
+    for noise in (1, 2):
+        model = new_model()
+        torch.manual_seed(3)
+        loss = losses[name]()
+        loss.setup(4, 6)
+        torch.manual_seed(noise)
+        np.random.seed(noise)
+        results.append(fit(model, parts_of(loss, miner=miner), TRAIN, VALIDATION, PROTOCOL, SHAPE, 7, CPU))
+    assert results[0].history == results[1].history
+    assert equal(results[0].weights, results[1].weights)
+
+
+def test_another_seed_gives_another_training() -> None:
+    first, second = (train(losses["triplet"](), seed=seed) for seed in (1, 2))
+    assert first.history[0] == second.history[0]
+    assert first.history[1:] != second.history[1:]
+
+
+def test_images_train_to_the_same_bytes_too() -> None:
+    """Pitfall 14, with augmentation and a trunk that has running statistics."""
+    wild = Augment(area=(0.5, 1.0), aspect=(0.8, 1.25), flip=0.5, rotation=20.0, shear=10.0)
+    protocol = replace(PROTOCOL, trunk="conv", size=16, augment=wild, epochs=2, iterations=2)
+    seen, unseen = pictures(range(4), 1), pictures(range(4, 8), 2)
+    results = [
+        fit(new_model(0, "conv", 1), parts_of(losses["contrastive"]()), seen, unseen, protocol, SHAPE, 3, CPU) for _ in range(2)
+    ]
+    assert results[0].history == results[1].history
+    assert equal(results[0].weights, results[1].weights)
+    assert any("running_mean" in name for name in results[0].weights)
+
+
+def test_all_methods_see_the_same_batches() -> None:
+    """Common random numbers: the batches depend on the seed, not on the method."""
+    seen: list[list[tuple[Tensor, Tensor]]] = []
+    for value in (0.0, 1.0):
+        batches: list[tuple[Tensor, Tensor]] = []
+
+        def remember(number: int, z: Tensor, y: Tensor, value: float = value, batches: list[Any] = batches) -> Tensor:
+            batches.append((z.detach().clone(), y.clone()))
+            return z.sum() * 0 + value
+
+        train(Scripted(remember))
+        seen.append(batches)
+    assert len(seen[0]) == 18
+    for (z, y), (other_z, other_y) in zip(*seen, strict=True):
+        assert torch.equal(z, other_z)
+        assert torch.equal(y, other_y)
+
+
+def test_labels_reach_the_loss_numbered_from_zero_and_with_their_samples() -> None:
+    """Pitfall 39. Classes 10 .. 15 of the view are 0 .. 5 to the loss."""
+    pairs: set[tuple[int, int]] = set()
+
+    def look(number: int, z: Tensor, y: Tensor) -> Tensor:
+        nearest = (z.detach()[:, None] - embedded).square().sum(2).argmin(1)
+        pairs.update(zip(TRAIN.y[nearest.numpy()].tolist(), y.tolist(), strict=True))
+        return z.sum() * 0
+
+    model = new_model()
+    with torch.no_grad():
+        embedded = model(torch.from_numpy(TRAIN.x))
+    train(Scripted(look), model=model)
+    assert pairs == {(10 + number, number) for number in range(6)}
+
+
+def test_batches_have_the_shape_asked_for() -> None:
+    shapes = set()
+
+    def look(number: int, z: Tensor, y: Tensor) -> Tensor:
+        shapes.add((len(z), len(y.unique()), tuple(y.unique(return_counts=True)[1].tolist())))  # type: ignore[no-untyped-call]
+        return z.sum() * 0
+
+    fit(new_model(), parts_of(Scripted(look)), TRAIN, VALIDATION, PROTOCOL, (3, 5), 0, CPU)
+    assert shapes == {(15, 3, (5, 5, 5))}
+
+
+def test_the_miner_feeds_the_loss_without_a_gradient() -> None:
+    mined_by_loss: list[Pairs | Triplets | None] = []
+
+    class Remembering(Scripted):
+        def forward(
+            self, z: Tensor, y: Tensor, mined: Pairs | Triplets | None = None, references: References | None = None
+        ) -> Tensor:
+            mined_by_loss.append(mined)
+            return z.sum() * 0
+
+    parts = parts_of(Remembering(lambda number, z, y: z.sum()), miner="multi_similarity")
+    fit(new_model(), parts, TRAIN, VALIDATION, replace(PROTOCOL, epochs=1), SHAPE, 0, CPU)
+    assert len(mined_by_loss) == 3
+    assert all(isinstance(mined, Pairs) and mined.positive.any() for mined in mined_by_loss)
+
+
+# --- Learning rates ---
+
+
+def steps(lr: float, weights_lr: float) -> Iterator[float]:
+    """How far head and class weights move in training."""
+    torch.manual_seed(0)
+    loss = losses["normalized_softmax"]()
+    loss.setup(4, 6)
+    weights = [weight.detach().clone() for weight in loss.parameters()]
+    model = new_model()
+    before = model.state()
+    train(loss, replace(PROTOCOL, epochs=1), model, lr=lr, weights_lr=weights_lr)
+    yield max((model.state()[name] - before[name]).abs().max().item() for name in before)
+    yield max((now - then).abs().max().item() for now, then in zip(loss.parameters(), weights, strict=True))
+
+
+def test_class_weights_have_a_learning_rate_of_their_own() -> None:
+    head, weights = steps(lr=0.01, weights_lr=0.0)
+    assert head > 1e-3
+    assert weights == 0
+    head, weights = steps(lr=0.0, weights_lr=0.01)
+    assert head == 0
+    assert weights > 1e-3
+
+
+def test_a_learning_rate_ten_times_larger_takes_steps_ten_times_larger() -> None:
+    """RMSprop: the first step of each weight is its learning rate times a constant."""
+    _, slow = steps(lr=0.0, weights_lr=1e-5)
+    _, fast = steps(lr=0.0, weights_lr=1e-4)
+    assert fast == pytest.approx(10 * slow, rel=0.02)
+
+
+def test_the_weight_decay_of_the_protocol_is_applied() -> None:
+    model, still = new_model(), new_model()
+    train(constant(), replace(PROTOCOL, optimiser=Optimiser(weight_decay=0.1)), model)
+    assert model.head.weight.norm() < still.head.weight.norm()
+
+
+# --- The PCA of the baseline ---
+
+
+@pytest.mark.parametrize(("count", "features", "width"), [(50, 6, 3), (50, 6, 6), (8, 20, 5), (30, 1, 1)])
+def test_pca_is_that_of_scikit_learn_up_to_sign(count: int, features: int, width: int) -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(count, features)) @ np.diag(np.linspace(3, 1, features)) + 5
+    expected = PCA(width, svd_solver="full").fit_transform(x)
+    with torch.no_grad():
+        found = fit_pca(torch.from_numpy(x).float(), width)(torch.from_numpy(x).float()).numpy()
+    signs = np.sign((found * expected).sum(0))
+    np.testing.assert_allclose(found * signs, expected, atol=1e-4)
+
+
+def test_pca_has_orthonormal_directions_whose_largest_entry_is_positive() -> None:
+    layer = fit_pca(torch.randn(40, 7, generator=torch.Generator().manual_seed(0)), 4)
+    weight = layer.weight.detach()
+    torch.testing.assert_close(weight @ weight.T, torch.eye(4), atol=1e-6, rtol=0)
+    assert (weight.gather(1, weight.abs().argmax(1, keepdim=True)) > 0).all()
+
+
+def test_pca_of_the_same_features_is_the_same_layer() -> None:
+    x = torch.randn(40, 7, generator=torch.Generator().manual_seed(0))
+    first, second = (fit_pca(x, 4).state_dict() for _ in range(2))
+    assert equal(first, second)
+
+
+def test_pca_components_come_in_the_order_of_their_variance() -> None:
+    x = torch.randn(200, 5, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 5.0, 2.0, 4.0, 3.0])
+    with torch.no_grad():
+        variances = fit_pca(x, 5)(x).var(0).tolist()
+    assert variances == sorted(variances, reverse=True)
