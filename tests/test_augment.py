@@ -187,6 +187,25 @@ def test_each_image_has_parameters_of_its_own() -> None:
     assert len({tuple(matrix.flatten().tolist()) for matrix in theta}) == 6
 
 
+def test_parameters_of_an_image_are_drawn_independently_of_each_other() -> None:
+    crops = affine(4000, replace(WILD, area=(0.2, 0.4), rotation=0.0, shear=0.0), generator(1))
+    width, height = crops[:, 0, 0].abs(), crops[:, 1, 1]
+    turns = affine(4000, replace(STILL, rotation=30.0, shear=20.0, area=(0.2, 0.4)), generator(1))
+    angle = torch.atan2(turns[:, 1, 0], turns[:, 0, 0])
+    sheared = angle.cos() * turns[:, 0, 1] + angle.sin() * turns[:, 1, 1]
+    drawn = {
+        "area": width * height,
+        "aspect": (width / height).log(),
+        "left": crops[:, 0, 2] / (1 - width),
+        "top": crops[:, 1, 2] / (1 - height),
+        "mirror": crops[:, 0, 0].sign(),
+        "angle": angle,
+        "slant": sheared / turns[:, 0, 0].hypot(turns[:, 1, 0]),
+    }
+    correlation = torch.corrcoef(torch.stack(list(drawn.values()))) - torch.eye(len(drawn))
+    assert correlation.abs().max().item() < 0.07
+
+
 # --- Pixels and vectors ---
 
 

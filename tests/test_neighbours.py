@@ -79,14 +79,14 @@ def test_equals_a_brute_force_on_random_vectors_with_duplicates(seed: int) -> No
 
 
 @pytest.mark.parametrize("k", [1, 10, 100])
-def test_tells_apart_what_single_precision_cannot(k: int) -> None:
-    """A hundred references whose similarities to the query differ by far less than float32 resolves."""
+@pytest.mark.parametrize("spread", [1e-6, 1e-7, 1e-9])
+def test_tells_apart_what_single_precision_cannot(k: int, spread: float) -> None:
+    """A hundred references whose similarities to a query differ by less than float32 can be wrong about."""
     draw = torch.Generator().manual_seed(0)
-    query = torch.randn(1, 8, generator=draw, dtype=torch.float64)
-    centre = torch.randn(8, generator=draw, dtype=torch.float64)
-    references = centre + 1e-9 * torch.randn(100, 8, generator=draw, dtype=torch.float64)
-    assert len({tuple(row) for row in references.float().tolist()}) < 100
-    assert nearest(query, references, k).tolist() == brute_force(unit_rows(query), unit_rows(references), k)
+    queries = torch.randn(5, 32, generator=draw, dtype=torch.float64)
+    centre = torch.randn(32, generator=draw, dtype=torch.float64)
+    references = centre + spread * torch.randn(100, 32, generator=draw, dtype=torch.float64)
+    assert nearest(queries, references, k).tolist() == brute_force(unit_rows(queries), unit_rows(references), k)
 
 
 def test_constant_vectors_are_found_in_order_of_their_index() -> None:

@@ -17,7 +17,10 @@ def plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        wrong = [key for key in value if not isinstance(key, str)]
+        if wrong:
+            raise TypeError(f"keys of canonical JSON are strings, got {wrong[0]!r}")
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if value is None or isinstance(value, str | int | float | bool):

@@ -6,15 +6,17 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+DRAFT, DEAD = ".draft-", ".dead-"
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Put `content` at `path`; a reader sees the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=DRAFT)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content.encode() if isinstance(content, str) else content)
@@ -59,13 +61,19 @@ def new_folder(final: Path) -> Iterator[Path]:
     sync_folder(final.parent)
 
 
-DRAFT = ".draft-"
-
-
 def remove_drafts(folder: Path) -> None:
-    """Clear what killed processes left unfinished below `folder`."""
-    for draft in folder.rglob(f"{DRAFT}*"):
-        shutil.rmtree(draft, ignore_errors=True)
+    """Clear what killed processes left unfinished below `folder`.
+
+    A draft is renamed before it is emptied, so that a process that is still filling it cannot put it in place half empty.
+    """
+    for draft in list(folder.rglob(f"{DRAFT}*")):
+        if draft.is_dir():
+            with suppress(FileNotFoundError):
+                shutil.rmtree(draft.rename(draft.with_name(f"{DEAD}{draft.name}")))
+        else:
+            draft.unlink(missing_ok=True)
+    for dead in list(folder.rglob(f"{DEAD}*")):
+        shutil.rmtree(dead, ignore_errors=True)
 
 
 def _sync_file(path: Path) -> None:
@@ -83,14 +91,11 @@ def _rename_unless_there(draft: Path, final: Path) -> None:
 
 
 @contextmanager
-def only_one(path: Path, busy: Exception) -> Iterator[None]:
-    """Hold the lock file at `path` while inside; raise `busy` where another process holds it.
+def only_one(path: Path) -> Iterator[None]:
+    """Hold the lock file at `path` while inside; raises `BlockingIOError` where another process holds it.
 
     The kernel drops the lock when its holder dies, however it dies.
     """
     with path.open("a+") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise busy from None
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield

@@ -50,12 +50,17 @@ class Receipt:
     ledger: str
     hash: str
 
-    def check(self) -> None:
-        """Raise `SealError` unless the ledger holds, and bears out that selection and reproductions are done."""
-        lines = read(Path(self.ledger))
-        completing = [line for line in lines if line.hash == self.hash]
-        if not completing or completing[0] is not completing_line(lines):
+    def check(self, trainval: str) -> None:
+        """Raise `SealError` unless the ledger holds, is of a study on `trainval`, and has selected and reproduced."""
+        try:
+            lines = read(Path(self.ledger))
+        except (OSError, BrokenLedger) as error:
+            raise SealError(f"{self.ledger} cannot be relied on, so the test half stays sealed: {error}") from None
+        complete = completing_line(lines)
+        if complete is None or complete.hash != self.hash:
             raise SealError(f"{self.ledger} does not bear out this receipt: the test half stays sealed")
+        if lines[0].body["data"]["trainval"] != trainval:
+            raise SealError(f"{self.ledger} is of a study on other data: the test half stays sealed")
 
 
 class Ledger:
@@ -114,23 +119,26 @@ def read(path: Path) -> list[Line]:
 
 
 def completing_line(lines: list[Line]) -> Line | None:
-    """The line with which the promised reproductions became complete, None before that."""
-    if not lines or not any(line.kind == "selection" for line in lines):
+    """The line with which the reproductions promised in the preregistration became complete, None before that."""
+    selected = [line.number for line in lines if line.kind == "selection"]
+    if not selected or lines[0].kind != "preregistration":
         return None
-    reproductions = [line for line in lines if line.kind == "reproduction"]
-    return reproductions[-1] if len(reproductions) == lines[0].body["budget"]["reproduction_runs"] else None
+    reproductions = [line for line in lines[selected[0] :] if line.kind == "reproduction"]
+    promised = lines[0].body.get("budget", {}).get("reproduction_runs")
+    return reproductions[-1] if reproductions and len(reproductions) == promised else None
 
 
 def _parse(path: Path, number: int, text: bytes, previous: str) -> Line:
     try:
         line = Line(**json.loads(text))
+        hashed = digest({"number": number, "kind": line.kind, "body": line.body, "previous": previous})
     except (ValueError, TypeError):
         raise BrokenLedger(f"{path}: line {number + 1} is not a ledger line") from None
     if line.number != number:
         raise BrokenLedger(f"{path}: line {number + 1} calls itself number {line.number}: lines were removed or moved")
     if line.previous != previous:
         raise BrokenLedger(f"{path}: line {number + 1} does not follow the line before it")
-    if line.hash != digest({"number": number, "kind": line.kind, "body": line.body, "previous": previous}):
+    if line.hash != hashed:
         raise BrokenLedger(f"{path}: line {number + 1} was altered: its hash does not fit")
     return line
 
@@ -146,7 +154,7 @@ def _cut_torn_tail(path: Path) -> None:
 
 def _difference(path: Path, line: Line, kind: Kind, body: Any) -> str:
     what = f"a {kind} where the ledger has a {line.kind}" if kind != line.kind else f"another {kind}"
-    fields = [key for key in body if line.body.get(key) != body[key]] if kind == line.kind else []
+    fields = [key for key in sorted({*body, *line.body}) if line.body.get(key) != body.get(key)] if kind == line.kind else []
     named = f" (different: {', '.join(fields)})" if fields else ""
     return (
         f"{path}: this command leads to {what} at line {line.number + 1}{named}; the study was begun with other "

@@ -21,7 +21,7 @@ class Loss(nn.Module):
     """
 
     normalise: ClassVar[bool] = True
-    paper: ClassVar[Paper]
+    paper: ClassVar[Paper | None] = None
     departures: ClassVar[tuple[str, ...]] = ()
 
     def setup(self, dim: int, classes: int) -> None:

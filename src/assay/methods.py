@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.canonical import digest_file
+from assay.canonical import digest, digest_file
 from assay.errors import BadInput
 from assay.losses import losses
 from assay.method import Loss, Method, methods
 from assay.miners import miners
 from assay.miners.miner import Miner
 from assay.protocol import Protocol
+from assay.registry import replacing
 from assay.space import Parameters, Space, Value
 
 __all__ = ["Method", "assemble", "defaults", "import_parts", "losses", "methods", "miners", "source_of", "space_of"]
@@ -45,22 +46,21 @@ def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
     {'margin': 0.1}
     """
     known = {**_signature(method.loss), **_miner_signature(method), **_fit_defaults(protocol)}
-    missing = [name for name in space_of(method, protocol) if name not in known]
-    if missing:
-        raise BadInput(f"{method.name}: its space has {missing[0]!r}, which neither loss, miner nor training takes")
-    return {name: known[name] for name in space_of(method, protocol)}
+    chosen = {}
+    for name in space_of(method, protocol):
+        _taker(method, name)
+        if known[name] is inspect.Parameter.empty:
+            raise BadInput(f"{method.name}: the parameter {name!r} has no default, which trial 0 needs; give it one")
+        chosen[name] = known[name]
+    return chosen
 
 
 def assemble(method: Method, parameters: Parameters, protocol: Protocol) -> Parts:
     """Build loss and miner, each parameter going by its name to loss, miner or training; a clash raises."""
     assert method.loss is not None, "the baseline is not trained"
-    takers = {"loss": set(_signature(method.loss)), "miner": set(_miner_signature(method)), "training": set(_FIT)}
-    by_taker: dict[str, dict[str, Value]] = {taker: {} for taker in takers}
+    by_taker: dict[str, dict[str, Value]] = {"loss": {}, "miner": {}, "training": {}}
     for name, value in parameters.items():
-        wanted_by = [taker for taker, names in takers.items() if name in names]
-        if len(wanted_by) != 1:
-            raise BadInput(f"{method.name}: the parameter {name!r} is taken by {' and '.join(wanted_by) or 'nothing'}")
-        by_taker[wanted_by[0]][name] = value
+        by_taker[_taker(method, name)][name] = value
     fit = {**_fit_defaults(protocol), **by_taker["training"]}
     return Parts(
         loss=method.loss(**by_taker["loss"]),
@@ -85,26 +85,37 @@ def import_parts(names: Iterable[str]) -> None:
             _import_file(Path(name)) if name.endswith(".py") else importlib.import_module(name)
         except BadInput:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise BadInput(f"--import {name} failed: {type(error).__name__}: {error}") from error
 
 
 def _import_file(path: Path) -> None:
     if not path.is_file():
         raise BadInput(f"--import {path}: there is no such file")
-    module_name = f"assay_import_{path.resolve().stem}"
-    loaded = sys.modules.get(module_name)
-    if loaded is not None and loaded.__file__ == str(path.resolve()):
+    full, content = path.resolve(), digest_file(path)
+    module_name = f"assay_import_{full.stem}_{digest(str(full))[:16]}"
+    if module_name in sys.modules and _imported.get(module_name) == content:
         return
-    spec = importlib.util.spec_from_file_location(module_name, path.resolve())
+    spec = importlib.util.spec_from_file_location(module_name, full)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
-    try:
+    sys.modules[module_name] = module = importlib.util.module_from_spec(spec)
+    _imported.pop(module_name, None)
+    with replacing(module_name):
         spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[module_name]
-        raise
+    _imported[module_name] = content
+
+
+_imported: dict[str, str] = {}
+"""Hash of each imported file by its module's name: a file that was edited since is imported anew."""
+
+
+def _taker(method: Method, name: str) -> str:
+    """Whether a parameter is the loss's, the miner's or training's."""
+    takers = {"loss": _signature(method.loss), "miner": _miner_signature(method), "training": _FIT}
+    wanted_by = [taker for taker, names in takers.items() if name in names]
+    if len(wanted_by) != 1:
+        raise BadInput(f"{method.name}: the parameter {name!r} is taken by {' and '.join(wanted_by) or 'nothing'}; rename it")
+    return wanted_by[0]
 
 
 _FIT = ("lr", "weights_lr")
@@ -119,11 +130,12 @@ def _miner_signature(method: Method) -> dict[str, Value]:
 
 
 def _signature(part: type | None) -> dict[str, Value]:
-    """Keyword parameters of a part's constructor, with their defaults."""
+    """Parameters of a part's constructor, with their defaults."""
     if part is None or part.__init__ is object.__init__:  # type: ignore[misc]
         return {}
     parameters = inspect.signature(part).parameters.values()
-    return {item.name: item.default for item in parameters if item.kind is item.KEYWORD_ONLY}
+    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return {item.name: item.default for item in parameters if item.kind in named}
 
 
 def _file_of(method: Method, part: type) -> Path:

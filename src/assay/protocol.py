@@ -1,6 +1,7 @@
 """A protocol: everything about a benchmark but the method, as one frozen and fingerprinted value."""
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ Look = Literal["drawing", "photo", "features"]
 """What the data looks like, which is all that `auto` settings may depend on."""
 
 FEWEST_CLASSES = 16
+CUSTOM = "+custom-"
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,8 @@ def customise(protocol: Protocol, settings: Sequence[str]) -> Protocol:
     _check(changed)
     if changed.fingerprint == protocol.fingerprint:
         return protocol
-    return replace(changed, name=f"{protocol.name}+custom-{changed.fingerprint[:8]}")
+    published = protocol.name.partition(CUSTOM)[0]
+    return replace(changed, name=f"{published}{CUSTOM}{changed.fingerprint[:8]}")
 
 
 def _settings(protocol: Protocol, leave_out: tuple[str, ...]) -> dict[str, Any]:
@@ -227,15 +230,26 @@ def _check(protocol: Protocol) -> None:
     for kind, shape in vars(protocol.batch).items():
         if min(shape) < 1:
             raise BadInput(f"--set batch.{kind}={shape[0]}x{shape[1]}: a batch holds at least 1x1")
-    if not protocol.optimiser.lr > 0:
-        raise BadInput(f"--set optimiser.lr={protocol.optimiser.lr}: a learning rate is above 0")
-    _check_augment(protocol.augment)
+    optimiser, augment = protocol.optimiser, protocol.augment
+    _check_between("optimiser.lr", optimiser.lr, 0, math.inf, open_below=True)
+    _check_between("optimiser.momentum", optimiser.momentum, 0, 1)
+    _check_between("optimiser.weight_decay", optimiser.weight_decay, 0, math.inf)
+    _check_between("augment.flip", augment.flip, 0, 1)
+    _check_between("augment.rotation", augment.rotation, 0, 180)
+    _check_between("augment.shear", augment.shear, 0, 80)
+    _check_ends("augment.area", augment.area, 1)
+    _check_ends("augment.aspect", augment.aspect, math.inf)
 
 
-def _check_augment(augment: Augment) -> None:
-    if augment.flip is not None and not 0 <= augment.flip <= 1:
-        raise BadInput(f"--set augment.flip={augment.flip}: a probability lies between 0 and 1")
-    for name in ("area", "aspect"):
-        ends = getattr(augment, name)
-        if ends is not None and not 0 < ends[0] <= ends[1]:
-            raise BadInput(f"--set augment.{name}={ends[0]},{ends[1]}: write low,high with 0 < low <= high")
+def _check_between(name: str, value: float | None, low: float, high: float, open_below: bool = False) -> None:
+    if value is None:
+        return
+    if not math.isfinite(value) or not low <= value <= high or (open_below and value == low):
+        allowed = f"above {low}" if open_below else f"at least {low}" if high == math.inf else f"between {low} and {high}"
+        raise BadInput(f"--set {name}={value}: {name} is a number {allowed}")
+
+
+def _check_ends(name: str, ends: tuple[float, float] | None, high: float) -> None:
+    if ends is not None and not (0 < ends[0] <= ends[1] <= high and math.isfinite(ends[1])):
+        bound = "" if high == math.inf else f" <= {high}"
+        raise BadInput(f"--set {name}={ends[0]},{ends[1]}: write low,high with 0 < low <= high{bound}")

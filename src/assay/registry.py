@@ -4,8 +4,9 @@ import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from assay.errors import BadInput
 
@@ -30,6 +31,27 @@ class UnknownName(BadInput, KeyError):
         return str(self.args[0])
 
 
+_registries: list["Registry[Any]"] = []
+_origin = ""
+
+
+@contextmanager
+def replacing(origin: str) -> Iterator[None]:
+    """Parts added inside belong to `origin` and take the place of those it added before; on an error none stay."""
+    global _origin
+    for registry in _registries:
+        registry.forget(origin)
+    _origin = origin
+    try:
+        yield
+    except BaseException:
+        for registry in _registries:
+            registry.forget(origin)
+        raise
+    finally:
+        _origin = ""
+
+
 class Registry(Mapping[str, T]):
     """Parts of one kind by name, in the order they were added.
 
@@ -47,6 +69,8 @@ class Registry(Mapping[str, T]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._parts: dict[str, T] = {}
+        self._origins: dict[str, str] = {}
+        _registries.append(self)
 
     def __call__(self, name: str) -> Callable[[Part], Part]:
         """Decorator that adds what it decorates under `name`."""
@@ -62,6 +86,12 @@ class Registry(Mapping[str, T]):
         if name in self._parts:
             raise ValueError(f"a {self.kind} called {name!r} is registered already; choose another name")
         self._parts[name] = part
+        self._origins[name] = _origin
+
+    def forget(self, origin: str) -> None:
+        """Drop the parts that were added while `origin` was being imported."""
+        for name in [name for name, added_by in self._origins.items() if added_by == origin]:
+            del self._parts[name], self._origins[name]
 
     def __getitem__(self, name: str) -> T:
         try:

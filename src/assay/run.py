@@ -149,6 +149,7 @@ class Unsealed:
         view: folder of the view.
         fingerprint: of the test half, under which its vectors are filed.
         receipt: of the study.
+        trainval: fingerprint of the half that the study worked on.
         threads: torch threads of a task.
         device: cpu or cuda.
 
@@ -158,12 +159,13 @@ class Unsealed:
     view: str
     fingerprint: str
     receipt: Receipt
+    trainval: str
     threads: int
     device: str
 
     def read(self) -> View:
         """The test half, if the receipt is good."""
-        return read_test(Path(self.view), self.receipt)
+        return read_test(Path(self.view), self.receipt, self.trainval)
 
     def vectors(self, key: str) -> Path:
         """Where the vectors of a run's model lie."""

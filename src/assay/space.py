@@ -30,6 +30,8 @@ class Real:
 
     def __post_init__(self) -> None:
         _check_range(self.low, self.high, self.log)
+        object.__setattr__(self, "low", float(self.low))
+        object.__setattr__(self, "high", float(self.high))
 
     def at(self, share: float) -> float:
         """The value at `share` (0 to 1) of the range on the search scale.
@@ -37,17 +39,11 @@ class Real:
         >>> Real(0.01, 100, log=True).at(0.5)
         1.0
         """
-        if self.log:
-            value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
-        else:
-            value = self.low + share * (self.high - self.low)
-        return min(max(_round(value), self.low), self.high)
+        return min(max(_round(_at(self.low, self.high, self.log, share)), self.low), self.high)
 
     def share(self, value: float) -> float:
         """Where `value` lies in the range on the search scale: 0 at `low`, 1 at `high`."""
-        if self.log:
-            return math.log(value / self.low) / math.log(self.high / self.low)
-        return (value - self.low) / (self.high - self.low)
+        return _share(self.low, self.high, self.log, value)
 
 
 @dataclass(frozen=True)
@@ -64,11 +60,11 @@ class Integer:
 
     def at(self, share: float) -> int:
         """The whole number nearest to `share` (0 to 1) of the range on the search scale."""
-        return round(Real(self.low, self.high, self.log).at(share))
+        return min(max(round(_at(self.low, self.high, self.log, share)), self.low), self.high)
 
     def share(self, value: float) -> float:
         """Where `value` lies in the range on the search scale."""
-        return Real(self.low, self.high, self.log).share(value)
+        return _share(self.low, self.high, self.log, value)
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,7 @@ class Space(Mapping[str, Range]):
 
     >>> space = Space(margin=Real(0, 2, natural="low"))
     >>> space.edges({"margin": 0.01})
-    {'margin': Edge(end='low', bound=0, natural=True)}
+    {'margin': Edge(end='low', bound=0.0, natural=True)}
     """
 
     def __init__(self, /, **ranges: Range) -> None:
@@ -155,9 +151,21 @@ def _edge(range_: Range, value: Value) -> Edge | None:
     return None
 
 
+def _at(low: float, high: float, log: bool, share: float) -> float:
+    if log:
+        return math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+    return low + share * (high - low)
+
+
+def _share(low: float, high: float, log: bool, value: float) -> float:
+    if log:
+        return math.log(value / low) / math.log(high / low)
+    return (value - low) / (high - low)
+
+
 def _check_range(low: float, high: float, log: bool) -> None:
-    if not low < high:
-        raise ValueError(f"a range needs low < high, got [{low}, {high}]")
+    if not (low < high and math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"a range needs finite low < high, got [{low}, {high}]")
     if log and low <= 0:
         raise ValueError(f"a logarithmic range needs low > 0, got [{low}, {high}]")
 

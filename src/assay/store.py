@@ -1,15 +1,16 @@
 """The run store: content-addressed runs that workers place whole, studies that only the driver writes."""
 
 import os
+import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from assay.canonical import pretty
 from assay.errors import BadInput
-from assay.files import new_folder, only_one, read_json, remove_drafts, write_atomically
+from assay.files import DRAFT, new_folder, only_one, read_json, remove_drafts, write_atomically
 
 FORMAT = 1
 
@@ -24,7 +25,7 @@ class Store:
         self.root = root
         if not (root / "format.json").exists():
             raise BadInput(f"{root} is not a run store (no format.json in it); `assay bench --out {root}` makes one")
-        found = read_json(root / "format.json").get("format")
+        found = _format_of(root)
         if found != FORMAT:
             raise BadInput(f"{root} has store format {found}, this version of Assay reads {FORMAT}; give another --out")
 
@@ -46,23 +47,24 @@ class Store:
     def driving(self) -> Iterator[None]:
         """Be the one driver of this store; a second one is told who the first is. Clears what the dead left behind."""
         holder = self.root / "driver.json"
-        lock = self.root / "driver.lock"
-        with only_one(lock, BadInput(_busy(self.root, holder))):
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(only_one(self.root / "driver.lock"))
+            except BlockingIOError:
+                by = self.driver() or "another process"
+                raise BadInput(f"{self.root} is being driven by {by}; wait for it to end, or give another --out") from None
             remove_drafts(self.root)
             write_atomically(holder, pretty({"pid": os.getpid(), "host": socket.gethostname()}))
-            try:
-                yield
-            finally:
-                holder.unlink(missing_ok=True)
+            stack.callback(holder.unlink, missing_ok=True)
+            yield
 
     def driver(self) -> str | None:
         """Who is driving this store now, None where nobody is."""
         try:
-            with only_one(self.root / "driver.lock", BadInput("driven")):
-                return None
-        except BadInput:
-            return _holder(self.root / "driver.json")
-        except OSError:
+            holder = read_json(self.root / "driver.json")
+            here = holder["host"] == socket.gethostname()
+            return None if here and not _is_alive(holder["pid"]) else f"process {holder['pid']} on {holder['host']}"
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def run(self, key: str) -> Path:
@@ -74,7 +76,9 @@ class Store:
         return (self.run(key) / "result.json").exists()
 
     def new_run(self, key: str) -> AbstractContextManager[Path]:
-        """A folder to fill that becomes the run's on leaving."""
+        """A folder to fill that becomes the run's on leaving; what is there without a result is no run and goes."""
+        if not self.has_run(key):
+            shutil.rmtree(self.run(key), ignore_errors=True)
         return new_folder(self.run(key))
 
     def result(self, key: str) -> Any:
@@ -105,18 +109,23 @@ def place_file(path: Path, content: bytes) -> None:
 
 
 def _refuse_strangers(root: Path) -> None:
-    strangers = sorted(path.name for path in root.iterdir())
+    strangers = sorted(path.name for path in root.iterdir() if not path.name.startswith(DRAFT))
     if strangers:
         raise BadInput(f"{root} holds other things ({strangers[0]}, ...) and is no run store; give an empty --out")
 
 
-def _busy(root: Path, holder: Path) -> str:
-    return f"{root} is being driven by {_holder(holder)}; wait for it to end, or give another --out"
-
-
-def _holder(holder: Path) -> str:
+def _format_of(root: Path) -> object:
     try:
-        who = read_json(holder)
-        return f"process {who['pid']} on {who['host']}"
-    except (OSError, ValueError):
-        return "another process"
+        return read_json(root / "format.json")["format"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise BadInput(f"{root / 'format.json'} cannot be read; restore it, or give another --out") from None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

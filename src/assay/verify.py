@@ -1,6 +1,6 @@
 """Is this store what it says? Recompute all that can be recomputed from what lies below it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,43 +25,48 @@ class Finding:
     problem: str = ""
 
 
-def verify(store: Store, anchor: str | None = None) -> list[Finding]:
-    """Every check of every study, then the tables.
+def verify(store: Store, anchor: str | None = None) -> Iterator[Finding]:
+    """Every check of every study as it is made, then the tables where all studies hold.
 
     `anchor` is a preregistration hash announced beforehand; some study of the store must have it.
     """
-    findings: list[Finding] = []
-    for key in store.studies():
-        findings += verify_study(store, key)
-    if not findings:
-        findings.append(Finding(f"store {store.root}", "no study has been begun"))
+    keys = store.studies()
+    if not keys:
+        yield Finding(f"store {store.root}", "no study has been begun")
+    sound = bool(keys)
+    for key in keys:
+        for finding in verify_study(store, key):
+            sound = sound and not finding.problem
+            yield finding
+    if not sound:
+        return
     if anchor is not None:
-        findings.append(_anchor(store, anchor))
-    if not any(finding.problem for finding in findings):
-        findings += list(_tables(store))
-    return findings
+        yield _anchor(store, anchor)
+    yield from _tables(store)
 
 
-def verify_study(store: Store, key: str) -> list[Finding]:
+def verify_study(store: Store, key: str) -> Iterator[Finding]:
     """The ledger's chain, then everything that the ledger says against what the runs say."""
     folder = store.study(key)
     try:
         lines = read(folder / "ledger.jsonl")
     except BadInput as error:
-        return [Finding(f"study {key[:12]}: ledger", str(error))]
+        yield Finding(f"study {key[:12]}: ledger chain", str(error))
+        return
     if not lines:
-        return [Finding(f"study {key[:12]}: ledger")]
+        yield Finding(f"study {key[:12]}: begun, nothing recorded yet")
+        return
     record = StudyRecord.of(key, lines)
-    name = f"{record.method} on {record.announced['data']['name']}"
-    checks = {
-        "ledger chain": [],
-        "study.json": list(_study_file(folder, record, lines)),
-        "runs": list(_runs(store, record)),
-        "trials and selection": list(_selection(record)),
-        "seal": list(_seal(lines)),
-        "test scores": list(_test_scores(store, record)),
+    checks: dict[str, Iterable[str]] = {
+        "ledger chain": (),
+        "study.json": _study_file(folder, record, lines),
+        "runs": _runs(store, record),
+        "trials and selection": _selection(record),
+        "seal": _seal(lines),
+        "test scores": _test_scores(store, record),
     }
-    return [Finding(f"{name}: {what}", "; ".join(problems)) for what, problems in checks.items()]
+    for what, problems in checks.items():
+        yield Finding(f"{record.method} on {record.announced['data']['name']}: {what}", "; ".join(problems))
 
 
 def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterator[str]:

@@ -38,14 +38,19 @@ def assay(
         raise typer.Exit
 
 
+INTERRUPTED = 130
+
+
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 the work failed, 2 bad usage or bad input, 130 interrupted."""
     try:
         app()
     except BadInput as error:
         _fail(str(error), 2)
-    except KeyboardInterrupt:
-        _fail("interrupted; nothing finished is lost, run the same command again to continue", 130)
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            _fail("interrupted; nothing finished is lost, run the same command again to continue", INTERRUPTED)
+        raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None

@@ -48,21 +48,14 @@ def splits(data: Data, protocol: ProtocolName = "quick") -> None:
     Example: assay data splits folder:birds > splits.csv
     """
     from assay.data import load
-    from assay.data.splits import folds_of_labels
+    from assay.data.splits import parts
     from assay.protocols import protocols
 
-    dataset, chosen = load(data), protocols[protocol]
-    from assay.data import splits as halves
-
-    trainval, _ = halves.of(dataset, chosen)
-    part = ["test"] * len(dataset.labels)
-    for number, fold in enumerate(folds_of_labels(trainval.y, chosen.folds)):
-        for row in fold.validation.tolist():
-            part[row] = f"fold {number}"
+    dataset = load(data)
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(["sample", "class", "part"])
-    for row, id_ in enumerate(dataset.ids):
-        writer.writerow([id_, dataset.class_names[dataset.labels[row]], part[row]])
+    for id_, label, part in zip(dataset.ids, dataset.labels.tolist(), parts(dataset, protocols[protocol]), strict=True):
+        writer.writerow([id_, dataset.class_names[label], part])
 
 
 def _facts(data: str, protocol: str) -> dict[str, Any]:

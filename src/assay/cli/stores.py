@@ -60,13 +60,16 @@ def verify(
     from assay.store import Store
     from assay.verify import verify as check
 
-    findings = check(Store(directory), anchor)
+    findings = []
+    for finding in check(Store(directory), anchor):
+        findings.append(finding)
+        if not json:
+            mark = "WRONG" if finding.problem else "ok   "
+            print(f"{mark} {finding.what}{': ' * bool(finding.problem)}{finding.problem}", flush=True)
     wrong = [finding for finding in findings if finding.problem]
     if json:
         print_json({"checks": len(findings), "problems": wrong})
     else:
-        for finding in findings:
-            print(f"{'WRONG' if finding.problem else 'ok   '} {finding.what}{': ' * bool(finding.problem)}{finding.problem}")
         print(f"{len(findings)} checks, {len(wrong)} wrong")
     if wrong:
         raise typer.Exit(1)

@@ -1,6 +1,5 @@
 """`features:F.npz`: vectors that come ready made, from a foundation model or any other source."""
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -37,30 +36,45 @@ def load_features(path: Path) -> Dataset:
         raise BadInput(f"features:{path}: y has shape {y.shape}; z has {len(z)} rows, so y must have shape ({len(z)},)")
     if y.dtype.kind not in "iuSU":
         raise BadInput(f"features:{path}: y is {y.dtype}; labels are integers or strings")
-    vectors = np.ascontiguousarray(z, dtype=np.float32)
+    if z.shape[1] == 0:
+        raise BadInput(f"features:{path}: z has no columns")
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is named below
+        vectors = np.ascontiguousarray(z, dtype=np.float32)
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(bad):
         raise BadInput(f"features:{path}: row {bad[0]} of z has a value that is NaN or infinite ({len(bad)} such rows)")
-    classes, labels = np.unique(y, return_inverse=True)
+    classes, labels = np.unique(np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y, return_inverse=True)
     return Dataset(
         name=f"features:{path.name}",
         look="features",
         labels=labels.astype(np.int64),
         class_names=tuple(str(name) for name in classes.tolist()),
-        ids=[str(row) for row in range(len(z))],
+        ids=_ids(labels, [str(name) for name in classes.tolist()]),
         items=Features(vectors),
     )
 
 
+def _ids(labels: Labels, class_names: list[str]) -> list[str]:
+    """Class and number in it: a name that rows of other classes cannot change."""
+    seen = [0] * len(class_names)
+    ids = []
+    for label in labels.tolist():
+        ids.append(f"{class_names[label]}/{seen[label]}")
+        seen[label] += 1
+    return ids
+
+
 def _read(path: Path, name: str) -> NDArray[Any]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             if name not in archive:
                 has = ", ".join(archive.files) or "nothing"
                 raise BadInput(f"features:{path} has no array {name!r} (it has {has}); save it with np.savez(path, z=..., y=...)")
-            array: NDArray[Any] = archive[name]
+            array = archive[name]
+            if not isinstance(array, np.ndarray):
+                raise ValueError(f"{name} is not an array")
             return array
     except BadInput:
         raise
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError, TypeError, EOFError) as error:
+    except Exception as error:  # a spoilt archive can fail anywhere in zip, zlib or numpy
         raise BadInput(f"features:{path} cannot be read as an .npz of plain arrays: {error}") from None

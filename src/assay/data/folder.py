@@ -1,14 +1,14 @@
 """`folder:PATH`: one folder per class, with images in it."""
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
-from assay.canonical import digest_file
+from assay.canonical import digest_bytes
 from assay.data.dataset import Dataset, Labels, Pixels
-from assay.data.images import read_image, square
+from assay.data.images import decode, endings, square
 from assay.errors import BadInput
 
 
@@ -25,11 +25,17 @@ class ImageFiles:
     def arrays(self, indices: Labels, size: int) -> Pixels:
         """Central squares of the images."""
         with ThreadPoolExecutor() as pool:
-            return np.stack(list(pool.map(lambda index: square(read_image(self.paths[index]), size), indices.tolist())))
+            return np.stack(list(pool.map(lambda index: self._square(index, size), indices.tolist())))
 
     def digest(self, index: int) -> str:
         """Hash of the file's bytes."""
         return self._digests[index]
+
+    def _square(self, index: int, size: int) -> Pixels:
+        content = _read(self.paths[index])
+        if digest_bytes(content) != self._digests[index]:
+            raise BadInput(f"{self.paths[index]} has changed since it was first read; leave the data alone while it is in use")
+        return square(decode(content, self.paths[index]), size)
 
 
 def load_folder(path: Path) -> Dataset:
@@ -40,11 +46,14 @@ def load_folder(path: Path) -> Dataset:
     if not path.is_dir():
         raise BadInput(f"folder:{path} is a file; give the folder that holds one folder per class")
     folders = sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
-    images = {folder: _images_in(folder) for folder in folders}
+    files = {folder: _files_in(folder) for folder in folders}
+    images = {folder: [file for file in files[folder] if file.suffix.lower() in endings()] for folder in folders}
     classes = [folder for folder in folders if images[folder]]
     if not classes:
         raise BadInput(f"folder:{path} holds no folder with images in it; it needs one folder per class")
     paths = [image for folder in classes for image in images[folder]]
+    for image in paths:
+        _check_name(image)
     return Dataset(
         name=f"folder:{path.resolve().name}",
         look="photo",
@@ -52,16 +61,38 @@ def load_folder(path: Path) -> Dataset:
         class_names=tuple(folder.name for folder in classes),
         ids=[f"{image.parent.name}/{image.name}" for image in paths],
         items=ImageFiles(paths),
-        notes=tuple(f"{folder.name}: no images in it, left out" for folder in folders if not images[folder]),
+        notes=(*_empty(folders, images), *_left_out(folders, files, images)),
     )
 
 
-def _images_in(folder: Path) -> list[Path]:
-    endings = Image.registered_extensions()
-    files = (child for child in folder.iterdir() if child.is_file() and not child.name.startswith("."))
-    return sorted(child for child in files if child.suffix.lower() in endings)
+def _files_in(folder: Path) -> list[Path]:
+    return sorted(child for child in folder.iterdir() if not child.is_dir() and not child.name.startswith("."))
+
+
+def _empty(folders: list[Path], images: dict[Path, list[Path]]) -> list[str]:
+    return [f"{folder.name}: no images in it, left out" for folder in folders if not images[folder]]
+
+
+def _left_out(folders: list[Path], files: dict[Path, list[Path]], images: dict[Path, list[Path]]) -> list[str]:
+    others = Counter(file.suffix or file.name for folder in folders for file in files[folder] if file not in images[folder])
+    return [f"{count} files left out that are not images it reads: {ending}" for ending, count in sorted(others.items())]
+
+
+def _check_name(path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"the file name {str(path)!a} is not UTF-8; rename it") from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}; mend or remove it") from None
 
 
 def _checked_digest(path: Path) -> str:
-    read_image(path)
-    return digest_file(path)
+    content = _read(path)
+    decode(content, path)
+    return digest_bytes(content)

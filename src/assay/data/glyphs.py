@@ -6,7 +6,6 @@ halves of a benchmark are roughly Latin with its phonetic letters, and everythin
 
 import os
 import unicodedata
-import zipfile
 from collections import defaultdict
 from contextlib import suppress
 from importlib.metadata import version
@@ -76,17 +75,18 @@ def load_glyphs() -> Dataset:
 
 def cache_folder() -> Path:
     """Where drawn data is kept between runs: ASSAY_CACHE, else the user's cache folder."""
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay"
-    return Path(os.environ.get("ASSAY_CACHE") or default)
+    if chosen := os.environ.get("ASSAY_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay"
 
 
 def _from_cache() -> tuple[Pixels, list[str]]:
     made_by = digest([digest_file(Path(__file__)), version("pillow"), version("matplotlib")])
     path = cache_folder() / f"glyphs-{made_by[:16]}.npz"
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             return archive["pixels"], archive["ids"].tolist()
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except Exception:  # a cache that is missing or spoilt, in whatever way, is drawn anew
         pixels, ids = _draw()
     packed = BytesIO()
     np.savez(packed, pixels=pixels, ids=np.array(ids))

@@ -1,6 +1,6 @@
 """Halves and folds by class, and the seal on the test half."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -15,8 +15,8 @@ from assay.protocol import FEWEST_CLASSES, Look, Protocol
 class Half:
     """Some classes of a data set with all their samples; `y` numbers them from 0 in class order."""
 
-    _dataset: Dataset
-    _indices: Labels
+    _dataset: Dataset = field(repr=False)
+    _indices: Labels = field(repr=False)
 
     @property
     def look(self) -> Look:
@@ -67,12 +67,12 @@ class TrainVal(Half):
 class SealedTest:
     """The other half, which answers to a receipt alone."""
 
-    def __init__(self, half: Half) -> None:
-        self.__half = half
+    def __init__(self, half: Half, trainval: TrainVal) -> None:
+        self.__half, self.__trainval = half, trainval
 
     def open(self, receipt: Receipt) -> Half:
-        """The test half, once the study behind the receipt has selected and reproduced."""
-        receipt.check()
+        """The test half, once the study behind the receipt, of this data's trainval, has selected and reproduced."""
+        receipt.check(self.__trainval.fingerprint)
         return self.__half
 
 
@@ -98,7 +98,16 @@ def of(dataset: Dataset, protocol: Protocol) -> tuple[TrainVal, SealedTest]:
     for number, fold in enumerate(folds(trainval, protocol.folds)):
         _need_a_pair(trainval.y[fold.validation], f"{dataset.name}: fold {number}")
     _need_a_pair(test.y, f"{dataset.name}: the test half")
-    return trainval, SealedTest(test)
+    return trainval, SealedTest(test, trainval)
+
+
+def parts(dataset: Dataset, protocol: Protocol) -> list[str]:
+    """Where each sample of the data set goes: `fold 0`, `fold 1`, ..., `test`."""
+    trainval, _ = of(dataset, protocol)
+    names = np.full(len(dataset.labels), "test", dtype=object)
+    for number, fold in enumerate(folds(trainval, protocol.folds)):
+        names[trainval._indices[fold.validation]] = f"fold {number}"
+    return [str(name) for name in names]
 
 
 def folds(trainval: TrainVal, count: int) -> list[Fold]:

@@ -43,9 +43,9 @@ def read_view(folder: Path) -> View:
     return View(np.load(folder / "x.npy", mmap_mode="r"), np.load(folder / "y.npy"))
 
 
-def read_test(folder: Path, receipt: Receipt) -> View:
-    """The view of the test half at `folder`, against the receipt of the study that asks for it."""
-    receipt.check()
+def read_test(folder: Path, receipt: Receipt, trainval: str) -> View:
+    """The view of the test half at `folder`, against the receipt of the study on `trainval` that asks for it."""
+    receipt.check(trainval)
     return read_view(folder)
 
 

@@ -16,9 +16,10 @@ from assay.protocol import Protocol
 from assay.protocols import protocols
 from assay.run import Training
 from assay.store import Store
+from assay.study.arena import Arena, describe_data
 from assay.study.plan import Plan, plan
 from assay.study.progress import Listener, Silent
-from assay.study.study import Arena, Steps, Study, describe_data
+from assay.study.study import Study
 from assay.trunks import trunks
 
 
@@ -115,59 +116,52 @@ def drive(studies: Sequence[Study], engine: Engine, listener: Listener) -> None:
     One thread decides, writes ledgers and studies; workers only place runs. A study's next step depends on nothing but
     its own answers, so the order in which tasks arrive changes nothing.
     """
-    running = {study.method.name: _Progress(study, study.steps()) for study in studies}
-    owners: dict[Future[Any], _Progress] = {}
+    running = [_Progress(study) for study in studies]
     clock = _Clock(studies)
-    for progress in running.values():
-        owners.update(dict.fromkeys(progress.advance(engine), progress))
-    while owners:
-        done, _ = wait(owners, timeout=1, return_when=FIRST_COMPLETED)
-        for future in done:
-            progress = owners.pop(future)
-            if progress.settle(future):
-                clock.finished += 1
-            if progress.ready:
-                owners.update(dict.fromkeys(progress.advance(engine), progress))
+    for progress in running:
+        progress.advance(engine)
+    while waiting := [future for progress in running for future in progress.waiting]:
+        done, _ = wait(waiting, timeout=1, return_when=FIRST_COMPLETED)
+        for progress in running:
+            clock.finished += progress.settle(done)
+            if done and not progress.waiting:
+                progress.advance(engine)
         listener.tick([study.state for study in studies], clock.seconds_left())
 
 
 class _Progress:
     """A study under way: its generator and the step it waits for."""
 
-    def __init__(self, study: Study, steps: Steps) -> None:
-        self.study, self._steps = study, steps
-        self._tasks: list[Task] | None = None
-        self._futures: list[Future[Any]] = []
-        self._answers: list[Any] = []
+    def __init__(self, study: Study) -> None:
+        self._study, self._steps = study, study.steps()
+        self._step: dict[Future[Any], Task] | None = None
+        self.waiting: set[Future[Any]] = set()
 
-    @property
-    def ready(self) -> bool:
-        """Whether the step's tasks are all done."""
-        return all(future.done() for future in self._futures)
-
-    def advance(self, engine: Engine) -> list[Future[Any]]:
+    def advance(self, engine: Engine) -> None:
         """Hand over the answers of this step and submit the tasks of the next one that has any."""
-        self._answers += [future.result() for future in self._futures]
-        self._futures = []
         try:
-            while not self._futures:
-                self._tasks = next(self._steps) if self._tasks is None else self._steps.send(self._answers)
-                self._answers = []
-                self._futures = [engine.submit(task) for task in self._tasks]
+            while not self.waiting:
+                if self._step is None:
+                    tasks = next(self._steps)
+                else:
+                    tasks = self._steps.send([future.result() for future in self._step])
+                self._step = {engine.submit(task): task for task in tasks}
+                self.waiting = set(self._step)
         except StopIteration:
             pass
-        return self._futures
 
-    def settle(self, future: Future[Any]) -> bool:
-        """Count a finished task; raises what it raised. Whether it was a run."""
-        future.result()
-        assert self._tasks is not None
-        task = self._tasks[self._futures.index(future)]
-        if not isinstance(task, Training):
-            return False
-        self.study.state.done += 1
-        self.study.listener.say(self.study.method.name, f"run {task.run.key} done")
-        return True
+    def settle(self, done: set[Future[Any]]) -> int:
+        """Count this step's tasks among those done, raising what they raised; how many of them were runs."""
+        finished = [(future, task) for future, task in (self._step or {}).items() if future in self.waiting & done]
+        self.waiting -= done
+        runs = 0
+        for future, task in finished:
+            future.result()
+            if isinstance(task, Training):
+                runs += 1
+                self._study.listener.say(self._study.method.name, f"run {task.run.key} done")
+        self._study.state.done += runs
+        return runs
 
 
 class _Clock:

@@ -9,19 +9,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from assay.canonical import digest, digest_file, plain, pretty
-from assay.data.dataset import Dataset
-from assay.data.splits import Half, SealedTest, TrainVal, folds
-from assay.data.views import write_view
 from assay.engines import Task
 from assay.files import write_atomically
 from assay.ledger import Ledger
 from assay.method import Method
 from assay.methods import defaults, source_of, space_of
-from assay.protocol import Protocol, resolve
-from assay.run import Environment, Run, Scoring, TestEmbedding, Training, Unsealed, own_source
+from assay.run import Run, Scoring, TestEmbedding, Training, Unsealed, own_source
 from assay.seeds import derive
 from assay.space import Parameters, Space
-from assay.store import Store
+from assay.study.arena import Arena
 from assay.study.progress import Listener, State
 from assay.study.record import StudyRecord
 from assay.study.search import Told, ask
@@ -29,69 +25,6 @@ from assay.trunks import trunks
 
 Stage = Literal["trial", "reproduction"]
 Steps = Generator[list[Task], list[Any], None]
-
-
-@dataclass(frozen=True)
-class Arena:
-    """What all studies of a bench share: store, halves of the data, protocol and device.
-
-    Args:
-        store: where everything is kept.
-        data: name and size of the data set, for people.
-        trainval: the half that studies work on.
-        test: the sealed half.
-        protocol: as declared, `auto` included.
-        device: cpu or cuda.
-        imports: the user's own files, for the workers to import too.
-
-    """
-
-    store: Store
-    data: dict[str, Any]
-    trainval: TrainVal
-    test: SealedTest
-    protocol: Protocol
-    device: str
-    imports: tuple[str, ...] = ()
-
-    @cached_property
-    def resolved(self) -> Protocol:
-        """The protocol without any `auto`."""
-        return resolve(self.protocol, self.trainval.look)
-
-    @cached_property
-    def view(self) -> Path:
-        """The folder with the view of trainval, which tasks get to see."""
-        return self.place(self.trainval)
-
-    def place(self, half: Half) -> Path:
-        """Put the view of a half into the store, at the protocol's size; its folder."""
-        assert self.resolved.size is not None
-        folder = self.store.view(f"{half.fingerprint}-{self.resolved.size}")
-        write_view(folder, half, self.resolved.size)
-        return folder
-
-    @cached_property
-    def classes_in_training(self) -> int:
-        """The fewest classes that any fold trains on."""
-        parts = folds(self.trainval, self.protocol.folds)
-        return min(len(set(self.trainval.y[fold.train].tolist())) for fold in parts)
-
-    @cached_property
-    def environment(self) -> Environment:
-        """Where runs run, as far as their bytes may depend on it."""
-        return Environment.here(self.device, self.protocol.threads)
-
-
-def describe_data(dataset: Dataset, trainval: TrainVal) -> dict[str, Any]:
-    """What the preregistration says of the data: nothing that depends on the test half's content."""
-    return {
-        "name": dataset.name,
-        "look": dataset.look,
-        "trainval": trainval.fingerprint,
-        "classes": len(trainval.class_names),
-        "samples": len(trainval.y),
-    }
 
 
 @dataclass
@@ -232,7 +165,7 @@ class Study:
         if value is not None:
             self.state.best = max(value, self.state.best or 0.0)
         said = "diverged" if value is None else f"validation MAP@R {value:.4f}"
-        chosen = ", ".join(f"{name}={setting:.6g}" for name, setting in trial["parameters"].items())
+        chosen = ", ".join(f"{name}={setting}" for name, setting in trial["parameters"].items())
         self.listener.say(self.method.name, f"trial {trial['trial'] + 1} of {self.trials}: {said} ({chosen})")
 
     def _select(self, trials: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -290,8 +223,15 @@ class Study:
         opening = {"test": half.fingerprint, "classes": len(half.class_names), "samples": len(half.y)}
         self.ledger.record("seal", {**opening, "receipt": receipt.hash})
         view = self.arena.place(half)
-        root, threads = str(self.arena.store.root), self.protocol.threads
-        return Unsealed(root, str(view), half.fingerprint, receipt, threads, self.arena.device)
+        return Unsealed(
+            store=str(self.arena.store.root),
+            view=str(view),
+            fingerprint=half.fingerprint,
+            receipt=receipt,
+            trainval=self.arena.trainval.fingerprint,
+            threads=self.protocol.threads,
+            device=self.arena.device,
+        )
 
     def _run(self, stage: Stage, number: int, fold: int | None, parameters: Parameters) -> Run:
         """A run whose seed depends on stage, number and fold alone: the same for every method, so that they are paired."""

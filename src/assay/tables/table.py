@@ -153,7 +153,7 @@ def trials(comparison: Comparison) -> Table:
             "status": trial["status"],
             "validation_map_at_r": trial["map_at_r"],
             "selected": record.selection is not None and record.selection["trial"] == trial["trial"],
-            "parameters": "; ".join(f"{name}={value:.6g}" for name, value in trial["parameters"].items()),
+            "parameters": "; ".join(f"{name}={value}" for name, value in trial["parameters"].items()),
         }
         for record in _all(comparison)
         for trial in record.trials

@@ -1,0 +1,76 @@
+"""What all studies of a bench share."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from assay.data.dataset import Dataset
+from assay.data.splits import Half, SealedTest, TrainVal, folds
+from assay.data.views import write_view
+from assay.protocol import Protocol, resolve
+from assay.run import Environment
+from assay.store import Store
+
+
+@dataclass(frozen=True)
+class Arena:
+    """What all studies of a bench share: store, halves of the data, protocol and device.
+
+    Args:
+        store: where everything is kept.
+        data: name and size of the data set, for people.
+        trainval: the half that studies work on.
+        test: the sealed half.
+        protocol: as declared, `auto` included.
+        device: cpu or cuda.
+        imports: the user's own files, for the workers to import too.
+
+    """
+
+    store: Store
+    data: dict[str, Any]
+    trainval: TrainVal
+    test: SealedTest
+    protocol: Protocol
+    device: str
+    imports: tuple[str, ...] = ()
+
+    @cached_property
+    def resolved(self) -> Protocol:
+        """The protocol without any `auto`."""
+        return resolve(self.protocol, self.trainval.look)
+
+    @cached_property
+    def view(self) -> Path:
+        """The folder with the view of trainval, which tasks get to see."""
+        return self.place(self.trainval)
+
+    def place(self, half: Half) -> Path:
+        """Put the view of a half into the store, at the protocol's size; its folder."""
+        assert self.resolved.size is not None
+        folder = self.store.view(f"{half.fingerprint}-{self.resolved.size}")
+        write_view(folder, half, self.resolved.size)
+        return folder
+
+    @cached_property
+    def classes_in_training(self) -> int:
+        """The fewest classes that any fold trains on."""
+        parts = folds(self.trainval, self.protocol.folds)
+        return min(len(set(self.trainval.y[fold.train].tolist())) for fold in parts)
+
+    @cached_property
+    def environment(self) -> Environment:
+        """Where runs run, as far as their bytes may depend on it."""
+        return Environment.here(self.device, self.protocol.threads)
+
+
+def describe_data(dataset: Dataset, trainval: TrainVal) -> dict[str, Any]:
+    """What the preregistration says of the data: nothing that depends on the test half's content."""
+    return {
+        "name": dataset.name,
+        "look": dataset.look,
+        "trainval": trainval.fingerprint,
+        "classes": len(trainval.class_names),
+        "samples": len(trainval.y),
+    }

@@ -1,0 +1,30 @@
+"""Fixtures that several test files share."""
+
+import numpy as np
+import pytest
+
+from miniature import make_folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    """Tests neither use nor fill the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ASSAY_CACHE", str(tmp_path_factory.getbasetemp().parent / "assay-cache"))
+        yield
+
+
+@pytest.fixture
+def mini_folder(tmp_path):
+    """A folder of 17 classes with 4 images each, the last class with one."""
+    return make_folder(tmp_path / "mini")
+
+
+@pytest.fixture
+def mini_features(tmp_path):
+    """An .npz of 16 classes with 5 vectors each."""
+    draw = np.random.default_rng(0)
+    y = np.repeat(np.arange(16), 5)
+    path = tmp_path / "mini.npz"
+    np.savez(path, z=draw.normal(size=(16, 12))[y] + 0.7 * draw.normal(size=(len(y), 12)), y=y)
+    return path

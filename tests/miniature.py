@@ -1,0 +1,45 @@
+"""Miniature data and benches: a few classes, few steps, seconds."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+CLASSES, IMAGES, SIDE = 17, 4, 16
+MINI = ("trials=2", "startup=1", "reproductions=2", "iterations=4", "epochs=2", "validate_every=1", "dim=8", "size=16")
+
+
+def draw_class(number: int, draw: np.random.Generator) -> np.ndarray:
+    """A stripe pattern of the class with noise on it."""
+    rows, columns = np.mgrid[:SIDE, :SIDE]
+    angle = np.pi * number / CLASSES
+    wave = np.sin((rows * np.cos(angle) + columns * np.sin(angle)) * 1.3)
+    grey = 127 + 90 * wave + draw.normal(0, 20, (SIDE, SIDE))
+    return np.repeat(grey.clip(0, 255).astype(np.uint8)[:, :, None], 3, axis=2)
+
+
+def make_folder(root: Path) -> Path:
+    draw = np.random.default_rng(0)
+    for number in range(CLASSES):
+        folder = root / f"class{number:02d}"
+        folder.mkdir(parents=True)
+        for image in range(1 if number == CLASSES - 1 else IMAGES):
+            Image.fromarray(draw_class(number, draw)).save(folder / f"{image}.png")
+    return root
+
+
+def snapshot(store: Path, *, tested: bool = True) -> dict[str, object]:
+    """All that must be the same bytes: studies, ledgers (without the clock), runs, tables; `tested`: with what came of the test half."""
+    found: dict[str, object] = {}
+    for path in sorted(store.rglob("*")):
+        name = path.relative_to(store).as_posix()
+        if name.startswith("runs/") and path.is_file() and path.name != "timing.json" and (tested or "/test/" not in name):
+            found[name] = path.read_bytes()
+        elif path.name == "ledger.jsonl":
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            kept = [line for line in lines if tested or line["kind"] not in ("seal", "test")]
+            found[name] = [{key: value for key, value in line.items() if key != "at"} for line in kept]
+        elif tested and (path.name == "study.json" or path.parent.name == "tables"):
+            found[name] = path.read_bytes()
+    return found

@@ -1,0 +1,101 @@
+"""The tree is what DESIGN says: one door per outside library, and the names that other people's code relies on."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "src" / "assay"
+
+DOORS = {
+    "optuna": ["study"],
+    "faiss": ["neighbours", "clusters", "search"],
+    "timm": ["trunks"],
+    "torchvision": ["trunks"],
+    "typer": ["cli"],
+    "rich": ["cli"],
+    "fastapi": ["web"],
+    "ray": ["engines/ray.py"],
+    "pymilvus": ["search/milvus.py"],
+    "matplotlib": ["report", "data/glyphs.py"],
+    "jinja2": ["report"],
+    "pickle": [],
+    "yaml": [],
+}
+
+
+def imported(path):
+    """Top-level names of the packages that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield (node.module or "").partition(".")[0]
+
+
+def is_behind(path, door):
+    relative = path.relative_to(ROOT)
+    return relative.as_posix() == door or relative.parts[0] in (door, f"{door}.py")
+
+
+@pytest.mark.parametrize("library", DOORS)
+def test_a_library_is_imported_behind_its_own_door_only(library):
+    users = [path for path in ROOT.rglob("*.py") if library in imported(path)]
+    outside = [path for path in users if not any(is_behind(path, door) for door in DOORS[library])]
+    assert outside == []
+
+
+def test_the_check_of_doors_sees_an_import(tmp_path):
+    file = tmp_path / "sneaky.py"
+    file.write_text("def f():\n    from rich.table import Table\n")
+    assert "rich" in set(imported(file))
+
+
+PUBLIC = {
+    "assay": ["Scores", "__version__", "bench", "evaluate"],
+    "assay.data": ["Dataset", "datasets", "load"],
+    "assay.losses": ["losses"],
+    "assay.methods": ["Method", "assemble", "defaults", "import_parts", "losses", "methods", "miners", "source_of", "space_of"],
+    "assay.metrics": ["Scores", "evaluate", "map_at_r", "metrics", "precision_at_1", "r_precision"],
+    "assay.miners": ["miners"],
+    "assay.protocols": ["Protocol", "protocols"],
+    "assay.report": ["Benched", "bench", "write_report"],
+    "assay.samplers": ["samplers"],
+    "assay.trunks": ["Trunk", "build", "trunks"],
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_public_names_are_the_announced_ones(module):
+    names = importlib.import_module(module)
+    assert sorted(names.__all__) == PUBLIC[module]
+    assert all(hasattr(names, name) for name in PUBLIC[module])
+
+
+def test_a_method_has_the_announced_attributes():
+    from assay.methods import methods
+
+    triplet = methods["triplet"]
+    assert (triplet.name, triplet.loss.__name__, triplet.miner, triplet.batch) == ("triplet", "Triplet", None, "embedding")
+    assert (list(triplet.space), triplet.normalise, triplet.paper.year) == (["margin"], True, 2006)
+
+
+@pytest.mark.parametrize("line", ["import assay", "import assay.cli"])
+def test_heavy_libraries_wait_until_they_are_needed(line):
+    heavy = "torch", "optuna", "scipy", "matplotlib", "numpy"
+    code = f"{line}; import sys; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_no_module_is_called_by_a_word_that_says_nothing():
+    names = {path.stem for path in ROOT.rglob("*.py")}
+    assert not names & {"utils", "common", "helpers", "misc"}
+    assert not any(name.startswith("base_") for name in names)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_module_stays_readable(path):
+    assert len(path.read_text().splitlines()) <= 350

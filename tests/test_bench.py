@@ -1,0 +1,408 @@
+"""The promises of a bench: sealed, resumable, the same bytes on any number of workers, every number traceable."""
+
+import json
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import assay
+from assay.data import load
+from assay.ledger import read
+from assay.protocol import customise
+from assay.protocols import protocols
+from assay.store import Store
+from assay.study import study_records
+from miniature import MINI, make_folder, snapshot
+
+FOUR = ("contrastive", "triplet", "multi_similarity", "normalized_softmax", "pretrained")
+TWO = ("triplet", "normalized_softmax", "pretrained")
+QUICK = protocols["quick"]
+SMALL = customise(QUICK, MINI)
+
+
+def bench(data, out, methods=TWO, protocol=SMALL, workers=2):
+    return assay.bench(data, methods, protocol, out, workers=workers)
+
+
+def records(out):
+    return {record.method: record for record in study_records(Store(out))}
+
+
+@pytest.fixture(scope="module")
+def benched(tmp_path_factory):
+    """A finished miniature bench: its data and its store."""
+    root = tmp_path_factory.mktemp("benched")
+    folder = make_folder(root / "mini")
+    bench(f"folder:{folder}", root / "store")
+    return folder, root / "store"
+
+
+# --- the seal ---------------------------------------------------------------------------------------------------------
+
+
+def swap_test_labels(folder: Path) -> None:
+    """Give every class of the test half one image of the next one."""
+    classes = sorted(folder.iterdir())[len(list(folder.iterdir())) // 2 :]
+    for number, child in enumerate(classes[:-1]):
+        (child / "0.png").rename(classes[(number + 1) % (len(classes) - 1)] / "swapped.png")
+
+
+def replace_test_images(folder: Path) -> None:
+    draw = np.random.default_rng(1)
+    for child in sorted(folder.iterdir())[len(list(folder.iterdir())) // 2 :]:
+        for path in child.iterdir():
+            Image.fromarray(draw.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(path)
+
+
+@pytest.mark.parametrize("tamper", [swap_test_labels, replace_test_images])
+def test_nothing_but_test_scores_depends_on_the_test_half(benched, tmp_path, tamper):
+    folder, store = benched
+    other = shutil.copytree(folder, tmp_path / "mini")
+    tamper(other)
+    bench(f"folder:{other}", tmp_path / "store")
+    assert snapshot(tmp_path / "store", tested=False) == snapshot(store, tested=False)
+    ours, theirs = records(store), records(tmp_path / "store")
+    assert all(ours[method].selection == theirs[method].selection for method in TWO)
+    assert all(ours[method].scores("separated", "map_at_r") != theirs[method].scores("separated", "map_at_r") for method in TWO)
+
+
+def test_no_test_data_is_in_the_store_before_the_seal_is_opened(benched, tmp_path, monkeypatch):
+    folder, _ = benched
+
+    class Stop(Exception):
+        pass
+
+    def refuse(self, receipt):
+        raise Stop
+
+    monkeypatch.setattr("assay.data.splits.SealedTest.open", refuse)
+    with pytest.raises(Stop):
+        bench(f"folder:{folder}", tmp_path / "store")
+    dataset = load(f"folder:{folder}")
+    trainval = {dataset.items.digest(i) for i in np.flatnonzero(dataset.labels < 8)}
+    views = [np.load(path) for path in (tmp_path / "store" / "views").glob("*/x.npy")]
+    assert len(views) == 1
+    assert len(views[0]) == len(trainval)
+    assert not list((tmp_path / "store").rglob("test"))
+
+
+def glyphs_with(labels=None, items=None):
+    glyphs = load("glyphs")
+    test = np.flatnonzero(glyphs.labels >= len(glyphs.class_names) // 2)
+    changed = glyphs
+    if labels:
+        shuffled = glyphs.labels.copy()
+        shuffled[test] = np.random.default_rng(0).permutation(shuffled[test])
+        changed = replace(changed, labels=shuffled)
+    if items:
+        pixels = glyphs.items.pixels.copy()
+        pixels[test] = np.random.default_rng(0).integers(0, 255, pixels[test].shape, dtype=np.uint8)
+        changed = replace(changed, items=type(glyphs.items)(pixels))
+    return changed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["labels", "items"])
+def test_nothing_but_test_scores_depends_on_the_test_half_at_demo_size(demo, tmp_path, change):
+    bench(glyphs_with(**{change: True}), tmp_path / "store", FOUR, QUICK)
+    assert snapshot(tmp_path / "store", tested=False) == snapshot(demo, tested=False)
+    ours, theirs = records(demo), records(tmp_path / "store")
+    assert all(ours[method].scores("separated", "map_at_r") != theirs[method].scores("separated", "map_at_r") for method in FOUR)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The demo's bench, uninterrupted, on two workers."""
+    out = tmp_path_factory.mktemp("demo") / "store"
+    bench("glyphs", out, FOUR, QUICK)
+    return out
+
+
+# --- dying and continuing ---------------------------------------------------------------------------------------------
+
+
+def start(data, out, methods, settings):
+    command = [sys.executable, "-m", "assay", "bench", "--data", data, "--out", str(out), "--methods", ",".join(methods)]
+    command += [part for setting in settings for part in ("--set", setting)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def finished(out):
+    return {path.parent.name for path in out.glob("runs/*/*/result.json")}
+
+
+def kill_after(process, events, delay):
+    """SIGKILL once so many things have happened, a moment later; the keys of the runs it said were computed."""
+    computed = []
+    for line in process.stderr:
+        computed += re.findall(r"run ([0-9a-f]{64}) done", line)
+        events -= 1
+        if events == 0:
+            time.sleep(delay)
+            process.send_signal(signal.SIGKILL)
+    process.wait()
+    return computed
+
+
+def check_kills(data, out, methods, settings, expected, most_events):
+    """Kill a bench five times; what is left at the end is what an uninterrupted one leaves."""
+    draw = random.Random(0)
+    before: set[str] = set()
+    for _ in range(5):
+        process = start(data, out, methods, settings)
+        computed = kill_after(process, draw.randint(1, most_events), draw.uniform(0, 0.4))
+        assert process.returncode in (-signal.SIGKILL, 0)
+        assert not set(computed) & before, "a finished run was computed again"
+        time.sleep(0.5)
+        before = finished(out)
+    process = start(data, out, methods, settings)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert not set(re.findall(r"run ([0-9a-f]{64}) done", errors)) & before
+    assert snapshot(out) == expected
+
+
+def test_five_kills_change_no_byte_and_repeat_no_run(benched, tmp_path):
+    folder, store = benched
+    check_kills(f"folder:{folder}", tmp_path / "killed", TWO, MINI, snapshot(store), most_events=14)
+
+
+@pytest.mark.slow
+def test_five_kills_change_no_byte_and_repeat_no_run_at_demo_size(demo, tmp_path):
+    check_kills("glyphs", tmp_path / "killed", FOUR, (), snapshot(demo), most_events=45)
+
+
+def test_a_finished_bench_run_again_adds_nothing(benched):
+    folder, store = benched
+    before = {path: path.stat().st_mtime_ns for path in store.glob("runs/*/*/*")}
+    ledgers = {path: path.read_bytes() for path in store.glob("studies/*/ledger.jsonl")}
+    bench(f"folder:{folder}", store)
+    assert {path: path.stat().st_mtime_ns for path in store.glob("runs/*/*/*")} == before
+    assert {path: path.read_bytes() for path in store.glob("studies/*/ledger.jsonl")} == ledgers
+
+
+def test_a_torn_ledger_line_is_written_again(benched, tmp_path):
+    folder, store = benched
+    torn = shutil.copytree(store, tmp_path / "store")
+    for ledger in torn.glob("studies/*/ledger.jsonl"):
+        ledger.write_bytes(ledger.read_bytes()[:-40])
+    bench(f"folder:{folder}", torn)
+    assert snapshot(torn) == snapshot(store)
+
+
+def test_ctrl_c_exits_with_130_and_the_bench_can_be_continued(benched, tmp_path):
+    folder, store = benched
+    process = start(f"folder:{folder}", tmp_path / "store", TWO, MINI)
+    for line in process.stderr:
+        if "done" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "run the same command again" in errors
+    assert "Traceback" not in errors
+    assert finished(tmp_path / "store")
+    bench(f"folder:{folder}", tmp_path / "store")
+    assert snapshot(tmp_path / "store") == snapshot(store)
+
+
+def test_a_second_driver_is_told_who_drives(benched, tmp_path):
+    folder, _ = benched
+    first = start(f"folder:{folder}", tmp_path / "store", TWO, MINI)
+    assert first.stderr.readline()
+    second = start(f"folder:{folder}", tmp_path / "store", TWO, MINI)
+    _, errors = second.communicate()
+    first.kill()
+    first.communicate()
+    assert second.returncode == 2
+    assert f"process {first.pid}" in errors
+    assert errors.count("\n") == 1
+
+
+# --- engines ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_worker_and_two_give_the_same_bytes(benched, tmp_path):
+    folder, store = benched
+    bench(f"folder:{folder}", tmp_path / "store", workers=1)
+    assert snapshot(tmp_path / "store") == snapshot(store)
+
+
+@pytest.mark.slow
+def test_one_worker_and_two_give_the_same_bytes_at_demo_size(demo, tmp_path):
+    bench("glyphs", tmp_path / "store", FOUR, QUICK, workers=1)
+    assert snapshot(tmp_path / "store") == snapshot(demo)
+
+
+def test_the_order_of_methods_changes_no_study(benched, tmp_path):
+    folder, store = benched
+    bench(f"folder:{folder}", tmp_path / "store", methods=tuple(reversed(TWO)))
+    assert snapshot(tmp_path / "store") == snapshot(store)
+
+
+# --- fairness ---------------------------------------------------------------------------------------------------------
+
+
+def configs(out, method, stage):
+    record, store = records(out)[method], Store(out)
+    keys = [run["key"] for run in record.reproductions] if stage == "reproduction" else []
+    keys = keys or [run["key"] for trial in record.trials for run in trial["runs"]]
+    return [json.loads((store.run(key) / "config.json").read_text()) for key in keys]
+
+
+def test_methods_are_paired_by_seed(benched):
+    _, store = benched
+    seeds = [[config["seed"] for config in configs(store, method, "reproduction")] for method in TWO]
+    assert seeds[0] == seeds[1] == seeds[2]
+    assert len(set(seeds[0])) == 8
+
+
+def test_paired_methods_start_from_the_same_trunk(benched):
+    _, store = benched
+    first = [
+        json.loads((Store(store).run(records(store)[method].reproductions[0]["key"]) / "history.jsonl").read_text().splitlines()[0])
+        for method in ("triplet", "normalized_softmax")
+    ]
+    assert first[0]["validation"] == first[1]["validation"]
+
+
+def test_the_selected_trial_is_not_among_its_reproductions(benched):
+    _, store = benched
+    for record in records(store).values():
+        trials = {run["key"] for trial in record.trials for run in trial["runs"]}
+        assert not trials & {run["key"] for run in record.reproductions}
+        assert (
+            not {config["seed"] for config in configs(store, record.method, "trial")}
+            & {config["seed"] for config in configs(store, record.method, "reproduction")}
+            or not record.trials
+        )
+
+
+def test_trial_0_is_the_defaults_and_every_method_has_the_same_budget(benched):
+    _, store = benched
+    trained = [record for method, record in records(store).items() if method != "pretrained"]
+    assert all(record.trials[0]["parameters"] == record.announced["method"]["defaults"] for record in trained)
+    assert {len(record.trials) for record in trained} == {2}
+
+
+def test_a_ledger_tells_the_story_in_order(benched):
+    _, store = benched
+    kinds = [line.kind for line in read(store / "studies" / records(store)["triplet"].key / "ledger.jsonl")]
+    assert kinds == ["preregistration", "trial", "trial", "selection", *["reproduction"] * 8, "seal", "test", "test"]
+
+
+def test_losing_trials_keep_their_hashes_but_not_their_weights(benched):
+    _, store = benched
+    record = records(store)["triplet"]
+    for trial in record.trials:
+        kept = [(Store(store).run(run["key"]) / "model.safetensors").exists() for run in trial["runs"]]
+        assert kept == [trial["trial"] == record.selection["trial"]] * 4
+        assert all(len(Store(store).result(run["key"])["weights"]) == 64 for run in trial["runs"])
+
+
+def test_a_class_with_one_image_is_a_skipped_query_not_an_error(benched):
+    _, store = benched
+    scores = records(store)["triplet"].tests[0]["separated"]
+    assert (scores["queries"], scores["skipped"]) == (32, 1)
+
+
+# --- trials that diverge ----------------------------------------------------------------------------------------------
+
+UNSTABLE = """
+import torch
+from assay.losses.loss import losses
+from assay.method import Loss, Method, methods
+from assay.registry import Paper
+from assay.space import Real, Space
+
+@losses("unstable")
+class Unstable(Loss):
+    paper = Paper("None", 2026, "example.org")
+
+    def __init__(self, *, heat: float = {default}) -> None:
+        super().__init__()
+        self.heat = heat
+
+    def forward(self, z, y, mined=None, references=None):
+        return (z @ z.T).mean() * (float("nan") if self.heat > 0.5 else 1.0)
+
+methods.add(Method("unstable", Unstable, space=Space(heat=Real({low}, 1.0)), about="diverges when hot"))
+"""
+
+
+def run_unstable(tmp_path, features, default, low):
+    """In a process of its own: a registry cannot forget a method."""
+    (tmp_path / "unstable.py").write_text(UNSTABLE.format(default=default, low=low))
+    process = subprocess.run(
+        [sys.executable, "-m", "assay", "bench", "--data", f"features:{features}", "--out", str(tmp_path / "store")]
+        + ["--methods", "unstable,triplet", "--import", str(tmp_path / "unstable.py"), "--workers", "1"]
+        + [part for setting in (*MINI, "trials=4") for part in ("--set", setting)],
+        capture_output=True,
+        text=True,
+    )
+    return process, records(tmp_path / "store")
+
+
+def test_a_diverged_trial_fails_counts_and_is_never_selected(tmp_path, mini_features):
+    process, found = run_unstable(tmp_path, mini_features, default=0.9, low=0.0)
+    assert process.returncode == 0, process.stderr
+    record = found["unstable"]
+    assert [trial["status"] for trial in record.trials][0] == "failed"
+    assert record.trials[0]["map_at_r"] is None
+    assert len(record.trials) == 4
+    assert record.trials[record.selection["trial"]]["status"] == "finished"
+    page = (tmp_path / "store" / "report" / "index.html").read_text()
+    assert re.search(r"unstable: \d of 4 trials diverged", page)
+
+
+def test_where_every_trial_diverges_the_others_still_get_their_report(tmp_path, mini_features):
+    process, found = run_unstable(tmp_path, mini_features, default=0.9, low=0.6)
+    assert process.returncode == 0, process.stderr
+    assert found["unstable"].failed
+    assert found["triplet"].complete
+    assert "unstable: all trials diverged" in process.stdout
+    assert "all 4 trials diverged" in (tmp_path / "store" / "report" / "index.html").read_text()
+    assert subprocess.run([sys.executable, "-m", "assay", "verify", str(tmp_path / "store")]).returncode == 0
+
+
+# --- features ---------------------------------------------------------------------------------------------------------
+
+
+def test_features_have_a_baseline_without_an_interval(tmp_path, mini_features):
+    bench(f"features:{mini_features}", tmp_path / "store")
+    record = records(tmp_path / "store")["pretrained"]
+    assert (len(record.tests), len(record.reproductions), record.trials) == (1, 1, [])
+    assert record.announced["protocol"]["resolved"]["trunk"] == "identity"
+    table = next((tmp_path / "store" / "report" / "tables").glob("*-scores.md")).read_text()
+    assert "±" not in next(line for line in table.splitlines() if "pretrained" in line)
+
+
+def test_a_fixed_baseline_is_scored_on_nested_principal_components(tmp_path, mini_features):
+    """Concatenated: folds x dim components; separated: the first dim of them. Fitted on trainval alone."""
+    from sklearn.decomposition import PCA
+
+    bench(f"features:{mini_features}", tmp_path / "store", methods=("pretrained",), protocol=customise(SMALL, ["dim=2"]))
+    archive = np.load(mini_features)
+    z, y = archive["z"], archive["y"]
+    fitted = PCA(8).fit(z[y < 8])
+    test = records(tmp_path / "store")["pretrained"].tests[0]
+    for setting, width in (("separated", 2), ("concatenated", 8)):
+        expected = assay.evaluate(fitted.transform(z[y >= 8])[:, :width], y[y >= 8])
+        assert test[setting]["map_at_r"] == pytest.approx(expected["map_at_r"], abs=1e-9)
+
+
+def test_a_small_data_set_shrinks_the_batch_and_says_so(benched):
+    _, store = benched
+    method = records(store)["normalized_softmax"].announced["method"]
+    assert (method["batch"], method["batch_shrunk"]) == ([6, 6], True)
+    assert "batches were 6 classes x 6 images" in (store / "report" / "index.html").read_text()

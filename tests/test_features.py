@@ -1,0 +1,312 @@
+"""Vectors that come ready made: what an .npz must hold, and that nothing in it is ever run."""
+
+import pickle
+import zipfile
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assay.data import Dataset, load, splits
+from assay.errors import BadInput
+from assay.ledger import Ledger, Receipt
+from assay.protocol import Protocol
+
+N, D, CLASSES = 64, 5, 16
+Z = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
+Y = np.repeat(np.arange(CLASSES), N // CLASSES)
+
+
+class Trap:
+    """Unpickling this makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def save(path: Path, **arrays: Any) -> str:
+    np.savez(path, **arrays)
+    return f"features:{path}"
+
+
+def load_arrays(tmp_path: Path, **arrays: Any) -> Dataset:
+    return load(save(tmp_path / "f.npz", **arrays))
+
+
+def header(shape: tuple[int, ...]) -> bytes:
+    """The beginning of an .npy that promises float32 numbers of this shape."""
+    packed = BytesIO()
+    np.lib.format.write_array_header_1_0(packed, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return packed.getvalue()
+
+
+def receipt(folder: Path) -> Receipt:
+    """The receipt of a study that has done all it promised."""
+    ledger = Ledger(folder / "ledger.jsonl")
+    ledger.record("preregistration", {"budget": {"reproduction_runs": 1}})
+    ledger.record("selection", {})
+    ledger.record("reproduction", {})
+    return ledger.receipt()
+
+
+def fingerprints(dataset: Dataset, proof: Receipt) -> tuple[str, str]:
+    """Those of trainval and of test."""
+    trainval, test = splits.of(dataset, Protocol("p.v1"))
+    return trainval.fingerprint, test.open(proof).fingerprint
+
+
+def test_vectors_and_labels_are_read(tmp_path: Path) -> None:
+    dataset = load_arrays(tmp_path, z=Z, y=Y)
+    assert (dataset.name, dataset.look, dataset.items.inputs) == ("features:f.npz", "features", D)
+    assert (dataset.labels == Y).all()
+    assert dataset.labels.dtype == np.int64
+    assert dataset.class_names == tuple(str(number) for number in range(CLASSES))
+    assert (dataset.items.arrays(np.array([3, 1]), 0) == Z[[3, 1]]).all()
+    assert len(set(dataset.ids)) == N
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "uint8", "int64", ">f4", "longdouble"])
+def test_any_real_numbers_will_do(tmp_path: Path, dtype: str) -> None:
+    numbers = (10 * np.abs(Z)).astype(dtype)
+    found = load_arrays(tmp_path, z=numbers, y=Y).items.arrays(np.arange(N), 0)
+    assert found.dtype == np.float32
+    assert (found == numbers.astype(np.float32)).all()
+
+
+def test_columns_first_are_the_same_vectors(tmp_path: Path) -> None:
+    rows, columns = load_arrays(tmp_path, z=Z, y=Y), load_arrays(tmp_path, z=np.asfortranarray(Z), y=Y)
+    assert rows.fingerprint(np.arange(N)) == columns.fingerprint(np.arange(N))
+
+
+def test_a_compressed_archive_is_the_same_data_set(tmp_path: Path) -> None:
+    plain = load_arrays(tmp_path, z=Z, y=Y)
+    np.savez_compressed(tmp_path / "g.npz", z=Z, y=Y)
+    assert load(f"features:{tmp_path / 'g.npz'}").fingerprint(np.arange(N)) == plain.fingerprint(np.arange(N))
+
+
+def test_other_arrays_in_the_archive_are_left_alone(tmp_path: Path) -> None:
+    assert len(load_arrays(tmp_path, z=Z, y=Y, more=np.array([object()])).ids) == N
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint16", "uint64", ">i8"])
+def test_whole_numbers_are_labels_in_numeric_order(tmp_path: Path, dtype: str) -> None:
+    dataset = load_arrays(tmp_path, z=Z, y=(Y[::-1] * 7).astype(dtype))
+    assert dataset.class_names == tuple(str(7 * number) for number in range(CLASSES))
+    assert (dataset.labels == Y[::-1]).all()
+
+
+def test_words_are_labels_in_alphabetical_order(tmp_path: Path) -> None:
+    words = np.array([f"bird {chr(ord('p') - number)} ü" for number in Y])
+    dataset = load_arrays(tmp_path, z=Z, y=words)
+    assert dataset.class_names == tuple(sorted(set(words.tolist())))
+    assert [dataset.class_names[label] for label in dataset.labels] == words.tolist()
+
+
+def test_words_in_bytes_have_the_same_names_as_words(tmp_path: Path) -> None:
+    words = np.array([f"bird {number:02}" for number in Y])
+    assert load_arrays(tmp_path, z=Z, y=words.astype("S")).class_names == load_arrays(tmp_path, z=Z, y=words).class_names
+
+
+@pytest.mark.parametrize("first", [2**24, 2**53, 2**63 - CLASSES, -(2**63)])
+def test_huge_labels_do_not_merge(tmp_path: Path, first: int) -> None:
+    dataset = load_arrays(tmp_path, z=Z, y=Y.astype(np.int64) + np.int64(first))
+    assert dataset.class_names == tuple(str(first + number) for number in range(CLASSES))
+    assert (dataset.labels == Y).all()
+
+
+def test_the_hugest_labels_do_not_merge(tmp_path: Path) -> None:
+    dataset = load_arrays(tmp_path, z=Z, y=Y.astype(np.uint64) + np.uint64(2**64 - CLASSES))
+    assert len(dataset.class_names) == CLASSES
+    assert dataset.class_names[-1] == str(2**64 - 1)
+
+
+def test_a_class_of_one_vector_is_kept(tmp_path: Path) -> None:
+    dataset = load_arrays(tmp_path, z=Z[3:], y=Y[3:])
+    assert len(dataset.class_names) == CLASSES
+    assert np.bincount(dataset.labels)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arrays", "missing", "has"), [({"z": Z}, "y", "z"), ({"y": Y}, "z", "y"), ({"x": Z, "l": Y}, "z", "x, l")]
+)
+def test_a_missing_array_is_named_beside_those_that_are_there(
+    tmp_path: Path, arrays: dict[str, Any], missing: str, has: str
+) -> None:
+    with pytest.raises(BadInput, match=rf"f\.npz has no array '{missing}' \(it has {has}\)"):
+        load_arrays(tmp_path, **arrays)
+
+
+def test_an_empty_archive_has_nothing(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="it has nothing"):
+        load_arrays(tmp_path)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_not_finite_is_named(tmp_path: Path, bad: float) -> None:
+    z = Z.copy()
+    z[7, 2] = z[40, 0] = bad
+    with pytest.raises(BadInput, match=r"row 7 of z has a value that is NaN or infinite \(2 such rows\)"):
+        load_arrays(tmp_path, z=z, y=Y)
+
+
+def test_a_value_too_large_for_single_precision_is_named(tmp_path: Path) -> None:
+    z = Z.astype(np.float64)
+    z[7, 2] = 1e300
+    with pytest.raises(BadInput, match="row 7 of z"):
+        load_arrays(tmp_path, z=z, y=Y)
+
+
+@pytest.mark.parametrize(
+    "z",
+    [
+        pytest.param(Z[0], id="one row"),
+        pytest.param(Z[None], id="three axes"),
+        pytest.param(np.float32(3), id="a number"),
+        pytest.param(Z > 0, id="booleans"),
+        pytest.param(Z.astype(complex), id="complex"),
+        pytest.param(Z.astype(str), id="words"),
+        pytest.param(Z.astype("M8[s]"), id="times"),
+        pytest.param(Z[:, :0], id="no columns"),
+    ],
+)
+def test_vectors_of_another_shape_or_type_are_refused(tmp_path: Path, z: Any) -> None:
+    with pytest.raises(BadInput, match=r"z is .* of shape .*; it must be"):
+        load_arrays(tmp_path, z=z, y=Y)
+
+
+@pytest.mark.parametrize("y", [Y[:-1], Y[:, None], np.tile(Y, 2), Y[0]])
+def test_labels_of_another_shape_are_refused_with_both_shapes(tmp_path: Path, y: Any) -> None:
+    with pytest.raises(BadInput, match=rf"y has shape .*; z has {N} rows, so y must have shape \({N},\)"):
+        load_arrays(tmp_path, z=Z, y=y)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bool", "complex128", "M8[s]"])
+def test_labels_of_another_type_are_refused(tmp_path: Path, dtype: str) -> None:
+    with pytest.raises(BadInput, match="labels are integers or strings"):
+        load_arrays(tmp_path, z=Z, y=Y.astype(dtype))
+
+
+def test_a_data_set_without_rows_cannot_be_split(tmp_path: Path) -> None:
+    with pytest.raises(BadInput):
+        splits.of(load_arrays(tmp_path, z=Z[:0], y=Y[:0]), Protocol("p.v1"))
+
+
+@pytest.mark.parametrize("name", ["z", "y"])
+def test_an_array_of_objects_is_refused_and_not_unpickled(tmp_path: Path, name: str) -> None:
+    trap = np.array([Trap(tmp_path / "sprung")] * N, dtype=object)
+    arrays: dict[str, Any] = {"z": Z, "y": Y, name: trap}
+    np.savez(tmp_path / "f.npz", allow_pickle=True, **arrays)
+    with pytest.raises(BadInput, match="Object arrays cannot be loaded"):
+        load(f"features:{tmp_path / 'f.npz'}")
+    assert not (tmp_path / "sprung").exists()
+    with np.load(tmp_path / "f.npz", allow_pickle=True) as archive:
+        assert len(archive[name]) == N
+    assert (tmp_path / "sprung").exists(), "the trap would not have sprung at all"
+
+
+def test_a_pickle_is_refused_and_not_unpickled(tmp_path: Path) -> None:
+    (tmp_path / "f.npz").write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
+    with pytest.raises(BadInput, match=r"f\.npz cannot be read"):
+        load(f"features:{tmp_path / 'f.npz'}")
+    assert not (tmp_path / "sprung").exists()
+
+
+def archive_bytes(**arrays: Any) -> bytes:
+    packed = BytesIO()
+    np.savez(packed, **arrays)
+    return packed.getvalue()
+
+
+def compressed_and_spoilt() -> bytes:
+    """A compressed archive with other bytes in the middle of its vectors."""
+    packed = BytesIO()
+    np.savez_compressed(packed, z=Z, y=Y)
+    content = bytearray(packed.getvalue())
+    content[300:340] = b"\xff" * 40
+    return bytes(content)
+
+
+def members(**contents: bytes) -> bytes:
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+def npy_bytes() -> bytes:
+    packed = BytesIO()
+    np.save(packed, Z)
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(lambda: b"", id="empty"),
+        pytest.param(lambda: b"z,y\n1,2\n", id="text"),
+        pytest.param(npy_bytes, id="one array"),
+        pytest.param(lambda: archive_bytes(z=Z, y=Y)[:700], id="half"),
+        pytest.param(lambda: archive_bytes(z=Z, y=Y)[:-1], id="a byte short"),
+        pytest.param(lambda: archive_bytes(z=Z, y=Y).replace(b"\x93NUMPY", b"\x93NUMPX"), id="other magic"),
+        pytest.param(compressed_and_spoilt, id="compressed and spoilt"),
+        pytest.param(lambda: members(z=b"hello", y=b"hello"), id="members without arrays"),
+        pytest.param(lambda: members(**{"z.npy": b"hello", "y.npy": b""}), id="arrays without content"),
+        pytest.param(lambda: members(**{"z.npy": header((N, D)), "y.npy": header((N,))}), id="headers alone"),
+        pytest.param(lambda: members(**{"z.npy": header((10**9, 10**7)), "y.npy": header((N,))}), id="petabytes"),
+        pytest.param(lambda: archive_bytes(z=Z, y=Y).replace(b"(64, 5)", b"(-4, 5)"), id="negative shape"),
+    ],
+)
+def test_what_is_no_archive_of_arrays_is_refused_by_name(tmp_path: Path, content: Callable[[], bytes]) -> None:
+    (tmp_path / "f.npz").write_bytes(content())
+    with pytest.raises(BadInput, match=r"features:.*f\.npz"):
+        load(f"features:{tmp_path / 'f.npz'}")
+
+
+def test_a_path_that_is_not_there_and_a_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"there is no .*missing\.npz"):
+        load(f"features:{tmp_path / 'missing.npz'}")
+    with pytest.raises(BadInput, match="cannot be read"):
+        load(f"features:{tmp_path}")
+
+
+def test_fingerprints_do_not_depend_on_where_the_file_lies(tmp_path: Path) -> None:
+    proof, here = receipt(tmp_path), load_arrays(tmp_path, z=Z, y=Y)
+    (tmp_path / "deep").mkdir()
+    there = load(save(tmp_path / "deep" / "other name.npz", y=Y, z=Z))
+    assert fingerprints(there, proof) == fingerprints(here, proof)
+
+
+@pytest.mark.parametrize(("row", "half"), [(0, 0), (N // 2 - 1, 0), (N // 2, 1), (N - 1, 1)])
+def test_a_changed_number_in_one_half_changes_its_fingerprint_and_not_the_others(tmp_path: Path, row: int, half: int) -> None:
+    proof = receipt(tmp_path)
+    before = fingerprints(load_arrays(tmp_path, z=Z, y=Y), proof)
+    z = Z.copy()
+    z[row, 3] = np.nextafter(z[row, 3], np.float32(9))
+    after = fingerprints(load_arrays(tmp_path, z=z, y=Y), proof)
+    assert after[half] != before[half]
+    assert after[1 - half] == before[1 - half]
+
+
+def test_a_class_renamed_in_one_half_changes_its_fingerprint_and_not_the_others(tmp_path: Path) -> None:
+    proof = receipt(tmp_path)
+    before = fingerprints(load_arrays(tmp_path, z=Z, y=Y), proof)
+    after = fingerprints(load_arrays(tmp_path, z=Z, y=np.where(Y == CLASSES - 1, 99, Y)), proof)
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+
+
+def test_rows_of_the_test_half_added_in_front_leave_trainval_as_it_is(tmp_path: Path) -> None:
+    """A half's fingerprint is that of its samples, and of nothing in the other half."""
+    proof, last = receipt(tmp_path), Y == CLASSES - 1
+    before = fingerprints(load_arrays(tmp_path, z=Z, y=Y), proof)
+    more = load_arrays(tmp_path, z=np.concatenate([Z[last] + 1, Z]), y=np.concatenate([Y[last], Y]))
+    after = fingerprints(more, proof)
+    assert after[1] != before[1]
+    assert after[0] == before[0]

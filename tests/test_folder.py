@@ -1,0 +1,528 @@
+"""One folder per class: what is read, what is left out, what is refused by name, and what the fingerprints see."""
+
+import os
+import shutil
+import struct
+import threading
+import warnings
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, features
+
+from assay.data import Dataset, load, splits
+from assay.data.folder import load_folder
+from assay.data.images import read_image, square
+from assay.errors import BadInput
+from assay.ledger import Ledger, Receipt
+from assay.protocol import Protocol
+from assay.registry import UnknownName
+
+CLASSES = [f"class {number:02}" for number in range(16)]
+ORIENTED: dict[int, Callable[[Any], Any]] = {
+    1: lambda stored: stored,
+    2: lambda stored: stored[:, ::-1],
+    3: lambda stored: stored[::-1, ::-1],
+    4: lambda stored: stored[::-1],
+    5: lambda stored: stored.swapaxes(0, 1),
+    6: lambda stored: np.rot90(stored, -1),
+    7: lambda stored: stored[::-1, ::-1].swapaxes(0, 1),
+    8: lambda stored: np.rot90(stored, 1),
+}
+"""How an upright picture comes from the stored one, by the value of the EXIF tag 0x0112."""
+
+
+def picture(seed: int = 0, width: int = 12, height: int = 8) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def fill(root: Path, classes: list[str] = CLASSES, per_class: int = 2) -> Path:
+    for number, name in enumerate(classes):
+        (root / name).mkdir(parents=True)
+        for image in range(per_class):
+            picture(10 * number + image).save(root / name / f"{image}.png")
+    return root
+
+
+def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
+    """A PNG written by hand, for what Pillow does not write."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    parts = [chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def receipt(folder: Path) -> Receipt:
+    """The receipt of a study that has done all it promised."""
+    ledger = Ledger(folder / "ledger.jsonl")
+    ledger.record("preregistration", {"budget": {"reproduction_runs": 1}})
+    ledger.record("selection", {})
+    ledger.record("reproduction", {})
+    return ledger.receipt()
+
+
+def fingerprints(root: Path, proof: Receipt) -> tuple[str, str]:
+    """Those of trainval and of test."""
+    trainval, test = splits.of(load(f"folder:{root}"), Protocol("p.v1"))
+    return trainval.fingerprint, test.open(proof).fingerprint
+
+
+@pytest.fixture
+def birds(tmp_path: Path) -> Path:
+    return fill(tmp_path / "birds")
+
+
+def test_each_folder_is_a_class_in_the_order_of_names(tmp_path: Path) -> None:
+    for name in ("wren", "Robin", "10", "2", "ünd"):
+        fill(tmp_path / "birds", [name])
+    dataset = load(f"folder:{tmp_path / 'birds'}")
+    assert dataset.class_names == ("10", "2", "Robin", "wren", "ünd")
+    assert dataset.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert list(dataset.ids[:3]) == ["10/0.png", "10/1.png", "2/0.png"]
+    assert (dataset.name, dataset.look, dataset.items.inputs, dataset.notes) == ("folder:birds", "photo", 3, ())
+
+
+def test_samples_are_read_in_the_order_they_are_asked_for(birds: Path) -> None:
+    dataset = load_folder(birds)
+    one, other = dataset.items.arrays(np.array([3, 17]), 8), dataset.items.arrays(np.array([17, 3]), 8)
+    assert one.shape == (2, 3, 8, 8)
+    assert one.dtype == np.uint8
+    assert (one == other[::-1]).all()
+    assert (one[0] == square(picture(11), 8)).all()
+    assert (one[1] == square(picture(81), 8)).all()
+
+
+def test_nested_folders_and_hidden_files_are_not_entered(birds: Path) -> None:
+    before = load_folder(birds)
+    fill(birds / CLASSES[0], ["inside"])
+    fill(birds, [".hidden class"])
+    (birds / CLASSES[0] / "folder.png").mkdir()
+    (birds / CLASSES[0] / "._0.png").write_bytes(b"resource fork")
+    picture().save(birds / CLASSES[0] / ".hidden.png")
+    picture().save(birds / "loose.png")
+    after = load_folder(birds)
+    assert after.ids == before.ids
+    assert after.class_names == before.class_names
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "labels.csv", "Thumbs.db", "README", "x.json", "video.mp4", "x.svg"])
+def test_files_that_are_no_images_are_left_out(birds: Path, name: str) -> None:
+    before = load_folder(birds)
+    (birds / CLASSES[0] / name).write_bytes(b"no image")
+    assert load_folder(birds).ids == before.ids
+
+
+@pytest.mark.parametrize("name", ["paper.pdf", "features.h5", "table.hdf", "video.mpg", "video.mpeg", "weather.grib"])
+def test_files_that_pillow_has_only_heard_of_are_left_out(birds: Path, name: str) -> None:
+    before = load_folder(birds)
+    (birds / CLASSES[0] / name).write_bytes(b"no image")
+    assert load_folder(birds).ids == before.ids
+
+
+def test_a_postscript_program_is_not_run(birds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow hands such files to Ghostscript, whatever they are called."""
+    (tmp_path / "bin").mkdir()
+    ghostscript = tmp_path / "bin" / "gs"
+    ghostscript.write_text(f"#!/bin/sh\ntouch '{tmp_path / 'was run'}'\n")
+    ghostscript.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)
+    program = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"
+    (birds / CLASSES[0] / "harmless.png").write_bytes(program)
+    with pytest.raises(BadInput, match=r"harmless\.png"):
+        load_folder(birds)
+    assert not (tmp_path / "was run").exists()
+
+
+def test_endings_are_known_in_capitals_too(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    picture().save(tmp_path / "a" / "1.JPG")
+    picture().save(tmp_path / "a" / "2.PnG")
+    assert load_folder(tmp_path).ids == ["a/1.JPG", "a/2.PnG"]
+
+
+def test_a_class_without_images_is_left_out_and_noted(birds: Path) -> None:
+    (birds / "a empty").mkdir()
+    (birds / "b text").mkdir()
+    (birds / "b text" / "notes.txt").touch()
+    dataset = load_folder(birds)
+    assert dataset.class_names == tuple(CLASSES)
+    assert dataset.notes == ("a empty: no images in it, left out", "b text: no images in it, left out")
+
+
+def test_a_class_of_one_image_is_kept(birds: Path) -> None:
+    (birds / CLASSES[3] / "1.png").unlink()
+    dataset = load_folder(birds)
+    assert dataset.class_names == tuple(CLASSES)
+    assert np.bincount(dataset.labels)[3] == 1
+
+
+def test_one_class_is_a_data_set_but_cannot_be_split(tmp_path: Path) -> None:
+    dataset = load_folder(fill(tmp_path / "birds", ["only"], 5))
+    assert dataset.class_names == ("only",)
+    with pytest.raises(BadInput, match="folder:birds has 1 class;"):
+        splits.of(dataset, Protocol("p.v1"))
+
+
+def test_a_class_may_be_a_link(birds: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (birds / CLASSES[0]).rename(tmp_path / "elsewhere" / "moved")
+    (birds / CLASSES[0]).symlink_to(tmp_path / "elsewhere" / "moved")
+    assert load_folder(birds).class_names == tuple(CLASSES)
+
+
+def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"there is no .*/missing"):
+        load(f"folder:{tmp_path / 'missing'}")
+
+
+def test_a_path_too_long_to_be_there_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="xxx"):
+        load(f"folder:{tmp_path / ('x' * 300)}")
+
+
+def test_a_file_instead_of_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "birds.zip").touch()
+    with pytest.raises(BadInput, match=r"birds\.zip is a file; give the folder"):
+        load(f"folder:{tmp_path / 'birds.zip'}")
+
+
+def test_a_folder_without_classes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="needs one folder per class"):
+        load(f"folder:{tmp_path}")
+    picture().save(tmp_path / "loose.png")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadInput, match="needs one folder per class"):
+        load(f"folder:{tmp_path}")
+
+
+def test_a_kind_without_a_path_and_an_unknown_kind_are_refused() -> None:
+    with pytest.raises(BadInput, match="folder: needs a path"):
+        load("folder:")
+    with pytest.raises(UnknownName, match="did you mean 'folder:'"):
+        load("folders:birds")
+    with pytest.raises(UnknownName, match="did you mean 'folder:'"):
+        load("folder")
+
+
+def jpeg_bytes(tmp_path: Path) -> bytes:
+    picture(0, 64, 64).save(tmp_path / "whole.jpg")
+    return (tmp_path / "whole.jpg").read_bytes()
+
+
+@pytest.mark.parametrize("place", [CLASSES[0], CLASSES[-1]])
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("zero.jpg", lambda _: b"", "the file is empty"),
+        ("text.png", lambda _: b"<html>404</html>", "not a format it knows"),
+        ("half.jpg", lambda whole: whole[: len(whole) // 2], "truncated"),
+        ("short.jpg", lambda whole: whole[:-200], "truncated"),
+        ("head.jpg", lambda whole: whole[:20], ""),
+        ("zeros.jpg", lambda _: bytes(1000), "not a format it knows"),
+    ],
+)
+def test_a_broken_image_is_named_whichever_half_it_belongs_to(
+    birds: Path, tmp_path: Path, place: str, name: str, content: Callable[[bytes], bytes], reason: str
+) -> None:
+    (birds / place / name).write_bytes(content(jpeg_bytes(tmp_path)))
+    with pytest.raises(BadInput, match=f"{place}/{name} cannot be read as an image .*{reason}.*; mend or remove it"):
+        load(f"folder:{birds}")
+
+
+@pytest.mark.parametrize("ending", ["png", "gif", "bmp", "tif", "webp", "jpg", "ppm", "jp2"])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
+def test_an_image_cut_anywhere_is_named(tmp_path: Path, ending: str, share: float) -> None:
+    path = tmp_path / f"cut.{ending}"
+    picture(0, 40, 40).save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(BadInput, match=rf"cut\.{ending} cannot be read"):
+        read_image(path)
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow reads no AVIF")
+def test_an_avif_with_spoilt_content_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "spoilt.avif"
+    picture(0, 40, 40).save(path)
+    whole = path.read_bytes()
+    start = whole.index(b"mdat") + 4
+    path.write_bytes(whole[:start] + bytes(len(whole) - start))
+    with pytest.raises(BadInput, match=r"spoilt\.avif cannot be read"):
+        read_image(path)
+
+
+def test_an_image_that_has_gone_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"gone\.png cannot be read"):
+        read_image(tmp_path / "gone.png")
+
+
+@pytest.mark.parametrize("side", [10_000, 60_000])
+def test_an_enormous_image_is_refused_before_it_is_unpacked(tmp_path: Path, side: int) -> None:
+    (tmp_path / "bomb.png").write_bytes(png(side, side, 1, 0, b""))
+    with pytest.raises(BadInput, match=r"bomb\.png would unpack to an enormous image"):
+        read_image(tmp_path / "bomb.png")
+
+
+def test_reading_in_many_threads_leaves_the_warnings_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The filters of warnings belong to the whole process: of two readers, each would undo what the other has set."""
+    picture().save(tmp_path / "picture.png")
+    real, names = Image.open, ("first.png", "second.png")
+    entered, may_leave = ({name: threading.Event() for name in names} for _ in range(2))
+
+    def open_in_turn(path: Path, *options: Any, **more: Any) -> Image.Image:
+        entered[path.name].set()
+        assert may_leave[path.name].wait(10)
+        return real(tmp_path / "picture.png", *options, **more)
+
+    monkeypatch.setattr(Image, "open", open_in_turn)
+    before = list(warnings.filters)
+    threads = {name: threading.Thread(target=read_image, args=(tmp_path / name,)) for name in names}
+    for name in names:
+        threads[name].start()
+        assert entered[name].wait(10)
+    for name in names:
+        may_leave[name].set()
+        threads[name].join()
+    assert list(warnings.filters) == before
+
+
+def test_grey_images_have_three_equal_channels(tmp_path: Path) -> None:
+    grey = np.arange(96, dtype=np.uint8).reshape(8, 12)
+    Image.fromarray(grey).save(tmp_path / "grey.png")
+    found = np.asarray(read_image(tmp_path / "grey.png"))
+    assert (found == grey[:, :, None]).all()
+    assert found.shape == (8, 12, 3)
+
+
+def test_one_bit_is_black_and_white(tmp_path: Path) -> None:
+    bits = np.eye(8, dtype=bool)
+    Image.fromarray(bits).save(tmp_path / "bits.png")
+    assert (np.asarray(read_image(tmp_path / "bits.png"))[:, :, 1] == 255 * bits).all()
+
+
+@pytest.mark.parametrize("ending", ["jpg", "tif"])
+@pytest.mark.parametrize(
+    ("ink", "seen"),
+    [((0, 255, 255, 0), (255, 0, 0)), ((255, 0, 0, 0), (0, 255, 255)), ((0, 0, 0, 0), (255,) * 3), ((0, 0, 0, 255), (0,) * 3)],
+)
+def test_cmyk_is_seen_in_its_colours(tmp_path: Path, ending: str, ink: tuple[int, ...], seen: tuple[int, ...]) -> None:
+    Image.new("CMYK", (16, 16), ink).save(tmp_path / f"cmyk.{ending}")
+    found = np.asarray(read_image(tmp_path / f"cmyk.{ending}")).astype(int)
+    assert np.abs(found - seen).max() <= 2
+
+
+def palette_image() -> Image.Image:
+    image = Image.new("P", (3, 1))
+    image.putpalette([10, 20, 30, 255, 0, 0, 0, 255, 0])
+    image.putdata([0, 1, 2])
+    return image
+
+
+def test_a_palette_is_looked_up(tmp_path: Path) -> None:
+    palette_image().save(tmp_path / "palette.png")
+    found = np.asarray(read_image(tmp_path / "palette.png"))
+    assert found.tolist() == [[[10, 20, 30], [255, 0, 0], [0, 255, 0]]]
+
+
+@pytest.mark.parametrize("ending", ["png", "gif"])
+def test_a_transparent_colour_of_a_palette_becomes_white(tmp_path: Path, ending: str) -> None:
+    palette_image().save(tmp_path / f"palette.{ending}", transparency=1)
+    found = np.asarray(read_image(tmp_path / f"palette.{ending}"))
+    assert found.tolist() == [[[10, 20, 30], [255, 255, 255], [0, 255, 0]]]
+
+
+def test_half_transparent_colours_of_a_palette_are_laid_on_white(tmp_path: Path) -> None:
+    palette_image().save(tmp_path / "palette.png", transparency=bytes([255, 0, 128]))
+    found = np.asarray(read_image(tmp_path / "palette.png"))
+    assert found.tolist() == [[[10, 20, 30], [255, 255, 255], [127, 255, 127]]]
+
+
+@pytest.mark.parametrize(
+    ("mode", "colour", "seen"),
+    [
+        ("RGBA", (255, 0, 0, 0), (255, 255, 255)),
+        ("RGBA", (255, 0, 0, 255), (255, 0, 0)),
+        ("RGBA", (0, 0, 0, 128), (127, 127, 127)),
+        ("LA", (0, 0), (255, 255, 255)),
+        ("LA", (7, 255), (7, 7, 7)),
+    ],
+)
+def test_transparency_is_laid_on_white(tmp_path: Path, mode: str, colour: tuple[int, ...], seen: tuple[int, ...]) -> None:
+    Image.new(mode, (4, 4), colour).save(tmp_path / "clear.png")
+    assert read_image(tmp_path / "clear.png").getpixel((0, 0)) == seen
+
+
+@pytest.mark.parametrize(("mode", "colour"), [("RGB", (9, 8, 7)), ("L", 9)])
+def test_a_single_transparent_colour_becomes_white(tmp_path: Path, mode: str, colour: Any) -> None:
+    Image.new(mode, (4, 4), colour).save(tmp_path / "clear.png", transparency=colour)
+    assert read_image(tmp_path / "clear.png").getpixel((0, 0)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize("ending", ["png", "tif"])
+def test_sixteen_bits_are_scaled_to_eight(tmp_path: Path, ending: str) -> None:
+    deep = np.array([[0, 257, 128 * 257, 65535]], dtype=np.uint16)
+    Image.fromarray(deep).save(tmp_path / f"deep.{ending}")
+    found = np.asarray(read_image(tmp_path / f"deep.{ending}"))
+    assert found[0, :, 0].tolist() == [0, 1, 128, 255]
+    assert (found == found[:, :, :1]).all()
+
+
+def test_sixteen_bits_of_each_colour_are_scaled_to_eight(tmp_path: Path) -> None:
+    row = struct.pack(">B6H", 0, 65535, 0, 128 * 257, 257, 257, 257)
+    (tmp_path / "deep.png").write_bytes(png(2, 1, 16, 2, row))
+    assert np.asarray(read_image(tmp_path / "deep.png")).tolist() == [[[255, 0, 128], [1, 1, 1]]]
+
+
+def test_an_image_of_floats_is_not_read_as_black(tmp_path: Path) -> None:
+    Image.fromarray(np.linspace(0, 1, 96, dtype=np.float32).reshape(8, 12)).save(tmp_path / "floats.tif")
+    try:
+        found = np.asarray(read_image(tmp_path / "floats.tif"))
+    except BadInput:
+        found = None
+    assert found is None or found.max() > 100
+
+
+@pytest.mark.parametrize("orientation", list(ORIENTED))
+def test_an_image_is_turned_upright(tmp_path: Path, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = picture()
+    stored.save(tmp_path / "turned.png", exif=exif)
+    found = np.asarray(read_image(tmp_path / "turned.png"))
+    assert (found == ORIENTED[orientation](np.asarray(stored))).all()
+
+
+def test_a_photo_is_turned_upright(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    stored = Image.new("RGB", (32, 16), "black")
+    stored.paste("white", (0, 0, 16, 16))
+    stored.save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    found = np.asarray(read_image(tmp_path / "turned.jpg"))
+    assert found.shape == (32, 16, 3)
+    assert found[:15].min() > 200
+    assert found[17:].max() < 50
+
+
+@pytest.mark.parametrize("orientation", [0, 9, 65535])
+def test_an_orientation_that_does_not_exist_turns_nothing(tmp_path: Path, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    picture().save(tmp_path / "odd.png", exif=exif)
+    assert (np.asarray(read_image(tmp_path / "odd.png")) == np.asarray(picture())).all()
+
+
+def test_the_first_picture_of_an_animation_counts(tmp_path: Path) -> None:
+    first, second = Image.new("L", (4, 4), 10), Image.new("L", (4, 4), 200)
+    first.save(tmp_path / "moving.gif", save_all=True, append_images=[second])
+    assert read_image(tmp_path / "moving.gif").getpixel((0, 0)) == (10, 10, 10)
+
+
+def test_a_square_is_the_middle_of_the_image() -> None:
+    stripes = np.zeros((10, 30, 3), dtype=np.uint8)
+    stripes[:, 10:20] = 255
+    assert (square(Image.fromarray(stripes), 10) == 255).all()
+    assert (square(Image.fromarray(stripes.swapaxes(0, 1)), 10) == 255).all()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 500), (500, 1), (47, 49), (48, 48), (1000, 999), (13, 7)])
+def test_every_shape_becomes_a_square(width: int, height: int) -> None:
+    found = square(Image.new("RGB", (width, height), (10, 20, 30)), 48)
+    assert found.shape == (3, 48, 48)
+    assert (found == np.array([10, 20, 30], dtype=np.uint8)[:, None, None]).all()
+
+
+def test_all_kinds_of_images_stand_in_one_array(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for number, mode in enumerate(["L", "RGB", "RGBA", "P", "1", "LA", "I;16", "CMYK"]):
+        ending = "tif" if mode == "CMYK" else "png"
+        Image.new(mode, (5 + number, 20 - number)).save(tmp_path / "a" / f"{number}.{ending}")
+    arrays = load_folder(tmp_path).items.arrays(np.arange(8), 16)
+    assert arrays.shape == (8, 3, 16, 16)
+    assert arrays.dtype == np.uint8
+
+
+def test_fingerprints_do_not_depend_on_where_the_data_lies(birds: Path, tmp_path: Path) -> None:
+    proof = receipt(tmp_path)
+    before = fingerprints(birds, proof)
+    shutil.copytree(birds, tmp_path / "deep" / "copied elsewhere")
+    assert fingerprints(tmp_path / "deep" / "copied elsewhere", proof) == before
+    link = tmp_path / "link"
+    link.symlink_to(birds)
+    assert fingerprints(link, proof) == before
+
+
+def test_fingerprints_do_not_depend_on_the_working_folder(birds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprints(birds, receipt(tmp_path))
+    monkeypatch.chdir(birds)
+    assert fingerprints(Path(), receipt(tmp_path)) == before
+
+
+def test_fingerprints_do_not_depend_on_the_order_in_which_files_were_made(birds: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    for path in sorted(birds.rglob("*.png"), reverse=True):
+        (other / path.parent.name).mkdir(parents=True, exist_ok=True)
+        (other / path.parent.name / path.name).write_bytes(path.read_bytes())
+        os.utime(other / path.parent.name / path.name, (1, 1))
+    assert fingerprints(other, receipt(tmp_path)) == fingerprints(birds, receipt(tmp_path))
+
+
+def change_a_byte(path: Path) -> None:
+    """Another byte in a place that leaves the picture readable: behind the end of the PNG."""
+    path.write_bytes(path.read_bytes() + b"\x00")
+
+
+def replace_the_picture(path: Path) -> None:
+    picture(999).save(path)
+
+
+def rename(path: Path) -> None:
+    path.rename(path.with_name("renamed.png"))
+
+
+def add_one(path: Path) -> None:
+    picture(999).save(path.with_name("added.png"))
+
+
+@pytest.mark.parametrize("change", [change_a_byte, replace_the_picture, rename, add_one, Path.unlink])
+@pytest.mark.parametrize("half", [0, 1])
+def test_a_change_in_one_half_changes_its_fingerprint_and_not_the_others(
+    birds: Path, tmp_path: Path, change: Callable[[Path], object], half: int
+) -> None:
+    proof = receipt(tmp_path)
+    before = fingerprints(birds, proof)
+    change(birds / CLASSES[(2, 13)[half]] / "0.png")
+    after = fingerprints(birds, proof)
+    assert after[half] != before[half]
+    assert after[1 - half] == before[1 - half]
+
+
+def test_the_name_of_a_class_is_part_of_its_halfs_fingerprint(birds: Path, tmp_path: Path) -> None:
+    before = fingerprints(birds, receipt(tmp_path))
+    (birds / CLASSES[15]).rename(birds / "class 99")
+    after = fingerprints(birds, receipt(tmp_path))
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+
+
+def test_a_file_name_that_is_not_utf_8_is_taken_or_refused_by_name(birds: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(birds / CLASSES[0]) + b"/\xff.png"))
+    shutil.copy(birds / CLASSES[0] / "0.png", odd)
+
+    def fingerprint() -> str:
+        dataset: Dataset = load(f"folder:{birds}")
+        return splits.of(dataset, Protocol("p.v1"))[0].fingerprint
+
+    try:
+        found = fingerprint()
+    except BadInput:
+        found = "refused"
+    assert found
