@@ -59,7 +59,7 @@ class Receipt:
         complete = completing_line(lines)
         if complete is None or complete.hash != self.hash:
             raise SealError(f"{self.ledger} does not bear out this receipt: the test half stays sealed")
-        if lines[0].body["data"]["trainval"] != trainval:
+        if lines[0].body.get("data", {}).get("trainval") != trainval:
             raise SealError(f"{self.ledger} is of a study on other data: the test half stays sealed")
 
 
@@ -124,7 +124,7 @@ def completing_line(lines: list[Line]) -> Line | None:
     if not selected or lines[0].kind != "preregistration":
         return None
     reproductions = [line for line in lines[selected[0] :] if line.kind == "reproduction"]
-    promised = lines[0].body.get("budget", {}).get("reproduction_runs")
+    promised = (lines[0].body.get("budget") or {}).get("reproduction_runs")
     return reproductions[-1] if reproductions and len(reproductions) == promised else None
 
 

@@ -49,7 +49,7 @@ def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
     chosen = {}
     for name in space_of(method, protocol):
         _taker(method, name)
-        if known[name] is inspect.Parameter.empty:
+        if known[name] is _NO_DEFAULT:
             raise BadInput(f"{method.name}: the parameter {name!r} has no default, which trial 0 needs; give it one")
         chosen[name] = known[name]
     return chosen
@@ -114,10 +114,11 @@ def _taker(method: Method, name: str) -> str:
     takers = {"loss": _signature(method.loss), "miner": _miner_signature(method), "training": _FIT}
     wanted_by = [taker for taker, names in takers.items() if name in names]
     if len(wanted_by) != 1:
-        raise BadInput(f"{method.name}: the parameter {name!r} is taken by {' and '.join(wanted_by) or 'nothing'}; rename it")
+        raise BadInput(f"{method.name}: the parameter {name!r} is taken by {' and '.join(wanted_by) or 'nothing'}")
     return wanted_by[0]
 
 
+_NO_DEFAULT: object = inspect.Parameter.empty
 _FIT = ("lr", "weights_lr")
 
 

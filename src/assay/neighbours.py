@@ -34,7 +34,7 @@ def nearest(queries: Tensor, references: Tensor, k: int, exclude: Tensor | None 
     available = len(references) - (exclude is not None)
     if not 1 <= k <= available:
         raise ValueError(f"k is {k}, but a query has {available} references to choose from")
-    exact_QD, exact_RD = (F.normalize(z.detach().double(), dim=1) for z in (queries, references))
+    exact_QD, exact_RD = _unit(queries), _unit(references)
     rough_QD, rough_RD = exact_QD.float(), exact_RD.float()
     found = torch.empty(len(queries), k, dtype=torch.long, device=queries.device)
     for rows in _tiles(len(queries), max(1, TILE // len(references))):
@@ -54,10 +54,16 @@ def _decide(s_QR: Tensor, exact_QD: Tensor, exact_RD: Tensor, k: int) -> Tensor:
         width = int(wanted_Q[rows].max())
         candidates_QC = s_QR[rows].topk(width, dim=1, sorted=False).indices.sort(dim=1).values
         exact_QC = (exact_QD[rows, None, :] * exact_RD[candidates_QC]).sum(-1)
-        exact_QC.masked_fill_(s_QR[rows].gather(1, candidates_QC) == -torch.inf, -torch.inf)
         order_QC = exact_QC.sort(dim=1, descending=True, stable=True).indices[:, :k]
         best[rows] = candidates_QC.gather(1, order_QC)
     return best
+
+
+def _unit(z: Tensor) -> Tensor:
+    """Unit vectors in float64, whatever their norm was: first scaled so that squares neither vanish nor overflow."""
+    exact = z.detach().double()
+    largest = exact.abs().amax(1, keepdim=True)
+    return F.normalize(exact / torch.where(largest > 0, largest, 1), dim=1)
 
 
 def _rows_of_similar_width(wanted_Q: Tensor, dim: int) -> Iterator[Tensor]:

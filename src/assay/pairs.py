@@ -71,11 +71,17 @@ def all_triplets(y: Tensor, references: References) -> Triplets:
 
 
 def distances(z_ND: Tensor, references_MD: Tensor) -> Tensor:
-    """Euclidean distances (N, M) whose gradient is 0, not NaN, where two vectors coincide."""
-    squared_NM = (
-        z_ND.square().sum(1)[:, None] + references_MD.square().sum(1) - 2 * z_ND @ references_MD.T
-    )  # |a|^2 + |b|^2 - 2ab: one matrix product instead of N x M x D differences
-    return safe_sqrt(squared_NM)
+    """Euclidean distances (N, M) whose value and gradient are 0, not rounding noise or NaN, where two vectors coincide.
+
+    d^2 = |a|^2 + |b|^2 - 2ab is one matrix product instead of N x M x D differences, but its rounding error is a few units
+    in the last place of |a|^2 + |b|^2: what is not above that cannot be told from 0 and is 0.
+    """
+    if z_ND.dtype in (torch.float16, torch.bfloat16):  # half precision would lose every distance below 0.2
+        z_ND, references_MD = z_ND.float(), references_MD.float()
+    norms_NM = z_ND.square().sum(1)[:, None] + references_MD.square().sum(1)
+    squared_NM = norms_NM - 2 * z_ND @ references_MD.T
+    noise_NM = 8 * torch.finfo(squared_NM.dtype).eps * norms_NM.detach()
+    return safe_sqrt(torch.where(squared_NM > noise_NM, squared_NM, 0))
 
 
 def safe_sqrt(x: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ def t_interval(values: Sequence[float], confidence: float = 1 - ALPHA) -> Interv
     mean = math.fsum(values) / n
     if n == 1:
         return Interval(mean, None, None, 1)
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * float(np.std(values, ddof=1)) / math.sqrt(n)
+    half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * _deviation(values) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n)
 
 
@@ -127,12 +127,17 @@ def _subtract(first: Sequence[float], second: Sequence[float]) -> list[float]:
         if len(values) not in (1, rows):
             raise ValueError(f"paired methods need equally many reproductions, got {len(first)} and {len(second)}")
     broadcast = [list(values) * rows if len(values) == 1 else values for values in (first, second)]
-    return [a - b for a, b in zip(*broadcast, strict=True)]
+    return [round(a - b, 12) for a, b in zip(*broadcast, strict=True)]  # below that is rounding, not a difference
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """Standard deviation; exactly 0 where the values do not vary."""
+    return float(np.std(values, ddof=1)) if min(values) < max(values) else 0.0
 
 
 def _t_test(values: Sequence[float]) -> float:
     """Two-sided p of the paired t test; differences that do not vary are certain, or nothing at all."""
-    deviation = float(np.std(values, ddof=1))
+    deviation = _deviation(values)
     mean = math.fsum(values) / len(values)
     if deviation == 0:
         return 1.0 if mean == 0 else 0.0
@@ -140,8 +145,8 @@ def _t_test(values: Sequence[float]) -> float:
 
 
 def _difference(first: str, second: str, values: Sequence[float], p: float | None, comparisons: int, alpha: float) -> Difference:
-    interval = t_interval(values)
-    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    interval = t_interval(values, 1 - alpha)
+    deviation = _deviation(values)
     effect = interval.mean / deviation if deviation > 0 else None
     return Difference(first, second, interval, p, effect, _verdict(interval, p, comparisons, alpha))
 

@@ -60,20 +60,21 @@ def fit(
     batches = _batches(train, protocol, batch, seed)
     first = Checkpoint(0, None, _validate(model, validation, device))
     result = Fit([first], first, model.state())
+    losses: list[float] = []
     for epoch in range(1, protocol.epochs + 1):
         model.train()
-        losses = [_step(model, loss, parts, optimisers, *next(batches), device) for _ in range(protocol.iterations)]
+        losses += [_step(model, loss, parts, optimisers, *next(batches), device) for _ in range(protocol.iterations)]
         if not math.isfinite(sum(losses)):
             result.status = "diverged"
-            return result
+            break
         if epoch % protocol.validate_every and epoch != protocol.epochs:
             continue
-        try:
-            scores = _validate(model, validation, device)
-        except FloatingPointError:
+        scores = _validate(model, validation, device)
+        if not math.isfinite(scores["map_at_r"]):
             result.status = "diverged"
-            return result
+            break
         checkpoint = Checkpoint(epoch, sum(losses) / len(losses), scores)
+        losses = []
         result.history.append(checkpoint)
         if checkpoint.validation["map_at_r"] > result.best.validation["map_at_r"]:
             result.best, result.weights = checkpoint, model.state()
@@ -123,9 +124,10 @@ def _batches(train: View, protocol: Protocol, batch: tuple[int, int], seed: int)
 
 
 def _validate(model: Model, validation: View, device: torch.device) -> dict[str, float]:
+    """Scores of the validation half; NaN where an embedding is not finite."""
     z = embed(model, validation.x, device)
     if not torch.isfinite(z).all():
-        raise FloatingPointError("an embedding is not finite")
+        return {"map_at_r": math.nan}
     return summary(evaluate(z, validation.y))
 
 

@@ -30,14 +30,12 @@ class Features:
 def load_features(path: Path) -> Dataset:
     """An .npz with `z` (N, D) numbers and `y` (N,) labels, integers or strings; classes in sorted order."""
     z, y = _read(path, "z"), _read(path, "y")
-    if z.ndim != 2 or not np.issubdtype(z.dtype, np.number) or np.issubdtype(z.dtype, np.complexfloating):
+    if z.ndim != 2 or z.shape[1] == 0 or not np.issubdtype(z.dtype, np.number) or np.issubdtype(z.dtype, np.complexfloating):
         raise BadInput(f"features:{path}: z is {z.dtype} of shape {z.shape}; it must be real numbers of shape (N, D)")
     if y.shape != (len(z),):
         raise BadInput(f"features:{path}: y has shape {y.shape}; z has {len(z)} rows, so y must have shape ({len(z)},)")
     if y.dtype.kind not in "iuSU":
         raise BadInput(f"features:{path}: y is {y.dtype}; labels are integers or strings")
-    if z.shape[1] == 0:
-        raise BadInput(f"features:{path}: z has no columns")
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is named below
         vectors = np.ascontiguousarray(z, dtype=np.float32)
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))

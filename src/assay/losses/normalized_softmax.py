@@ -10,6 +10,9 @@ from assay.pairs import Pairs, References, Triplets
 from assay.registry import Paper
 from assay.space import Real, Space
 
+NO_LABEL = -1 << 62
+"""Nobody's label: torch's own choice, -100, would be left out without a word instead of being refused."""
+
 
 @losses("normalized_softmax")
 class NormalizedSoftmax(Loss):
@@ -39,8 +42,8 @@ class NormalizedSoftmax(Loss):
         self, z: Tensor, y: Tensor, mined: Pairs | Triplets | None = None, references: References | None = None
     ) -> Tensor:
         """The equation above; there is nothing to mine in a comparison with class weights."""
-        s_NC = z @ F.normalize(self.weights, dim=1).T
-        return F.cross_entropy(s_NC / self.temperature, y)
+        s_NC = z @ F.normalize(self.weights, dim=1).to(z.dtype).T
+        return F.cross_entropy(s_NC / self.temperature, y, ignore_index=NO_LABEL)
 
 
 methods.add(

@@ -78,6 +78,9 @@ def _vectors(z: ArrayLike | Tensor) -> Tensor:
 
 def _labels(y: ArrayLike | Tensor) -> Tensor:
     """Labels as class numbers, by equality in their own type: ids above 2^24 must not merge."""
+    if isinstance(y, list | tuple):
+        numbers: dict[object, int] = {}
+        return torch.tensor([numbers.setdefault(label, len(numbers)) for label in y])
     values = y.cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     if values.ndim != 1:
         raise ValueError(f"labels have shape (N,), got {values.shape}")

@@ -141,10 +141,8 @@ class _Progress:
         """Hand over the answers of this step and submit the tasks of the next one that has any."""
         try:
             while not self.waiting:
-                if self._step is None:
-                    tasks = next(self._steps)
-                else:
-                    tasks = self._steps.send([future.result() for future in self._step])
+                begun = self._step is not None
+                tasks = self._steps.send([future.result() for future in self._step or ()]) if begun else next(self._steps)
                 self._step = {engine.submit(task): task for task in tasks}
                 self.waiting = set(self._step)
         except StopIteration:
