@@ -30,7 +30,10 @@ def make_folder(root: Path) -> Path:
 
 
 def snapshot(store: Path, *, tested: bool = True) -> dict[str, object]:
-    """All that must be the same bytes: studies, ledgers (without the clock), runs, tables; `tested`: with what came of the test half."""
+    """All that must be the same bytes: studies, ledgers (without the clock), runs, tables.
+
+    `tested` says whether what came of the test half belongs to it.
+    """
     found: dict[str, object] = {}
     for path in sorted(store.rglob("*")):
         name = path.relative_to(store).as_posix()

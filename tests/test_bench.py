@@ -144,13 +144,13 @@ def finished(out):
 def kill_after(process, events, delay):
     """SIGKILL once so many things have happened, a moment later; the keys of the runs it said were computed."""
     computed = []
-    for line in process.stderr:
-        computed += re.findall(r"run ([0-9a-f]{64}) done", line)
-        events -= 1
-        if events == 0:
-            time.sleep(delay)
-            process.send_signal(signal.SIGKILL)
-    process.wait()
+    with process:
+        for line in process.stderr:
+            computed += re.findall(r"run ([0-9a-f]{64}) done", line)
+            events -= 1
+            if events == 0:
+                time.sleep(delay)
+                process.send_signal(signal.SIGKILL)
     return computed
 
 
@@ -270,7 +270,9 @@ def test_methods_are_paired_by_seed(benched):
 def test_paired_methods_start_from_the_same_trunk(benched):
     _, store = benched
     first = [
-        json.loads((Store(store).run(records(store)[method].reproductions[0]["key"]) / "history.jsonl").read_text().splitlines()[0])
+        json.loads(
+            (Store(store).run(records(store)[method].reproductions[0]["key"]) / "history.jsonl").read_text().splitlines()[0]
+        )
         for method in ("triplet", "normalized_softmax")
     ]
     assert first[0]["validation"] == first[1]["validation"]
@@ -357,7 +359,7 @@ def test_a_diverged_trial_fails_counts_and_is_never_selected(tmp_path, mini_feat
     process, found = run_unstable(tmp_path, mini_features, default=0.9, low=0.0)
     assert process.returncode == 0, process.stderr
     record = found["unstable"]
-    assert [trial["status"] for trial in record.trials][0] == "failed"
+    assert record.trials[0]["status"] == "failed"
     assert record.trials[0]["map_at_r"] is None
     assert len(record.trials) == 4
     assert record.trials[record.selection["trial"]]["status"] == "finished"

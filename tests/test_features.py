@@ -46,19 +46,19 @@ def header(shape: tuple[int, ...]) -> bytes:
     return packed.getvalue()
 
 
-def receipt(folder: Path) -> Receipt:
-    """The receipt of a study that has done all it promised."""
-    ledger = Ledger(folder / "ledger.jsonl")
-    ledger.record("preregistration", {"budget": {"reproduction_runs": 1}})
+def receipt(folder: Path, trainval: str) -> Receipt:
+    """The receipt of a study on `trainval` that has done all it promised."""
+    ledger = Ledger(folder / trainval / "ledger.jsonl")
+    ledger.record("preregistration", {"data": {"trainval": trainval}, "budget": {"reproduction_runs": 1}})
     ledger.record("selection", {})
     ledger.record("reproduction", {})
     return ledger.receipt()
 
 
-def fingerprints(dataset: Dataset, proof: Receipt) -> tuple[str, str]:
-    """Those of trainval and of test."""
+def fingerprints(dataset: Dataset, folder: Path) -> tuple[str, str]:
+    """Those of trainval and of test; the study that opens the seal is kept in `folder`."""
     trainval, test = splits.of(dataset, Protocol("p.v1"))
-    return trainval.fingerprint, test.open(proof).fingerprint
+    return trainval.fingerprint, test.open(receipt(folder, trainval.fingerprint)).fingerprint
 
 
 def test_vectors_and_labels_are_read(tmp_path: Path) -> None:
@@ -69,6 +69,22 @@ def test_vectors_and_labels_are_read(tmp_path: Path) -> None:
     assert dataset.class_names == tuple(str(number) for number in range(CLASSES))
     assert (dataset.items.arrays(np.array([3, 1]), 0) == Z[[3, 1]]).all()
     assert len(set(dataset.ids)) == N
+
+
+def test_a_sample_is_named_by_its_class_and_its_number_in_it(tmp_path: Path) -> None:
+    dataset = load_arrays(tmp_path, z=Z[:6], y=np.array(["wren", "robin", "wren", "a/b", "robin", "wren"]))
+    assert list(dataset.ids) == ["wren/0", "robin/0", "wren/1", "a/b/0", "robin/1", "wren/2"]
+    numbered = load_arrays(tmp_path, z=Z[:5], y=np.array([30, 4, 30, 4, 4]))
+    assert list(numbered.ids) == ["30/0", "4/0", "30/1", "4/1", "4/2"]
+
+
+def test_rows_of_other_classes_do_not_change_the_name_of_a_sample(tmp_path: Path) -> None:
+    dataset = load_arrays(tmp_path, z=Z, y=Y)
+    mixed = np.random.default_rng(1).permutation(N)
+    shuffled = load_arrays(tmp_path, z=Z[mixed], y=Y[mixed])
+    for number in range(CLASSES):
+        names = [[id_ for id_, label in zip(x.ids, x.labels, strict=True) if label == number] for x in (dataset, shuffled)]
+        assert names[0] == names[1] == [f"{number}/{row}" for row in range(N // CLASSES)]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "uint8", "int64", ">f4", "longdouble"])
@@ -111,6 +127,16 @@ def test_words_are_labels_in_alphabetical_order(tmp_path: Path) -> None:
 def test_words_in_bytes_have_the_same_names_as_words(tmp_path: Path) -> None:
     words = np.array([f"bird {number:02}" for number in Y])
     assert load_arrays(tmp_path, z=Z, y=words.astype("S")).class_names == load_arrays(tmp_path, z=Z, y=words).class_names
+
+
+@pytest.mark.parametrize("word", [b"\xff%d", "\udcff%d"], ids=["bytes", "a lone surrogate"])
+def test_words_that_are_not_utf_8_are_refused(tmp_path: Path, word: Any) -> None:
+    def fingerprint() -> str:
+        dataset = load_arrays(tmp_path, z=Z, y=np.array([word % number for number in Y]))
+        return splits.of(dataset, Protocol("p.v1"))[0].fingerprint
+
+    with pytest.raises(BadInput, match=r"features:.*f\.npz"):
+        fingerprint()
 
 
 @pytest.mark.parametrize("first", [2**24, 2**53, 2**63 - CLASSES, -(2**63)])
@@ -277,36 +303,34 @@ def test_a_path_that_is_not_there_and_a_folder_are_refused(tmp_path: Path) -> No
 
 
 def test_fingerprints_do_not_depend_on_where_the_file_lies(tmp_path: Path) -> None:
-    proof, here = receipt(tmp_path), load_arrays(tmp_path, z=Z, y=Y)
+    here = load_arrays(tmp_path, z=Z, y=Y)
     (tmp_path / "deep").mkdir()
     there = load(save(tmp_path / "deep" / "other name.npz", y=Y, z=Z))
-    assert fingerprints(there, proof) == fingerprints(here, proof)
+    assert fingerprints(there, tmp_path) == fingerprints(here, tmp_path)
 
 
 @pytest.mark.parametrize(("row", "half"), [(0, 0), (N // 2 - 1, 0), (N // 2, 1), (N - 1, 1)])
 def test_a_changed_number_in_one_half_changes_its_fingerprint_and_not_the_others(tmp_path: Path, row: int, half: int) -> None:
-    proof = receipt(tmp_path)
-    before = fingerprints(load_arrays(tmp_path, z=Z, y=Y), proof)
+    before = fingerprints(load_arrays(tmp_path, z=Z, y=Y), tmp_path)
     z = Z.copy()
     z[row, 3] = np.nextafter(z[row, 3], np.float32(9))
-    after = fingerprints(load_arrays(tmp_path, z=z, y=Y), proof)
+    after = fingerprints(load_arrays(tmp_path, z=z, y=Y), tmp_path)
     assert after[half] != before[half]
     assert after[1 - half] == before[1 - half]
 
 
 def test_a_class_renamed_in_one_half_changes_its_fingerprint_and_not_the_others(tmp_path: Path) -> None:
-    proof = receipt(tmp_path)
-    before = fingerprints(load_arrays(tmp_path, z=Z, y=Y), proof)
-    after = fingerprints(load_arrays(tmp_path, z=Z, y=np.where(Y == CLASSES - 1, 99, Y)), proof)
+    before = fingerprints(load_arrays(tmp_path, z=Z, y=Y), tmp_path)
+    after = fingerprints(load_arrays(tmp_path, z=Z, y=np.where(Y == CLASSES - 1, 99, Y)), tmp_path)
     assert after[0] == before[0]
     assert after[1] != before[1]
 
 
 def test_rows_of_the_test_half_added_in_front_leave_trainval_as_it_is(tmp_path: Path) -> None:
     """A half's fingerprint is that of its samples, and of nothing in the other half."""
-    proof, last = receipt(tmp_path), Y == CLASSES - 1
-    before = fingerprints(load_arrays(tmp_path, z=Z, y=Y), proof)
+    last = Y == CLASSES - 1
+    before = fingerprints(load_arrays(tmp_path, z=Z, y=Y), tmp_path)
     more = load_arrays(tmp_path, z=np.concatenate([Z[last] + 1, Z]), y=np.concatenate([Y[last], Y]))
-    after = fingerprints(more, proof)
+    after = fingerprints(more, tmp_path)
     assert after[1] != before[1]
     assert after[0] == before[0]

@@ -17,7 +17,7 @@ HELD_LOCK = """
 import sys
 from pathlib import Path
 from assay.files import only_one
-with only_one(Path(sys.argv[1]), RuntimeError("busy")):
+with only_one(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -245,18 +245,16 @@ def test_a_draft_being_cleared_cannot_be_placed_any_more(tmp_path: Path, monkeyp
 
 
 def test_a_second_process_does_not_get_the_lock(tmp_path: Path) -> None:
-    busy = RuntimeError("busy")
     lock = tmp_path / "lock"
     with subprocess.Popen(
         [sys.executable, "-c", HELD_LOCK, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(RuntimeError) as raised, only_one(lock, busy):
+        with pytest.raises(BlockingIOError), only_one(lock):
             pytest.fail("two processes hold one lock")
-        assert raised.value is busy
         holder.communicate()
-    with only_one(lock, busy):
+    with only_one(lock):
         assert lock.exists()
 
 
@@ -269,19 +267,27 @@ def test_the_lock_is_free_after_its_holder_is_killed(tmp_path: Path) -> None:
         assert holder.stdout.readline() == "held\n"
         holder.send_signal(signal.SIGKILL)
         assert holder.wait() == -signal.SIGKILL
-    with only_one(lock, RuntimeError("busy")):
+    with only_one(lock):
         assert lock.exists()
 
 
 def test_the_lock_is_not_taken_twice_in_one_process(tmp_path: Path) -> None:
-    lock, busy = tmp_path / "lock", RuntimeError("busy")
-    with only_one(lock, busy), pytest.raises(RuntimeError, match="busy"), only_one(lock, busy):
+    lock = tmp_path / "lock"
+    with only_one(lock), pytest.raises(BlockingIOError), only_one(lock):
         pytest.fail("the lock was taken twice")
 
 
 def test_the_lock_is_free_after_an_exception_inside(tmp_path: Path) -> None:
-    lock, busy = tmp_path / "lock", RuntimeError("busy")
-    with pytest.raises(ValueError, match="inside"), only_one(lock, busy):
+    lock = tmp_path / "lock"
+    with pytest.raises(ValueError, match="inside"), only_one(lock):
         raise ValueError("inside")
-    with only_one(lock, busy):
+    with only_one(lock):
         assert lock.exists()
+
+
+def test_who_does_not_get_the_lock_leaves_it_to_its_holder(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with only_one(lock):
+        for _ in range(2):
+            with pytest.raises(BlockingIOError), only_one(lock):
+                pytest.fail("the lock was taken twice")

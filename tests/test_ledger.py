@@ -21,7 +21,8 @@ from assay.ledger import (
     read,
 )
 
-PREREGISTRATION = {"protocol": "quick.v1", "budget": {"reproduction_runs": 2}}
+TRAINVAL = "7" * 64
+PREREGISTRATION = {"protocol": "quick.v1", "data": {"trainval": TRAINVAL}, "budget": {"reproduction_runs": 2}}
 STUDY: list[tuple[Kind, dict[str, Any]]] = [
     ("preregistration", PREREGISTRATION),
     ("trial", {"number": 0, "parameters": {"margin": 0.1}, "score": 0.25}),
@@ -392,7 +393,7 @@ def test_a_complete_study_has_a_receipt_that_names_the_completing_line(path: Pat
     assert receipt == Receipt(str(path), ledger.lines[5].hash)
     assert completing_line(ledger.lines) is ledger.lines[5]
     assert write(path).receipt() == receipt
-    receipt.check()
+    receipt.check(TRAINVAL)
 
 
 def test_a_receipt_holds_after_later_looks(path: Path) -> None:
@@ -400,7 +401,7 @@ def test_a_receipt_holds_after_later_looks(path: Path) -> None:
     receipt = ledger.receipt()
     for number in range(3):
         ledger.record("look", {"number": number})
-    receipt.check()
+    receipt.check(TRAINVAL)
     assert ledger.receipt() == receipt
 
 
@@ -408,21 +409,21 @@ def test_a_forged_receipt_is_refused(path: Path) -> None:
     write(path)
     for forged in ("0" * 64, "", START):
         with pytest.raises(SealError, match="does not bear out"):
-            Receipt(str(path), forged).check()
+            Receipt(str(path), forged).check(TRAINVAL)
 
 
 def test_no_other_line_than_the_completing_one_serves_as_a_receipt(path: Path) -> None:
     for line in write(path).lines:
         if line.number != 5:
             with pytest.raises(SealError):
-                Receipt(str(path), line.hash).check()
+                Receipt(str(path), line.hash).check(TRAINVAL)
 
 
 def test_the_receipt_of_another_study_is_refused(path: Path, tmp_path: Path) -> None:
     write(path)
     foreign = write(tmp_path / "foreign.jsonl", [("preregistration", {**PREREGISTRATION, "seed": 1}), *STUDY[1:]])
     with pytest.raises(SealError):
-        Receipt(str(path), foreign.receipt().hash).check()
+        Receipt(str(path), foreign.receipt().hash).check(TRAINVAL)
 
 
 @pytest.mark.parametrize("count", range(len(STUDY) - 2))
@@ -433,30 +434,63 @@ def test_an_incomplete_ledger_bears_out_no_receipt(path: Path, tmp_path: Path, c
     path.touch()
     for line in complete.lines:
         with pytest.raises(SealError):
-            Receipt(str(path), line.hash).check()
+            Receipt(str(path), line.hash).check(TRAINVAL)
 
 
 def test_a_ledger_torn_in_its_completing_line_bears_out_no_receipt(path: Path) -> None:
     receipt = write(path, STUDY[:6]).receipt()
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(SealError):
-        receipt.check()
+        receipt.check(TRAINVAL)
 
 
 def test_a_receipt_of_a_ledger_that_is_not_there_is_refused(path: Path) -> None:
     with pytest.raises(SealError):
-        Receipt(str(path), "0" * 64).check()
+        Receipt(str(path), "0" * 64).check(TRAINVAL)
 
 
 def test_a_receipt_of_an_altered_ledger_is_refused(path: Path) -> None:
     receipt = write(path).receipt()
     rewrite(path, lambda lines: lines[1]["body"].update(score=0.99))
     with pytest.raises(SealError):
-        receipt.check()
+        receipt.check(TRAINVAL)
 
 
 def test_a_receipt_of_a_file_that_is_no_ledger_is_refused(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("anything\n")
     with pytest.raises(SealError):
-        Receipt(str(path), "0" * 64).check()
+        Receipt(str(path), "0" * 64).check(TRAINVAL)
+
+
+@pytest.mark.parametrize("trainval", ["8" * 64, "", TRAINVAL[:-1], TRAINVAL + "7"])
+def test_a_receipt_of_a_complete_study_on_other_data_is_refused(path: Path, trainval: str) -> None:
+    receipt = write(path).receipt()
+    with pytest.raises(SealError, match="of a study on other data"):
+        receipt.check(trainval)
+    receipt.check(TRAINVAL)
+
+
+@pytest.mark.parametrize("data", [{}, {"data": {}}, {"data": {"trainval": None}}, {"data": {"test": TRAINVAL}}, {"data": None}])
+def test_a_receipt_of_a_study_that_does_not_say_on_what_data_is_refused(path: Path, data: dict[str, Any]) -> None:
+    ledger = write(path, [("preregistration", {"budget": {"reproduction_runs": 2}, **data}), *STUDY[1:]])
+    with pytest.raises(SealError, match="of a study on other data"):
+        ledger.receipt().check(TRAINVAL)
+
+
+def test_data_named_after_the_preregistration_does_not_count(path: Path) -> None:
+    named_later = [(kind, {**body, "data": {"trainval": TRAINVAL}}) for kind, body in STUDY[1:]]
+    ledger = write(path, [("preregistration", {**PREREGISTRATION, "data": {"trainval": "8" * 64}}), *named_later])
+    with pytest.raises(SealError, match="of a study on other data"):
+        ledger.receipt().check(TRAINVAL)
+
+
+def test_a_ledger_rewritten_to_name_other_data_bears_out_no_receipt(path: Path) -> None:
+    def rewrite_the_data(lines: list[dict[str, Any]]) -> None:
+        lines[0]["body"]["data"]["trainval"] = "8" * 64
+        rehash(lines[0])
+
+    receipt = write(path).receipt()
+    rewrite(path, rewrite_the_data)
+    with pytest.raises(SealError, match="cannot be relied on"):
+        receipt.check("8" * 64)

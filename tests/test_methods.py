@@ -1,5 +1,6 @@
 """From a method and its parameters to a loss and a miner, and the user's own files."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,11 +87,10 @@ class WithoutDefault(Plain):
 def as_before(tmp_path: Path) -> Iterator[None]:
     """Registries and the modules imported from the test's folder are put back after the test."""
     registries: tuple[Registry[Any], ...] = (methods, losses, miners, samplers, trunks)
-    parts = [dict(registry._parts) for registry in registries]
+    before = [(dict(registry._parts), dict(registry._origins)) for registry in registries]
     yield
-    for registry, before in zip(registries, parts, strict=True):
-        registry._parts.clear()
-        registry._parts.update(before)
+    for registry, (parts, origins) in zip(registries, before, strict=True):
+        registry._parts, registry._origins = parts, origins
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
             del sys.modules[name]
@@ -192,9 +192,9 @@ def test_a_parameter_in_the_space_of_method_and_protocol_raises() -> None:
 
 def test_a_parameter_that_nothing_takes_raises() -> None:
     method = Method("m", Triplet, space=Space(margn=Real(0, 1)))
-    with pytest.raises(BadInput, match="m: its space has 'margn', which neither loss, miner nor training takes"):
+    with pytest.raises(BadInput, match=r"^m: the parameter 'margn' is taken by nothing$"):
         defaults(method, QUICK)
-    with pytest.raises(BadInput, match="m: the parameter 'margn' is taken by nothing"):
+    with pytest.raises(BadInput, match=r"^m: the parameter 'margn' is taken by nothing$"):
         assemble(method, {"margn": 0.1}, QUICK)
 
 
@@ -220,27 +220,24 @@ def test_a_space_bounds_the_search_and_not_the_constructor() -> None:
     assert loss.margin == 99.0
 
 
-@pytest.mark.parametrize(
+every_clash = pytest.mark.parametrize(
     ("method", "parameter", "takers"),
     [
         (Method("m", WithEpsilon, Space(epsilon=Real(0, 9)), miner="multi_similarity"), "epsilon", "loss and miner"),
         (Method("m", WithLr, Space(lr=Real(0, 9))), "lr", "loss and training"),
     ],
 )
+
+
+@every_clash
 def test_a_clash_of_names_raises(method: Method, parameter: str, takers: str) -> None:
-    with pytest.raises(BadInput, match=f"m: the parameter '{parameter}' is taken by {takers}"):
+    with pytest.raises(BadInput, match=f"^m: the parameter '{parameter}' is taken by {takers}$"):
         assemble(method, {parameter: 0.5}, QUICK)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        Method("m", WithEpsilon, Space(epsilon=Real(0, 9)), miner="multi_similarity"),
-        Method("m", WithLr, Space(lr=Real(0, 9))),
-    ],
-)
-def test_a_clash_of_names_raises_before_the_first_trial(method: Method) -> None:
-    with pytest.raises(BadInput, match="taken by"):
+@every_clash
+def test_a_clash_of_names_raises_before_the_first_trial(method: Method, parameter: str, takers: str) -> None:
+    with pytest.raises(BadInput, match=f"^m: the parameter '{parameter}' is taken by {takers}$"):
         defaults(method, QUICK)
 
 
@@ -270,6 +267,7 @@ def test_an_unknown_miner_suggests_the_nearest() -> None:
 
 
 def test_a_loss_of_ones_own_needs_no_paper() -> None:
+    assert Loss.paper is None
     assert Method("m", Plain, Space()).paper is None
 
 
@@ -395,3 +393,114 @@ def test_a_file_that_failed_at_its_end_can_be_mended_and_imported_again(as_befor
     Path(file).write_text(whole)
     import_parts([file])
     assert source_of(methods["mine"]) == digest_file(tmp_path / "mine.py")[:32]
+
+
+def test_a_file_that_failed_leaves_nothing_registered(as_before: None, tmp_path: Path) -> None:
+    before = [list(registry) for registry in (methods, losses)]
+    file = write_mine(tmp_path / "mine.py")
+    with Path(file).open("a") as stream:
+        stream.write("1 / 0\n")
+    for _ in range(2):
+        with pytest.raises(BadInput, match="ZeroDivisionError"):
+            import_parts([file])
+        assert [list(registry) for registry in (methods, losses)] == before
+
+
+def test_a_file_that_clashes_leaves_nothing_registered(as_before: None, tmp_path: Path) -> None:
+    before = [list(registry) for registry in (methods, losses)]
+    file = write_mine(tmp_path / "mine.py")
+    Path(file).write_text(Path(file).read_text().replace('Method("mine"', 'Method("triplet"'))
+    with pytest.raises(BadInput, match="'triplet' is registered already"):
+        import_parts([file])
+    assert [list(registry) for registry in (methods, losses)] == before
+
+
+def test_an_edited_file_replaces_its_parts(as_before: None, tmp_path: Path) -> None:
+    import_parts([write_mine(tmp_path / "mine.py", scale=3.0)])
+    import_parts([write_mine(tmp_path / "mine.py", scale=4.0)])
+    assert defaults(methods["mine"], QUICK) == {"scale": 4.0}
+    assert methods["mine"].loss is losses["mine"]
+    assert source_of(methods["mine"]) == digest_file(tmp_path / "mine.py")[:32]
+
+
+def test_a_part_that_was_edited_away_is_gone(as_before: None, tmp_path: Path) -> None:
+    import_parts([write_mine(tmp_path / "mine.py", "mine")])
+    import_parts([write_mine(tmp_path / "mine.py", "renamed")])
+    for registry in (methods, losses):
+        assert "renamed" in registry
+        assert "mine" not in registry
+
+
+def test_an_edited_file_leaves_the_parts_of_others_alone(as_before: None, tmp_path: Path) -> None:
+    others = [name for name in methods if name != "mine"]
+    import_parts([write_mine(tmp_path / "other" / "mine.py", "other"), write_mine(tmp_path / "mine.py", "mine", 3.0)])
+    other = methods["other"]
+    import_parts([write_mine(tmp_path / "mine.py", "mine", 4.0)])
+    assert methods["other"] is other
+    assert [name for name in methods if name not in ("mine", "other")] == others
+
+
+def test_an_edited_file_cannot_take_a_name_of_another(as_before: None, tmp_path: Path) -> None:
+    import_parts([write_mine(tmp_path / "other.py", "other"), write_mine(tmp_path / "mine.py", "mine")])
+    other = methods["other"]
+    with pytest.raises(BadInput, match="'other' is registered already"):
+        import_parts([write_mine(tmp_path / "mine.py", "other")])
+    assert methods["other"] is other
+    import_parts([write_mine(tmp_path / "mine.py", "mine")])
+    assert "mine" in methods
+
+
+def test_a_file_that_was_edited_into_failing_is_not_passed_over(as_before: None, tmp_path: Path) -> None:
+    """Neither now, nor when it is given once more as it is, nor are its old parts used in place of it."""
+    file = write_mine(tmp_path / "mine.py")
+    whole = Path(file).read_text()
+    import_parts([file])
+    Path(file).write_text(whole + "1 / 0\n")
+    for _ in range(2):
+        with pytest.raises(BadInput, match="ZeroDivisionError"):
+            import_parts([file])
+        assert "mine" not in methods
+    Path(file).write_text(whole)
+    import_parts([file])
+    assert source_of(methods["mine"]) == digest_file(tmp_path / "mine.py")[:32]
+
+
+def test_parts_registered_by_hand_outlive_a_file_that_fails(as_before: None, tmp_path: Path) -> None:
+    methods.add(Method("by_hand", Plain, Space()))
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    with pytest.raises(BadInput):
+        import_parts([str(tmp_path / "broken.py")])
+    assert "by_hand" in methods
+
+
+def test_a_file_that_fails_takes_no_part_of_assay_with_it(tmp_path: Path) -> None:
+    """A user's file may be the first to import trunks, samplers or data sets: they are not its own."""
+    (tmp_path / "broken.py").write_text(
+        "from assay.data import datasets\nfrom assay.samplers import samplers\nfrom assay.trunks import trunks\n1 / 0\n"
+    )
+    code = (
+        "import sys\n"
+        "from contextlib import suppress\n"
+        "from assay.errors import BadInput\n"
+        "from assay.methods import import_parts\n"
+        "with suppress(BadInput):\n"
+        "    import_parts([sys.argv[1]])\n"
+        "from assay.data import datasets\n"
+        "from assay.samplers import samplers\n"
+        "from assay.trunks import trunks\n"
+        "print(*datasets, *samplers, *trunks)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "broken.py")], capture_output=True, text=True)
+    assert {"glyphs", "balanced", "conv", "identity"} <= set(done.stdout.split()), done.stderr
+
+
+def test_parts_of_a_module_that_a_file_imports_outlive_an_edit_of_the_file(
+    as_before: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python imports a module once, so what an edited file takes away with it would not come back."""
+    write_mine(tmp_path / "my_helpers.py", "helped")
+    monkeypatch.syspath_prepend(tmp_path)
+    for number in range(2):
+        (tmp_path / "mine.py").write_text(f"import my_helpers\nEDIT = {number}\n")
+        import_parts([str(tmp_path / "mine.py")])
+        assert "helped" in methods

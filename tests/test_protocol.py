@@ -350,6 +350,15 @@ def test_a_customised_protocol_says_so_in_its_name() -> None:
     assert changed("dim=16").name == custom.name != changed("dim=17").name
 
 
+def test_a_protocol_customised_twice_says_so_once_in_its_name() -> None:
+    at_once, in_turn = customise(BASE, ["dim=16", "folds=2"]), customise(changed("dim=16"), ["folds=2"])
+    assert in_turn == at_once
+    assert in_turn.name == f"base.v1+custom-{in_turn.fingerprint[:8]}"
+    thrice = customise(in_turn, ["trials=3"])
+    assert thrice.name == f"base.v1+custom-{thrice.fingerprint[:8]}"
+    assert customise(thrice, ["trials=3"]) is thrice
+
+
 @pytest.mark.parametrize("settings", [[], ["dim=128"], ["trunk=auto", "size=auto"], ["dim=3", "dim=128"]])
 def test_settings_that_change_nothing_leave_the_published_protocol(settings: list[str]) -> None:
     assert customise(BASE, settings) is BASE

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import BadInput
-from assay.registry import Paper, Registry, UnknownName, import_folder
+from assay.registry import Paper, Registry, UnknownName, import_folder, replacing
 
 
 @pytest.fixture
@@ -106,6 +106,59 @@ def test_names_are_told_apart_by_case(shapes: Registry[type]) -> None:
 
 def test_two_registries_share_nothing(shapes: Registry[type]) -> None:
     assert "circle" not in Registry[type]("shape")
+
+
+def test_parts_of_one_origin_take_the_place_of_those_it_added_before(shapes: Registry[type]) -> None:
+    with replacing("mine"):
+        shapes.set("square", int)
+        shapes.set("line", int)
+    with replacing("mine"):
+        shapes.set("square", float)
+    assert shapes["square"] is float
+    assert list(shapes) == ["triangle", "circle", "square"]
+
+
+def test_replacing_reaches_every_registry(shapes: Registry[type]) -> None:
+    sizes = Registry[int]("size")
+    with replacing("mine"):
+        shapes.set("square", int)
+        sizes.set("small", 1)
+    with replacing("mine"):
+        pass
+    assert "square" not in shapes
+    assert "small" not in sizes
+
+
+def test_one_origin_does_not_replace_the_parts_of_another(shapes: Registry[type]) -> None:
+    with replacing("mine"):
+        shapes.set("square", int)
+    with pytest.raises(ValueError, match="'square' is registered already"), replacing("yours"):
+        shapes.set("square", float)
+    with pytest.raises(ValueError, match="'circle' is registered already"), replacing("yours"):
+        shapes.set("circle", float)
+    assert shapes["square"] is int
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
+def test_of_an_origin_that_fails_no_part_stays(shapes: Registry[type], error: type[BaseException]) -> None:
+    with replacing("mine"):
+        shapes.set("old", int)
+    with pytest.raises(error), replacing("mine"):
+        shapes.set("square", int)
+        raise error
+    assert list(shapes) == ["triangle", "circle"]
+    with replacing("mine"):
+        shapes.set("square", float)
+    assert shapes["square"] is float
+
+
+def test_parts_added_afterwards_belong_to_no_origin(shapes: Registry[type]) -> None:
+    with replacing("mine"):
+        pass
+    shapes.set("square", int)
+    with replacing("mine"):
+        pass
+    assert shapes["square"] is int
 
 
 def test_every_module_of_a_folder_is_imported_in_the_order_of_names(package: Path) -> None:

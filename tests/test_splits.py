@@ -1,6 +1,7 @@
 """Halves and folds by class, the seal on the test half, and the views that tasks get to see."""
 
 import csv
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from assay.cli.data import splits as print_splits
+from assay.cli import main
 from assay.data import Dataset, load, splits
 from assay.data.features import Features
 from assay.data.glyphs import Drawings
@@ -24,12 +25,12 @@ from assay.ledger import Kind, Ledger, Receipt, SealError
 from assay.protocol import Protocol
 
 PROTOCOL = Protocol("p.v1")
-COMPLETE: list[tuple[Kind, dict[str, Any]]] = [
-    ("preregistration", {"budget": {"reproduction_runs": 2}}),
+AFTER_PREREGISTRATION: list[tuple[Kind, dict[str, Any]]] = [
     ("selection", {}),
     ("reproduction", {"fold": 0}),
     ("reproduction", {"fold": 1}),
 ]
+COMPLETE = 1 + len(AFTER_PREREGISTRATION)
 
 
 def make(sizes: list[int], seed: int = 0) -> Dataset:
@@ -41,17 +42,18 @@ def make(sizes: list[int], seed: int = 0) -> Dataset:
     return Dataset("made", "features", labels, names, [f"sample-{row}" for row in range(len(labels))], Features(z))
 
 
-def study(folder: Path, lines: int = len(COMPLETE)) -> Ledger:
-    """A study that has got as far as this many lines."""
-    ledger = Ledger(folder / "ledger.jsonl")
-    for kind, body in COMPLETE[:lines]:
+def study(folder: Path, trainval: TrainVal, lines: int = COMPLETE) -> Ledger:
+    """A study on `trainval` that has got as far as this many lines."""
+    ledger = Ledger(folder / trainval.fingerprint / "ledger.jsonl")
+    ledger.record("preregistration", {"data": {"trainval": trainval.fingerprint}, "budget": {"reproduction_runs": 2}})
+    for kind, body in AFTER_PREREGISTRATION[: lines - 1]:
         ledger.record(kind, body)
     return ledger
 
 
 def both_halves(dataset: Dataset, folder: Path, protocol: Protocol = PROTOCOL) -> tuple[TrainVal, Half]:
     trainval, test = splits.of(dataset, protocol)
-    return trainval, test.open(study(folder).receipt())
+    return trainval, test.open(study(folder, trainval).receipt())
 
 
 @pytest.mark.parametrize(("classes", "in_trainval"), [(16, 8), (17, 8), (18, 9), (23, 11), (40, 20)])
@@ -124,13 +126,52 @@ def test_some_folds_written_out() -> None:
     assert validated == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10]]
 
 
-def test_the_list_of_splits_tells_the_part_of_every_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`assay data splits`, where the samples of the two halves stand in no order."""
+def part_of(label: int) -> str:
+    """The part of a class of 16, in 4 folds."""
+    return f"fold {label // 2}" if label < 8 else "test"
+
+
+def unsorted_features(path: Path) -> tuple[str, list[int]]:
+    """An .npz whose samples stand in no order: what to load it by, and its labels."""
     labels = make([3] * 16).labels
-    np.savez(tmp_path / "f.npz", z=np.random.default_rng(0).normal(size=(len(labels), 4)), y=labels)
-    print_splits(f"features:{tmp_path / 'f.npz'}")
-    parts = [row["part"] for row in csv.DictReader(StringIO(capsys.readouterr().out))]
-    assert parts == [f"fold {label // 2}" if label < 8 else "test" for label in labels.tolist()]
+    np.savez(path, z=np.random.default_rng(0).normal(size=(len(labels), 4)), y=labels)
+    return f"features:{path}", labels.tolist()
+
+
+def test_parts_are_told_in_the_order_of_the_samples(tmp_path: Path) -> None:
+    name, labels = unsorted_features(tmp_path / "f.npz")
+    assert labels != sorted(labels)
+    assert splits.parts(load(name), PROTOCOL) == [part_of(label) for label in labels]
+
+
+@given(sizes=st.lists(st.integers(2, 5), min_size=24, max_size=40), count=st.integers(2, 6), seed=st.integers(0, 2**31))
+def test_parts_are_the_folds_and_the_sealed_half(sizes: list[int], count: int, seed: int) -> None:
+    dataset, protocol = make(sizes, seed), replace(PROTOCOL, folds=count)
+    trainval, _ = splits.of(dataset, protocol)
+    found = dict(zip(dataset.ids, splits.parts(dataset, protocol), strict=True))
+    for number, fold in enumerate(folds(trainval, count)):
+        assert {trainval.ids[row] for row in fold.validation} == {id_ for id_, part in found.items() if part == f"fold {number}"}
+    assert {id_ for id_, part in found.items() if part == "test"} == set(dataset.ids) - set(trainval.ids)
+
+
+def test_parts_of_data_that_cannot_be_split_are_refused() -> None:
+    with pytest.raises(BadInput, match="need at least 16"):
+        splits.parts(make([2] * 15), PROTOCOL)
+
+
+def test_the_list_of_splits_tells_the_part_of_every_sample(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`assay data splits`, where the samples of the two halves stand in no order."""
+    name, labels = unsorted_features(tmp_path / "f.npz")
+    monkeypatch.setattr(sys, "argv", ["assay", "data", "splits", name])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    header, *rows = csv.reader(StringIO(capsys.readouterr().out))
+    assert header == ["sample", "class", "part"]
+    assert [row[0] for row in rows] == list(load(name).ids)
+    assert [row[1:] for row in rows] == [[str(label), part_of(label)] for label in labels]
 
 
 @pytest.mark.parametrize("classes", [0, 1, 2, 8, 15])
@@ -200,28 +241,50 @@ def test_trainval_shows_nothing_of_the_other_half_when_printed() -> None:
     assert not any(name in repr(trainval) for name in dataset.class_names[8:])
 
 
-@pytest.mark.parametrize("lines", range(1, len(COMPLETE)))
+@pytest.mark.parametrize("lines", range(1, COMPLETE))
 def test_the_seal_stays_closed_before_the_study_is_complete(tmp_path: Path, lines: int) -> None:
-    _, test = splits.of(make([2] * 16), PROTOCOL)
-    ledger = study(tmp_path, lines)
+    trainval, test = splits.of(make([2] * 16), PROTOCOL)
+    ledger = study(tmp_path, trainval, lines)
+    assert len(ledger.lines) == lines
     for line in ledger.lines:
-        with pytest.raises(SealError):
+        with pytest.raises(SealError, match="does not bear out"):
             test.open(Receipt(str(ledger.path), line.hash))
 
 
 def test_the_seal_stays_closed_to_a_forged_receipt(tmp_path: Path) -> None:
-    _, test = splits.of(make([2] * 16), PROTOCOL)
-    ledger = study(tmp_path)
+    trainval, test = splits.of(make([2] * 16), PROTOCOL)
+    ledger = study(tmp_path, trainval)
     for forged in ("", "0" * 64, ledger.lines[0].hash, ledger.lines[-1].hash.upper()):
-        with pytest.raises(SealError):
+        with pytest.raises(SealError, match="does not bear out"):
             test.open(Receipt(str(ledger.path), forged))
 
 
 def test_the_seal_opens_to_a_complete_study(tmp_path: Path) -> None:
-    _, test = splits.of(make([2] * 16), PROTOCOL)
-    half = test.open(study(tmp_path).receipt())
+    trainval, test = splits.of(make([2] * 16), PROTOCOL)
+    half = test.open(study(tmp_path, trainval).receipt())
     assert len(half.class_names) == 8
-    assert half is test.open(study(tmp_path).receipt())
+    assert half is test.open(study(tmp_path, trainval).receipt())
+
+
+def change_a_number_of_trainval(dataset: Dataset) -> Dataset:
+    z = dataset.items.arrays(np.arange(len(dataset.labels)), 0).astype(np.float32)
+    z[np.flatnonzero(dataset.labels == 0)[0], 0] += 1
+    return replace(dataset, items=Features(z))
+
+
+def rename_a_class_of_trainval(dataset: Dataset) -> Dataset:
+    return replace(dataset, class_names=("another", *dataset.class_names[1:]))
+
+
+@pytest.mark.parametrize("other", [lambda _: make([2] * 16, seed=1), change_a_number_of_trainval, rename_a_class_of_trainval])
+def test_the_seal_stays_closed_to_a_complete_study_on_other_data(tmp_path: Path, other: Callable[[Dataset], Dataset]) -> None:
+    dataset = make([2] * 16)
+    _, test = splits.of(dataset, PROTOCOL)
+    other_trainval, other_test = splits.of(other(dataset), PROTOCOL)
+    receipt = study(tmp_path, other_trainval).receipt()
+    with pytest.raises(SealError, match="of a study on other data"):
+        test.open(receipt)
+    assert len(other_test.open(receipt).class_names) == 8
 
 
 def permute_test_labels(dataset: Dataset) -> Dataset:
@@ -364,18 +427,18 @@ def test_a_view_of_objects_is_not_unpickled(tmp_path: Path) -> None:
 
 
 def test_the_view_of_the_test_half_is_read_against_a_receipt_alone(tmp_path: Path) -> None:
-    _, test = both_halves(make([2] * 16), tmp_path / "complete")
+    trainval, test = both_halves(make([2] * 16), tmp_path / "complete")
     write_view(tmp_path / "view", test, 0)
-    view = read_test(tmp_path / "view", study(tmp_path / "complete").receipt())
+    view = read_test(tmp_path / "view", study(tmp_path / "complete", trainval).receipt(), trainval.fingerprint)
     assert (view.x == test.arrays(0)).all()
     assert (view.y == test.y).all()
 
 
 def test_without_a_valid_receipt_the_view_of_the_test_half_is_not_read(tmp_path: Path) -> None:
-    complete = study(tmp_path / "complete")
-    _, test = both_halves(make([2] * 16), tmp_path / "complete")
+    trainval, test = both_halves(make([2] * 16), tmp_path / "complete")
+    complete = study(tmp_path / "complete", trainval)
     write_view(tmp_path / "view", test, 0)
-    incomplete = study(tmp_path / "incomplete", len(COMPLETE) - 1)
+    incomplete = study(tmp_path / "incomplete", trainval, COMPLETE - 1)
     receipts = [
         Receipt(str(complete.path), "0" * 64),
         Receipt(str(complete.path), complete.lines[1].hash),
@@ -383,11 +446,19 @@ def test_without_a_valid_receipt_the_view_of_the_test_half_is_not_read(tmp_path:
         Receipt(str(incomplete.path), incomplete.lines[-1].hash),
     ]
     for receipt in receipts:
-        with pytest.raises(SealError):
-            read_test(tmp_path / "view", receipt)
+        with pytest.raises(SealError, match="does not bear out"):
+            read_test(tmp_path / "view", receipt, trainval.fingerprint)
     nothing: Any = None
     with pytest.raises(AttributeError):
-        read_test(tmp_path / "view", nothing)
+        read_test(tmp_path / "view", nothing, trainval.fingerprint)
+
+
+def test_with_the_receipt_of_a_study_on_other_data_the_view_of_the_test_half_is_not_read(tmp_path: Path) -> None:
+    trainval, test = both_halves(make([2] * 16), tmp_path)
+    other, _ = splits.of(make([2] * 16, seed=1), PROTOCOL)
+    write_view(tmp_path / "view", test, 0)
+    with pytest.raises(SealError, match="of a study on other data"):
+        read_test(tmp_path / "view", study(tmp_path, other).receipt(), trainval.fingerprint)
 
 
 def test_labels_are_numbered_anew_in_the_order_of_their_values() -> None:

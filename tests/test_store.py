@@ -1,5 +1,6 @@
 """The run store: whose folder it is, who drives it, and runs that are placed once."""
 
+import fcntl
 import json
 import os
 import signal
@@ -178,6 +179,31 @@ def test_a_killed_driver_drives_no_more(store: Store) -> None:
     assert store.driver() is None
 
 
+def test_asking_for_the_driver_takes_no_lock(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever asks at the wrong moment keeps a driver from beginning."""
+    monkeypatch.setattr(fcntl, "flock", lambda *_: pytest.fail("a lock was taken"))
+    assert store.driver() is None
+    assert not (store.root / "driver.lock").exists()
+
+
+def test_a_driver_is_known_to_itself(store: Store) -> None:
+    with store.driving():
+        assert store.driver() == f"process {os.getpid()} on {socket.gethostname()}"
+    assert store.driver() is None
+
+
+def test_a_driver_on_another_host_is_taken_at_its_word(store: Store) -> None:
+    """Whether a process there is alive cannot be known from here."""
+    (store.root / "driver.json").write_text(json.dumps({"pid": 1 << 22, "host": "elsewhere"}))
+    assert store.driver() == f"process {1 << 22} on elsewhere"
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", "[]", "null", '{"pid": 1}', '{"pid": "x", "host": "HERE"}'])
+def test_a_spoilt_note_names_no_driver(store: Store, content: str) -> None:
+    (store.root / "driver.json").write_text(content.replace("HERE", socket.gethostname()))
+    assert store.driver() is None
+
+
 def test_a_driver_that_fails_leaves_the_store_free(store: Store) -> None:
     with pytest.raises(RuntimeError, match="inside"), store.driving():
         raise RuntimeError("inside")
@@ -225,6 +251,26 @@ def test_a_run_is_placed_once_and_never_replaced(store: Store) -> None:
     place(store, "second")
     assert store.result(KEY) == {"score": "first"}
     assert names_below(store.root / "runs") == ["ab", f"ab/{KEY}", f"ab/{KEY}/result.json"]
+
+
+def test_a_folder_without_a_result_is_no_run_and_gives_way(store: Store) -> None:
+    """A run whose result somebody removed, to have it done again."""
+    store.run(KEY).mkdir(parents=True)
+    (store.run(KEY) / "model.safetensors").write_text("old")
+    (store.run(KEY) / "test").mkdir()
+    (store.run(KEY) / "test" / "old.npy").touch()
+    assert not store.has_run(KEY)
+    place(store, "new")
+    assert store.result(KEY) == {"score": "new"}
+    assert names_below(store.run(KEY)) == ["result.json"]
+
+
+def test_a_finished_run_is_not_cleared(store: Store) -> None:
+    place(store, "first")
+    place_file(store.test_vectors(KEY, "fingerprint"), b"vectors")
+    place(store, "second")
+    assert store.result(KEY) == {"score": "first"}
+    assert store.test_vectors(KEY, "fingerprint").read_bytes() == b"vectors"
 
 
 def test_a_file_is_added_to_a_run_once(store: Store) -> None:

@@ -68,7 +68,7 @@ class Panel:
         for column in ("method", "stage", "trial", "best validation MAP@R", "runs"):
             table.add_column(column, justify="left" if column in ("method", "stage") else "right")
         for state in states:
-            trial = f"{min(state.trial + 1, state.trials)}/{state.trials}" if state.trials else "-"
+            trial = f"{state.trial} of {state.trials}" if state.trials else "-"
             best = "-" if state.best is None else f"{state.best:.4f}"
             table.add_row(state.method, state.stage, trial, best, f"{state.done}/{state.total}")
         self._live.update(table)

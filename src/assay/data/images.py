@@ -9,7 +9,10 @@ from PIL import Image, ImageOps
 from assay.data.dataset import Pixels
 from assay.errors import BadInput
 
-FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP")
+Image.init()
+FORMATS: list[str] = [
+    name for name in ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP") if name in Image.OPEN
+]
 """Formats that hold pixels. Others that Pillow opens run a program (PostScript) or are not pictures (HDF5, GRIB)."""
 
 LARGEST = 100_000_000

@@ -15,10 +15,9 @@ from assay.store import Store
 
 @dataclass(frozen=True)
 class Arena:
-    """What all studies of a bench share: store, halves of the data, protocol and device.
+    """What all studies of a bench share: halves of the data, protocol and device.
 
     Args:
-        store: where everything is kept.
         data: name and size of the data set, for people.
         trainval: the half that studies work on.
         test: the sealed half.
@@ -28,7 +27,6 @@ class Arena:
 
     """
 
-    store: Store
     data: dict[str, Any]
     trainval: TrainVal
     test: SealedTest
@@ -41,15 +39,10 @@ class Arena:
         """The protocol without any `auto`."""
         return resolve(self.protocol, self.trainval.look)
 
-    @cached_property
-    def view(self) -> Path:
-        """The folder with the view of trainval, which tasks get to see."""
-        return self.place(self.trainval)
-
-    def place(self, half: Half) -> Path:
-        """Put the view of a half into the store, at the protocol's size; its folder."""
+    def place(self, half: Half, store: Store) -> Path:
+        """Put the view of a half into a store, at the protocol's size; its folder."""
         assert self.resolved.size is not None
-        folder = self.store.view(f"{half.fingerprint}-{self.resolved.size}")
+        folder = store.view(f"{half.fingerprint}-{self.resolved.size}")
         write_view(folder, half, self.resolved.size)
         return folder
 

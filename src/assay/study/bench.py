@@ -1,6 +1,5 @@
 """A bench: the studies of several methods, driven side by side over one engine."""
 
-import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -17,6 +16,7 @@ from assay.protocols import protocols
 from assay.run import Training
 from assay.store import Store
 from assay.study.arena import Arena, describe_data
+from assay.study.design import Design
 from assay.study.plan import Plan, plan
 from assay.study.progress import Listener, Silent
 from assay.study.study import Study
@@ -44,13 +44,11 @@ def run_bench(
 ) -> Bench:
     """Study each method on the data under the protocol; what is finished already is not done again."""
     listener = listener or Silent()
-    dataset, chosen, declared = prepare(data, names, protocol, imports)
-    arena = make_arena(dataset, declared, Store.create(out), device, imports)
-    with arena.store.driving():
-        studies = [Study(arena, methods[name], listener) for name in chosen]
-        with LocalEngine(workers) as engine:
-            drive(studies, engine, listener)
-    return Bench(out, tuple(study.key for study in studies))
+    designs = design_bench(data, names, protocol, device, imports)
+    store = Store.create(out)
+    with store.driving(), LocalEngine(workers) as engine:
+        drive([Study(design, store, listener) for design in designs], engine, listener)
+    return Bench(out, tuple(design.key for design in designs))
 
 
 def plan_bench(
@@ -62,24 +60,27 @@ def plan_bench(
     device: str = "auto",
     imports: Sequence[str] = (),
 ) -> Plan:
-    """What the bench would cost; no store is made."""
-    dataset, chosen, declared = prepare(data, names, protocol, imports)
-    with tempfile.TemporaryDirectory() as scratch:
-        arena = make_arena(dataset, declared, Store.create(Path(scratch)), device, imports)
-        studies = [Study(arena, methods[name], Silent()) for name in chosen]
-        return plan(studies, workers or LocalEngine().workers)
+    """What the bench would cost; nothing is written."""
+    return plan(design_bench(data, names, protocol, device, imports), workers or LocalEngine().workers)
 
 
-def prepare(
-    data: str | Dataset, names: Sequence[str], protocol: str | Protocol, imports: Sequence[str]
-) -> tuple[Dataset, list[str], Protocol]:
-    """Everything that was asked for, looked up; nothing is written before it all is there."""
+def design_bench(
+    data: str | Dataset, names: Sequence[str], protocol: str | Protocol, device: str, imports: Sequence[str]
+) -> list[Design]:
+    """A design for each method, everything looked up and checked before anything is written."""
     import_parts(imports)
     declared = protocols[protocol] if isinstance(protocol, str) else protocol
     if declared.trunk != "auto":
         trunks[declared.trunk]
-    chosen = choose(names)
-    return (load(data) if isinstance(data, str) else data), chosen, declared
+    chosen, on = choose(names), choose_device(device)
+    dataset = load(data) if isinstance(data, str) else data
+    trainval, test = splits.of(dataset, declared)
+    here = tuple(str(Path(name).resolve()) if name.endswith(".py") else name for name in imports)
+    arena = Arena(describe_data(dataset, trainval), trainval, test, declared, on, here)
+    designs = [Design(arena, methods[name]) for name in chosen]
+    for design in designs:
+        design.preregistration  # noqa: B018 (raises what does not go together)
+    return designs
 
 
 def choose(names: Sequence[str]) -> list[str]:
@@ -90,13 +91,6 @@ def choose(names: Sequence[str]) -> list[str]:
     if twice or not names:
         raise BadInput(f"the method {twice[0]!r} is named twice" if twice else "name at least one method")
     return [methods[name].name for name in names]
-
-
-def make_arena(dataset: Dataset, protocol: Protocol, store: Store, device: str, imports: Sequence[str]) -> Arena:
-    """Split the data and seal the test half."""
-    trainval, test = splits.of(dataset, protocol)
-    here = tuple(str(Path(name).resolve()) if name.endswith(".py") else name for name in imports)
-    return Arena(store, describe_data(dataset, trainval), trainval, test, protocol, choose_device(device), here)
 
 
 def choose_device(device: str) -> str:
@@ -157,7 +151,7 @@ class _Progress:
             future.result()
             if isinstance(task, Training):
                 runs += 1
-                self._study.listener.say(self._study.method.name, f"run {task.run.key} done")
+                self._study.listener.say(self._study.design.method.name, f"run {task.run.key} done")
         self._study.state.done += runs
         return runs
 

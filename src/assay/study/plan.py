@@ -10,10 +10,10 @@ import torch
 from assay.data.augment import to_tensor
 from assay.data.dataset import Labels
 from assay.data.splits import TrainVal
-from assay.methods import assemble, defaults, methods
+from assay.methods import assemble, defaults
 from assay.model import Architecture, Model
 from assay.protocol import Protocol
-from assay.study.study import Study
+from assay.study.design import Design
 
 STEPS = 12
 KEPT_TRIALS = 1
@@ -35,35 +35,35 @@ class Plan:
         return sum(self.runs.values())
 
 
-def plan(studies: Sequence[Study], workers: int) -> Plan:
+def plan(designs: Sequence[Design], workers: int) -> Plan:
     """Time a few steps of the first trained method and count up."""
-    arena = studies[0].arena
+    arena = designs[0].arena
     protocol, trainval = arena.resolved, arena.trainval
-    seconds, size = _measure(protocol, trainval, studies)
-    trained = [study for study in studies if study.trials]
-    work = sum(study.state.total for study in trained) * seconds
-    models = sum((study.reproductions + KEPT_TRIALS) * len(study.folds) for study in studies)
-    vectors = sum(study.reproductions * len(study.folds) for study in studies) * len(trainval.y) * protocol.dim * 4
+    seconds, size = _measure(protocol, trainval, designs)
+    trained = [design for design in designs if design.trials]
+    work = sum(design.runs for design in trained) * seconds
+    models = sum((design.reproductions + KEPT_TRIALS) * len(design.folds) for design in designs)
+    vectors = sum(design.reproductions * len(design.folds) for design in designs) * len(trainval.y) * protocol.dim * 4
     return Plan(
-        runs={study.method.name: study.state.total for study in studies},
-        batch={study.method.name: study.batch for study in studies},
+        runs={design.method.name: design.runs for design in designs},
+        batch={design.method.name: design.batch for design in designs},
         workers=workers,
         seconds=work / min(workers, max(1, len(trained)) * protocol.folds),
         bytes=models * size + vectors + 2 * len(trainval.y) * _bytes_per_sample(protocol, trainval),
     )
 
 
-def _measure(protocol: Protocol, trainval: TrainVal, studies: Sequence[Study]) -> tuple[float, int]:
+def _measure(protocol: Protocol, trainval: TrainVal, designs: Sequence[Design]) -> tuple[float, int]:
     """Seconds of one full run, and bytes of a model."""
     assert protocol.size is not None
     torch.set_num_threads(protocol.threads)
     model = Model(Architecture(protocol.trunk, trainval.inputs, protocol.size, protocol.dim))
     weights = sum(parameter.numel() for parameter in model.parameters()) * 4
-    study = next((study for study in studies if study.trials), None)
-    if study is None:
+    design = next((design for design in designs if design.trials), None)
+    if design is None:
         return 0.0, weights
-    x, y = _sample(trainval, protocol, study.batch)
-    parts = assemble(methods[study.method.name], defaults(study.method, protocol), protocol)
+    x, y = _sample(trainval, protocol, design.batch)
+    parts = assemble(design.method, defaults(design.method, protocol), protocol)
     parts.loss.setup(protocol.dim, int(y.max()) + 1)
     step = _seconds(lambda: parts.loss(model(x), y).backward())  # type: ignore[no-untyped-call]
     with torch.no_grad():

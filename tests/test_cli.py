@@ -1,0 +1,347 @@
+"""The command line: frozen by a golden file; bad input is one clear line and exit code 2."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer.main
+from PIL import Image
+
+from assay.cli import main
+from assay.cli.app import app
+from miniature import MINI, make_folder
+
+GOLDEN = Path(__file__).parent / "golden" / "cli.json"
+
+
+def surface():
+    """Every command with its arguments and options."""
+
+    def describe(command):
+        if hasattr(command, "commands"):
+            return {name: describe(child) for name, child in sorted(command.commands.items())}
+        return [{"names": item.opts, "default": str(item.default), "required": item.required} for item in command.params]
+
+    return describe(typer.main.get_command(app))
+
+
+def test_the_command_line_is_the_announced_one():
+    """Changed on purpose? Write tests/golden/cli.json again: other people's scripts rely on these names."""
+    found = json.loads(json.dumps(surface()))
+    if os.environ.get("ASSAY_WRITE_GOLDEN"):
+        GOLDEN.write_text(json.dumps(found, indent=1) + "\n")
+    assert found == json.loads(GOLDEN.read_text())
+
+
+@pytest.fixture
+def assay(monkeypatch, capsys):
+    """Run a command in this process: exit code, stdout, stderr."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["assay", *map(str, words)])
+        try:
+            main()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def commands(command, path=()):
+    if hasattr(command, "commands"):
+        for name, child in command.commands.items():
+            yield from commands(child, (*path, name))
+    else:
+        yield path
+
+
+@pytest.mark.parametrize("path", list(commands(typer.main.get_command(app))), ids=" ".join)
+def test_help_shows_an_example(assay, path):
+    code, out, _ = assay(*path, "--help")
+    assert code == 0
+    assert f"Example: assay {' '.join(path)}" in " ".join(out.split())
+
+
+def test_help_with_no_words_and_version(assay):
+    assert "bench" in assay()[1]
+    from assay import __version__
+
+    assert assay("--version") == (0, f"{__version__}\n", "")
+
+
+@pytest.mark.parametrize("kind", ["methods", "losses", "miners", "samplers", "trunks", "datasets", "protocols", "metrics"])
+def test_everything_can_be_listed_for_people_and_for_programs(assay, kind):
+    code, out, _ = assay("list", kind, "--json")
+    rows = json.loads(out)
+    assert code == 0
+    assert rows
+    assert all(row["name"] for row in rows)
+    code, out, _ = assay("list", kind)
+    assert code == 0
+    assert all(row["name"] in out for row in rows)
+
+
+def test_data_show_counts_what_is_there(assay, mini_folder):
+    code, out, _ = assay("data", "show", f"folder:{mini_folder}", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert (facts["classes"], facts["samples"], facts["classes_with_one_sample"]) == (17, 65, 1)
+    assert [part["classes"] for part in facts["parts"]] == [2, 2, 2, 2, 9]
+    assert "class00" in assay("data", "show", f"folder:{mini_folder}")[1]
+
+
+def test_data_splits_lists_every_sample_once(assay, mini_folder):
+    code, out, _ = assay("data", "splits", f"folder:{mini_folder}")
+    rows = [line.split(",") for line in out.splitlines()]
+    assert code == 0
+    assert rows[0] == ["sample", "class", "part"]
+    assert len(rows) == 66
+    assert rows[1] == ["class00/0.png", "class00", "fold 0"]
+    assert {row[2] for row in rows[1:] if row[1] >= "class08"} == {"test"}
+
+
+def test_a_dry_run_says_what_it_would_cost_and_does_nothing(assay, mini_folder, tmp_path):
+    words = [
+        "bench",
+        "--data",
+        f"folder:{mini_folder}",
+        "--methods",
+        "triplet,pretrained",
+        "--out",
+        tmp_path / "store",
+        "--dry-run",
+    ]
+    code, out, _ = assay(*words, "--json")
+    planned = json.loads(out)
+    assert code == 0
+    assert planned["runs"] == {"triplet": 32, "pretrained": 12}
+    assert planned["seconds"] > 0
+    assert planned["bytes"] > 0
+    assert "44 runs" in assay(*words)[1]
+    assert not (tmp_path / "store").exists()
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+def one_class(root):
+    (root / "only").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(root / "only" / "a.png")
+
+
+def broken_image(root):
+    make_folder(root)
+    (root / "class16" / "0.png").write_bytes(b"not an image")
+
+
+def few_classes(root):
+    for number in range(8):
+        folder = root / f"c{number}"
+        folder.mkdir(parents=True)
+        for image in range(3):
+            Image.new("RGB", (8, 8)).save(folder / f"{image}.png")
+
+
+FOLDERS = {
+    one_class: "has 1 class;",
+    broken_image: "class16/0.png cannot be read as an image",
+    few_classes: "has 8 classes; two halves with 4 folds need at least 16",
+}
+
+
+@pytest.mark.parametrize("make", FOLDERS, ids=lambda make: make.__name__)
+def test_a_bad_folder_is_named(assay, tmp_path, make):
+    make(tmp_path / "data")
+    code, out, err = assay("bench", "--data", f"folder:{tmp_path / 'data'}", "--out", tmp_path / "store")
+    assert (code, out) == (2, "")
+    assert FOLDERS[make] in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "store").exists()
+
+
+def save(path, **arrays):
+    np.savez(path, **arrays)
+
+
+Y = np.repeat(np.arange(16), 3)
+ARCHIVES = {
+    "no y": (lambda path: save(path, z=np.ones((48, 4))), "has no array 'y'"),
+    "NaN": (lambda path: save(path, z=np.where(np.arange(48)[:, None] == 7, np.nan, np.ones((48, 4))), y=Y), "row 7 of z"),
+    "text": (lambda path: path.write_text("hello"), "cannot be read as an .npz"),
+}
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_a_bad_archive_is_named(assay, tmp_path, name):
+    make, message = ARCHIVES[name]
+    make(tmp_path / "data.npz")
+    code, out, err = assay("bench", "--data", f"features:{tmp_path / 'data.npz'}", "--out", tmp_path / "store")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert str(tmp_path / "data.npz") in err
+    assert err.count("\n") == 1
+
+
+WORDS = {
+    "unknown method": (["--methods", "tripelt"], "did you mean 'triplet'?"),
+    "method named twice": (["--methods", "triplet,triplet"], "'triplet' is named twice"),
+    "no method": (["--methods", ","], "name at least one method"),
+    "unknown data kind": (["--data", "foldr:birds"], "did you mean 'folder:'?"),
+    "missing path": (["--data", "folder:no/such/place"], "there is no no/such/place"),
+    "no path": (["--data", "folder:"], "needs a path"),
+    "unknown protocol": (["--protocol", "quik"], "did you mean"),
+    "unknown field": (["--set", "dimm=3"], "no field 'dimm'"),
+    "wrong type": (["--set", "dim=many"], "'many' is not a int"),
+    "no value": (["--set", "dim"], "write field=value"),
+    "out of range": (["--set", "dim=0"], "dim is at least 1"),
+    "unknown trunk": (["--set", "trunk=resnet5000"], "no trunk is called 'resnet5000'"),
+    "unknown sampler": (["--set", "sampler=fair"], "no sampler is called 'fair'"),
+    "missing import": (["--import", "no/such.py"], "there is no such file"),
+    "no GPU": (["--device", "cuda"], "torch sees no GPU"),
+    "unwritable out": (["--out", "/proc/store"], "cannot write to /proc/store"),
+    "out is a file": (["--out", __file__], "cannot write to"),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_bad_words_are_answered_with_the_remedy(assay, mini_features, tmp_path, name):
+    words, message = WORDS[name]
+    given = {"--data": f"features:{mini_features}", "--out": str(tmp_path / "store")}
+    given.update(zip(words[::2], words[1::2], strict=True))
+    code, out, err = assay("bench", *(part for pair in given.items() for part in pair))
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["bench", "--no-such-option"], ["bench", "--workers", "0"], ["bench", "--engine", "warp"], ["lst"]]
+)
+def test_bad_usage_exits_with_2(assay, words):
+    code, out, err = assay(*words)
+    assert (code, out) == (2, "")
+    assert err
+
+
+def test_a_store_of_another_format_is_refused_and_left_alone(assay, mini_features, tmp_path):
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "format.json").write_text('{"format": 99}')
+    before = sorted(store.rglob("*"))
+    for words in (["bench", "--data", f"features:{mini_features}", "--out", store], ["status", store], ["report", store]):
+        code, _, err = assay(*words)
+        assert code == 2
+        assert "has store format 99, this version of Assay reads 1" in err
+    assert sorted(store.rglob("*")) == before
+
+
+def test_a_folder_that_is_no_store_is_refused(assay, tmp_path):
+    (tmp_path / "photo.jpg").write_bytes(b"dear")
+    code, _, err = assay("bench", "--out", tmp_path)
+    assert code == 2
+    assert "photo.jpg" in err
+    for command in ("status", "report", "verify"):
+        code, _, err = assay(command, tmp_path)
+        assert code == 2
+        assert "is not a run store" in err
+
+
+# --- a whole bench ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A finished miniature bench, made by the command line in a process of its own."""
+    root = tmp_path_factory.mktemp("cli")
+    folder = make_folder(root / "mini")
+    command = [sys.executable, "-m", "assay", "bench", "--data", f"folder:{folder}", "--out", str(root / "store")]
+    command += ["--methods", "contrastive,triplet,pretrained"] + [part for setting in MINI for part in ("--set", setting)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (root / "store" / "stdout").write_text(done.stdout)
+    (root / "store" / "stderr").write_text(done.stderr)
+    return root / "store"
+
+
+def test_results_go_to_stdout_and_progress_to_stderr(store):
+    out, err = (store / "stdout").read_text(), (store / "stderr").read_text()
+    assert out.endswith(f"report: {store}/report/index.html\n")
+    assert "MAP@R" in out
+    assert "too few to tell" in out
+    assert "preregistration" in err
+    assert "contrastive: trial 1: validation MAP@R" in err
+    assert "preregistration" not in out
+
+
+def test_the_name_of_a_changed_protocol_tells_it(store):
+    assert "quick.v1+custom-" in (store / "stdout").read_text()
+
+
+def test_status_of_a_finished_bench(assay, store):
+    code, out, _ = assay("status", store, "--json")
+    status = json.loads(out)
+    assert code == 0
+    assert status["driver"] is None
+    assert [row["state"] for row in status["studies"]] == ["done"] * 3
+    assert "not running" in assay("status", store)[1]
+
+
+def test_the_report_can_be_written_again_with_the_same_tables(assay, store):
+    before = {path: path.read_bytes() for path in (store / "report" / "tables").iterdir()}
+    assert assay("report", store)[0] == 0
+    assert {path: path.read_bytes() for path in (store / "report" / "tables").iterdir()} == before
+
+
+def test_verify_passes_and_proves_an_anchor(assay, store):
+    code, out, _ = assay("verify", store)
+    assert code == 0
+    assert out.splitlines()[-1].endswith("checks, 0 wrong")
+    anchor = next(line.split()[-1] for line in (store / "stderr").read_text().splitlines() if "preregistration" in line)
+    assert assay("verify", store, "--anchor", anchor)[0] == 0
+    code, out, _ = assay("verify", store, "--anchor", "0" * 64)
+    assert code == 1
+    assert "no study here was announced" in out
+    assert json.loads(assay("verify", store, "--json")[1])["problems"] == []
+
+
+def test_bench_again_gives_its_result_as_json(assay, store):
+    folder = store.parent / "mini"
+    words = ["bench", "--data", f"folder:{folder}", "--out", store, "--methods", "contrastive,triplet,pretrained", "--json"]
+    code, out, _ = assay(*words, *(part for setting in MINI for part in ("--set", setting)))
+    result = json.loads(out)
+    assert code == 0
+    assert len(result["studies"]) == 3
+    assert {row["method"] for row in result["scores"]} == {"contrastive", "triplet", "pretrained"}
+
+
+def test_other_code_or_settings_do_not_continue_a_study(assay, store, tmp_path):
+    """The preregistration holds: the same key with another space is refused."""
+    import shutil
+
+    from assay.store import Store
+    from assay.study import study_records
+
+    other = shutil.copytree(store, tmp_path / "store")
+    key = next(record.key for record in study_records(Store(other)) if record.method == "triplet")
+    ledger = other / "studies" / key / "ledger.jsonl"
+    lines = ledger.read_text().splitlines()
+    from assay.ledger import Ledger
+
+    ledger.unlink()
+    first = json.loads(lines[0])
+    first["body"]["space"]["margin"]["high"] = 4.0
+    Ledger(ledger).record("preregistration", first["body"])
+    folder = store.parent / "mini"
+    words = ["bench", "--data", f"folder:{folder}", "--out", other, "--methods", "triplet"]
+    code, _, err = assay(*words, *(part for setting in MINI for part in ("--set", setting)))
+    assert code == 2
+    assert "another preregistration" in err
+    assert "space" in err
