@@ -366,20 +366,20 @@ def test_an_image_that_has_gone_since_loading_is_named(birds: Path) -> None:
         dataset.items.arrays(np.array([0, 1, 2]), 8)
 
 
-@pytest.mark.parametrize(("width", "height"), [(10_001, 10_000), (LARGEST + 1, 1), (60_000, 60_000)])
+@pytest.mark.parametrize(("width", "height"), [(8_001, 10_000), (LARGEST + 1, 1), (60_000, 60_000)])
 def test_an_enormous_image_is_refused_before_it_is_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int, height: int
 ) -> None:
     (tmp_path / "bomb.png").write_bytes(png(width, height, 1, 0, b""))
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda _: pytest.fail("it was unpacked"))
-    with pytest.raises(BadInput, match=rf"bomb\.png is an image of {width} x {height} pixels; shrink or remove it"):
+    with pytest.raises(BadInput, match=r"bomb\.png would unpack to an enormous image, above 80,000,000 pixels"):
         read_image(tmp_path / "bomb.png")
 
 
 def test_an_image_of_the_largest_size_is_unpacked(tmp_path: Path) -> None:
     """As far as it goes: this one has no more than a head, and that alone is what is said of it."""
-    assert LARGEST == 10_000 * 10_000
-    (tmp_path / "head.png").write_bytes(png(10_000, 10_000, 1, 0, b""))
+    assert LARGEST == 8_000 * 10_000
+    (tmp_path / "head.png").write_bytes(png(8_000, 10_000, 1, 0, b""))
     with pytest.raises(BadInput, match=r"head\.png cannot be read as an image \(.*truncated"):
         read_image(tmp_path / "head.png")
 
@@ -400,7 +400,7 @@ def test_every_format_on_the_list_is_read(tmp_path: Path, ending: str) -> None:
     assert np.abs(found.astype(int) - 200).max() <= 3
 
 
-@pytest.mark.parametrize("kind", ["ICO", "ICNS", "PCX", "SGI", "DDS", "IM", "XBM", "MSP"])
+@pytest.mark.parametrize("kind", ["ICO", "ICNS", "PCX", "SGI", "DDS", "XBM", "MSP"])
 def test_another_format_is_not_read_under_the_name_of_one_on_the_list(tmp_path: Path, kind: str) -> None:
     picture(0, 16, 16).convert("1" if kind in ("XBM", "MSP") else "RGB").save(tmp_path / "disguised.png", kind)
     with pytest.raises(BadInput, match=r"disguised\.png cannot be read as an image \(not a format it knows\)"):

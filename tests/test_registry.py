@@ -141,11 +141,15 @@ def test_one_origin_does_not_replace_the_parts_of_another(shapes: Registry[type]
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
 def test_of_an_origin_that_fails_no_part_stays(shapes: Registry[type], error: type[BaseException]) -> None:
+    def fail() -> None:
+        with replacing("mine"):
+            shapes.set("square", int)
+            raise error
+
     with replacing("mine"):
         shapes.set("old", int)
-    with pytest.raises(error), replacing("mine"):
-        shapes.set("square", int)
-        raise error
+    with pytest.raises(error):
+        fail()
     assert list(shapes) == ["triangle", "circle"]
     with replacing("mine"):
         shapes.set("square", float)

@@ -59,7 +59,7 @@ class Receipt:
         complete = completing_line(lines)
         if complete is None or complete.hash != self.hash:
             raise SealError(f"{self.ledger} does not bear out this receipt: the test half stays sealed")
-        if lines[0].body.get("data", {}).get("trainval") != trainval:
+        if (lines[0].body.get("data") or {}).get("trainval") != trainval:
             raise SealError(f"{self.ledger} is of a study on other data: the test half stays sealed")
 
 

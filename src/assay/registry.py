@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,24 +33,30 @@ class UnknownName(BadInput, KeyError):
 
 
 _registries: list["Registry[Any]"] = []
-_origin = ""
 
 
 @contextmanager
-def replacing(origin: str) -> Iterator[None]:
-    """Parts added inside belong to `origin` and take the place of those it added before; on an error none stay."""
-    global _origin
-    for registry in _registries:
-        registry.forget(origin)
-    _origin = origin
+def replacing(module: str) -> Iterator[None]:
+    """What `module` adds inside takes the place of what it added before; on an error nothing of it stays."""
+    _forget(module)
     try:
         yield
     except BaseException:
-        for registry in _registries:
-            registry.forget(origin)
+        _forget(module)
         raise
-    finally:
-        _origin = ""
+
+
+def _forget(module: str) -> None:
+    for registry in _registries:
+        registry.forget(module)
+
+
+def _adding_module() -> str:
+    """Name of the module that is adding a part: the first on the stack that is no registry's own."""
+    frame = sys._getframe()
+    while frame.f_globals["__name__"] in (__name__, "assay.method") and frame.f_back is not None:
+        frame = frame.f_back
+    return str(frame.f_globals["__name__"])
 
 
 class Registry(Mapping[str, T]):
@@ -86,11 +93,11 @@ class Registry(Mapping[str, T]):
         if name in self._parts:
             raise ValueError(f"a {self.kind} called {name!r} is registered already; choose another name")
         self._parts[name] = part
-        self._origins[name] = _origin
+        self._origins[name] = _adding_module()
 
-    def forget(self, origin: str) -> None:
-        """Drop the parts that were added while `origin` was being imported."""
-        for name in [name for name, added_by in self._origins.items() if added_by == origin]:
+    def forget(self, module: str) -> None:
+        """Drop the parts that `module` added."""
+        for name in [name for name, origin in self._origins.items() if origin == module]:
             del self._parts[name], self._origins[name]
 
     def __getitem__(self, name: str) -> T:

@@ -41,7 +41,7 @@ def load_features(path: Path) -> Dataset:
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(bad):
         raise BadInput(f"features:{path}: row {bad[0]} of z has a value that is NaN or infinite ({len(bad)} such rows)")
-    classes, labels = np.unique(np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y, return_inverse=True)
+    classes, labels = np.unique(_words(y, path), return_inverse=True)
     return Dataset(
         name=f"features:{path.name}",
         look="features",
@@ -50,6 +50,17 @@ def load_features(path: Path) -> Dataset:
         ids=_ids(labels, [str(name) for name in classes.tolist()]),
         items=Features(vectors),
     )
+
+
+def _words(y: NDArray[Any], path: Path) -> NDArray[Any]:
+    """Labels with bytes read as the words they spell."""
+    try:
+        words: NDArray[Any] = np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y
+        if words.dtype.kind == "U":
+            np.char.encode(words, "utf-8")
+    except UnicodeError:
+        raise BadInput(f"features:{path}: a label of y is not UTF-8; save labels as text or integers") from None
+    return words
 
 
 def _ids(labels: Labels, class_names: list[str]) -> list[str]:

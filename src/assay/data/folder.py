@@ -70,12 +70,18 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def _empty(folders: list[Path], images: dict[Path, list[Path]]) -> list[str]:
-    return [f"{folder.name}: no images in it, left out" for folder in folders if not images[folder]]
+    return [f"{_shown(folder.name)}: no images in it, left out" for folder in folders if not images[folder]]
 
 
 def _left_out(folders: list[Path], files: dict[Path, list[Path]], images: dict[Path, list[Path]]) -> list[str]:
-    others = Counter(file.suffix or file.name for folder in folders for file in files[folder] if file not in images[folder])
+    read = {image for found in images.values() for image in found}
+    others = Counter(_shown(file.suffix or file.name) for folder in folders for file in files[folder] if file not in read)
     return [f"{count} files left out that are not images it reads: {ending}" for ending, count in sorted(others.items())]
+
+
+def _shown(name: str) -> str:
+    """A file name as it can be printed, whatever bytes it is made of."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _check_name(path: Path) -> None:

@@ -11,17 +11,17 @@ from assay.errors import BadInput
 
 Image.init()
 FORMATS: list[str] = [
-    name for name in ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP") if name in Image.OPEN
+    name for name in ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP") if name in Image.OPEN
 ]
 """Formats that hold pixels. Others that Pillow opens run a program (PostScript) or are not pictures (HDF5, GRIB)."""
 
-LARGEST = 100_000_000
-"""Pixels of the largest image that is unpacked."""
+LARGEST = 80_000_000
+"""Pixels of the largest image that is unpacked; a little below what Pillow warns of."""
 
 
 def endings() -> set[str]:
     """File name endings of the formats that are read, such as `.jpg`."""
-    return {ending for ending, name in Image.registered_extensions().items() if name in FORMATS}
+    return {ending for ending, name in Image.registered_extensions().items() if name in (*FORMATS, "MPO")}  # MPO is JPEG
 
 
 def decode(content: bytes, path: Path) -> Image.Image:
@@ -31,11 +31,13 @@ def decode(content: bytes, path: Path) -> Image.Image:
     try:
         with Image.open(BytesIO(content), formats=FORMATS) as image:
             if image.width * image.height > LARGEST:
-                raise BadInput(f"{path} is an image of {image.width} x {image.height} pixels; shrink or remove it")
+                raise Image.DecompressionBombError
             image.load()
             return _to_rgb(ImageOps.exif_transpose(image), path)
     except BadInput:
         raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise BadInput(f"{path} would unpack to an enormous image, above {LARGEST:,} pixels; shrink or remove it") from None
     except Exception as error:  # decoders raise whatever they like
         reason = "not a format it knows" if "cannot identify" in str(error) else str(error)
         raise BadInput(f"{path} cannot be read as an image ({reason}); mend or remove it") from None

@@ -8,6 +8,10 @@ Task = Callable[[], Any]
 """Something to call in a worker: small, picklable, and done for good once it has been done."""
 
 
+class TaskFailed(RuntimeError):
+    """An exception inside a worker, with its traceback as text."""
+
+
 class Engine(Protocol):
     """Runs tasks in any order and any number at a time; what they give must not depend on either."""
 

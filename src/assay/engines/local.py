@@ -96,8 +96,13 @@ class _Worker:
 
     def run(self, task: Task, future: Future[Any]) -> None:
         """Do the task and settle the future; raises `EOFError` or `OSError` where the process dies."""
-        self._connection.send(task)
-        done, value = self._connection.recv()
+        try:
+            self._connection.send(task)
+            done, value = self._connection.recv()
+        except (EOFError, OSError):
+            raise
+        except Exception as error:  # what cannot be packed or unpacked must not leave the future waiting
+            done, value = False, error
         if done:
             future.set_result(value)
         else:

@@ -7,12 +7,10 @@ import threading
 import time
 import traceback
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 
+from assay.engines.engine import TaskFailed
 from assay.errors import BadInput
-
-
-class TaskFailed(RuntimeError):
-    """An exception inside a worker, with its traceback as text."""
 
 
 def main(handle: int) -> None:
@@ -22,11 +20,11 @@ def main(handle: int) -> None:
     connection = Connection(handle)
     while True:
         try:
-            task = connection.recv()
+            packed = connection.recv_bytes()
         except EOFError:
             return
         try:
-            answer = (True, task())
+            answer = (True, ForkingPickler.loads(packed)())
         except BadInput as error:
             answer = (False, error)
         except Exception:

@@ -1,0 +1,57 @@
+"""Tasks for the tests of engines, in a module that workers can import."""
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Square:
+    number: int
+
+    def __call__(self):
+        return self.number**2
+
+
+@dataclass(frozen=True)
+class Where:
+    def __call__(self):
+        return os.getpid()
+
+
+@dataclass(frozen=True)
+class Fail:
+    kind: type[Exception]
+
+    def __call__(self):
+        raise self.kind("on purpose")
+
+
+@dataclass(frozen=True)
+class DieOnce:
+    """Kills its process the first time."""
+
+    mark: str
+
+    def __call__(self):
+        if not Path(self.mark).exists():
+            Path(self.mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "survived"
+
+
+@dataclass(frozen=True)
+class Die:
+    def __call__(self):
+        os._exit(7)
+
+
+@dataclass(frozen=True)
+class Sleep:
+    mark: str
+
+    def __call__(self):
+        Path(self.mark).write_text(str(os.getpid()))
+        time.sleep(600)

@@ -1,0 +1,107 @@
+"""The local engine: tasks in processes of their own, retried when one dies, ended with the driver."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from assay.engines import LocalEngine
+from assay.engines.engine import TaskFailed
+from assay.engines.local import WorkerDied
+from assay.errors import BadInput
+from tasks import Die, DieOnce, Fail, Sleep, Square, Where
+
+
+def is_alive(pid):
+    """Whether the process runs; a zombie that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for(condition, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+def test_tasks_give_what_they_give_in_other_processes():
+    with LocalEngine(2) as engine:
+        assert [future.result() for future in [engine.submit(Square(n)) for n in range(20)]] == [n * n for n in range(20)]
+        pids = {engine.submit(Where()).result() for _ in range(4)}
+    assert os.getpid() not in pids
+    assert len(pids) <= 2
+    assert not any(is_alive(pid) for pid in pids)
+
+
+def test_bad_input_comes_back_as_it_was_and_other_failures_with_their_traceback():
+    with LocalEngine(1) as engine:
+        with pytest.raises(BadInput, match="on purpose"):
+            engine.submit(Fail(BadInput)).result()
+        with pytest.raises(TaskFailed, match="ZeroDivisionError: on purpose"):
+            engine.submit(Fail(ZeroDivisionError)).result()
+        assert engine.submit(Square(3)).result() == 9
+
+
+def test_a_task_whose_worker_dies_is_tried_again(tmp_path):
+    with LocalEngine(1) as engine:
+        assert engine.submit(DieOnce(str(tmp_path / "mark"))).result() == "survived"
+
+
+def test_a_task_that_kills_every_worker_is_given_up_and_the_engine_goes_on():
+    with LocalEngine(1) as engine:
+        with pytest.raises(WorkerDied, match=r"3 times \(exit code 7\) on Die"):
+            engine.submit(Die()).result()
+        assert engine.submit(Square(3)).result() == 9
+
+
+def test_leaving_ends_workers_in_the_middle_of_a_task(tmp_path):
+    with LocalEngine(1) as engine:
+        engine.submit(Sleep(str(tmp_path / "mark")))
+        waiting = engine.submit(Square(2))
+        wait_for(lambda: (tmp_path / "mark").exists() and (tmp_path / "mark").read_text())
+        pid = int((tmp_path / "mark").read_text())
+        assert is_alive(pid)
+    assert not is_alive(pid)
+    assert waiting.cancelled()
+
+
+DRIVER = """
+import sys
+sys.path.insert(0, {tests!r})
+from assay.engines import LocalEngine
+from tasks import Sleep
+with LocalEngine(1) as engine:
+    engine.submit(Sleep({mark!r})).result()
+"""
+
+
+def test_workers_do_not_outlive_a_killed_driver(tmp_path):
+    script = DRIVER.format(tests=str(Path(__file__).parent), mark=str(tmp_path / "mark"))
+    with subprocess.Popen([sys.executable, "-c", script]) as driver:
+        wait_for(lambda: (tmp_path / "mark").exists() and (tmp_path / "mark").read_text())
+        pid = int((tmp_path / "mark").read_text())
+        driver.kill()
+    wait_for(lambda: not is_alive(pid))
+
+
+def test_a_task_that_cannot_be_sent_fails_instead_of_waiting_for_ever():
+    with LocalEngine(1) as engine:
+        with pytest.raises(Exception, match="pickle"):
+            engine.submit(lambda: 1).result(timeout=60)
+        assert engine.submit(Square(3)).result() == 9
+
+
+def test_a_script_without_a_main_guard_can_use_the_engine(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os\nfrom assay.engines import LocalEngine\nfrom operator import methodcaller\nfrom functools import partial\n"
+        "with LocalEngine(1) as engine:\n    print(engine.submit(partial(pow, 2, 5)).result())\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert done.stdout == "32\n"

@@ -1,0 +1,199 @@
+"""Tables and page: right numbers, equal conditions only, no network, plain words."""
+
+import csv
+import re
+from html.parser import HTMLParser
+from io import StringIO
+
+import numpy as np
+import pytest
+
+import assay
+from assay.protocol import customise
+from assay.protocols import protocols
+from assay.stats import t_interval
+from assay.store import Store
+from assay.study import StudyRecord, study_records
+from assay.tables import Comparison, comparisons, render, sentence, summary, tables_of
+from miniature import MINI
+
+
+def simulate(method, scores, year=2006, protocol="f" * 64, trainval="t" * 64, test="e" * 64, edges=None):
+    """A finished study as its record would say it, with these MAP@R values."""
+    values = [dict.fromkeys(("precision_at_1", "r_precision", "map_at_r"), score) for score in scores]
+    space = {"margin": {"kind": "Real", "low": 0.0, "high": 2.0, "log": False, "natural": "low"}}
+    return StudyRecord(
+        key=method,
+        announced={
+            "method": {
+                "name": method,
+                "paper": {"year": year},
+                "defaults": {"margin": 0.1},
+                "departures": [],
+                "batch_shrunk": False,
+                "batch": [8, 4],
+            },
+            "protocol": {"name": "quick.v1", "fingerprint": protocol, "resolved": {"dim": 64, "departures": [], "trunk": "conv"}},
+            "data": {"name": "glyphs", "trainval": trainval, "classes": 10, "samples": 100},
+            "space": space,
+            "budget": {"folds": 4, "trials": 1, "reproductions": len(scores), "reproduction_runs": 0},
+        },
+        preregistration="0" * 64,
+        trials=[{"trial": 0, "status": "finished", "map_at_r": 0.5, "parameters": {"margin": 0.1}, "runs": []}],
+        selection={"trial": 0, "parameters": {"margin": 0.1}, "edges": edges or {}},
+        reproductions=[],
+        seal={"test": test, "classes": 10, "samples": 100},
+        tests=[{"separated": {**row, "queries": 10, "skipped": 0}, "concatenated": row} for row in values],
+    )
+
+
+def methods_that_differ(count, seed=0):
+    draw = np.random.default_rng(seed)
+    shared = draw.normal(0, 0.01, count)
+    return {
+        "good": (0.6 + shared + draw.normal(0, 0.001, count)).tolist(),
+        "bad": (0.4 + shared + draw.normal(0, 0.001, count)).tolist(),
+        "twin": (0.4 + shared + draw.normal(0, 0.001, count)).tolist(),
+    }
+
+
+def comparison(count):
+    return Comparison(tuple(simulate(name, scores) for name, scores in methods_that_differ(count).items()))
+
+
+def table(found, name):
+    return next(table for table in tables_of(found) if table.name == name)
+
+
+def test_a_table_refuses_two_protocols_two_data_sets_or_two_test_halves():
+    one = simulate("a", [0.1, 0.2])
+    for other in ({"protocol": "g" * 64}, {"trainval": "u" * 64}, {"test": "x" * 64}):
+        with pytest.raises(ValueError, match="a table holds one"):
+            Comparison((one, simulate("b", [0.1, 0.2], **other)))
+    assert Comparison((one, simulate("b", [0.1, 0.2]))).methods == ["a", "b"]
+
+
+def test_scores_are_means_with_t_intervals():
+    found = comparison(10)
+    rows = list(csv.DictReader(StringIO(render(table(found, "scores"), "csv"))))
+    row = next(row for row in rows if (row["method"], row["setting"], row["metric"]) == ("good", "separated", "map_at_r"))
+    expected = t_interval(methods_that_differ(10)["good"])
+    assert (float(row["mean"]), float(row["low"]), float(row["high"])) == (expected.mean, expected.low, expected.high)
+    assert row["reproductions"] == "10"
+    assert f"{100 * expected.mean:.2f} ± {100 * expected.half:.2f}" in render(table(found, "scores"), "md")
+
+
+def test_the_best_of_each_column_is_bold():
+    markdown = render(table(comparison(10), "scores"), "md")
+    assert markdown.count("**") == 12
+    assert all("**" not in line for line in markdown.splitlines() if not line.startswith("| good"))
+
+
+def test_with_ten_reproductions_a_twin_is_no_difference_found():
+    words = [row[-1] for row in table(comparison(10), "differences-separated").rows]
+    assert "good is better than bad by 20.0 points" in words
+    assert any(re.fullmatch(r"(bad|twin) and (bad|twin): no difference found", line) for line in words)
+
+
+def test_with_three_reproductions_a_twin_is_too_few_to_tell():
+    found = comparison(3).differences("separated")
+    words = [sentence(difference, len(found)) for difference in found]
+    assert any(re.fullmatch(r"(bad|twin) and (bad|twin): too few to tell \(3 reproductions, \d needed\)", line) for line in words)
+    assert not any("no difference" in line for line in words)
+    assert "too few to tell with 3 reproductions" in summary(found)[-1]
+
+
+def test_a_difference_is_always_named_with_the_better_method_first():
+    assert all(difference.interval.mean >= 0 for difference in comparison(10).differences("separated"))
+
+
+def test_latex_escapes_what_latex_would_read():
+    tex = render(table(Comparison((simulate("multi_similarity", [0.1, 0.2]),)), "scores"), "tex")
+    assert r"multi\_similarity" in tex
+    assert r"$\pm$" in tex
+    assert "±" not in tex
+    assert tex.count(r"\multicolumn{3}{c}") == 2
+
+
+def test_chosen_parameters_are_flagged_on_an_edge():
+    edges = {"margin": {"end": "low", "bound": 0.0, "natural": True}}
+    natural = table(Comparison((simulate("a", [0.1, 0.2], edges=edges),)), "parameters")
+    assert natural.rows[0][-1] == "at the low end, natural"
+    edges = {"margin": {"end": "high", "bound": 2.0, "natural": False}}
+    tight = table(Comparison((simulate("a", [0.1, 0.2], edges=edges),)), "parameters")
+    assert tight.rows[0][-1] == "at the high end"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Two benches in one store: two protocols, so two comparisons."""
+    root = tmp_path_factory.mktemp("report")
+    draw = np.random.default_rng(0)
+    y = np.repeat(np.arange(16), 5)
+    np.savez(root / "mini.npz", z=draw.normal(size=(16, 12))[y] + 0.7 * draw.normal(size=(len(y), 12)), y=y)
+    for settings in (MINI, (*MINI, "dim=4")):
+        protocol = customise(protocols["quick"], settings)
+        assay.bench(
+            f"features:{root / 'mini.npz'}", ["contrastive", "triplet", "pretrained"], protocol, root / "store", workers=2
+        )
+    return Store(root / "store")
+
+
+class Page(HTMLParser):
+    """Tags opened, and everything that a browser would fetch."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.fetched, self.headings = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.open.append(tag)
+        self.fetched += [value for name, value in attributes if name in ("src", "srcset") or (tag == "link" and name == "href")]
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("h2", "h3"):
+            self.headings.append(data.strip())
+
+
+def test_two_protocols_stand_in_two_sections(store):
+    page = Page((store.root / "report" / "index.html").read_text())
+    assert page.open.count("article") == 2
+    assert len(comparisons(store)) == 2
+    assert all(len(found.records) == 3 for found in comparisons(store))
+
+
+def test_the_page_fetches_nothing(store):
+    text = (store.root / "report" / "index.html").read_text()
+    page = Page(text)
+    assert page.fetched == []
+    assert "script" not in page.open
+    assert "@import" not in text
+    assert "url(http" not in text
+
+
+def test_every_link_of_the_page_leads_to_a_file(store):
+    text = (store.root / "report" / "index.html").read_text()
+    links = [link for link in re.findall(r'href="([^"#]+)"', text) if not link.startswith("http")]
+    assert len(links) > 20
+    assert all((store.root / "report" / link).is_file() for link in links)
+
+
+def test_the_page_says_what_was_announced(store):
+    text = (store.root / "report" / "index.html").read_text()
+    for record in study_records(store):
+        assert record.preregistration in text
+        assert record.announced["protocol"]["fingerprint"] in text
+        assert record.announced["data"]["trainval"] in text
+        assert record.seal["test"] in text
+    assert "hinges are not squared" in text
+    assert "too few to tell" in text
+
+
+def test_figures_are_the_same_bytes_when_drawn_again(store):
+    from assay.report import write_report
+
+    before = {path: path.read_bytes() for path in (store.root / "report" / "figures").iterdir()}
+    assert {path.suffix for path in before} == {".svg", ".png"}
+    write_report(store)
+    assert {path: path.read_bytes() for path in (store.root / "report" / "figures").iterdir()} == before
