@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,12 +109,17 @@ def test_two_registries_share_nothing(shapes: Registry[type]) -> None:
     assert "circle" not in Registry[type]("shape")
 
 
+def add(module: str, registry: Registry[Any], name: str, part: object) -> None:
+    """Add a part as the code of that module would."""
+    exec("registry.set(name, part)", {"__name__": module, "registry": registry, "name": name, "part": part})
+
+
 def test_parts_of_one_origin_take_the_place_of_those_it_added_before(shapes: Registry[type]) -> None:
     with replacing("mine"):
-        shapes.set("square", int)
-        shapes.set("line", int)
+        add("mine", shapes, "square", int)
+        add("mine", shapes, "line", int)
     with replacing("mine"):
-        shapes.set("square", float)
+        add("mine", shapes, "square", float)
     assert shapes["square"] is float
     assert list(shapes) == ["triangle", "circle", "square"]
 
@@ -121,8 +127,8 @@ def test_parts_of_one_origin_take_the_place_of_those_it_added_before(shapes: Reg
 def test_replacing_reaches_every_registry(shapes: Registry[type]) -> None:
     sizes = Registry[int]("size")
     with replacing("mine"):
-        shapes.set("square", int)
-        sizes.set("small", 1)
+        add("mine", shapes, "square", int)
+        add("mine", sizes, "small", 1)
     with replacing("mine"):
         pass
     assert "square" not in shapes
@@ -131,11 +137,11 @@ def test_replacing_reaches_every_registry(shapes: Registry[type]) -> None:
 
 def test_one_origin_does_not_replace_the_parts_of_another(shapes: Registry[type]) -> None:
     with replacing("mine"):
-        shapes.set("square", int)
+        add("mine", shapes, "square", int)
     with pytest.raises(ValueError, match="'square' is registered already"), replacing("yours"):
-        shapes.set("square", float)
+        add("yours", shapes, "square", float)
     with pytest.raises(ValueError, match="'circle' is registered already"), replacing("yours"):
-        shapes.set("circle", float)
+        add("yours", shapes, "circle", float)
     assert shapes["square"] is int
 
 
@@ -143,16 +149,16 @@ def test_one_origin_does_not_replace_the_parts_of_another(shapes: Registry[type]
 def test_of_an_origin_that_fails_no_part_stays(shapes: Registry[type], error: type[BaseException]) -> None:
     def fail() -> None:
         with replacing("mine"):
-            shapes.set("square", int)
+            add("mine", shapes, "square", int)
             raise error
 
     with replacing("mine"):
-        shapes.set("old", int)
+        add("mine", shapes, "old", int)
     with pytest.raises(error):
         fail()
     assert list(shapes) == ["triangle", "circle"]
     with replacing("mine"):
-        shapes.set("square", float)
+        add("mine", shapes, "square", float)
     assert shapes["square"] is float
 
 
