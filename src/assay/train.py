@@ -1,7 +1,7 @@
 """Training: one loop, read in one sitting."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,15 +55,16 @@ def fit(
     Epoch 0, before any training, counts as a checkpoint. A loss or an embedding that is not finite ends the training
     as `diverged`.
     """
-    model, loss = model.to(device), parts.loss.to(device)
-    optimisers = _optimisers(model, parts, protocol)
-    batches = _batches(train, protocol, batch, seed)
+    model.to(device)
+    parts.loss.to(device)
+    optimisers = make_optimisers(model, parts, protocol)
+    batches = draw_batches(train, protocol, batch, seed)
     first = Checkpoint(0, None, _validate(model, validation, device))
     result = Fit([first], first, model.state())
     losses: list[float] = []
     for epoch in range(1, protocol.epochs + 1):
         model.train()
-        losses += [_step(model, loss, parts, optimisers, *next(batches), device) for _ in range(protocol.iterations)]
+        losses += [step(model, parts, optimisers, *next(batches), device) for _ in range(protocol.iterations)]
         if not math.isfinite(sum(losses)):
             result.status = "diverged"
             break
@@ -83,18 +84,13 @@ def fit(
     return result
 
 
-def _step(
-    model: Model,
-    loss: Callable[..., Tensor],
-    parts: Parts,
-    optimisers: list[torch.optim.Optimizer],
-    x: Tensor,
-    y: Tensor,
-    device: torch.device,
+def step(
+    model: Model, parts: Parts, optimisers: list[torch.optim.Optimizer], x: Tensor, y: Tensor, device: torch.device
 ) -> float:
+    """One training step on a batch; the loss it had."""
     z, y = model(x.to(device)), y.to(device)
     mined = parts.miner(z.detach(), y) if parts.miner else None
-    value = loss(z, y, mined)
+    value = parts.loss(z, y, mined)
     for optimiser in optimisers:
         optimiser.zero_grad()
     value.backward()  # type: ignore[no-untyped-call]
@@ -103,7 +99,7 @@ def _step(
     return value.item()
 
 
-def _optimisers(model: Model, parts: Parts, protocol: Protocol) -> list[torch.optim.Optimizer]:
+def make_optimisers(model: Model, parts: Parts, protocol: Protocol) -> list[torch.optim.Optimizer]:
     """One for trunk and head, one for the method's own weights where it has some."""
     common = protocol.optimiser
     groups: list[tuple[nn.Module, float]] = [(model, parts.lr), (parts.loss, parts.weights_lr)]
@@ -114,7 +110,7 @@ def _optimisers(model: Model, parts: Parts, protocol: Protocol) -> list[torch.op
     ]
 
 
-def _batches(train: View, protocol: Protocol, batch: tuple[int, int], seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+def draw_batches(train: View, protocol: Protocol, batch: tuple[int, int], seed: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Augmented batches for ever; labels are numbered from 0 over the classes of this fold."""
     labels = renumber(train.y)
     draw = torch.Generator().manual_seed(derive(seed, "augment"))
