@@ -202,6 +202,7 @@ WORDS = {
     "no value": (["--set", "dim"], "write field=value"),
     "out of range": (["--set", "dim=0"], "dim is at least 1"),
     "unknown trunk": (["--set", "trunk=resnet5000"], "no trunk is called 'resnet5000'"),
+    "trunk for images": (["--set", "trunk=conv"], "the trunk 'conv' takes images, the data are vectors"),
     "unknown sampler": (["--set", "sampler=fair"], "no sampler is called 'fair'"),
     "missing import": (["--import", "no/such.py"], "there is no such file"),
     "no GPU": (["--device", "cuda"], "torch sees no GPU"),
@@ -229,6 +230,17 @@ def test_bad_usage_exits_with_2(assay, words):
     code, out, err = assay(*words)
     assert (code, out) == (2, "")
     assert err
+
+
+def test_images_smaller_than_the_trunk_can_take_are_refused(assay, mini_folder, tmp_path):
+    words = ["bench", "--data", f"folder:{mini_folder}", "--out", tmp_path / "store", "--set"]
+    code, _, err = assay(*words, "size=8")
+    assert code == 2
+    assert "the trunk 'conv' needs at least 16 pixels" in err
+    code, _, err = assay(*words, "trunk=identity")
+    assert code == 2
+    assert "the trunk 'identity' takes vectors, the data are images" in err
+    assert not (tmp_path / "store").exists()
 
 
 def test_a_store_of_another_format_is_refused_and_left_alone(assay, mini_features, tmp_path):
@@ -318,8 +330,10 @@ def test_bench_again_gives_its_result_as_json(assay, store):
     code, out, _ = assay(*words, *(part for setting in MINI for part in ("--set", setting)))
     result = json.loads(out)
     assert code == 0
-    assert len(result["studies"]) == 3
-    assert {row["method"] for row in result["scores"]} == {"contrastive", "triplet", "pretrained"}
+    (found,) = result["comparisons"]
+    assert {row["method"] for row in found["scores"]} == {"contrastive", "triplet", "pretrained"}
+    assert len(found["preregistrations"]) == len(found["differences-separated"]) == 3
+    assert found["unfinished"] == []
 
 
 def test_other_code_or_settings_do_not_continue_a_study(assay, store, tmp_path):

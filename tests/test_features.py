@@ -177,13 +177,15 @@ def test_an_empty_archive_has_nothing(tmp_path: Path) -> None:
 def test_a_row_that_is_not_finite_is_named(tmp_path: Path, bad: float) -> None:
     z = Z.copy()
     z[7, 2] = z[40, 0] = bad
-    with pytest.raises(BadInput, match=r"row 7 of z has a value that is NaN or infinite \(2 such rows\)"):
+    with pytest.raises(BadInput, match=r"row 7 of z has a value that is NaN, infinite or above 1e\+15 \(2 such rows\)"):
         load_arrays(tmp_path, z=z, y=Y)
 
 
-def test_a_value_too_large_for_single_precision_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("large", [1e300, 1e39, 1e16, -1e16])
+def test_a_value_too_large_for_single_precision_is_named(tmp_path: Path, large: float) -> None:
+    """Be it the value itself, or what its square adds up to."""
     z = Z.astype(np.float64)
-    z[7, 2] = 1e300
+    z[7, 2] = large
     with pytest.raises(BadInput, match="row 7 of z"):
         load_arrays(tmp_path, z=z, y=Y)
 

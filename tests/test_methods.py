@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from assay.canonical import digest_file
+from assay.canonical import digest, digest_file
 from assay.errors import BadInput
 from assay.losses import losses
 from assay.losses.multi_similarity import MultiSimilarity
@@ -19,13 +19,14 @@ from assay.methods import assemble, defaults, import_parts, source_of, space_of
 from assay.miners import miners
 from assay.miners.miner import Miner
 from assay.miners.multi_similarity import MultiSimilarityMiner
-from assay.protocol import Optimiser, Protocol
+from assay.protocol import Optimiser, Protocol, resolve
 from assay.registry import Registry, UnknownName
 from assay.samplers import samplers
 from assay.space import Choice, Integer, Real, Space
 from assay.trunks import trunks
 
 QUICK = Protocol("quick-like.v1", optimiser=Optimiser(lr=1e-3))
+RESOLVED = resolve(QUICK, "drawing")
 TRAINED = [name for name in methods if methods[name].loss is not None]
 every_method = pytest.mark.parametrize("name", list(methods))
 every_trained_method = pytest.mark.parametrize("name", TRAINED)
@@ -96,6 +97,15 @@ def as_before(tmp_path: Path) -> Iterator[None]:
             del sys.modules[name]
 
 
+def file_of(part: Any) -> Path:
+    return Path(str(sys.modules[part.__module__].__file__))
+
+
+def source(*files: Path, trunk: str = "conv") -> str:
+    """The hash of a method that is written in these files, on a trunk and the balanced sampler."""
+    return digest([digest_file(file) for file in (file_of(trunks[trunk]), file_of(samplers["balanced"]), *files)])
+
+
 def write_mine(path: Path, name: str = "mine", scale: float = 3.0) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(MINE.format(name=name, scale=scale))
@@ -158,7 +168,7 @@ def test_only_the_untrained_baseline_has_no_loss_and_nothing_to_search() -> None
     wide = Protocol("p.v1", space=Space(lr=Real(1e-6, 1, log=True)))
     assert space_of(methods["pretrained"], wide) == Space()
     assert defaults(methods["pretrained"], wide) == {}
-    assert source_of(methods["pretrained"]) == ""
+    assert source_of(methods["pretrained"], RESOLVED) == source()
     assert methods["pretrained"].normalise
     assert methods["pretrained"].departures == ()
 
@@ -285,16 +295,23 @@ def test_whole_numbers_and_words_are_parameters_too() -> None:
 
 
 def test_the_source_of_a_method_is_that_of_its_loss_and_its_miner() -> None:
-    files = [sys.modules[part.__module__].__file__ for part in (MultiSimilarity, MultiSimilarityMiner)]
-    hashes = [digest_file(Path(str(file)))[:32] for file in files]
-    assert source_of(methods["multi_similarity"]) == hashes[0]
-    assert source_of(methods["multi_similarity_mined"]) == "".join(hashes)
+    loss, miner = file_of(MultiSimilarity), file_of(MultiSimilarityMiner)
+    assert source_of(methods["multi_similarity"], RESOLVED) == source(loss)
+    assert source_of(methods["multi_similarity_mined"], RESOLVED) == source(loss, miner)
+    assert len({source(), source(loss), source(miner), source(loss, miner)}) == 4
+
+
+@every_method
+def test_the_source_of_every_method_is_that_of_the_protocols_trunk_too(name: str) -> None:
+    on_vectors = resolve(QUICK, "features")
+    assert source_of(methods[name], on_vectors) != source_of(methods[name], RESOLVED)
+    assert source_of(methods["pretrained"], on_vectors) == source(trunk="identity")
 
 
 def test_code_in_no_file_has_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plain, "__module__", "not_imported_from_anywhere")
-    with pytest.raises(BadInput, match="m: its code is in no file"):
-        source_of(Method("m", Plain, Space()))
+    with pytest.raises(BadInput, match=r"the code of .*Plain.* is in no file"):
+        source_of(Method("m", Plain, Space()), RESOLVED)
 
 
 def test_a_users_file_adds_a_method(as_before: None, tmp_path: Path) -> None:
@@ -302,7 +319,7 @@ def test_a_users_file_adds_a_method(as_before: None, tmp_path: Path) -> None:
     assert defaults(methods["mine"], QUICK) == {"scale": 3.0}
     loss = assemble(methods["mine"], {"scale": 2.0}, QUICK).loss
     assert loss(torch.ones(4, 2), torch.zeros(4, dtype=torch.long)).item() == pytest.approx(8)
-    assert source_of(methods["mine"]) == digest_file(tmp_path / "mine.py")[:32]
+    assert source_of(methods["mine"], RESOLVED) == source(tmp_path / "mine.py")
 
 
 def test_a_users_file_is_imported_once(as_before: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,8 +340,8 @@ def test_a_users_module_is_imported_by_name(as_before: None, tmp_path: Path, mon
 
 def test_two_files_of_the_same_name_keep_their_own_sources(as_before: None, tmp_path: Path) -> None:
     import_parts([write_mine(tmp_path / "a" / "mine.py", "one", 1.0), write_mine(tmp_path / "b" / "mine.py", "two", 2.0)])
-    assert source_of(methods["one"]) == digest_file(tmp_path / "a" / "mine.py")[:32]
-    assert source_of(methods["two"]) == digest_file(tmp_path / "b" / "mine.py")[:32]
+    assert source_of(methods["one"], RESOLVED) == source(tmp_path / "a" / "mine.py")
+    assert source_of(methods["two"], RESOLVED) == source(tmp_path / "b" / "mine.py")
 
 
 def test_a_users_method_cannot_take_a_name_that_is_taken(as_before: None, tmp_path: Path) -> None:
@@ -392,7 +409,7 @@ def test_a_file_that_failed_at_its_end_can_be_mended_and_imported_again(as_befor
         import_parts([file])
     Path(file).write_text(whole)
     import_parts([file])
-    assert source_of(methods["mine"]) == digest_file(tmp_path / "mine.py")[:32]
+    assert source_of(methods["mine"], RESOLVED) == source(tmp_path / "mine.py")
 
 
 def test_a_file_that_failed_leaves_nothing_registered(as_before: None, tmp_path: Path) -> None:
@@ -420,7 +437,7 @@ def test_an_edited_file_replaces_its_parts(as_before: None, tmp_path: Path) -> N
     import_parts([write_mine(tmp_path / "mine.py", scale=4.0)])
     assert defaults(methods["mine"], QUICK) == {"scale": 4.0}
     assert methods["mine"].loss is losses["mine"]
-    assert source_of(methods["mine"]) == digest_file(tmp_path / "mine.py")[:32]
+    assert source_of(methods["mine"], RESOLVED) == source(tmp_path / "mine.py")
 
 
 def test_a_part_that_was_edited_away_is_gone(as_before: None, tmp_path: Path) -> None:
@@ -462,7 +479,7 @@ def test_a_file_that_was_edited_into_failing_is_not_passed_over(as_before: None,
         assert "mine" not in methods
     Path(file).write_text(whole)
     import_parts([file])
-    assert source_of(methods["mine"]) == digest_file(tmp_path / "mine.py")[:32]
+    assert source_of(methods["mine"], RESOLVED) == source(tmp_path / "mine.py")
 
 
 def test_parts_registered_by_hand_outlive_a_file_that_fails(as_before: None, tmp_path: Path) -> None:

@@ -407,13 +407,6 @@ def test_zero_is_a_setting_and_not_auto() -> None:
     assert resolve(customise(BASE, ["augment.flip=0"]), "photo").augment.flip == 0.0
 
 
-def test_a_trunk_that_does_not_take_the_data_is_refused() -> None:
-    with pytest.raises(BadInput, match="'identity' does not take images"):
-        resolve(replace(BASE, trunk="identity"), "photo")
-    with pytest.raises(BadInput, match="'conv' does not take vectors"):
-        resolve(replace(BASE, trunk="conv"), "features")
-
-
 def test_only_auto_is_resolved() -> None:
     for look in LOOKS:
         resolved = resolve(BASE, look)
@@ -428,17 +421,18 @@ def test_with_classes_enough_the_batch_is_as_the_protocol_says(kind: BatchKind) 
 
 
 @pytest.mark.parametrize("kind", ["embedding", "classification"])
-def test_with_too_few_classes_quick_takes_fewer_and_more_images_of_each(kind: BatchKind) -> None:
+def test_with_too_few_classes_quick_takes_more_images_of_each_to_stay_near_32(kind: BatchKind) -> None:
     wanted = getattr(QUICK.batch, kind)[0]
     for classes in range(1, wanted):
         taken, per_class = QUICK.batch_for(kind, classes)
         assert taken == classes
-        assert 32 <= taken * per_class < 32 + classes
+        assert per_class >= 1
+        assert 2 * abs(taken * per_class - 32) <= classes
 
 
 @pytest.mark.parametrize(
     ("kind", "classes", "batch"),
-    [("embedding", 6, (6, 6)), ("embedding", 4, (4, 8)), ("classification", 6, (6, 6)), ("classification", 31, (31, 2))],
+    [("embedding", 6, (6, 5)), ("embedding", 4, (4, 8)), ("classification", 6, (6, 5)), ("classification", 31, (31, 1))],
 )
 def test_some_shrunken_batches(kind: BatchKind, classes: int, batch: tuple[int, int]) -> None:
     assert QUICK.batch_for(kind, classes) == batch

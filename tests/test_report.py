@@ -18,7 +18,7 @@ from assay.tables import Comparison, comparisons, render, sentence, summary, tab
 from miniature import MINI
 
 
-def simulate(method, scores, year=2006, protocol="f" * 64, trainval="t" * 64, test="e" * 64, edges=None):
+def simulate(method, scores, year=2006, protocol="f" * 64, trainval="t" * 64, test="e" * 64, torch="2.13", edges=None):
     """A finished study as its record would say it, with these MAP@R values."""
     values = [dict.fromkeys(("precision_at_1", "r_precision", "map_at_r"), score) for score in scores]
     space = {"margin": {"kind": "Real", "low": 0.0, "high": 2.0, "log": False, "natural": "low"}}
@@ -36,6 +36,7 @@ def simulate(method, scores, year=2006, protocol="f" * 64, trainval="t" * 64, te
             "protocol": {"name": "quick.v1", "fingerprint": protocol, "resolved": {"dim": 64, "departures": [], "trunk": "conv"}},
             "data": {"name": "glyphs", "trainval": trainval, "classes": 10, "samples": 100},
             "space": space,
+            "environment": {"torch": torch},
             "budget": {"folds": 4, "trials": 1, "reproductions": len(scores), "reproduction_runs": 0},
         },
         preregistration="0" * 64,
@@ -65,9 +66,9 @@ def table(found, name):
     return next(table for table in tables_of(found) if table.name == name)
 
 
-def test_a_table_refuses_two_protocols_two_data_sets_or_two_test_halves():
+def test_a_table_refuses_two_protocols_data_sets_test_halves_or_environments():
     one = simulate("a", [0.1, 0.2])
-    for other in ({"protocol": "g" * 64}, {"trainval": "u" * 64}, {"test": "x" * 64}):
+    for other in ({"protocol": "g" * 64}, {"trainval": "u" * 64}, {"test": "x" * 64}, {"torch": "2.12"}):
         with pytest.raises(ValueError, match="a table holds one"):
             Comparison((one, simulate("b", [0.1, 0.2], **other)))
     assert Comparison((one, simulate("b", [0.1, 0.2]))).methods == ["a", "b"]

@@ -102,6 +102,68 @@ def test_a_deleted_trial_with_a_new_chain_is_found(store, study):
     assert any("1 trials, 2 were announced" in problem for problem in problems(store))
 
 
+def test_fold_scores_forged_with_a_new_chain_are_found_by_their_results(store, study):
+    def forge(lines):
+        for run in lines[1][1]["runs"]:
+            run["validation"]["map_at_r"] = 0.99
+        lines[1][1]["map_at_r"] = 0.99
+
+    rewrite_ledger(study[0], forge)
+    assert any("the ledger does not say what its result says" in problem for problem in problems(store))
+
+
+def test_test_scores_of_another_reproduction_are_found(store, study):
+    def forge(lines):
+        lines[-1][1] = {**lines[-2][1], "reproduction": 1}
+
+    rewrite_ledger(study[0], forge)
+    assert any("test scores 1 are not those of reproduction 1" in problem for problem in problems(store))
+
+
+def test_runs_of_another_method_are_found(store, study):
+    other = next(record for record in study_records(store) if record.method == "pretrained")
+
+    def forge(lines):
+        for number, entry in enumerate(other.reproductions):
+            lines[4 + number][1] = entry
+
+    rewrite_ledger(study[0], forge)
+    assert any("is not the run of reproduction 0, fold 0" in problem for problem in problems(store))
+
+
+def test_a_stale_receipt_is_found(store, study):
+    def forge(lines):
+        lines[2][1]["note"] = "harmless"
+
+    rewrite_ledger(study[0], forge)
+    assert any("the seal was opened with the receipt of something else" in problem for problem in problems(store))
+
+
+@pytest.mark.parametrize("name", ["config.json", "history.jsonl"])
+def test_a_run_without_its_configuration_or_history_is_found(store, study, name):
+    (store.run(study[1].reproductions[0]["key"]) / name).unlink()
+    assert any(f"{name} is missing" in problem for problem in problems(store))
+
+
+def test_an_altered_configuration_is_found(store, study):
+    path = store.run(study[1].reproductions[0]["key"]) / "config.json"
+    path.write_text(path.read_text().replace('"seed": ', '"seed": 1'))
+    assert any("config.json was altered" in problem for problem in problems(store))
+
+
+def test_a_study_that_goes_on_after_the_report_is_no_problem(store, study):
+    """The report says which studies it covers; a newer one is only noted."""
+    rewritten = store.study("f" * 64)
+    shutil.copytree(study[0], rewritten)
+    (rewritten / "ledger.jsonl").unlink()
+    (rewritten / "study.json").unlink()
+    ledger = Ledger(rewritten / "ledger.jsonl")
+    for line in read(study[0] / "ledger.jsonl")[:2]:
+        ledger.record(line.kind, line.body)
+    assert problems(store) == []
+    assert any("does not cover 1 studies yet" in finding.what for finding in verify(store))
+
+
 def test_a_test_score_before_the_seal_is_found(store, study):
     def forge(lines):
         lines.insert(2, lines.pop())
@@ -160,9 +222,9 @@ def test_altered_test_vectors_are_found(store, study):
 
 
 def test_altered_test_labels_are_found(store, study):
-    path = store.view(f"{study[1].seal['test']}-16") / "y.npy"
+    (path,) = (store.root / "views").glob(f"{study[1].seal['test']}-*/y.npy")
     np.save(path, np.roll(np.load(path), 2))
-    assert any("test scores do not come out of its vectors" in problem for problem in problems(store))
+    assert any("the labels of the test half were altered" in problem for problem in problems(store))
 
 
 def test_an_edited_table_is_found(store):

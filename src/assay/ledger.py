@@ -156,7 +156,10 @@ def _difference(path: Path, line: Line, kind: Kind, body: Any) -> str:
     what = f"a {kind} where the ledger has a {line.kind}" if kind != line.kind else f"another {kind}"
     fields = [key for key in sorted({*body, *line.body}) if line.body.get(key) != body.get(key)] if kind == line.kind else []
     named = f" (different: {', '.join(fields)})" if fields else ""
+    cause = (
+        "the test half is not the one that was opened" if kind == "seal" else "the study was begun with other settings or code"
+    )
     return (
-        f"{path}: this command leads to {what} at line {line.number + 1}{named}; the study was begun with other "
-        "settings or other code. Continue it with those, or give another --out to begin afresh"
+        f"{path}: this command leads to {what} at line {line.number + 1}{named}; {cause}. "
+        "Continue it as it was begun, or give another --out to begin afresh"
     )

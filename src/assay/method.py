@@ -55,7 +55,6 @@ class Method:
         miner: name of the miner that feeds the loss.
         batch: which of the protocol's batch shapes it trains on.
         about: one line for lists.
-
     """
 
     name: str

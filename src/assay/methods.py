@@ -4,9 +4,11 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from assay.canonical import digest, digest_file
 from assay.errors import BadInput
@@ -16,11 +18,13 @@ from assay.miners import miners
 from assay.miners.miner import Miner
 from assay.protocol import Protocol
 from assay.registry import replacing
+from assay.samplers import samplers
 from assay.space import Parameters, Space, Value
+from assay.trunks import trunks
 
 __all__ = ["Method", "assemble", "defaults", "import_parts", "losses", "methods", "miners", "source_of", "space_of"]
 
-WEIGHTS_LR = 3e-3
+DEFAULT_WEIGHTS_LR = 3e-3
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,12 @@ def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
     """
     known = {**_signature(method.loss), **_miner_signature(method), **_fit_defaults(protocol)}
     chosen = {}
-    for name in space_of(method, protocol):
+    for name, range_ in space_of(method, protocol).items():
         _taker(method, name)
         if known[name] is _NO_DEFAULT:
             raise BadInput(f"{method.name}: the parameter {name!r} has no default, which trial 0 needs; give it one")
+        if not range_.takes(known[name]):
+            raise BadInput(f"{method.name}: the default {known[name]!r} of {name!r} cannot be searched as {range_}")
         chosen[name] = known[name]
     return chosen
 
@@ -70,12 +76,11 @@ def assemble(method: Method, parameters: Parameters, protocol: Protocol) -> Part
     )
 
 
-def source_of(method: Method) -> str:
-    """Hash of the files in which the method's loss and miner are written; empty for the baseline, which has neither."""
-    if method.loss is None:
-        return ""
-    parts = [method.loss, *([miners[method.miner]] if method.miner else [])]
-    return "".join(digest_file(_file_of(method, part))[:32] for part in parts)
+def source_of(method: Method, protocol: Protocol) -> str:
+    """Hash of the files in which the parts of a run are written: loss and miner, trunk and sampler of the protocol."""
+    parts: list[object] = [trunks[protocol.trunk], samplers[protocol.sampler]]
+    parts += [part for part in (method.loss, miners[method.miner] if method.miner else None) if part is not None]
+    return digest([digest_file(_file_of(part)) for part in parts])
 
 
 def import_parts(names: Iterable[str]) -> None:
@@ -86,7 +91,9 @@ def import_parts(names: Iterable[str]) -> None:
         except BadInput:
             raise
         except (Exception, SystemExit) as error:
-            raise BadInput(f"--import {name} failed: {type(error).__name__}: {error}") from error
+            line = traceback.extract_tb(error.__traceback__)[-1]
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise BadInput(f"--import {name} failed: {reason} ({line.filename}, line {line.lineno})") from error
 
 
 def _import_file(path: Path) -> None:
@@ -123,7 +130,7 @@ _FIT = ("lr", "weights_lr")
 
 
 def _fit_defaults(protocol: Protocol) -> dict[str, Value]:
-    return {"lr": protocol.optimiser.lr, "weights_lr": WEIGHTS_LR}
+    return {"lr": protocol.optimiser.lr, "weights_lr": DEFAULT_WEIGHTS_LR}
 
 
 def _miner_signature(method: Method) -> dict[str, Value]:
@@ -139,8 +146,8 @@ def _signature(part: type | None) -> dict[str, Value]:
     return {item.name: item.default for item in parameters if item.kind in named}
 
 
-def _file_of(method: Method, part: type) -> Path:
+def _file_of(part: Any) -> Path:
     try:
         return Path(inspect.getfile(part))
     except (TypeError, OSError):
-        raise BadInput(f"{method.name}: its code is in no file; put it in one and pass that with --import") from None
+        raise BadInput(f"the code of {part} is in no file; put it in one and pass that with --import") from None

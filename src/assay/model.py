@@ -23,7 +23,6 @@ class Architecture:
         inputs: channels of an image, or width of a vector.
         size: side of the square input in pixels; 0 for vectors.
         dim: width of an embedding.
-
     """
 
     trunk: str

@@ -17,7 +17,6 @@ class References:
         z: embeddings (M, D).
         y: labels (M,).
         own: each sample's own column among the references (N,), which is never its positive; None where it has none.
-
     """
 
     z: Tensor
@@ -46,7 +45,6 @@ class Triplets:
         anchor: row of each pair's sample (P,).
         positive: column of each pair's reference (P,).
         negative: mask (P, M) of the negatives compared with the pair.
-
     """
 
     anchor: Tensor

@@ -37,7 +37,6 @@ class Augment:
         flip: probability of a mirror image.
         rotation: largest angle in degrees, to either side.
         shear: largest angle in degrees, to either side.
-
     """
 
     area: tuple[float, float] | None = None
@@ -79,7 +78,6 @@ class Protocol:
         seed: another seed gives an independent repetition of everything.
         space: parameters searched for every method, beside its own.
         departures: where this differs from the paper it follows.
-
     """
 
     name: str
@@ -124,7 +122,7 @@ class Protocol:
                 f"a batch of {self.name} holds {wanted} classes, but a fold trains on {classes}; "
                 f"use more classes, --protocol quick, or --set batch.{kind}={classes}x{per_class}"
             )
-        return classes, -(-wanted * per_class // classes)
+        return classes, max(1, round(wanted * per_class / classes))
 
 
 _NOT_TRAINING = (
@@ -145,14 +143,10 @@ def resolve(protocol: Protocol, look: Look) -> Protocol:
     'identity'
     """
     trunk, size, augment = _AUTO[look]
-    chosen = protocol.trunk if protocol.trunk != "auto" else trunk
-    if (chosen == "identity") != (look == "features"):
-        what = "vectors" if look == "features" else "images"
-        raise BadInput(f"the trunk {chosen!r} does not take {what}; use --set trunk=auto")
     own = {name: value for name, value in vars(protocol.augment).items() if value is not None}
     return replace(
         protocol,
-        trunk=chosen,
+        trunk=protocol.trunk if protocol.trunk != "auto" else trunk,
         size=protocol.size if protocol.size is not None else size,
         augment=replace(augment, **own),
     )

@@ -6,7 +6,7 @@ Also the two steps that follow once a study's seal is open: vectors of the test 
 import platform
 import socket
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from io import BytesIO
@@ -32,8 +32,8 @@ from assay.store import Store, place_file
 from assay.train import Checkpoint, Fit, fit, summary
 
 ABOVE = (
-    "__init__.py",
-    "__main__.py",
+    "__init__",
+    "__main__",
     "cli",
     "web",
     "report",
@@ -76,7 +76,6 @@ class Run:
         fold: which fold is validated; None where a deterministic baseline needs no folds.
         seed: of everything random in it.
         environment: where it runs.
-
     """
 
     protocol: Protocol
@@ -92,9 +91,8 @@ class Run:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The same as plain data, the protocol by its training fields only."""
-        own = {name: value for name, value in self.__dict__.items() if name not in ("protocol", "config", "key")}
-        settings = {**self.protocol.training, "folds": self.protocol.folds}
-        return dict(plain({**own, "environment": self.environment, "protocol": settings}))
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return dict(plain({**own, "protocol": {**self.protocol.training, "folds": self.protocol.folds}}))
 
     @cached_property
     def key(self) -> str:
@@ -152,7 +150,7 @@ class Unsealed:
         trainval: fingerprint of the half that the study worked on.
         threads: torch threads of a task.
         device: cpu or cuda.
-
+        imports: the user's own files.
     """
 
     store: str
@@ -162,6 +160,7 @@ class Unsealed:
     trainval: str
     threads: int
     device: str
+    imports: tuple[str, ...] = ()
 
     def read(self) -> View:
         """The test half, if the receipt is good."""
@@ -184,6 +183,7 @@ class TestEmbedding:
         path = self.test.vectors(self.key)
         if path.exists():
             return
+        import_parts(self.test.imports)
         torch.set_num_threads(self.test.threads)
         device = torch.device(self.test.device)
         model = read_model(Store(Path(self.test.store)).run(self.key) / "model.safetensors").to(device)
@@ -225,7 +225,9 @@ def own_source() -> str:
     """Hash of Assay's own source, from the bottom up to this module."""
     root = Path(__file__).parent
     files = [path.relative_to(root) for path in sorted(root.rglob("*.py"))]
-    return digest([[path.as_posix(), digest_file(root / path)] for path in files if path.parts[0] not in ABOVE])
+    return digest(
+        [[path.as_posix(), digest_file(root / path)] for path in files if path.parts[0].removesuffix(".py") not in ABOVE]
+    )
 
 
 def _compute(run: Run, view: View) -> tuple[Architecture, Fit]:

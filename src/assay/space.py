@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from assay.errors import BadInput
 
@@ -41,6 +41,10 @@ class Real:
         """
         return min(max(_round(_at(self.low, self.high, self.log, share)), self.low), self.high)
 
+    def takes(self, value: object) -> bool:
+        """Whether the value has a place on the search scale, be it outside the range."""
+        return _is_number(value) and (value > 0 or not self.log)
+
     def share(self, value: float) -> float:
         """Where `value` lies in the range on the search scale: 0 at `low`, 1 at `high`."""
         return _share(self.low, self.high, self.log, value)
@@ -62,6 +66,10 @@ class Integer:
         """The whole number nearest to `share` (0 to 1) of the range on the search scale."""
         return min(max(round(_at(self.low, self.high, self.log, share)), self.low), self.high)
 
+    def takes(self, value: object) -> bool:
+        """Whether the value has a place on the search scale, be it outside the range."""
+        return _is_number(value) and value == int(value) and (value > 0 or not self.log)
+
     def share(self, value: float) -> float:
         """Where `value` lies in the range on the search scale."""
         return _share(self.low, self.high, self.log, value)
@@ -76,6 +84,10 @@ class Choice:
     def __post_init__(self) -> None:
         if len(set(self.options)) < 2:
             raise ValueError(f"a choice needs two different options, got {self.options}")
+
+    def takes(self, value: object) -> bool:
+        """Whether the value is one of the options."""
+        return value in self.options
 
     def at(self, share: float) -> Value:
         """The option at `share` (0 to 1) of the list."""
@@ -149,6 +161,10 @@ def _edge(range_: Range, value: Value) -> Edge | None:
     if share >= 1 - EDGE:
         return Edge("high", range_.high, range_.natural in ("high", "both"))
     return None
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _at(low: float, high: float, log: bool, share: float) -> float:

@@ -12,6 +12,8 @@ from scipy import stats
 Verdict = Literal["better", "worse", "no difference found", "too few to tell"]
 
 ALPHA = 0.05
+FEWEST = 3
+"""Two reproductions settle nothing, however far apart."""
 EFFECT = 2.0
 """The paired difference, in its own standard deviations, that a comparison should be able to see ..."""
 POWER = 0.8
@@ -101,7 +103,7 @@ def power(n: int, comparisons: int, effect: float = EFFECT, alpha: float = ALPHA
     At the strictest step of Holm's correction: two-sided level alpha / comparisons, noncentral t.
 
     >>> round(power(10, 10), 2), round(power(3, 10), 2)
-    (0.99, 0.08)
+    (0.98, 0.06)
     """
     if n < 2:
         return 0.0
@@ -152,7 +154,7 @@ def _difference(first: str, second: str, values: Sequence[float], p: float | Non
 
 
 def _verdict(interval: Interval, p: float | None, comparisons: int, alpha: float) -> Verdict:
-    if p is not None and p <= alpha:
+    if p is not None and p <= alpha and interval.n >= FEWEST:
         return "better" if interval.mean > 0 else "worse"
     enough = p is not None and power(interval.n, comparisons, alpha=alpha) >= POWER
     return "no difference found" if enough else "too few to tell"

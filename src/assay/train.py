@@ -19,6 +19,8 @@ from assay.samplers import samplers
 from assay.seeds import derive
 
 Status = Literal["finished", "diverged"]
+NOTHING_FOUND = {"precision_at_1": 0.0, "r_precision": 0.0, "map_at_r": 0.0, "queries": 0, "skipped": 0}
+"""What a network that gives no finite embedding finds."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +61,20 @@ def fit(
     parts.loss.to(device)
     optimisers = make_optimisers(model, parts, protocol)
     batches = draw_batches(train, protocol, batch, seed)
-    first = Checkpoint(0, None, _validate(model, validation, device))
-    result = Fit([first], first, model.state())
+    scores = _validate(model, validation, device)
+    first = Checkpoint(0, None, scores or NOTHING_FOUND)
+    result = Fit([first], first, model.state(), "finished" if scores else "diverged")
+    if scores is None:
+        return result
     losses: list[float] = []
     for epoch in range(1, protocol.epochs + 1):
         model.train()
         losses += [step(model, parts, optimisers, *next(batches), device) for _ in range(protocol.iterations)]
-        if not math.isfinite(sum(losses)):
-            result.status = "diverged"
-            break
-        if epoch % protocol.validate_every and epoch != protocol.epochs:
+        finite = math.isfinite(sum(losses))
+        if finite and epoch % protocol.validate_every and epoch != protocol.epochs:
             continue
-        scores = _validate(model, validation, device)
-        if not math.isfinite(scores["map_at_r"]):
+        scores = _validate(model, validation, device) if finite else None
+        if scores is None:
             result.status = "diverged"
             break
         checkpoint = Checkpoint(epoch, sum(losses) / len(losses), scores)
@@ -119,12 +122,10 @@ def draw_batches(train: View, protocol: Protocol, batch: tuple[int, int], seed: 
         yield x, torch.from_numpy(labels[indices])
 
 
-def _validate(model: Model, validation: View, device: torch.device) -> dict[str, float]:
-    """Scores of the validation half; NaN where an embedding is not finite."""
+def _validate(model: Model, validation: View, device: torch.device) -> dict[str, float] | None:
+    """Scores of the validation classes; None where an embedding is not finite."""
     z = embed(model, validation.x, device)
-    if not torch.isfinite(z).all():
-        return {"map_at_r": math.nan}
-    return summary(evaluate(z, validation.y))
+    return summary(evaluate(z, validation.y)) if torch.isfinite(z).all() else None
 
 
 def summary(scores: Scores) -> dict[str, float]:

@@ -1,20 +1,25 @@
 """Is this store what it says? Recompute all that can be recomputed from what lies below it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from assay.canonical import digest_file, plain
+from assay.canonical import digest, digest_bytes, digest_file, plain
 from assay.errors import BadInput
 from assay.files import read_json
 from assay.ledger import Line, completing_line, read
 from assay.run import score
+from assay.seeds import derive
 from assay.store import Store
 from assay.study import StudyRecord
+from assay.study.arena import view_name
 from assay.tables import RENDERERS, comparisons, render, tables_of
+
+Place = tuple[str, int, int | None, Any]
+"""Where a run stands in a study: stage, number, fold, parameters."""
 
 
 @dataclass(frozen=True)
@@ -72,35 +77,78 @@ def verify_study(store: Store, key: str) -> Iterator[Finding]:
 def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterator[str]:
     """`study.json` is the ledger in other words; it may lag behind a killed driver by the last lines, never differ."""
     if not (folder / "study.json").exists():
-        if record.selection is not None:
+        if record.complete:
             yield "study.json is missing"
         return
     written = read_json(folder / "study.json")
-    allowed = [plain(StudyRecord.of(record.key, lines[:count])) for count in range(1, len(lines) + 1)]
-    if written not in (allowed[-1:] if record.complete else allowed):
+    if written not in [plain(StudyRecord.of(record.key, lines[:count])) for count in range(len(lines), 0, -1)]:
         yield "study.json does not say what the ledger says"
 
 
 def _runs(store: Store, record: StudyRecord) -> Iterator[str]:
-    """Each run that the ledger names is there, with the result it had and, where kept, the weights it had."""
-    for entry in [run for trial in record.trials for run in trial["runs"]] + record.reproductions:
-        folder = store.run(entry["key"])
-        if not (folder / "result.json").exists():
-            yield f"run {entry['key'][:12]} is missing"
-            continue
-        if digest_file(folder / "result.json") != entry["result"]:
-            yield f"run {entry['key'][:12]}: result.json was altered"
-        weights = folder / "model.safetensors"
-        if weights.exists() and digest_file(weights) != read_json(folder / "result.json")["weights"]:
-            yield f"run {entry['key'][:12]}: model.safetensors was altered"
-    for entry in record.reproductions:
+    """Each run that the ledger names is there, is the run that belongs in that place, and has the result it had."""
+    folds = _folds(record)
+    for trial in record.trials:
+        for fold, entry in zip(folds, trial["runs"], strict=False):
+            yield from _run(store, record, entry, ("trial", trial["trial"], fold, trial["parameters"]))
+    for number, entry in enumerate(record.reproductions):
+        reproduction, fold = divmod(number, len(folds))
+        if (entry["reproduction"], entry["fold"]) != (reproduction, folds[fold]):
+            yield f"reproduction {reproduction}, fold {folds[fold]} is missing"
+        chosen = record.selection["parameters"] if record.selection else None
+        yield from _run(store, record, entry, ("reproduction", reproduction, folds[fold], chosen))
         if not (store.run(entry["key"]) / "model.safetensors").exists():
             yield f"run {entry['key'][:12]}: model.safetensors is missing"
+
+
+def _folds(record: StudyRecord) -> Sequence[int | None]:
+    """The folds of a trial or reproduction; a fixed baseline has none."""
+    budget = record.announced["budget"]
+    return range(budget["folds"]) if budget["reproduction_runs"] == budget["reproductions"] * budget["folds"] else [None]
+
+
+def _run(store: Store, record: StudyRecord, entry: dict[str, Any], place: Place) -> Iterator[str]:
+    folder, name = store.run(entry["key"]), f"run {entry['key'][:12]}"
+    missing = [file for file in ("result.json", "config.json", "history.jsonl") if not (folder / file).exists()]
+    if missing:
+        yield f"{name}: {missing[0]} is missing"
+        return
+    result, config = read_json(folder / "result.json"), read_json(folder / "config.json")
+    if digest_file(folder / "result.json") != entry["result"]:
+        yield f"{name}: result.json was altered"
+    if any(entry[field] != result[field] for field in ("status", "validation", "best_epoch")):
+        yield f"{name}: the ledger does not say what its result says"
+    weights = folder / "model.safetensors"
+    if weights.exists() and digest_file(weights) != result["weights"]:
+        yield f"{name}: model.safetensors was altered"
+    if digest(config) != entry["key"]:
+        yield f"{name}: config.json was altered"
+    if any(config[field] != value for field, value in _expected(record, place).items()):
+        yield f"{name} is not the run of {place[0]} {place[1]}, fold {place[2]}"
+
+
+def _expected(record: StudyRecord, place: Place) -> dict[str, Any]:
+    """What the configuration of the run in this place must say."""
+    stage, number, fold, parameters = place
+    announced = record.announced
+    trainval = announced["data"]["trainval"]
+    return {
+        "method": record.method,
+        "source": announced["method"]["source"],
+        "batch": announced["method"]["batch"],
+        "parameters": parameters,
+        "trainval": trainval,
+        "fold": fold,
+        "seed": derive(announced["protocol"]["resolved"]["seed"], trainval, stage, number, fold),
+        "environment": announced["environment"],
+    }
 
 
 def _selection(record: StudyRecord) -> Iterator[str]:
     """Trials are numbered without a gap, their means are those of their folds, the best finished one was selected."""
     values: list[float | None] = []
+    if record.trials and record.trials[0]["parameters"] != record.announced["method"]["defaults"]:
+        yield "trial 0 is not the method's defaults"
     for number, trial in enumerate(record.trials):
         if trial["trial"] != number:
             yield f"trial {number} is missing"
@@ -133,6 +181,10 @@ def _seal(lines: list[Line]) -> Iterator[str]:
     scored = [line.number for line in lines if line.kind in ("test", "look")]
     if opened and (complete is None or opened[0] < complete.number):
         yield "the seal was opened before selection and reproductions were complete"
+    elif complete and any(lines[number].body["receipt"] != complete.hash for number in opened):
+        yield "the seal was opened with the receipt of something else"
+    if len(opened) > 1:
+        yield f"the seal was opened {len(opened)} times"
     if scored and (not opened or scored[0] < opened[0]):
         yield "a test score precedes the opening of the seal"
 
@@ -142,12 +194,19 @@ def _test_scores(store: Store, record: StudyRecord) -> Iterator[str]:
     if record.seal is None or not record.tests:
         return
     resolved = record.announced["protocol"]["resolved"]
-    labels = store.view(f"{record.seal['test']}-{resolved['size']}") / "y.npy"
+    name = view_name(record.seal["test"], resolved["size"], record.announced["environment"]["source"])
+    labels = store.view(name) / "y.npy"
     if not labels.exists():
         yield "the labels of the test half are missing"
         return
     y = np.load(labels)
-    for test in record.tests:
+    if digest_bytes(y.tobytes()) != record.seal["labels"]:
+        yield "the labels of the test half were altered"
+    for number, test in enumerate(record.tests):
+        keys = [entry["key"] for entry in record.reproductions if entry["reproduction"] == number]
+        if (test["reproduction"], test["test"], test["runs"]) != (number, record.seal["test"], keys):
+            yield f"test scores {number} are not those of reproduction {number}"
+            continue
         paths = [store.test_vectors(key, record.seal["test"]) for key in test["runs"]]
         missing = [path for path in paths if not path.exists()]
         if missing:
@@ -173,9 +232,16 @@ def _tables(store: Store) -> Iterator[Finding]:
     folder = store.root / "report" / "tables"
     if not folder.exists():
         return
+    if not (store.root / "report" / "studies.json").exists():
+        yield Finding("report", "studies.json, which says what its tables cover, is missing; write it again with `assay report`")
+        return
+    covered = read_json(store.root / "report" / "studies.json")
+    newer = [key for key in store.studies() if key not in covered]
+    if newer:
+        yield Finding(f"the report does not cover {len(newer)} studies yet; `assay report` writes it again")
     expected = {
         f"{comparison.slug}-{table.name}.{form}": render(table, form)
-        for comparison in comparisons(store)
+        for comparison in comparisons(store, covered)
         for table in tables_of(comparison)
         for form in RENDERERS
     }

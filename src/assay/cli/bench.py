@@ -1,5 +1,6 @@
 """`assay bench`: the main job."""
 
+import shutil
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,6 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from assay.cli.show import duration, print_json, print_table, size
+
+FULL_WIDTH = 120
+"""Columns that the whole table of scores needs; a narrower terminal gets the scores of single models only."""
 
 
 class EngineName(StrEnum):
@@ -97,8 +101,7 @@ def _print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) -
 
     ours = [c for c in comparisons(Store(out)) if any(record.key in studies for record in (*c.records, *c.unfinished))]
     if json:
-        rows = [row for comparison in ours if comparison.records for row in scores(comparison).raw]
-        print_json({"out": str(out), "report": str(page), "studies": studies, "scores": rows})
+        print_json({"out": str(out), "report": str(page), "comparisons": [_result(comparison) for comparison in ours]})
         return
     for comparison in ours:
         for record in comparison.unfinished:
@@ -106,12 +109,27 @@ def _print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) -
         if not comparison.records:
             continue
         table = scores(comparison)
-        short = {"concatenated": "conc.", "separated": "sep."}
-        over = [short[setting] for setting in short for _ in range((len(table.columns) - 1) // 2)]
-        headings = ["method", *(f"{above} {column}" for above, column in zip(over, table.columns[1:], strict=True))]
+        wide = shutil.get_terminal_size((200, 24)).columns >= FULL_WIDTH
+        first = 1 if wide else 1 + len(table.columns) // 2
+        over = [heading.split()[0].lower() for heading, count in table.groups for _ in range(count) if heading]
+        headings = [f"{above} {column}" for above, column in zip(over, table.columns[1:], strict=True)][first - 1 :]
         title = f"{comparison.data} under {comparison.protocol}: test half, percent, 95% intervals"
-        print_table(headings, table.rows, title=title, right=range(1, len(headings)))
+        rows = [[row[0], *row[first:]] for row in table.rows]
+        print_table(["method", *headings], rows, title=title, right=range(1, len(headings) + 1))
         if len(comparison.records) > 1:
             for line in summary(comparison.differences("separated")):
                 print(line)
     print(f"report: {page}")
+
+
+def _result(comparison: Any) -> dict[str, Any]:
+    """What a program would want to know of a comparison."""
+    from assay.tables import tables_of
+
+    return {
+        "data": comparison.data,
+        "protocol": comparison.protocol,
+        "preregistrations": {record.method: record.preregistration for record in comparison.records},
+        "unfinished": [record.method for record in comparison.unfinished],
+        **{table.name: table.raw for table in tables_of(comparison)},
+    }

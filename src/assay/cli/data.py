@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,10 @@ from assay.cli.show import print_json, print_table
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A name or kind:path, see `assay list datasets`.")]
 ProtocolName = Annotated[str, typer.Option("--protocol", help="A name of `assay list protocols`.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the protocol, such as folds.")
+]
+Imports = Annotated[list[str] | None, typer.Option("--import", metavar="FILE|MODULE", help="Import your own data sets first.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -23,13 +28,15 @@ def add_to(app: typer.Typer) -> None:
 def show(
     data: Data,
     protocol: ProtocolName = "quick",
+    settings: Settings = None,
+    imports: Imports = None,
     json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Classes, samples, fingerprint of trainval and the splits that would be made.
 
     Example: assay data show folder:birds
     """
-    facts = _facts(data, protocol)
+    facts = _facts(data, protocol, settings or (), imports or ())
     if json:
         print_json(facts)
         return
@@ -42,30 +49,37 @@ def show(
     print_table(columns, [[str(value) for value in part.values()] for part in facts["parts"]], right=(1, 2))
 
 
-def splits(data: Data, protocol: ProtocolName = "quick") -> None:
+def splits(data: Data, protocol: ProtocolName = "quick", settings: Settings = None, imports: Imports = None) -> None:
     """The exact list of samples per fold and test, as CSV.
 
     Example: assay data splits folder:birds > splits.csv
     """
-    from assay.data import load
     from assay.data.splits import parts
-    from assay.protocols import protocols
 
-    dataset = load(data)
+    dataset, chosen = _load(data, protocol, settings or (), imports or ())
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(["sample", "class", "part"])
-    for id_, label, part in zip(dataset.ids, dataset.labels.tolist(), parts(dataset, protocols[protocol]), strict=True):
+    for id_, label, part in zip(dataset.ids, dataset.labels.tolist(), parts(dataset, chosen), strict=True):
         writer.writerow([id_, dataset.class_names[label], part])
 
 
-def _facts(data: str, protocol: str) -> dict[str, Any]:
-    import numpy as np
-
+def _load(data: str, protocol: str, settings: Sequence[str], imports: Sequence[str]) -> Any:
+    """The data set and the protocol that would split it."""
     from assay.data import load
-    from assay.data import splits as halves
+    from assay.methods import import_parts
+    from assay.protocol import customise
     from assay.protocols import protocols
 
-    dataset, chosen = load(data), protocols[protocol]
+    import_parts(imports)
+    return load(data), customise(protocols[protocol], settings)
+
+
+def _facts(data: str, protocol: str, settings: Sequence[str], imports: Sequence[str]) -> dict[str, Any]:
+    import numpy as np
+
+    from assay.data import splits as halves
+
+    dataset, chosen = _load(data, protocol, settings, imports)
     trainval, _ = halves.of(dataset, chosen)
     per_class = np.bincount(dataset.labels, minlength=len(dataset.class_names))
     middle = int(np.median(per_class))

@@ -9,9 +9,10 @@ from typing import Self
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from assay.cli.show import duration
-from assay.study.progress import Listener, State
+from assay.study.progress import State
 
 EVERY = 10.0
 """Seconds between lines on how far things are, where nobody watches."""
@@ -60,7 +61,7 @@ class Panel:
     def say(self, method: str, text: str) -> None:
         """Preregistrations are worth keeping on the screen; the table says the rest."""
         if text.startswith("preregistration"):
-            self._live.console.print(f"{method}: {text}", highlight=False, soft_wrap=True)
+            self._live.console.print(f"{method}: {text}", highlight=False, markup=False, soft_wrap=True)
 
     def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
         """Redraw."""
@@ -68,9 +69,10 @@ class Panel:
         for column in ("method", "stage", "trial", "best validation MAP@R", "runs"):
             table.add_column(column, justify="left" if column in ("method", "stage") else "right")
         for state in states:
-            trial = f"{state.trial} of {state.trials}" if state.trials else "-"
+            trial = f"{state.trial + 1} of {state.trials}" if state.stage == "search" else "-"
             best = "-" if state.best is None else f"{state.best:.4f}"
-            table.add_row(state.method, state.stage, trial, best, f"{state.done}/{state.total}")
+            cells = (state.method, state.stage, trial, best, f"{state.done}/{state.total}")
+            table.add_row(*(Text(cell) for cell in cells))
         self._live.update(table)
 
 
@@ -85,7 +87,3 @@ def _overall(states: Sequence[State], seconds_left: float | None) -> str:
     left = "" if seconds_left is None or done == total else f", about {duration(seconds_left)} left"
     stages = "" if done < total else ", scoring the test half" if any(state.stage != "done" for state in states) else ""
     return f"{done} of {total} runs done{left}{stages}"
-
-
-_PANEL: type[Listener] = Panel
-_LINES: type[Listener] = Lines

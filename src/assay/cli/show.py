@@ -1,15 +1,17 @@
 """How results are printed: tables for people, JSON for programs."""
 
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from assay.canonical import plain
+
+WIDEST = 400
 
 
 def print_json(value: Any) -> None:
@@ -18,13 +20,13 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", right: Sequence[int] = ()) -> None:
-    """A table on stdout; columns in `right` are numbers. As wide as it needs to be where nobody watches."""
+    """A table on stdout, as wide as it needs to be; columns in `right` are numbers."""
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number in right else "left", overflow="fold")
+        table.add_column(column, justify="right" if number in right else "left", no_wrap=True, overflow="ignore")
     for row in rows:
-        table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False).print(table)
+        table.add_row(*(Text(cell) for cell in row))
+    Console(width=WIDEST, highlight=False, markup=False).print(table, crop=False, soft_wrap=True)
 
 
 def duration(seconds: float) -> str:

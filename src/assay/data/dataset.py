@@ -40,7 +40,6 @@ class Dataset:
         ids: a name of each sample that does not depend on where the data lies.
         items: the samples themselves.
         notes: what was left out on loading, for people.
-
     """
 
     name: str

@@ -10,6 +10,9 @@ from assay.canonical import digest_bytes
 from assay.data.dataset import Dataset, Labels, Vectors
 from assay.errors import BadInput
 
+LARGEST = 1e15
+"""Above it the squares of a vector's entries may no longer add up in single precision."""
+
 
 class Features:
     """Rows of one array in memory."""
@@ -38,9 +41,11 @@ def load_features(path: Path) -> Dataset:
         raise BadInput(f"features:{path}: y is {y.dtype}; labels are integers or strings")
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is named below
         vectors = np.ascontiguousarray(z, dtype=np.float32)
-    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    bad = np.flatnonzero(~(np.abs(vectors) < LARGEST).all(axis=1))
     if len(bad):
-        raise BadInput(f"features:{path}: row {bad[0]} of z has a value that is NaN or infinite ({len(bad)} such rows)")
+        raise BadInput(
+            f"features:{path}: row {bad[0]} of z has a value that is NaN, infinite or above {LARGEST:g} ({len(bad)} such rows)"
+        )
     classes, labels = np.unique(_words(y, path), return_inverse=True)
     return Dataset(
         name=f"features:{path.name}",

@@ -39,7 +39,7 @@ class ImageFiles:
 
 
 def load_folder(path: Path) -> Dataset:
-    """One folder per class, classes in the order of their names; folders inside a class are not entered.
+    """Images, one folder per class, classes in the order of their names; folders inside a class are not entered.
 
     Every image is read once, so that a broken one is named before any work begins, whichever half it belongs to.
     """

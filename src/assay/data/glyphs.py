@@ -58,7 +58,7 @@ class Drawings:
 
 
 def load_glyphs() -> Dataset:
-    """Draw the glyphs, or take them from the cache of an earlier time."""
+    """Letters and digits of five scripts in up to 21 faces of matplotlib's fonts; drawn once, then cached."""
     pixels, ids = _from_cache()
     characters = [id_.partition("/")[0] for id_ in ids]
     classes = list(dict.fromkeys(characters))

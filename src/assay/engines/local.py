@@ -13,6 +13,7 @@ import sys
 import threading
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Self
 
 from assay.engines.engine import Task
@@ -60,24 +61,35 @@ class LocalEngine:
         worker: _Worker | None = None
         while (item := self._tasks.get()) is not None:
             task, future = item
+            if self._closing:
+                future.cancel()
+            if not future.set_running_or_notify_cancel():
+                continue
             for attempt in range(1, ATTEMPTS + 1):
-                if self._closing:
-                    future.cancel()
-                    break
-                if worker is None:
-                    worker = _Worker()
-                    self._processes.add(worker)
                 try:
+                    worker = worker or self._start()
                     worker.run(task, future)
                     break
-                except (EOFError, OSError):
-                    self._processes.discard(worker)
-                    code, worker = worker.end(), None
-                    if attempt == ATTEMPTS and not self._closing:
-                        future.set_exception(WorkerDied(_obituary(task, code)))
+                except (EOFError, OSError) as error:
+                    ended, worker = self._bury(worker) if worker else str(error), None
+                    if attempt == ATTEMPTS or self._closing:
+                        future.set_exception(WorkerDied(_obituary(task, ended)))
+                        break
         if worker is not None:
-            self._processes.discard(worker)
-            worker.end()
+            self._bury(worker)
+
+    def _start(self) -> "_Worker":
+        worker = _Worker()
+        self._processes.add(worker)
+        if self._closing:  # the list of those to kill was drawn up before this one was on it
+            worker.kill()
+        return worker
+
+    def _bury(self, worker: "_Worker") -> str:
+        """End the process and say how it ended."""
+        self._processes.discard(worker)
+        code = worker.end()
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 class _Worker:
@@ -87,10 +99,10 @@ class _Worker:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "assay.engines.worker", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "assay.engines.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
             )
         self._connection = Connection(ours.detach())
 
@@ -118,9 +130,8 @@ class _Worker:
         return self._process.wait()
 
 
-def _obituary(task: Task, code: int) -> str:
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+def _obituary(task: Task, ended: str) -> str:
     return (
-        f"a worker process died {ATTEMPTS} times ({how}) on {type(task).__name__}; if memory ran out, use fewer "
+        f"a worker process died {ATTEMPTS} times ({ended}) on {type(task).__name__}; if memory ran out, use fewer "
         "--workers. Finished runs are kept: run the same command again to continue"
     )

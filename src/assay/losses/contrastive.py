@@ -20,7 +20,6 @@ class Contrastive(Loss):
     Args:
         pos_margin: distance below which a positive pair costs nothing.
         neg_margin: distance above which a negative pair costs nothing.
-
     """
 
     paper = Paper(

@@ -19,7 +19,6 @@ class MultiSimilarity(Loss):
         alpha: sharpness over positives (a).
         beta: sharpness over negatives (b).
         base: similarity at which a pair counts neither way (m).
-
     """
 
     paper = Paper(

@@ -22,7 +22,6 @@ class NormalizedSoftmax(Loss):
 
     Args:
         temperature: sharpness of the softmax (T).
-
     """
 
     paper = Paper("NormFace: L2 Hypersphere Embedding for Face Verification", 2017, "arxiv.org/abs/1704.06369", equation="3")

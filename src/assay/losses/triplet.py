@@ -19,7 +19,6 @@ class Triplet(Loss):
 
     Args:
         margin: by how much a negative must be farther (m).
-
     """
 
     paper = Paper(

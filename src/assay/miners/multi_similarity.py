@@ -16,7 +16,6 @@ class MultiSimilarityMiner(Miner):
 
     Args:
         epsilon: how far beyond the other kind's extreme a pair may lie (eps).
-
     """
 
     paper = Paper(

@@ -44,7 +44,6 @@ def bench(
         device: auto, cpu or cuda.
         imports: files or modules that register your own methods.
         listener: hears of the progress; silent where not given.
-
     """
     done = run_bench(data, methods, protocol, Path(out), workers=workers, device=device, imports=imports, listener=listener)
     return Benched(done.out, done.studies, write_report(Store(done.out)))

@@ -10,6 +10,7 @@ from assay.tables import Comparison
 from assay.tables.comparison import SETTINGS
 
 Form = Literal["svg", "png"]
+FORMS: tuple[Form, ...] = ("svg", "png")
 COLOURS = {"concatenated": "#1f5fa8", "separated": "#c2571a"}
 INK, FAINT = "#222222", "#dddddd"
 

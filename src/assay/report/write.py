@@ -7,12 +7,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from assay.canonical import pretty
 from assay.errors import BadInput
 from assay.files import read_json, write_atomically
-from assay.report.figures import draw, intervals
+from assay.report.figures import FORMS, draw, intervals
 from assay.store import Store
 from assay.study import StudyRecord
-from assay.tables import RENDERERS, Comparison, comparisons, render, summary, tables_of
+from assay.tables import RENDERERS, Comparison, comparisons, ended, render, summary, tables_of
 from assay.version import __version__
 
 FOLDED = ("ranks", "differences-concatenated", "trials")
@@ -25,23 +26,30 @@ def write_report(store: Store) -> Path:
     if not found:
         raise BadInput(f"{store.root} holds no study yet; `assay bench --out {store.root}` makes some")
     folder = store.root / "report"
-    for old in folder.glob("*/*"):
-        old.unlink()
-    for comparison in found:
-        _write_parts(folder, comparison)
+    written = {path for comparison in found for path in _write_parts(folder, comparison)}
     page = folder / "index.html"
     write_atomically(page, _page(store, found))
+    covered = [record.key for comparison in found for record in ended(comparison)]
+    write_atomically(folder / "studies.json", pretty(sorted(covered)))
+    for old in [*folder.glob("tables/*"), *folder.glob("figures/*-intervals.*")]:
+        if old not in written and old.is_file():
+            old.unlink()
     return page
 
 
-def _write_parts(folder: Path, comparison: Comparison) -> None:
-    for table in tables_of(comparison):
-        for form in RENDERERS:
-            write_atomically(folder / "tables" / f"{comparison.slug}-{table.name}.{form}", render(table, form))
+def _write_parts(folder: Path, comparison: Comparison) -> list[Path]:
+    """Write tables and figures; their paths."""
+    content: dict[Path, str | bytes] = {
+        folder / "tables" / f"{comparison.slug}-{table.name}.{form}": render(table, form)
+        for table in tables_of(comparison)
+        for form in RENDERERS
+    }
     if comparison.records:
         figure = intervals(comparison)
-        write_atomically(folder / "figures" / f"{comparison.slug}-intervals.svg", draw(figure, "svg"))
-        write_atomically(folder / "figures" / f"{comparison.slug}-intervals.png", draw(figure, "png"))
+        content |= {folder / "figures" / f"{comparison.slug}-intervals.{form}": draw(figure, form) for form in FORMS}
+    for path, text in content.items():
+        write_atomically(path, text)
+    return list(content)
 
 
 def _page(store: Store, found: Sequence[Comparison]) -> str:

@@ -24,7 +24,6 @@ class Arena:
         protocol: as declared, `auto` included.
         device: cpu or cuda.
         imports: the user's own files, for the workers to import too.
-
     """
 
     data: dict[str, Any]
@@ -42,7 +41,7 @@ class Arena:
     def place(self, half: Half, store: Store) -> Path:
         """Put the view of a half into a store, at the protocol's size; its folder."""
         assert self.resolved.size is not None
-        folder = store.view(f"{half.fingerprint}-{self.resolved.size}")
+        folder = store.view(view_name(half.fingerprint, self.resolved.size, self.environment.source))
         write_view(folder, half, self.resolved.size)
         return folder
 
@@ -56,6 +55,11 @@ class Arena:
     def environment(self) -> Environment:
         """Where runs run, as far as their bytes may depend on it."""
         return Environment.here(self.device, self.protocol.threads)
+
+
+def view_name(fingerprint: str, size: int, source: str) -> str:
+    """A view depends on the data, the size, and the code that decodes and scales."""
+    return f"{fingerprint}-{size}-{source[:16]}"
 
 
 def describe_data(dataset: Dataset, trainval: TrainVal) -> dict[str, Any]:

@@ -118,9 +118,12 @@ def drive(studies: Sequence[Study], engine: Engine, listener: Listener) -> None:
         done, _ = wait(waiting, timeout=1, return_when=FIRST_COMPLETED)
         for progress in running:
             clock.finished += progress.settle(done)
-            if done and not progress.waiting:
+            if done and not progress.waiting and progress.error is None:
                 progress.advance(engine)
         listener.tick([study.state for study in studies], clock.seconds_left())
+    for progress in running:
+        if progress.error is not None:
+            raise progress.error
 
 
 class _Progress:
@@ -130,6 +133,7 @@ class _Progress:
         self._study, self._steps = study, study.steps()
         self._step: dict[Future[Any], Task] | None = None
         self.waiting: set[Future[Any]] = set()
+        self.error: BaseException | None = None
 
     def advance(self, engine: Engine) -> None:
         """Hand over the answers of this step and submit the tasks of the next one that has any."""
@@ -148,12 +152,22 @@ class _Progress:
         self.waiting -= done
         runs = 0
         for future, task in finished:
-            future.result()
-            if isinstance(task, Training):
+            if future.exception() is not None:
+                self._give_up(future.exception())
+            elif isinstance(task, Training):
                 runs += 1
-                self._study.listener.say(self._study.design.method.name, f"run {task.run.key} done")
+                self._study.listener.say(self._study.design.method.name, f"run {task.run.key[:12]} done")
         self._study.state.done += runs
         return runs
+
+    def _give_up(self, error: BaseException | None) -> None:
+        """End this study on its first error; the others go on, and the error is raised when they are through."""
+        for future in self.waiting:
+            future.cancel()
+        if self.error is None:
+            self._study.listener.say(self._study.design.method.name, "failed; the other methods go on")
+        self._study.state.stage = "failed"
+        self.waiting, self.error = set(), self.error or error
 
 
 class _Clock:

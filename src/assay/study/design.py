@@ -8,11 +8,11 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from assay.canonical import digest, plain
+from assay.errors import BadInput
 from assay.method import Method
 from assay.methods import defaults, source_of, space_of
 from assay.protocol import Protocol
 from assay.run import Run, own_source
-from assay.samplers import samplers
 from assay.seeds import derive
 from assay.space import Parameters, Space, Value
 from assay.study.arena import Arena
@@ -80,7 +80,7 @@ class Design:
 
         Raises `BadInput` where protocol, method and data do not go together, so asking for it is also the check.
         """
-        samplers[self.protocol.sampler]
+        self._check_trunk()
         parts = {
             "protocol": self._announced_protocol,
             "data": self.arena.data,
@@ -106,9 +106,10 @@ class Design:
         return dict(plain(parts))
 
     def ask(self, told: Sequence[Told]) -> dict[str, Value]:
-        """The parameters of the next trial, from what came of those before."""
+        """The parameters of the next trial, from what came of those before; the budget has no say in them."""
         first = defaults(self.method, self.protocol)
-        return ask(self.space, told, first, self.protocol.startup, derive(self.protocol.seed, self.key))
+        seed = derive(self.protocol.seed, self.arena.trainval.fingerprint, "search", self.method.name)
+        return ask(self.space, told, first, self.protocol.startup, seed)
 
     def run(self, stage: Stage, number: int, fold: int | None, parameters: Parameters) -> Run:
         """A run whose seed depends on stage, number and fold alone: the same for every method, so that they are paired."""
@@ -116,13 +117,21 @@ class Design:
             protocol=self.protocol,
             trainval=self.arena.trainval.fingerprint,
             method=self.method.name,
-            source=source_of(self.method),
+            source=source_of(self.method, self.protocol),
             parameters=dict(parameters),
             batch=self.batch,
             fold=fold,
             seed=derive(self.protocol.seed, self.arena.trainval.fingerprint, stage, number, fold),
             environment=self.arena.environment,
         )
+
+    def _check_trunk(self) -> None:
+        trunk, size = trunks[self.protocol.trunk], self.protocol.size
+        given = "vectors" if self.arena.trainval.look == "features" else "images"
+        if trunk.takes != given:
+            raise BadInput(f"the trunk {self.protocol.trunk!r} takes {trunk.takes}, the data are {given}; use --set trunk=auto")
+        if given == "images" and (size or 0) < trunk.smallest:
+            raise BadInput(f"--set size={size}: the trunk {self.protocol.trunk!r} needs at least {trunk.smallest} pixels")
 
     @property
     def _announced_protocol(self) -> dict[str, Any]:
@@ -135,7 +144,7 @@ class Design:
         own = self.method
         return {
             "name": own.name,
-            "source": source_of(own),
+            "source": source_of(own, self.protocol),
             "miner": own.miner,
             "batch": self.batch,
             "batch_shrunk": self.batch != getattr(self.protocol.batch, own.batch),

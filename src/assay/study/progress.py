@@ -17,7 +17,6 @@ class State:
         best: best mean validation MAP@R so far.
         done: runs finished.
         total: runs in all.
-
     """
 
     method: str

@@ -22,7 +22,6 @@ class StudyRecord:
         reproductions: every finished reproduction run, in order.
         seal: the opening of the test half, None before it.
         tests: test scores of each reproduction, in order.
-
     """
 
     key: str

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from assay.canonical import digest_file, pretty
+from assay.canonical import digest_bytes, digest_file, pretty
 from assay.engines import Task
 from assay.files import write_atomically
 from assay.ledger import Ledger
@@ -35,7 +35,7 @@ class Study:
     def steps(self) -> Steps:
         """Yield the tasks of each step, receive what they gave; all that is decided goes through the ledger."""
         self.ledger = Ledger(self.folder / "ledger.jsonl")
-        announced = self.ledger.record("preregistration", self.design.preregistration)
+        announced = self.ledger.record("preregistration", self._announcement())
         self.listener.say(self.design.method.name, f"preregistration {announced.hash}")
         trials = yield from self._search()
         chosen = self._select(trials)
@@ -46,6 +46,14 @@ class Study:
         runs = yield from self._reproduce(chosen)
         yield from self._unseal_and_score(runs)
         self.state.stage = "done"
+
+    def _announcement(self) -> dict[str, Any]:
+        """The preregistration; data that was renamed since the study began keeps the name it was announced with."""
+        announced = self.design.preregistration
+        begun = self.ledger.next
+        if begun is None:
+            return announced
+        return {**announced, "data": {**announced["data"], "name": begun.body["data"]["name"]}}
 
     def _search(self) -> Generator[list[Task], list[Any], list[dict[str, Any]]]:
         """The trials, one after the other, each over all folds."""
@@ -137,7 +145,8 @@ class Study:
         receipt = self.ledger.receipt()
         half = self.design.arena.test.open(receipt)
         opening = {"test": half.fingerprint, "classes": len(half.class_names), "samples": len(half.y)}
-        self.ledger.record("seal", {**opening, "receipt": receipt.hash})
+        labels = digest_bytes(half.y.tobytes())
+        self.ledger.record("seal", {**opening, "labels": labels, "receipt": receipt.hash})
         view = self.design.arena.place(half, self.store)
         return Unsealed(
             store=str(self.store.root),
@@ -147,6 +156,7 @@ class Study:
             trainval=self.design.arena.trainval.fingerprint,
             threads=self.design.protocol.threads,
             device=self.design.arena.device,
+            imports=self.design.arena.imports,
         )
 
     @cached_property

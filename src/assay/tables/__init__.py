@@ -2,7 +2,7 @@
 
 from assay.tables.comparison import Comparison, comparisons
 from assay.tables.render import RENDERERS, render
-from assay.tables.table import Table, tables_of
+from assay.tables.table import Table, ended, tables_of
 from assay.tables.verdicts import sentence, summary
 
-__all__ = ["RENDERERS", "Comparison", "Table", "comparisons", "render", "sentence", "summary", "tables_of"]
+__all__ = ["RENDERERS", "Comparison", "Table", "comparisons", "ended", "render", "sentence", "summary", "tables_of"]

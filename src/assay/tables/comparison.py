@@ -1,11 +1,12 @@
-"""Which studies may stand in one table: those of the same protocol on the same data, test half included."""
+"""Which studies may stand in one table: same protocol, same data (test half included), same environment."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from assay.canonical import digest
 from assay.stats import Difference, Interval, paired_differences, ranks, t_interval
 from assay.store import Store
 from assay.study import StudyRecord, study_records
@@ -23,7 +24,6 @@ class Comparison:
     Args:
         records: studies with all their test scores, baseline first, then by year of the paper.
         unfinished: studies of the same protocol and data that are not there yet, or failed.
-
     """
 
     records: tuple[StudyRecord, ...]
@@ -32,7 +32,7 @@ class Comparison:
     def __post_init__(self) -> None:
         conditions = {_conditions(record) for record in (*self.records, *self.unfinished)}
         if len(conditions) != 1:
-            raise ValueError(f"a table holds one protocol and one data set, got {len(conditions)} combinations")
+            raise ValueError(f"a table holds one protocol, data set and environment, got {len(conditions)} combinations")
         tested = {record.seal["test"] for record in self.records if record.seal}
         if len(tested) > 1:
             raise ValueError(f"a table holds one test half, got {len(tested)}")
@@ -55,7 +55,9 @@ class Comparison:
     @property
     def slug(self) -> str:
         """A name for files."""
-        words = f"{self.data}-{self.announced['data']['trainval'][:8]}-{self.protocol}"
+        half = self.records[0].seal["test"][:8] if self.records and self.records[0].seal else "untested"
+        where = digest(self.announced["environment"])[:8]
+        words = f"{self.data}-{self.announced['data']['trainval'][:8]}-{half}-{self.protocol}-{where}"
         return re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
 
     @cached_property
@@ -86,10 +88,13 @@ class Comparison:
         return max(self.methods, key=lambda method: self.interval(method, setting, metric).mean)
 
 
-def comparisons(store: Store) -> list[Comparison]:
-    """Everything in the store, sorted into groups that may be compared."""
-    groups: dict[tuple[str, str], list[StudyRecord]] = {}
+def comparisons(store: Store, keys: Iterable[str] | None = None) -> list[Comparison]:
+    """The studies of the store, or those with these keys, sorted into groups that may be compared."""
+    wanted = store.studies() if keys is None else set(keys)
+    groups: dict[tuple[str, str, str], list[StudyRecord]] = {}
     for record in study_records(store):
+        if record.key not in wanted:
+            continue
         groups.setdefault(_conditions(record), []).append(record)
     found = [part for key in sorted(groups) for part in _by_test_half(groups[key])]
     return sorted(found, key=lambda comparison: comparison.slug)
@@ -100,11 +105,12 @@ def _by_test_half(records: Sequence[StudyRecord]) -> list[Comparison]:
     unfinished = tuple(sorted((record for record in records if record not in done), key=_order))
     halves = sorted({record.seal["test"] for record in done if record.seal})
     parts = [tuple(sorted((r for r in done if r.seal and r.seal["test"] == half), key=_order)) for half in halves]
-    return [Comparison(part, unfinished) for part in parts or [()]]
+    return [Comparison(part, unfinished if number == 0 else ()) for number, part in enumerate(parts or [()])]
 
 
-def _conditions(record: StudyRecord) -> tuple[str, str]:
-    return record.announced["protocol"]["fingerprint"], record.announced["data"]["trainval"]
+def _conditions(record: StudyRecord) -> tuple[str, str, str]:
+    announced = record.announced
+    return announced["protocol"]["fingerprint"], announced["data"]["trainval"], digest(announced["environment"])
 
 
 def _order(record: StudyRecord) -> tuple[int, str]:

@@ -25,7 +25,6 @@ class Table:
         rows: cells as text.
         best: cells (row, column) to set in bold.
         raw: one mapping per row of the CSV.
-
     """
 
     name: str
@@ -39,7 +38,7 @@ class Table:
 
 
 def tables_of(comparison: Comparison) -> list[Table]:
-    """All tables, in the order of the report; only those of the search before any test score is there."""
+    """All tables, in the order of the report; only those of the search where there is no test score."""
     tested = [scores(comparison), ranking(comparison)] if comparison.records else []
     if len(comparison.records) > 1:
         tested += [differences(comparison, setting) for setting in reversed(SETTINGS)]
@@ -130,7 +129,7 @@ def differences(comparison: Comparison, setting: Setting) -> Table:
 
 def parameters(comparison: Comparison) -> Table:
     """What the search chose, with a flag where a value lies on the edge of its range."""
-    rows = [row for record in _all(comparison) if record.selection for row in _parameter_rows(record)]
+    rows = [row for record in ended(comparison) if record.selection for row in _parameter_rows(record)]
     return Table(
         name="parameters",
         title="Chosen parameters",
@@ -155,7 +154,7 @@ def trials(comparison: Comparison) -> Table:
             "selected": record.selection is not None and record.selection["trial"] == trial["trial"],
             "parameters": "; ".join(f"{name}={value}" for name, value in trial["parameters"].items()),
         }
-        for record in _all(comparison)
+        for record in ended(comparison)
         for trial in record.trials
     ]
     return Table(
@@ -188,8 +187,9 @@ def p_value(p: float) -> str:
     return "< 0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
-def _all(comparison: Comparison) -> Sequence[StudyRecord]:
-    return (*comparison.records, *comparison.unfinished)
+def ended(comparison: Comparison) -> Sequence[StudyRecord]:
+    """Studies that will not change any more: those with test scores, and those whose trials all diverged."""
+    return (*comparison.records, *(record for record in comparison.unfinished if record.failed))
 
 
 def _scores_note(comparison: Comparison) -> str:

@@ -17,6 +17,7 @@ class Conv(Trunk):
     """
 
     deterministic = False
+    smallest = 2 ** len(WIDTHS)
     features = WIDTHS[-1]
 
     def __init__(self, inputs: int) -> None:

@@ -10,6 +10,7 @@ class Identity(Trunk):
     """Passes vectors on as they are: a linear head on frozen features."""
 
     deterministic = True
+    takes = "vectors"
 
     def __init__(self, inputs: int) -> None:
         super().__init__(inputs)

@@ -1,6 +1,6 @@
 """What a trunk is, and the registry that the modules of this folder fill."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import nn
 
@@ -10,10 +10,13 @@ from assay.registry import Registry
 class Trunk(nn.Module):
     """Turns images (N, channels, H, W) with values in [0, 1], or vectors (N, width), into features.
 
-    `deterministic` says that every build is the same function, so that a baseline on it has no spread.
+    `deterministic` says that every build is the same function, so that a baseline on it has no spread; `smallest` is the
+    least side of an image in pixels.
     """
 
     deterministic: ClassVar[bool]
+    takes: ClassVar[Literal["images", "vectors"]] = "images"
+    smallest: ClassVar[int] = 1
     features: int
 
     def __init__(self, inputs: int) -> None:
