@@ -12,8 +12,8 @@ import pytest
 
 from assay.data import Dataset, load, splits
 from assay.errors import BadInput
-from assay.ledger import Ledger, Receipt
 from assay.protocol import Protocol
+from sealed import receipt
 
 N, D, CLASSES = 64, 5, 16
 Z = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
@@ -44,15 +44,6 @@ def header(shape: tuple[int, ...]) -> bytes:
     packed = BytesIO()
     np.lib.format.write_array_header_1_0(packed, {"descr": "<f4", "fortran_order": False, "shape": shape})
     return packed.getvalue()
-
-
-def receipt(folder: Path, trainval: str) -> Receipt:
-    """The receipt of a study on `trainval` that has done all it promised."""
-    ledger = Ledger(folder / trainval / "ledger.jsonl")
-    ledger.record("preregistration", {"data": {"trainval": trainval}, "budget": {"reproduction_runs": 1}})
-    ledger.record("selection", {})
-    ledger.record("reproduction", {})
-    return ledger.receipt()
 
 
 def fingerprints(dataset: Dataset, folder: Path) -> tuple[str, str]:

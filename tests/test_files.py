@@ -244,13 +244,18 @@ def test_a_draft_being_cleared_cannot_be_placed_any_more(tmp_path: Path, monkeyp
         assert names_in(tmp_path / "final") == ["model", "result.json"]
 
 
+def hold(lock: Path) -> "subprocess.Popen[str]":
+    """A process that holds the lock until its standard input ends."""
+    command = [sys.executable, "-c", HELD_LOCK, str(lock)]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    return holder
+
+
 def test_a_second_process_does_not_get_the_lock(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with subprocess.Popen(
-        [sys.executable, "-c", HELD_LOCK, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
+    with hold(lock) as holder:
         with pytest.raises(BlockingIOError), only_one(lock):
             pytest.fail("two processes hold one lock")
         holder.communicate()
@@ -260,11 +265,7 @@ def test_a_second_process_does_not_get_the_lock(tmp_path: Path) -> None:
 
 def test_the_lock_is_free_after_its_holder_is_killed(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with subprocess.Popen(
-        [sys.executable, "-c", HELD_LOCK, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
+    with hold(lock) as holder:
         holder.send_signal(signal.SIGKILL)
         assert holder.wait() == -signal.SIGKILL
     with only_one(lock):

@@ -21,9 +21,9 @@ from assay.data import Dataset, load, splits
 from assay.data.folder import load_folder
 from assay.data.images import FORMATS, LARGEST, decode, endings, square
 from assay.errors import BadInput
-from assay.ledger import Ledger, Receipt
 from assay.protocol import Protocol
 from assay.registry import UnknownName
+from sealed import receipt
 
 CLASSES = [f"class {number:02}" for number in range(16)]
 ORIENTED: dict[int, Callable[[Any], Any]] = {
@@ -64,15 +64,6 @@ def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
 
 def read_image(path: Path) -> Image.Image:
     return decode(path.read_bytes(), path)
-
-
-def receipt(folder: Path, trainval: str) -> Receipt:
-    """The receipt of a study on `trainval` that has done all it promised."""
-    ledger = Ledger(folder / trainval / "ledger.jsonl")
-    ledger.record("preregistration", {"data": {"trainval": trainval}, "budget": {"reproduction_runs": 1}})
-    ledger.record("selection", {})
-    ledger.record("reproduction", {})
-    return ledger.receipt()
 
 
 def fingerprints(root: Path, folder: Path) -> tuple[str, str]:
