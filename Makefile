@@ -18,7 +18,7 @@ demo: $(READY)  ## benchmark four methods and the baseline on the embedded data,
 		--methods contrastive,triplet,multi_similarity,normalized_softmax,pretrained
 
 test: $(READY)  ## all tests but the slow ones
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 test-all: $(READY)  ## all tests
 	$(BIN)/python -m pytest -q -m ''

@@ -99,3 +99,23 @@ def test_no_module_is_called_by_a_word_that_says_nothing():
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_a_module_stays_readable(path):
     assert len(path.read_text().splitlines()) <= 350
+
+
+def test_what_cannot_change_a_run_is_not_hashed_with_it(tmp_path, monkeypatch):
+    import shutil
+
+    from assay import run
+
+    def hashed():
+        run.own_source.cache_clear()
+        return run.own_source()
+
+    copy = shutil.copytree(ROOT, tmp_path / "assay")
+    monkeypatch.setattr(run, "__file__", str(copy / "run.py"))
+    before = hashed()
+    for name in ("verify.py", "cli/app.py", "report/write.py", "study/bench.py", "__init__.py"):
+        (copy / name).write_text((copy / name).read_text() + "\n# edited\n")
+    assert hashed() == before
+    (copy / "train.py").write_text((copy / "train.py").read_text() + "\n# edited\n")
+    assert hashed() != before
+    run.own_source.cache_clear()

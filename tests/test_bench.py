@@ -408,3 +408,92 @@ def test_a_small_data_set_shrinks_the_batch_and_says_so(benched):
     method = records(store)["normalized_softmax"].announced["method"]
     assert (method["batch"], method["batch_shrunk"]) == ([6, 5], True)
     assert "batches were 6 classes x 5 images" in (store / "report" / "index.html").read_text()
+
+
+# --- going on with what was begun -------------------------------------------------------------------------------------
+
+
+def test_data_that_was_renamed_continues_its_study(tmp_path, mini_features):
+    bench(f"features:{mini_features}", tmp_path / "store", methods=("triplet",))
+    before = snapshot(tmp_path / "store")
+    bench(f"features:{mini_features.rename(tmp_path / 'renamed.npz')}", tmp_path / "store", methods=("triplet",))
+    assert snapshot(tmp_path / "store") == before
+
+
+def test_more_reproductions_keep_the_trials_and_the_runs_there_are(tmp_path, mini_features):
+    for settings in (MINI, (*MINI, "reproductions=3")):
+        bench(f"features:{mini_features}", tmp_path / "store", ("triplet",), customise(QUICK, settings))
+    few, many = sorted(study_records(Store(tmp_path / "store")), key=lambda record: len(record.reproductions))
+    assert few.trials == many.trials
+    assert many.reproductions[:8] == few.reproductions
+    assert len(many.reproductions) == 12
+
+
+TRUNK = """
+import torch
+from assay.trunks.trunk import Trunk, trunks
+
+@trunks("tiny")
+class Tiny(Trunk):
+    deterministic = True
+    takes = "vectors"
+
+    def __init__(self, inputs):
+        super().__init__(inputs)
+        self.features = inputs
+
+    def forward(self, x):
+        return {output}
+"""
+
+
+def run_with_trunk(tmp_path, features, output):
+    (tmp_path / "tiny.py").write_text(TRUNK.format(output=output))
+    command = [sys.executable, "-m", "assay", "bench", "--data", f"features:{features}", "--out", str(tmp_path / "store")]
+    command += ["--methods", "triplet", "--import", str(tmp_path / "tiny.py"), "--workers", "1"]
+    command += [part for setting in (*MINI, "trunk=tiny") for part in ("--set", setting)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_an_imported_trunk_is_known_to_every_step_and_part_of_the_key(tmp_path, mini_features):
+    assert run_with_trunk(tmp_path, mini_features, "x").returncode == 0
+    expected = snapshot(tmp_path / "store")
+    (ledger,) = (tmp_path / "store").glob("studies/*/ledger.jsonl")
+    lines = ledger.read_text().splitlines(keepends=True)
+    ledger.write_text("".join(line for line in lines if '"kind":"seal"' not in line and '"kind":"test"' not in line))
+    for folder in (tmp_path / "store").glob("runs/*/*/test"):
+        shutil.rmtree(folder)
+    again = run_with_trunk(tmp_path, mini_features, "x")
+    assert again.returncode == 0, again.stderr
+    assert snapshot(tmp_path / "store") == expected
+    edited = run_with_trunk(tmp_path, mini_features, "0 * x")
+    assert edited.returncode == 2
+    assert "the study was begun with other settings or code" in edited.stderr
+
+
+BROKEN = """
+from assay.losses.loss import losses
+from assay.method import Loss, Method, methods
+from assay.space import Real, Space
+
+@losses("broken")
+class Broken(Loss):
+    def __init__(self, *, margin: float = 0.1) -> None:
+        super().__init__()
+
+    def forward(self, z, y, mined=None, references=None):
+        raise RuntimeError("a slip of the researcher's")
+
+methods.add(Method("broken", Broken, space=Space(margin=Real(0, 1))))
+"""
+
+
+def test_a_method_that_fails_does_not_stop_the_others(tmp_path, mini_features):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    command = [sys.executable, "-m", "assay", "bench", "--data", f"features:{mini_features}", "--out", str(tmp_path / "store")]
+    command += ["--methods", "broken,triplet", "--import", str(tmp_path / "broken.py")]
+    done = subprocess.run(command + [part for s in MINI for part in ("--set", s)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "a slip of the researcher's" in done.stderr
+    assert "triplet" in (tmp_path / "store" / "report" / "index.html").read_text()
+    assert records(tmp_path / "store")["triplet"].complete

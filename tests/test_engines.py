@@ -105,3 +105,19 @@ def test_a_script_without_a_main_guard_can_use_the_engine(tmp_path):
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert done.stdout == "32\n"
+
+
+def test_where_no_worker_can_be_started_the_task_fails(monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("assay.engines.local.subprocess.Popen", refuse)
+    with LocalEngine(1) as engine, pytest.raises(WorkerDied, match="no more processes"):
+        engine.submit(Square(2)).result(timeout=60)
+
+
+def test_files_in_the_working_folder_do_not_shadow_the_standard_library(tmp_path, monkeypatch):
+    (tmp_path / "random.py").write_text("raise SystemExit('shadowed')\n")
+    monkeypatch.chdir(tmp_path)
+    with LocalEngine(1) as engine:
+        assert engine.submit(Square(3)).result(timeout=60) == 9

@@ -20,9 +20,10 @@ from assay.miners import miners
 from assay.miners.miner import Miner
 from assay.miners.multi_similarity import MultiSimilarityMiner
 from assay.protocol import Optimiser, Protocol, resolve
+from assay.protocols import protocols
 from assay.registry import Registry, UnknownName
 from assay.samplers import samplers
-from assay.space import Choice, Integer, Real, Space
+from assay.space import Choice, Integer, Range, Real, Space
 from assay.trunks import trunks
 
 QUICK = Protocol("quick-like.v1", optimiser=Optimiser(lr=1e-3))
@@ -521,3 +522,16 @@ def test_parts_of_a_module_that_a_file_imports_outlive_an_edit_of_the_file(
         (tmp_path / "mine.py").write_text(f"import my_helpers\nEDIT = {number}\n")
         import_parts([str(tmp_path / "mine.py")])
         assert "helped" in methods
+
+
+@pytest.mark.parametrize(
+    ("default", "space"),
+    [(0.0, Real(0.01, 1, log=True)), ("c", Choice(("a", "b"))), ("much", Real(0, 1)), (0.5, Integer(1, 4)), (True, Real(0, 1))],
+)
+def test_a_default_that_cannot_be_searched_is_refused_before_any_run(default: Any, space: Range) -> None:
+    class Odd(Loss):
+        def __init__(self, *, knob: Any = default) -> None:
+            super().__init__()
+
+    with pytest.raises(BadInput, match=r"odd: the default .* of 'knob' cannot be searched"):
+        defaults(Method("odd", Odd, space=Space(knob=space)), protocols["quick"])

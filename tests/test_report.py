@@ -198,3 +198,17 @@ def test_figures_are_the_same_bytes_when_drawn_again(store):
     assert {path.suffix for path in before} == {".svg", ".png"}
     write_report(store)
     assert {path: path.read_bytes() for path in (store.root / "report" / "figures").iterdir()} == before
+
+
+def test_a_report_removes_its_own_old_tables_and_nothing_else(store):
+    from assay.report import write_report
+
+    report = store.root / "report"
+    (report / "figures" / "mine.png").write_bytes(b"dear")
+    (report / "tables" / "notes").mkdir()
+    (report / "tables" / "old-scores.csv").write_text("stale")
+    write_report(store)
+    assert (report / "figures" / "mine.png").exists()
+    assert (report / "tables" / "notes").is_dir()
+    assert not (report / "tables" / "old-scores.csv").exists()
+    (report / "tables" / "notes").rmdir()

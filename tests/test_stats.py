@@ -309,3 +309,8 @@ def test_power_grows_with_reproductions_and_falls_with_comparisons() -> None:
 def test_the_reproductions_needed_are_the_fewest_that_suffice(comparisons: int) -> None:
     needed = reproductions_needed(comparisons)
     assert power(needed, comparisons) >= 0.8 > power(needed - 1, comparisons)
+
+
+def test_two_reproductions_settle_nothing_however_far_apart() -> None:
+    scores = {"high": [0.9, 0.9000001], "low": [0.1, 0.1]}
+    assert [difference.verdict for difference in paired_differences(scores)] == ["too few to tell"]

@@ -437,3 +437,13 @@ def test_pca_components_come_in_the_order_of_their_variance() -> None:
     with torch.no_grad():
         variances = fit_pca(x, 5)(x).var(0).tolist()
     assert variances == sorted(variances, reverse=True)
+
+
+def test_embeddings_that_are_not_finite_before_any_training_are_a_divergence() -> None:
+    model = new_model()
+    with torch.no_grad():
+        model.head.bias.fill_(torch.inf)
+    result = train(losses["triplet"](), model=model)
+    assert result.status == "diverged"
+    assert epochs(result) == [0]
+    assert result.best.validation["map_at_r"] == 0

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import Future
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
@@ -97,14 +98,16 @@ class _Worker:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, ExitStack() as on_failure:
+            on_failure.callback(ours.close)
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "assay.engines.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
             )
-        self._connection = Connection(ours.detach())
+            self._connection = Connection(ours.detach())
+            on_failure.pop_all()
 
     def run(self, task: Task, future: Future[Any]) -> None:
         """Do the task and settle the future; raises `EOFError` or `OSError` where the process dies."""

@@ -45,5 +45,9 @@ def bench(
         imports: files or modules that register your own methods.
         listener: hears of the progress; silent where not given.
     """
-    done = run_bench(data, methods, protocol, Path(out), workers=workers, device=device, imports=imports, listener=listener)
+    try:
+        done = run_bench(data, methods, protocol, Path(out), workers=workers, device=device, imports=imports, listener=listener)
+    except RuntimeError:  # a task failed for good: the methods that came through have their report all the same
+        write_report(Store(Path(out)))
+        raise
     return Benched(done.out, done.studies, write_report(Store(done.out)))
