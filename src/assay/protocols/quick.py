@@ -3,7 +3,7 @@
     assay bench --data glyphs --protocol quick --methods contrastive,triplet
 
 Cost: 5 trials and 3 reproductions of 4 folds are 32 runs a method, two to three seconds each on glyphs with one thread.
-Score to expect: on glyphs, a test MAP@R (separated) of 0.40 to 0.48 for a trained method, 0.13 for the untrained trunk.
+Score to expect: on glyphs, a test MAP@R (separated) of 0.34 to 0.54 for a trained method, 0.13 for the untrained trunk.
 """
 
 from assay.protocol import Batch, Optimiser, Protocol
