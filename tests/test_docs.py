@@ -77,5 +77,6 @@ def test_every_make_target_that_is_named_exists():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    links = [link for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()) if "://" not in link]
-    assert all((page.parent / link).exists() for link in links)
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", prose) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
