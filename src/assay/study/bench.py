@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from assay.data import Dataset, load, splits
 from assay.engines import Engine, LocalEngine, Task
 from assay.errors import BadInput
@@ -20,7 +22,6 @@ from assay.study.design import Design
 from assay.study.plan import Plan, plan
 from assay.study.progress import Listener, Silent
 from assay.study.study import Study
-from assay.trunks import trunks
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,6 @@ def design_bench(
     """A design for each method, everything looked up and checked before anything is written."""
     import_parts(imports)
     declared = protocols[protocol] if isinstance(protocol, str) else protocol
-    if declared.trunk != "auto":
-        trunks[declared.trunk]
     chosen, on = choose(names), choose_device(device)
     dataset = load(data) if isinstance(data, str) else data
     trainval, test = splits.of(dataset, declared)
@@ -95,8 +94,6 @@ def choose(names: Sequence[str]) -> list[str]:
 
 def choose_device(device: str) -> str:
     """`auto` is the GPU where there is one."""
-    import torch
-
     if device not in ("auto", "cpu", "cuda"):
         raise BadInput(f"--device {device}: choose auto, cpu or cuda")
     if device == "cuda" and not torch.cuda.is_available():
