@@ -212,3 +212,13 @@ def test_a_report_removes_its_own_old_tables_and_nothing_else(store):
     assert (report / "tables" / "notes").is_dir()
     assert not (report / "tables" / "old-scores.csv").exists()
     (report / "tables" / "notes").rmdir()
+
+
+def test_a_name_with_markup_in_it_is_shown_and_not_obeyed(store, tmp_path):
+    features = tmp_path / "<script>alert(1)</script>" / "..&amp;.npz"
+    features.parent.mkdir(parents=True)
+    features.write_bytes((store.root.parent / "mini.npz").read_bytes())
+    done = assay.bench(f"features:{features}", ["pretrained"], customise(protocols["quick"], MINI), tmp_path / "store", workers=1)
+    text = done.report.read_text()
+    assert "features:..&amp;amp;.npz" in text
+    assert "script" not in Page(text).open

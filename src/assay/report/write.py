@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from assay.canonical import pretty
@@ -53,9 +53,7 @@ def _write_parts(folder: Path, comparison: Comparison) -> list[Path]:
 
 
 def _page(store: Store, found: Sequence[Comparison]) -> str:
-    environment = Environment(
-        loader=PackageLoader("assay.report", "."), autoescape=select_autoescape(), undefined=StrictUndefined
-    )
+    environment = Environment(loader=PackageLoader("assay.report", "."), autoescape=True, undefined=StrictUndefined)
     template = environment.get_template("page.html.j2")
     return template.render(version=__version__, sections=[_section(store, comparison) for comparison in found])
 
