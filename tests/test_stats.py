@@ -13,6 +13,7 @@ from scipy import stats as scipy_stats
 from assay.stats import (
     Difference,
     Interval,
+    autocorrelation,
     holm,
     paired_differences,
     power,
@@ -314,3 +315,55 @@ def test_the_reproductions_needed_are_the_fewest_that_suffice(comparisons: int) 
 def test_two_reproductions_settle_nothing_however_far_apart() -> None:
     scores = {"high": [0.9, 0.9000001], "low": [0.1, 0.1]}
     assert [difference.verdict for difference in paired_differences(scores)] == ["too few to tell"]
+
+
+# --- Autocorrelation ---
+
+
+def naive_autocorrelation(values: Sequence[float], lag: int) -> float:
+    mean = math.fsum(values) / len(values)
+    products = [(values[t] - mean) * (values[t + lag] - mean) for t in range(len(values) - lag)]
+    return math.fsum(products) / math.fsum((value - mean) ** 2 for value in values)
+
+
+@given(seed=seeds, lag=st.integers(1, 4))
+@few_examples
+def test_autocorrelation_matches_its_equation(seed: int, lag: int) -> None:
+    values = draw_values(seed, count=random.Random(seed).randint(6, 30))
+    assert autocorrelation(values, lag) == pytest.approx(naive_autocorrelation(values, lag), abs=1e-12)
+    assert -1 <= autocorrelation(values, lag) <= 1
+
+
+@given(seed=seeds)
+@few_examples
+def test_unit_and_direction_of_a_curve_do_not_matter_to_its_autocorrelation(seed: int) -> None:
+    values = draw_values(seed, count=10)
+    expected = autocorrelation(values)
+    assert autocorrelation([100 * value + 3 for value in values]) == pytest.approx(expected, abs=1e-9)
+    assert autocorrelation([-value for value in values]) == pytest.approx(expected, abs=1e-12)
+    assert autocorrelation(values[::-1]) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("strength", [-0.6, 0.0, 0.8])
+def test_autocorrelation_finds_what_a_curve_keeps_of_its_last_value(strength: float) -> None:
+    noise = np.random.default_rng(0).normal(size=20_000)
+    values = [0.0]
+    for step in noise:
+        values.append(strength * values[-1] + step)
+    assert autocorrelation(values) == pytest.approx(strength, abs=0.03)
+    assert autocorrelation(values, lag=2) == pytest.approx(strength**2, abs=0.03)
+
+
+@pytest.mark.parametrize(("values", "lag"), [([], 1), ([0.5], 1), ([0.5, 0.6], 1), ([0.5, 0.6, 0.7], 2)])
+def test_curves_too_short_have_no_autocorrelation(values: list[float], lag: int) -> None:
+    assert math.isnan(autocorrelation(values, lag))
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 0.7])
+def test_a_curve_that_never_changes_has_no_autocorrelation(value: float) -> None:
+    assert math.isnan(autocorrelation([value] * 7))
+
+
+def test_a_lag_of_nothing_raises() -> None:
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        autocorrelation([1.0, 2.0, 3.0], lag=0)

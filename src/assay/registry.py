@@ -54,7 +54,7 @@ def _forget(module: str) -> None:
 def _adding_module() -> str:
     """Name of the module that is adding a part: the first on the stack that is no registry's own."""
     frame = sys._getframe()
-    while frame.f_globals["__name__"] in (__name__, "assay.method") and frame.f_back is not None:
+    while frame.f_globals["__name__"] in (__name__, "assay.method", "assay.metrics.metric") and frame.f_back is not None:
         frame = frame.f_back
     return str(frame.f_globals["__name__"])
 
@@ -104,11 +104,12 @@ class Registry(Mapping[str, T]):
         try:
             return self._parts[name]
         except KeyError:
-            raise UnknownName(self._miss(name)) from None
+            raise UnknownName(self.miss(name)) from None
 
-    def _miss(self, name: str) -> str:
+    def miss(self, name: str) -> str:
+        """What to say of a name that no part has."""
         near = difflib.get_close_matches(name, self._parts, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ";"
+        hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"no {self.kind} is called {name!r}{hint} (all: {', '.join(sorted(self._parts))})"
 
     def __iter__(self) -> Iterator[str]:

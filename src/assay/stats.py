@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 Verdict = Literal["better", "worse", "no difference found", "too few to tell"]
 
 ALPHA = 0.05
+FEWEST_UNITS = 5
+"""Units without which a bootstrap of their mean has no ends."""
+LARGE = 10_000
+"""Units above which a bootstrap of their mean tells nothing that its normal limit does not."""
 FEWEST = 3
 """Two reproductions settle nothing, however far apart."""
 EFFECT = 2.0
@@ -64,6 +69,46 @@ def t_interval(values: Sequence[float], confidence: float = 1 - ALPHA) -> Interv
         return Interval(mean, None, None, 1)
     half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * _deviation(values) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n)
+
+
+def bootstrap(
+    sums: NDArray[np.float64], counts: NDArray[np.float64], confidence: float = 1 - ALPHA, resamples: int = 2000, seed: int = 0
+) -> Interval:
+    """Bootstrap of a mean over units of several values each: sum_u S_u / sum_u n_u, units redrawn.
+
+    Percentiles (Efron 1979), expanded for few units as Hesterberg does (2015, doi.org/10.1080/00031305.2015.1089789): the level
+    alpha / 2 becomes Phi(-sqrt(n / (n - 1)) t_{n-1, alpha/2}), since resampled means vary too little by that much. Fewer than
+    five units cannot cover 95%, for no resampled mean lies outside them: they get no ends. Above LARGE units it is the normal
+    distribution that the bootstrap has long reached, of variance sum_u (S_u - m n_u)^2 / (sum_u n_u)^2.
+
+    Args:
+        sums: sum of the values of each unit.
+        counts: number of values of each unit.
+        confidence: of the interval.
+        resamples: how often the units are drawn again.
+        seed: of the draws.
+
+    >>> bootstrap(np.array([1.0, 1.0, 0.0, 1.0, 0.5]), np.ones(5))
+    Interval(mean=0.7, low=0.1, high=1.0, n=5)
+    """
+    if len(sums) == 0:
+        raise ValueError("an interval needs at least one value")
+    mean = float(sums.sum() / counts.sum())
+    if len(sums) < FEWEST_UNITS:
+        return Interval(mean, None, None, len(sums))
+    if len(sums) > LARGE:
+        half = float(stats.norm.ppf((1 + confidence) / 2) * np.sqrt(np.square(sums - mean * counts).sum()) / counts.sum())
+        least, most = float((sums / counts).min()), float((sums / counts).max())
+        return Interval(mean, max(mean - half, least), min(mean + half, most), len(sums))
+    draw = np.random.default_rng(seed)
+    means = np.empty(resamples)
+    for number in range(resamples):
+        drawn = draw.integers(len(sums), size=len(sums))
+        means[number] = sums[drawn].sum() / counts[drawn].sum()
+    n = len(sums)
+    tail = stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf((1 - confidence) / 2, n - 1))
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return Interval(mean, float(low), float(high), len(sums))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -121,6 +166,27 @@ def ranks(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
     rows = max(len(values) for values in scores.values())
     table = np.array([list(values) * rows if len(values) == 1 else list(values) for values in scores.values()])
     return dict(zip(scores, stats.rankdata(-table, axis=0).mean(axis=1).tolist(), strict=True))
+
+
+def autocorrelation(values: Sequence[float], lag: int = 1) -> float:
+    """How much a curve over checkpoints resembles itself `lag` checkpoints later: near 1 where it is smooth, 0 where it is noise.
+
+    r = sum_t (x_t - m)(x_{t+lag} - m) / sum_t (x_t - m)^2, m the mean of all values. The numerator has `lag` terms fewer, so
+    that |r| <= 1, and short curves are drawn towards 0. NaN for a curve that never changes, and for fewer than lag + 2
+    values: lag + 1 have one product only, and two values give -1/2 whatever they are.
+
+    At lag one, over validation curves, the reality check (Musgrave et al. 2020, arxiv.org/abs/2003.08505) reports 0.73 for
+    R@1 and 0.81 for MAP@R.
+
+    >>> autocorrelation([1.0, 2.0, 3.0, 4.0, 5.0]), autocorrelation([1.0, 2.0, 1.0, 2.0])
+    (0.4, -0.75)
+    """
+    if lag < 1:
+        raise ValueError(f"a curve is compared with itself at a lag of at least 1, got {lag}")
+    if len(values) < lag + 2 or min(values) == max(values):
+        return math.nan
+    deviations = np.asarray(values) - math.fsum(values) / len(values)
+    return float(deviations[:-lag] @ deviations[lag:] / (deviations @ deviations))
 
 
 def _subtract(first: Sequence[float], second: Sequence[float]) -> list[float]:

@@ -49,7 +49,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _rows(kind: Kind) -> Rows:
-    return {"methods": _methods, "datasets": _datasets, "protocols": _protocols}.get(kind, lambda: _parts(kind))()
+    own = {"methods": _methods, "datasets": _datasets, "protocols": _protocols, "metrics": _metrics}
+    return own.get(kind, lambda: _parts(kind))()
 
 
 def _methods() -> Rows:
@@ -94,20 +95,27 @@ def _protocols() -> Rows:
     ]
 
 
+def _metrics() -> Rows:
+    """A family's bare name stands for several numbers; any other number can be written in its place."""
+    from assay.metrics import metrics
+    from assay.metrics.metric import choose
+
+    def numbers(name: str) -> str:
+        stem = metrics[name].stem
+        return ", ".join(member.label.removeprefix(stem) for member in choose([name])) if metrics[name].values else ""
+
+    return [
+        {"name": name, "from": metric.source, "numbers": numbers(name), "about": metric.about} for name, metric in metrics.items()
+    ]
+
+
 def _parts(kind: Kind) -> Rows:
     """Registries whose parts say in their docstring what they are."""
     from assay.methods import losses, miners
-    from assay.metrics import metrics
     from assay.samplers import samplers
     from assay.trunks import trunks
 
-    registries: dict[str, Any] = {
-        "losses": losses,
-        "miners": miners,
-        "samplers": samplers,
-        "trunks": trunks,
-        "metrics": metrics,
-    }
+    registries: dict[str, Any] = {"losses": losses, "miners": miners, "samplers": samplers, "trunks": trunks}
     return [{"name": name, "about": _first_line(part)} for name, part in registries[kind].items()]
 
 

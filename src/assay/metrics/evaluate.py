@@ -1,87 +1,96 @@
 """`evaluate`: from embeddings and labels to scores."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from numpy.typing import NDArray
 
-from assay.metrics.metric import metrics as registry
-from assay.neighbours import nearest
+from assay.metrics.labels import AnyLabels
+from assay.metrics.metric import Chosen, choose
+from assay.metrics.ranking import FAR_ENOUGH, Ranking
+from assay.metrics.scores import Asked, Scores
+from assay.metrics.task import Progress, Rows, Task
+from assay.neighbours.comparison import Counts
+from assay.neighbours.scan import full_precision
 
-ALL = ("precision_at_1", "r_precision", "map_at_r")
-
-
-class Scores(Mapping[str, float]):
-    """Means by metric, over the queries whose class has another sample; `per_query` lines up with the labels."""
-
-    def __init__(self, per_query: Mapping[str, NDArray[np.float64]]) -> None:
-        self._per_query = dict(per_query)
-        values = next(iter(self._per_query.values()))
-        self.skipped = int(np.isnan(values).sum())
-        self.queries = len(values) - self.skipped
-
-    def per_query(self, name: str) -> NDArray[np.float64]:
-        """The metric of each query, NaN where its class has no other sample."""
-        return self._per_query[name]
-
-    def __getitem__(self, name: str) -> float:
-        return float(np.nanmean(self._per_query[name]))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._per_query)
-
-    def __len__(self) -> int:
-        return len(self._per_query)
-
-    def __repr__(self) -> str:
-        means = ", ".join(f"{name} {value:.4f}" for name, value in self.items())
-        return f"Scores({means}; {self.queries} queries, {self.skipped} skipped)"
+DEFAULT = ("precision_at_1", "r_precision", "map_at_r")
 
 
-def evaluate(z: ArrayLike | Tensor, y: ArrayLike | Tensor, metrics: Sequence[str] = ALL) -> Scores:
-    """Score embeddings as a search: each sample is looked up among all others, by cosine similarity.
+def evaluate(
+    z: Rows,
+    y: AnyLabels,
+    metrics: str | Sequence[str] = DEFAULT,
+    *,
+    queries: Rows | None = None,
+    gallery: Rows | tuple[Rows, AnyLabels] | None = None,
+    metric: str = "cosine",
+    counts: Counts | None = None,
+    ids: Sequence[Any] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Scores:
+    """Score embeddings as a search: each sample is looked up among all others, exactly, in bounded memory.
 
     Args:
-        z: embeddings (N, D), any norm.
-        y: labels (N,) of any integer or string type.
-        metrics: names of `assay list metrics`.
+        z: embeddings (N, D): array, memory-mapped file or tensor.
+        y: labels (N,), anything hashable.
+        metrics: names of `assay list metrics`; `recall_at_k` stands for k = 1, 2, 4, 8, 16, 32, `recall_at_10` for one.
+        queries: which rows of `z` are looked up (indices or a mask); all if None.
+        gallery: which rows of `z` they are looked up in (indices or a mask), or another array with its labels, as a tuple
+            (z, y). A query that is in the gallery does not find itself.
+        metric: cosine, dot, euclidean, or hamming (of bits packed into uint8).
+        counts: which references count for which queries, as for `assay.neighbours.nearest`, by row of `z` (and by row of
+            the other array, where the gallery is one). References that do not count are neither found nor missed.
+        ids: a name of each row of `z`, for `Scores.ids`; its row number if None.
+        seed: of k-means.
+        progress: called with a stage's name, the steps done and their total.
 
-    >>> evaluate([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]], ["cat", "cat", "dog", "dog"])
-    Scores(precision_at_1 1.0000, r_precision 1.0000, map_at_r 1.0000; 4 queries, 0 skipped)
-
+    >>> evaluate([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]], ["cat", "cat", "dog", "dog"], ["map_at_r"])
+    Scores: 4 queries of 2 classes; cosine
+      map_at_r  1.0000
     """
-    if not metrics:
-        raise ValueError(f"name at least one metric of {', '.join(registry)}")
-    chosen = {name: registry[name] for name in metrics}
-    vectors, labels = _vectors(z), _labels(y)
-    if len(vectors) != len(labels):
-        raise ValueError(f"{len(vectors)} embeddings but {len(labels)} labels; each embedding needs one")
-    total = torch.bincount(labels)[labels] - 1
-    if int(total.max()) == 0:
-        raise ValueError(f"no two of the {len(labels)} samples share a label: there is nothing to find")
-    found = nearest(vectors, vectors, k=int(total.max()), exclude=torch.arange(len(labels), device=vectors.device))
-    relevant = labels[found] == labels[:, None]
-    return Scores({name: metric(relevant, total).cpu().numpy() for name, metric in chosen.items()})
+    chosen = choose(metrics)
+    task = Task.of(z, y, queries, gallery, metric, counts, seed, progress or _silent)
+    names = range(len(task.vectors)) if ids is None else list(ids)
+    if len(names) != len(task.vectors):
+        raise ValueError(f"{len(task.vectors)} embeddings but {len(names)} ids; each embedding needs one")
+    task.check(chosen)
+    with torch.no_grad(), full_precision(task.vectors.device):
+        return _score(task, chosen, names)
 
 
-def _vectors(z: ArrayLike | Tensor) -> Tensor:
-    vectors = z.detach() if isinstance(z, Tensor) else torch.as_tensor(np.asarray(z))
-    if vectors.ndim != 2 or len(vectors) < 2:
-        raise ValueError(f"embeddings have shape (N, D) with N at least 2, got {tuple(vectors.shape)}")
-    bad = (~torch.isfinite(vectors).all(1)).nonzero()
-    if len(bad):
-        raise ValueError(f"embedding {int(bad[0])} has a value that is NaN or infinite ({len(bad)} such rows)")
-    return vectors
+def _score(task: Task, chosen: Sequence[Chosen], names: Sequence[Any]) -> Scores:
+    asked = Asked([names[row] for row in task.query_rows.tolist()], task.query_y.cpu().numpy(), task.class_names)
+    values = _per_query(task.ranking, [one for one in chosen if one.metric.source in ("ranks", "first hit")])
+    scores = {one.label: values[one.label] if one.label in values else float(one(*task.sources(one))) for one in chosen}
+    return Scores(asked, scores, (task.ranking.total > 0).cpu().numpy(), task.metric)
 
 
-def _labels(y: ArrayLike | Tensor) -> Tensor:
-    """Labels as class numbers, by equality in their own type: ids above 2^24 must not merge."""
-    if isinstance(y, list | tuple):
-        numbers: dict[object, int] = {}
-        return torch.tensor([numbers.setdefault(label, len(numbers)) for label in y])
-    values = y.cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
-    if values.ndim != 1:
-        raise ValueError(f"labels have shape (N,), got {values.shape}")
-    return torch.from_numpy(np.unique(values, return_inverse=True)[1])
+def _per_query(ranking: Ranking, chosen: Sequence[Chosen]) -> dict[str, NDArray[np.float64]]:
+    """Each metric of each query, NaN where there is nothing to find; lists are made once for all of them."""
+    total, first = ranking.total, torch.zeros_like(ranking.total)
+    scores = {one.label: torch.full(total.shape, torch.nan, dtype=torch.float64, device=total.device) for one in chosen}
+    ranked = [one for one in chosen if one.metric.source == "ranks"]
+    for rows, hits in ranking.lists(_lengths(ranking, chosen)) if chosen else ():
+        first[rows] = torch.where(hits.any(1), hits.byte().argmax(1) + 1, 0)
+        for one in ranked:
+            scores[one.label][rows] = one(hits, total[rows])
+    for one in chosen:
+        if one.metric.source == "first hit":
+            scores[one.label] = one(ranking.count_to_first_hits(first)).masked_fill(total == 0, torch.nan)
+    return {label: values.cpu().numpy() for label, values in scores.items()}
+
+
+def _lengths(ranking: Ranking, chosen: Sequence[Chosen]) -> torch.Tensor:
+    """How long the list of each query must be (Q,)."""
+    lengths = torch.ones_like(ranking.total)
+    for one in chosen:
+        fixed = min(FAR_ENOUGH, ranking.most) if one.metric.source == "first hit" else one.ranks
+        lengths = torch.maximum(lengths, ranking.total if fixed is None else torch.full_like(lengths, fixed))
+    return lengths
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    pass

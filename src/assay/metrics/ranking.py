@@ -1,0 +1,162 @@
+"""Every query's list of references, as hits and misses. Shapes: Q queries, R references, K ranks, P pairs.
+
+Lists are never kept whole: queries are looked up in groups whose lists fit in memory, and only their scores stay.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from assay.neighbours import Vectors, comparisons, nearest, ranks
+from assay.neighbours.comparison import Counts
+from assay.neighbours.order import PAIRS
+from assay.neighbours.scan import Progress
+from assay.neighbours.vectors import tiles
+
+ENTRIES = 1 << 23
+"""Entries of the lists that are kept at once, unless the gallery itself holds more numbers."""
+
+FAR_ENOUGH = 32
+"""Ranks in which the first hit is looked for before it is counted how far down it is."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Queries to be looked up in a gallery.
+
+    Args:
+        queries: vectors (Q, D).
+        gallery: vectors (R, D); the same object as `queries` where all samples look for one another.
+        query_y: class numbers (Q,).
+        gallery_y: class numbers (R,).
+        own: each query's own place in the gallery (Q,), -1 where it is not there.
+        counts: which references count for a query, all if None.
+        metric: the similarity.
+        progress: called with the pairs compared so far and their total, for each group of queries.
+    """
+
+    queries: Vectors
+    gallery: Vectors
+    query_y: Tensor
+    gallery_y: Tensor
+    own: Tensor
+    counts: Counts | None
+    metric: str
+    progress: Progress
+
+    @cached_property
+    def total(self) -> Tensor:
+        """How many references of its class each query has (Q,), itself not among them."""
+        if self.counts is None:
+            in_class = torch.bincount(self.gallery_y, minlength=self._classes)
+            return in_class[self.query_y] - (self.own >= 0).long()
+        found = torch.zeros_like(self.query_y)
+        for query_P, _ in self._relevant_pairs(torch.arange(len(self.query_y), device=found.device)):
+            found.index_add_(0, query_P, torch.ones_like(query_P))
+        return found
+
+    @property
+    def most(self) -> int:
+        """How many references a list can hold."""
+        return len(self.gallery) - int(bool((self.own >= 0).all()))
+
+    def lists(self, ranks_Q: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Groups of queries with their hits in rank order (n, K), each K at least as large as any of its `ranks_Q`.
+
+        Together they cover every query. Where most lists are short, all are found in one pass up to that length, in which
+        each product serves both sides, and the few longer ones in passes of their own.
+        """
+        budget = max(ENTRIES, len(self.gallery) * self.gallery.dim // 4)
+        order = ranks_Q.argsort(stable=True)
+        lengths = ranks_Q[order]
+        fits = int((len(order) * lengths <= budget).sum())
+        if fits > len(order) // 2:
+            yield order[:fits], self._hits(None, int(lengths[fits - 1]))[order[:fits]]
+            order, lengths = order[fits:], lengths[fits:]
+        while len(order):
+            count = max(1, int((torch.arange(1, len(order) + 1, device=order.device) * lengths <= budget).sum()))
+            yield order[:count], self._hits(order[:count], int(lengths[count - 1]))
+            order, lengths = order[count:], lengths[count:]
+
+    def count_to_first_hits(self, first_Q: Tensor) -> Tensor:
+        """Ranks (Q,) of the first reference of a class; those that no list reached (0) are counted, 0 where there is none."""
+        far = ((first_Q == 0) & (self.total > 0)).nonzero()[:, 0]
+        if len(far):
+            first_Q[far] = self._ranks_of(far, self._best_relevant(far))
+        return first_Q
+
+    @property
+    def _classes(self) -> int:
+        return int(max(self.query_y.max(), self.gallery_y.max())) + 1
+
+    def _hits(self, rows: Tensor | None, k: int) -> Tensor:
+        """Hits (n, k) of some queries, or of all."""
+        queries = self.queries if rows is None else self._part(rows)
+        own = self.own if rows is None else self.own[rows]
+        found = nearest(
+            queries,
+            self.gallery,
+            min(k, len(self.gallery) - int(bool((own >= 0).all()))),
+            None if bool((own < 0).all()) else own,
+            metric=self.metric,
+            counts=self._counts_of(rows),
+            progress=self.progress,
+        )
+        y = self.query_y if rows is None else self.query_y[rows]
+        hits = (self.gallery_y[found] == y[:, None]) & (found >= 0)
+        return F.pad(hits, (0, k - hits.shape[1]))
+
+    def _ranks_of(self, rows: Tensor, targets: Tensor) -> Tensor:
+        counts = self._counts_of(rows)
+        return ranks(
+            self._part(rows), self.gallery, targets, self.own[rows], metric=self.metric, counts=counts, progress=self.progress
+        )
+
+    def _part(self, rows: Tensor) -> Vectors:
+        chosen = rows if self.queries.chosen is None else self.queries.chosen[rows]
+        return Vectors(self.queries.rows, self.queries.device, chosen)
+
+    def _counts_of(self, rows: Tensor | None) -> Counts | None:
+        """What counts for a part of the queries, by their places in it."""
+        counts = self.counts
+        return counts if counts is None or rows is None else lambda query, reference: counts(rows[query], reference)
+
+    def _relevant_pairs(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each of these queries with each reference of its class that counts, some at a time."""
+        by_class = self.gallery_y.argsort(stable=True)
+        sizes = torch.bincount(self.gallery_y, minlength=self._classes)
+        starts = sizes.cumsum(0) - sizes
+        order = rows[sizes[self.query_y[rows]].argsort(stable=True)]
+        begin = 0
+        while begin < len(order):
+            widths = sizes[self.query_y[order[begin:]]]
+            count = max(1, int((widths.cumsum(0) * self.gallery.dim <= PAIRS).sum()))
+            query_P = order[begin : begin + count].repeat_interleave(widths[:count])
+            before = widths[:count].cumsum(0) - widths[:count]
+            rank_P = torch.arange(len(query_P), device=rows.device) - before.repeat_interleave(widths[:count])
+            reference_P = by_class[starts[self.query_y[query_P]] + rank_P]
+            stands_P = reference_P != self.own[query_P]
+            if self.counts is not None:
+                stands_P &= self.counts(query_P, reference_P)
+            yield query_P[stands_P], reference_P[stands_P]
+            begin += count
+
+    def _best_relevant(self, rows: Tensor) -> Tensor:
+        """The most similar reference of its class for each of these queries, ties by lower index."""
+        compared = comparisons[self.metric](self.queries, self.gallery)
+        score = torch.full((len(self.query_y),), -torch.inf, dtype=torch.float64, device=rows.device)
+        best = torch.full_like(self.query_y, len(self.gallery))
+        for queries, references in self._relevant_pairs(rows):
+            for part in tiles(len(queries), max(1, PAIRS // self.gallery.dim)):
+                query_P, reference_P = queries[part], references[part]
+                score_P = compared.exact(query_P, reference_P)
+                better = torch.full_like(score, -torch.inf).scatter_reduce_(0, query_P, score_P, "amax")
+                best = torch.where(better > score, len(self.gallery), best)
+                score = torch.maximum(score, better)
+                leads_P = score_P == score[query_P]
+                best.scatter_reduce_(0, query_P[leads_P], reference_P[leads_P], "amin")
+        return best[rows]

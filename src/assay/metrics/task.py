@@ -1,0 +1,233 @@
+"""What is to be evaluated: vectors, labels and roles, checked and numbered, and what metrics are computed from."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from assay.clusters import kmeans
+from assay.metrics.labels import AnyLabels, number_classes
+from assay.metrics.metric import Chosen
+from assay.metrics.ranking import Ranking
+from assay.metrics.verification import Verification, verification
+from assay.neighbours import Vectors, comparisons
+from assay.neighbours.comparison import Counts
+from assay.neighbours.scan import as_mask
+from assay.neighbours.vectors import unit
+
+Rows = ArrayLike | Tensor
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a stage, the steps of it that are done, and their total."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be evaluated, checked and numbered.
+
+    Args:
+        vectors: all rows that were given.
+        class_names: labels by class number.
+        y: class number of each row.
+        query_rows: rows that are looked up.
+        gallery_rows: rows that they are looked up in; None where the gallery is another array.
+        other: that other array with its class numbers, or None.
+        metric: the similarity.
+        counts: which references count, by row.
+        seed: of k-means.
+        progress: told how far a stage is.
+    """
+
+    vectors: Vectors
+    class_names: list[Any]
+    y: Tensor
+    query_rows: Tensor
+    gallery_rows: Tensor | None
+    other: tuple[Vectors, Tensor] | None
+    metric: str
+    counts: Counts | None
+    seed: int
+    progress: Progress
+
+    @classmethod
+    def of(
+        cls,
+        z: Rows,
+        y: AnyLabels,
+        queries: Rows | None,
+        gallery: Rows | tuple[Rows, AnyLabels] | None,
+        metric: str,
+        counts: Counts | None,
+        seed: int,
+        progress: Progress,
+    ) -> "Task":
+        """The task, its labels numbered over queries and gallery together."""
+        vectors = Vectors(z)
+        if not len(vectors):
+            raise ValueError("there is no embedding: there is nothing to evaluate")
+        comparisons[metric]  # an unknown one is named before any work
+        apart = _pair(gallery) if isinstance(gallery, tuple) else None
+        other = Vectors(apart[0], vectors.device) if apart else None
+        classes = number_classes(y, apart[1]) if apart else number_classes(y)
+        numbers = [torch.from_numpy(part).to(vectors.device) for part in classes.numbers]
+        _same_length(vectors, len(numbers[0]), "embeddings")
+        if other is not None:
+            if not len(other):
+                raise ValueError("the gallery is empty: there is nothing to look queries up in")
+            _same_length(other, len(numbers[1]), "embeddings of the gallery")
+        return cls(
+            vectors=vectors,
+            class_names=classes.names,
+            y=numbers[0],
+            query_rows=_rows(queries, vectors, "queries"),
+            gallery_rows=None if apart else _rows(gallery, vectors, "gallery"),  # type: ignore[arg-type]
+            other=None if other is None else (other, numbers[1]),
+            metric=metric,
+            counts=counts,
+            seed=seed,
+            progress=progress,
+        )
+
+    @property
+    def query_y(self) -> Tensor:
+        """Class number of each query."""
+        return self.y[self.query_rows]
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """Queries, gallery and what counts, by their places among themselves."""
+        everything = self._is_everything(self.query_rows)
+        queries = self.vectors if everything else self._part(self.query_rows)
+        if self.other is not None:
+            gallery, gallery_y = self.other
+            own = torch.full_like(self.query_rows, -1)
+        else:
+            assert self.gallery_rows is not None
+            gallery, gallery_y = self._part(self.gallery_rows), self.y[self.gallery_rows]
+            gallery = queries if everything and self._is_everything(self.gallery_rows) else gallery
+            place = torch.full((len(self.y),), -1, device=self.y.device)
+            place[self.gallery_rows] = torch.arange(len(gallery), device=self.y.device)
+            own = place[self.query_rows]
+        return Ranking(queries, gallery, self.query_y, gallery_y, own, self._counts(), self.metric, self._progress("neighbours"))
+
+    def check(self, chosen: Sequence[Chosen]) -> None:
+        """Raise before any long work on what cannot be computed."""
+        self._check_vectors()
+        for one in chosen:
+            if one.metric.source in ("clusters", "vectors") and self.other is not None:
+                raise ValueError(
+                    f"{one.label} is a metric of one set of vectors; give queries and gallery as rows of one array to score it"
+                )
+            if one.metric.source in ("clusters", "vectors", "pairs") and self.metric == "hamming":
+                raise ValueError(f"{one.label} needs vectors, not packed bits; unpack them, or leave it out")
+            if one.metric.source == "pairs" and (self.counts is not None or self.metric != "cosine"):
+                raise ValueError(f"{one.label} compares all pairs by cosine; leave out counts= and metric= to score it")
+            if one.metric.source == "ranks" and one.ranks is not None and one.ranks > self.ranking.most:
+                raise ValueError(
+                    f"{one.label} looks at {one.ranks} references, but a query has {self.ranking.most} to choose from; "
+                    "ask for a smaller k"
+                )
+        searched = any(one.metric.source in ("ranks", "first hit") for one in chosen)
+        if searched and int(self.ranking.total.max()) <= 0:
+            what = f"{len(self.query_rows)} queries have no sample of their class to find"
+            raise ValueError(f"all {what}: no two samples share a label, or none that counts")
+
+    def _check_vectors(self) -> None:
+        if self.gallery_rows is not None:
+            if len(self.gallery_rows) == 1 and bool((self.query_rows == self.gallery_rows[0]).all()):
+                raise ValueError("there is one sample, and nothing to look it up in; give at least two")
+            self.one_set[0].check_finite("embeddings")
+        else:
+            self._part(self.query_rows).check_finite("embeddings")
+        if self.other is not None:
+            self.other[0].check_finite("gallery")
+
+    def sources(self, one: Chosen) -> tuple[Any, ...]:
+        """What a metric of the whole is computed from."""
+        if one.metric.source == "clusters":
+            return self.one_set[1].cpu().numpy(), self.clusters
+        return self.one_set if one.metric.source == "vectors" else (self.pairs,)
+
+    @cached_property
+    def one_set(self) -> tuple[Vectors, Tensor]:
+        """All samples that take part, as queries or in the gallery, with their class numbers."""
+        assert self.gallery_rows is not None
+        rows = torch.unique(torch.cat([self.query_rows, self.gallery_rows]))
+        return self._part(rows), self.y[rows]
+
+    @cached_property
+    def clusters(self) -> NDArray[np.int64]:
+        """As many clusters as there are classes among these samples."""
+        vectors, y = self.one_set
+        z = torch.cat([unit(block) if self.metric == "cosine" else block for _, block in vectors.blocks(torch.float32)])
+        found = kmeans(z, len(torch.unique(y)), seed=self.seed, progress=self._progress("k-means"))
+        return np.asarray(found.labels.cpu().numpy())
+
+    @cached_property
+    def pairs(self) -> Verification:
+        """All pairs of samples, or of queries with the gallery."""
+        ranking, tell = self.ranking, self._progress("pairs")
+        if ranking.gallery is ranking.queries:
+            return verification(ranking.queries, ranking.query_y, progress=tell)
+        return verification(ranking.queries, ranking.query_y, ranking.gallery, ranking.gallery_y, own=ranking.own, progress=tell)
+
+    def _part(self, rows: Tensor) -> Vectors:
+        return Vectors(self.vectors.rows, self.vectors.device, rows)
+
+    def _is_everything(self, rows: Tensor) -> bool:
+        return len(rows) == len(self.y) and bool((rows == torch.arange(len(rows), device=rows.device)).all())
+
+    def _counts(self) -> Counts | None:
+        counts, query_rows, gallery_rows = self.counts, self.query_rows, self.gallery_rows
+        if counts is None:
+            return None
+
+        def count(query: Tensor, reference: Tensor) -> Tensor:
+            rows = reference if gallery_rows is None else gallery_rows[reference]
+            return counts(query_rows[query], rows)
+
+        return as_mask(count)
+
+    def _progress(self, stage: str) -> Callable[[int, int], None]:
+        return lambda done, total: self.progress(stage, done, total)
+
+
+def _rows(which: Rows | None, vectors: Vectors, what: str) -> Tensor:
+    """Row numbers, from a mask or from indices."""
+    if which is None:
+        return torch.arange(len(vectors), device=vectors.device)
+    try:
+        given = which.detach().cpu().numpy() if isinstance(which, Tensor) else np.array(which)
+    except ValueError:
+        raise ValueError(f"{what} are row numbers or a mask of shape (N,); a gallery of its own is a tuple (z, y)") from None
+    if given.ndim != 1 or (len(given) and given.dtype.kind not in "iub"):
+        raise ValueError(f"{what} are row numbers or a mask of shape (N,), got {given.dtype} of shape {given.shape}")
+    if given.dtype.kind == "b":
+        if len(given) != len(vectors):
+            raise ValueError(f"{len(vectors)} embeddings but a mask of {len(given)} entries for {what}; each needs one")
+        given = np.flatnonzero(given)
+    if not len(given):
+        raise ValueError(f"there is no row in {what}: there is nothing to evaluate")
+    outside = given[(given < 0) | (given >= len(vectors))]
+    if len(outside):
+        raise ValueError(f"{what} hold row {outside[0]}; there are rows 0 to {len(vectors) - 1}")
+    if len(np.unique(given)) < len(given):
+        raise ValueError(f"{what} name a row twice; name each once")
+    return torch.from_numpy(given.astype(np.int64)).to(vectors.device)
+
+
+def _pair(gallery: tuple[Any, ...]) -> tuple[Rows, AnyLabels]:
+    if len(gallery) != 2 or np.ndim(gallery[0]) != 2:
+        raise ValueError(
+            "a gallery of its own is a pair (z, y) of vectors and their labels; one among the rows is an array of rows"
+        )
+    return gallery[0], gallery[1]
+
+
+def _same_length(vectors: Vectors, count: int, what: str) -> None:
+    if len(vectors) != count:
+        raise ValueError(f"{len(vectors)} {what} but {count} labels; each embedding needs one")

@@ -1,0 +1,143 @@
+"""The references that can still be among the k nearest of each query. Shapes: Q queries, R references, W places, P pairs.
+
+Every query has W > k places. A product enters if it exceeds the query's bound: the k-th largest lower end of what was seen,
+a value that at least k references are sure to reach. Where places run out, the bound is raised and what fell below it leaves.
+References are offered in the order of their index, so that one that only ties with the bound has lost to the k before it.
+"""
+
+import torch
+from torch import Tensor
+
+from assay.neighbours.comparison import Comparison, Counts
+from assay.neighbours.order import NONE, gaps, nearest_first
+from assay.neighbours.panel import Panel, Transposed
+from assay.neighbours.vectors import tiles
+
+PLACES = 1 << 18
+"""Places that are put in order at once: bounds memory."""
+
+
+def places(k: int) -> int:
+    """How many places a query gets."""
+    return k + max(48, k // 2)
+
+
+class Candidates:
+    """Places for the candidates of some queries.
+
+    Args:
+        ids: indices (Q,) of the queries.
+        k: how many are wanted of each.
+        compared: the comparison.
+        dtype: precision of the products.
+        counts: which references count for a query, all if None.
+    """
+
+    def __init__(self, ids: Tensor, k: int, compared: Comparison, dtype: torch.dtype, counts: Counts | None) -> None:
+        self.ids, self.k, self.compared, self.counts = ids, k, compared, counts
+        shape = (len(ids), places(k))
+        self.value = torch.full(shape, -torch.inf, dtype=dtype, device=ids.device)
+        self.index = torch.full(shape, NONE, dtype=torch.int32, device=ids.device)
+        self.filled = torch.zeros(len(ids), dtype=torch.long, device=ids.device)
+        self.bound = torch.full((len(ids),), -torch.inf, dtype=dtype, device=ids.device)
+        self.lost = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
+
+    def offer(self, rows: slice, offered: Panel | Transposed) -> None:
+        """Products of the queries at `rows` with references that come after all that were offered to them before."""
+        if bool((torch.isneginf(self.bound[rows]) | self._crowded(rows, offered)).any()):
+            offered = self._raise_bounds_by(rows, offered)
+            self._give_up(rows, self._crowded(rows, offered))
+        query_P, reference_P, value_P = offered.above(self.bound[rows])
+        query_P = query_P + rows.start
+        if self.counts is not None and len(query_P):
+            kept_P = self.counts(self.ids[query_P], reference_P)
+            query_P, reference_P, value_P = query_P[kept_P], reference_P[kept_P], value_P[kept_P]
+        self._place(rows, query_P, reference_P, value_P)
+
+    def settle(self) -> Tensor:
+        """The k nearest (Q, k) of each query; -1 where fewer count. Rows of `lost` queries mean nothing."""
+        self.value[self.lost], self.index[self.lost] = -torch.inf, NONE
+        settled = torch.empty(len(self.ids), self.k, dtype=torch.long, device=self.ids.device)
+        for rows in tiles(len(self.ids), max(1, PLACES // self.value.shape[1])):
+            settled[rows] = nearest_first(self.compared, self.ids[rows], self.value[rows], self.index[rows].long(), self.k)
+        return settled
+
+    def _crowded(self, rows: slice, offered: Panel | Transposed) -> Tensor:
+        """Whether more groups have an entry above the bound (Q,) than there are places."""
+        return offered.groups_above(self.bound[rows]) > self.value.shape[1]
+
+    def _give_up(self, rows: slice, crowded_Q: Tensor) -> None:
+        """Count queries as lost whose candidates this precision cannot tell apart."""
+        self.lost[rows] |= crowded_Q
+        self.bound[rows] = self.bound[rows].masked_fill(crowded_Q, torch.inf)
+
+    def _raise_bounds_by(self, rows: slice, offered: Panel | Transposed) -> Panel | Transposed:
+        """Bounds from what is offered alone, where that is enough; gives it without what does not count."""
+        if self.counts is not None and isinstance(offered, Panel):
+            last = len(self.compared.references) - 1
+            offered = offered.keep(self.counts(self.ids[None, rows, None], offered.columns.clamp(max=last)))
+        reached_Q = offered.reached_by(self.k)
+        if reached_Q is not None:
+            lower_Q = reached_Q - self.compared.widest_gap(self.ids[rows], self.bound.dtype)
+            # The k references that reach it are themselves on offer: what ties with them may come before them.
+            below_Q = torch.nextafter(lower_Q, lower_Q.new_tensor(-torch.inf)).minimum(lower_Q - torch.finfo(lower_Q.dtype).tiny)
+            self.bound[rows] = torch.maximum(self.bound[rows], below_Q)
+        return offered
+
+    def _place(self, rows: slice, query_P: Tensor, reference_P: Tensor, value_P: Tensor) -> None:
+        """Put pairs, sorted by query, into free places; raise bounds where there are too few."""
+        if not len(query_P):
+            return
+        new_Q = torch.bincount(query_P - rows.start, minlength=rows.stop - rows.start)
+        wanted_Q, width = self.filled[rows] + new_Q, self.value.shape[1]
+        if bool((wanted_Q <= width).all()):
+            self._write(rows, query_P, reference_P, value_P, new_Q)
+            return
+        # Where one is full, many are nearly so: raising their bounds together saves doing it for each in its turn.
+        self._raise_bounds((wanted_Q > (self.k + width) // 2).nonzero()[:, 0] + rows.start)
+        kept_P = value_P > self.bound[query_P]
+        query_P, reference_P, value_P = query_P[kept_P], reference_P[kept_P], value_P[kept_P]
+        new_Q = torch.bincount(query_P - rows.start, minlength=rows.stop - rows.start)
+        if bool((self.filled[rows] + new_Q <= width).all()):
+            self._write(rows, query_P, reference_P, value_P, new_Q)
+            return
+        middle = (int(reference_P.min()) + int(reference_P.max()) + 1) // 2
+        for half_P in (reference_P < middle, reference_P >= middle):
+            half_P &= value_P > self.bound[query_P]
+            self._place(rows, query_P[half_P], reference_P[half_P], value_P[half_P])
+
+    def _write(self, rows: slice, query_P: Tensor, reference_P: Tensor, value_P: Tensor, new_Q: Tensor) -> None:
+        before_Q = new_Q.cumsum(0) - new_Q
+        rank_P = torch.arange(len(query_P), device=query_P.device) - before_Q[query_P - rows.start]
+        place_P = self.filled[query_P] + rank_P
+        self.value[query_P, place_P] = value_P
+        self.index[query_P, place_P] = reference_P.int()
+        self.filled[rows] += new_Q
+
+    def _raise_bounds(self, chosen: Tensor) -> None:
+        """Raise the bounds of the chosen queries and free the places of what can no longer be among the k."""
+        value_QW, index_QW = self.value[chosen], self.index[chosen]
+        gap_QW = self._gap(chosen, index_QW)
+        bound_Q = (value_QW - gap_QW).topk(self.k, dim=1, sorted=False).values.amin(1)
+        stays_QW = (value_QW > bound_Q[:, None]) | self._first_of_ties(value_QW, index_QW, gap_QW, bound_Q)
+        row_P, place_P = stays_QW.nonzero(as_tuple=True)
+        new_place_P = (stays_QW.cumsum(1) - 1)[row_P, place_P]
+        self.value[chosen], self.index[chosen] = -torch.inf, NONE
+        self.value[chosen[row_P], new_place_P] = value_QW[row_P, place_P]
+        self.index[chosen[row_P], new_place_P] = index_QW[row_P, place_P]
+        self.filled[chosen] = stays_QW.sum(1)
+        self.lost[chosen] |= stays_QW.all(1)
+        self.bound[chosen] = bound_Q.maximum(self.bound[chosen]).masked_fill(self.lost[chosen], torch.inf)
+
+    def _first_of_ties(self, value_QW: Tensor, index_QW: Tensor, gap_QW: Tensor, bound_Q: Tensor) -> Tensor:
+        """Where products are exact, those that tie with the bound: as many as are missing to k, by index."""
+        tied_QW = (value_QW == bound_Q[:, None]) & (gap_QW == 0) & (index_QW != NONE)
+        if not bool(tied_QW.any()):
+            return tied_QW
+        missing_Q = self.k - (value_QW > bound_Q[:, None]).sum(1)
+        in_order_QW = index_QW.masked_fill(~tied_QW, NONE).sort(dim=1).values
+        last_Q = in_order_QW.gather(1, (missing_Q - 1).clamp(min=0)[:, None])
+        return tied_QW & (index_QW <= last_Q) & (missing_Q > 0)[:, None]
+
+    def _gap(self, chosen: Tensor, index_QW: Tensor) -> Tensor:
+        return gaps(self.compared, self.ids[chosen], index_QW, self.value.dtype)

@@ -1,0 +1,103 @@
+"""How far down the list a given reference is. Shapes: Q queries, R references, P pairs."""
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from assay.neighbours.comparison import Comparison, Counts, comparisons
+from assay.neighbours.order import PAIRS
+from assay.neighbours.panel import TILE
+from assay.neighbours.scan import Progress, Rows, as_mask, check, full_precision, left_out, silent
+from assay.neighbours.vectors import Vectors, as_indices, tiles
+
+
+def ranks(
+    queries: Rows,
+    references: Rows,
+    targets: ArrayLike | Tensor,
+    exclude: ArrayLike | Tensor | None = None,
+    *,
+    metric: str = "cosine",
+    counts: Counts | None = None,
+    progress: Progress | None = None,
+) -> Tensor:
+    """Rank (Q,) of each query's target among the references, 1 for the nearest: exact, without sorting them.
+
+    1 + how many references come before it by (similarity, index). Arguments as of `nearest`.
+
+    >>> z = torch.tensor([[1.0, 0], [1, 1], [0, 1]])
+    >>> ranks(z, z, targets=torch.tensor([2, 2, 2]))
+    tensor([3, 3, 1])
+
+    """
+    left = queries if isinstance(queries, Vectors) else Vectors(queries)
+    right = left if references is queries else Vectors(references, left.device)
+    excluded = left_out(exclude, left, right)
+    check(left, right)
+    wanted = as_indices(targets, "targets", left.device)
+    if len(wanted) != len(left):
+        raise ValueError(f"{len(left)} queries but {len(wanted)} targets; each query needs one")
+    if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < len(right):
+        raise ValueError(f"targets hold {int(wanted.min())} to {int(wanted.max())}; references are 0 to {len(right) - 1}")
+    found = torch.ones(len(left), dtype=torch.long, device=left.device)
+    blocks = list(tiles(len(left), TILE))
+    compared = comparisons[metric](left, right) if blocks else None
+    with torch.no_grad(), full_precision(left.device):
+        for rows in blocks:
+            assert compared is not None
+            ids = torch.arange(rows.start, rows.stop, device=left.device)
+            own = None if excluded is None else excluded[rows]
+            found[rows] += _Before(compared, ids, wanted[rows], own, as_mask(counts)).count()
+            (progress or silent)(rows.stop * len(right), len(left) * len(right))
+    return found
+
+
+class _Before:
+    """Counts the references before the targets of some queries."""
+
+    def __init__(self, compared: Comparison, ids: Tensor, targets: Tensor, exclude: Tensor | None, counts: Counts | None) -> None:
+        self.compared, self.ids, self.targets, self.exclude, self.counts = compared, ids, targets, exclude, counts
+        self.dtype = torch.float32 if compared.trusts(torch.float32) else torch.float64
+        self.trusted = compared.trusts(self.dtype)
+        self.left = compared.left(ids, self.dtype)
+        self.upper_Q = (self.left * compared.right(targets, self.dtype)).sum(1)
+        self.lower_Q = self.upper_Q - compared.gap(ids, targets, self.dtype)
+        self.exact_Q = compared.exact(ids, targets)
+
+    def count(self) -> Tensor:
+        """How many come before."""
+        before_Q = torch.zeros_like(self.ids)
+        for columns in tiles(len(self.compared.references), TILE):
+            before_Q += self._count(columns)
+        return before_Q
+
+    def _count(self, columns: slice) -> Tensor:
+        tile_QR = self.left @ self.compared.right(columns, self.dtype).T
+        columns_R = torch.arange(columns.start, columns.stop, device=self.ids.device)
+        above_QR = tile_QR - self.compared.gap(self.ids[:, None], columns_R[None], self.dtype) > self.upper_Q[:, None]
+        unsure_QR = (tile_QR >= self.lower_Q[:, None]) & ~above_QR
+        if not self.trusted:
+            above_QR, unsure_QR = torch.zeros_like(above_QR), torch.ones_like(unsure_QR)
+        stands_QR = self._stands(columns_R)
+        if stands_QR is not None:
+            above_QR, unsure_QR = above_QR & stands_QR, unsure_QR & stands_QR
+        before_Q = above_QR.sum(1)
+        query_P, column_P = unsure_QR.nonzero(as_tuple=True)
+        for part in tiles(len(query_P), max(1, PAIRS // self.compared.references.dim)):
+            before_P = self._is_before(query_P[part], columns_R[column_P[part]])
+            before_Q.index_add_(0, query_P[part], before_P.long())
+        return before_Q
+
+    def _stands(self, columns_R: Tensor) -> Tensor | None:
+        """Which of these references stand in the query's list, None for all."""
+        stands_QR = None
+        if self.exclude is not None:
+            stands_QR = columns_R[None] != self.exclude[:, None]
+        if self.counts is not None:
+            counted_QR = self.counts(self.ids[:, None], columns_R[None])
+            stands_QR = counted_QR if stands_QR is None else stands_QR & counted_QR
+        return stands_QR
+
+    def _is_before(self, query_P: Tensor, reference_P: Tensor) -> Tensor:
+        exact_P, own_P = self.compared.exact(self.ids[query_P], reference_P), self.exact_Q[query_P]
+        return (exact_P > own_P) | ((exact_P == own_P) & (reference_P < self.targets[query_P]))

@@ -1,0 +1,270 @@
+"""The search itself: tiles of products, queries by references, bounded in both directions."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from assay.neighbours import panel
+from assay.neighbours.candidates import Candidates, places
+from assay.neighbours.comparison import Comparison, Counts, comparisons
+from assay.neighbours.exhaustive import exhaustive
+from assay.neighbours.order import NONE, nearest_first
+from assay.neighbours.panel import Multiplier, Transposed
+from assay.neighbours.vectors import Vectors, as_indices, tiles
+
+PANEL = 6
+"""Tiles that are looked at together where each serves one side."""
+
+WORTH = 1 << 15
+"""Multiplications that cost as much as one reference that passes a bound; measured."""
+
+SORTED = 16
+"""Rows are sorted whole where fewer than this many times k references are searched."""
+
+ROWS = 1 << 20
+"""Products in whole rows that are sorted at once: bounds memory."""
+
+BUFFER = 1 << 24
+"""Places of candidates at once, unless the references themselves hold more numbers."""
+
+Progress = Callable[[int, int], None]
+"""Called with the pairs compared so far and their total."""
+
+Rows = ArrayLike | Tensor | Vectors
+
+
+def nearest(
+    queries: Rows,
+    references: Rows,
+    k: int,
+    exclude: ArrayLike | Tensor | None = None,
+    *,
+    metric: str = "cosine",
+    counts: Counts | None = None,
+    progress: Progress | None = None,
+) -> Tensor:
+    """Indices (Q, k) of the k most similar references of each query, exactly, ties by lower index.
+
+    Products are taken in single precision; what their rounding leaves open is decided in double precision, pair by pair,
+    so that the result is that of a brute force in double precision. Memory does not grow with Q x R.
+
+    Args:
+        queries: vectors (Q, D): numpy array, memory-mapped file or tensor.
+        references: vectors (R, D). If it is the same object as `queries`, each product serves both sides.
+        k: how many.
+        exclude: for each query the index of a reference to leave out (itself), -1 for none; or None.
+        metric: cosine, dot, euclidean, or hamming (on bits packed into uint8).
+        counts: which references count for which queries (other camera, other category, junk): a function that gets
+            tensors of query and of reference indices, of shapes that broadcast, and gives True or False for each pair.
+            Where fewer than k count for a query (or are left after `exclude`), the rest of its row is -1.
+        progress: called with the pairs compared so far and their total; queries that must be done again (collapsed vectors)
+            come after that.
+
+    >>> z = torch.tensor([[1.0, 0], [1, 0], [0, 1]])
+    >>> nearest(z, z, k=1, exclude=torch.arange(3)).T
+    tensor([[1, 0, 0]])
+    >>> camera = torch.tensor([0, 0, 1])
+    >>> nearest(z, z, k=2, counts=lambda q, r: camera[q] != camera[r])
+    tensor([[ 2, -1],
+            [ 2, -1],
+            [ 0,  1]])
+
+    """
+    left = queries if isinstance(queries, Vectors) else Vectors(queries)
+    right = left if references is queries else Vectors(references, left.device)
+    excluded = left_out(exclude, left, right)
+    check(left, right)
+    available = len(right) - (excluded is not None and bool((excluded >= 0).all()) and len(left) > 0)
+    if not 1 <= k <= available:
+        raise ValueError(f"k is {k}, but a query has {available} references to choose from")
+    if not len(left):
+        return torch.empty(0, k, dtype=torch.long, device=left.device)
+    search = _Search(comparisons[metric](left, right), k, excluded, as_mask(counts), progress or silent)
+    with torch.no_grad(), full_precision(left.device):
+        return search.run()
+
+
+class _Search:
+    def __init__(self, compared: Comparison, k: int, exclude: Tensor | None, counts: Counts | None, progress: Progress) -> None:
+        self.compared, self.k, self.exclude, self.counts, self.progress = compared, k, exclude, counts, progress
+        self.references = len(compared.references)
+        self.multiplier = Multiplier()
+
+    def run(self) -> Tensor:
+        """All in single precision, what that leaves open in double, what that leaves open pair by pair."""
+        device = self.compared.queries.device
+        found = torch.empty(len(self.compared.queries), self.k, dtype=torch.long, device=device)
+        open_ = torch.arange(len(found), device=device)
+        if SORTED * self.k > self.references and self.compared.trusts(torch.float32):
+            return self._sort_rows(found)
+        for dtype in (torch.float32, torch.float64):
+            if len(open_) and self.compared.trusts(dtype):
+                open_ = self._search(open_, dtype, found)
+        if len(open_):
+            found[open_] = exhaustive(self.compared, open_, self.k, self.exclude, self.counts)
+            self.progress(len(found) * self.references, len(found) * self.references)
+        return found
+
+    def _search(self, ids: Tensor, dtype: torch.dtype, found: Tensor) -> Tensor:
+        """Fill in what this precision can tell; gives the queries that it cannot."""
+        budget = max(BUFFER, self.references * self.compared.references.dim // 2)
+        parts = [ids[part] for part in tiles(len(ids), max(1, budget // places(self.k)))]
+        lost, before = [], 0
+        for part in parts:
+            candidates = Candidates(part, self.k, self.compared, dtype, self.counts)
+            for done, total in self._scan_for(part)(candidates, dtype):
+                self.progress((before + len(part) * done // total) * self.references, len(ids) * self.references)
+            before += len(part)
+            found[part] = candidates.settle()
+            lost.append(part[candidates.lost])
+        self.progress = silent  # how much is left open nobody could know before
+        return torch.cat(lost)
+
+    def _sort_rows(self, found: Tensor) -> Tensor:
+        """Whole rows of products, sorted: for a k so large that most references would pass any bound."""
+        columns_R = torch.arange(self.references, device=found.device)
+        for rows in tiles(len(found), max(1, min(panel.TILE, ROWS // self.references))):
+            ids = torch.arange(rows.start, rows.stop, device=found.device)
+            left = self.compared.left(ids, torch.float32)
+            rights = (self.compared.right(columns, torch.float32) for columns in tiles(self.references, panel.TILE))
+            value_QR = torch.cat([left @ right.T for right in rights], dim=1)
+            left_out_QR = torch.zeros_like(value_QR, dtype=torch.bool)
+            if self.exclude is not None:
+                left_out_QR |= columns_R == self.exclude[ids, None]
+            if self.counts is not None:
+                left_out_QR |= ~self.counts(ids[:, None], columns_R[None])
+            value_QR.masked_fill_(left_out_QR, -torch.inf)
+            index_QR = columns_R.expand_as(value_QR).masked_fill(left_out_QR, NONE)
+            found[rows] = nearest_first(self.compared, ids, value_QR, index_QR, self.k)
+            self.progress(rows.stop * self.references, len(found) * self.references)
+        return found
+
+    def _scan_for(self, ids: Tensor) -> Callable[[Candidates, torch.dtype], Iterator[tuple[int, int]]]:
+        """The way to go through all products that costs least.
+
+        Where all vectors look for one another, half of the products do, each tile looked at from both sides. But then what is
+        offered comes in small portions: the lower bounds rise slowly, and about k log(R / k) references pass each of them on
+        their way. It pays where a product costs more than that.
+        """
+        itself = self.compared.symmetric and self.compared.queries is self.compared.references and self.counts is None
+        if not itself or len(ids) < self.references or self.references <= panel.TILE:
+            return self._one_side
+        if self.exclude is not None and not bool((self.exclude == ids).all()):
+            return self._one_side
+        passing = self.k * (1 + math.log(self.references / self.k))
+        worth = self.references * self.compared.references.dim > WORTH * passing
+        return self._both_sides if worth else self._one_side
+
+    def _both_sides(self, candidates: Candidates, dtype: torch.dtype) -> Iterator[tuple[int, int]]:
+        """Tiles of the upper triangle; for each query the references still come in the order of their index.
+
+        Yields after each how many are done, and their total.
+        """
+        blocks = list(tiles(self.references, panel.TILE))
+        done, total = 0, len(blocks) * (len(blocks) + 1) // 2
+        for number, rows in enumerate(blocks):
+            left = self.compared.left(rows, dtype)
+            for columns in blocks[number:]:
+                itself = columns == rows
+                right = left if itself else self.compared.right(columns, dtype)
+                products = self.multiplier.panel(
+                    left, right, columns.start, self._excluded(candidates.ids[rows]) if itself else None
+                )
+                candidates.offer(rows, products)
+                if not itself:
+                    candidates.offer(columns, Transposed(rows.start, products.tiles[0, :, : len(right)]))
+                done += 1
+                yield done, total
+
+    def _one_side(self, candidates: Candidates, dtype: torch.dtype) -> Iterator[tuple[int, int]]:
+        """Every panel of references is read once and multiplied with all queries; yields as `_both_sides` does."""
+        row_blocks = list(tiles(len(candidates.ids), panel.TILE))
+        column_blocks = list(tiles(self.references, PANEL * panel.TILE))
+        done, total = 0, len(column_blocks) * len(row_blocks)
+        for columns in column_blocks:
+            right = self.compared.right(columns, dtype)
+            for rows in row_blocks:
+                ids = candidates.ids[rows]
+                products = self.multiplier.panel(self.compared.left(ids, dtype), right, columns.start, self._excluded(ids))
+                candidates.offer(rows, products)
+                done += 1
+                yield done, total
+
+    def _excluded(self, ids: Tensor) -> Tensor | None:
+        return None if self.exclude is None else self.exclude[ids]
+
+
+def left_out(exclude: ArrayLike | Tensor | None, queries: Vectors, references: Vectors) -> Tensor | None:
+    """The references to leave out, checked."""
+    if exclude is None:
+        return None
+    indices = as_indices(exclude, "indices to exclude", queries.device)
+    if len(indices) != len(queries):
+        raise ValueError(f"exclude has {len(indices)} entries; {len(queries)} queries leave out one reference each")
+    if len(indices) and not -1 <= int(indices.min()) <= int(indices.max()) < len(references):
+        raise ValueError(f"exclude holds {int(indices.min())} to {int(indices.max())}; references are 0 to {len(references) - 1}")
+    return indices
+
+
+def check(queries: Vectors, references: Vectors) -> None:
+    """Raise `ValueError` unless they can be compared."""
+    if queries.dim != references.dim:
+        raise ValueError(f"queries have {queries.dim} dimensions, but references {references.dim}")
+    if not len(references):
+        raise ValueError("there are no references to search in")
+    if len(references) >= torch.iinfo(torch.int32).max:
+        raise ValueError(f"{len(references)} references are more than can be searched at once; split them")
+    queries.check_finite("queries")
+    if references is not queries:
+        references.check_finite("references")
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Products must err by rounding only, whatever shortcuts the caller has allowed."""
+    with torch.autocast(device.type, enabled=False):
+        try:
+            allowed = torch.get_float32_matmul_precision()
+        except RuntimeError:  # torch does not tell once it was set for a single backend
+            with _full_precision_of_backends():
+                yield
+            return
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(allowed)
+
+
+@contextmanager
+def _full_precision_of_backends() -> Iterator[None]:
+    backends: list[Any] = [torch.backends.mkldnn.matmul, torch.backends.cuda.matmul]  # type: ignore[attr-defined]
+    allowed = [backend.fp32_precision for backend in backends]
+    for backend in backends:
+        backend.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        for backend, precision in zip(backends, allowed, strict=True):
+            backend.fp32_precision = precision
+
+
+def as_mask(counts: Counts | None) -> Counts | None:
+    """The same, whatever kind of truth values it gives."""
+    if counts is None:
+        return None
+
+    def mask(query: Tensor, reference: Tensor) -> Tensor:
+        told = torch.as_tensor(counts(query, reference), device=query.device).bool()
+        return told.expand(torch.broadcast_shapes(query.shape, reference.shape))
+
+    return mask
+
+
+def silent(done: int, total: int) -> None:
+    """Progress that nobody wants to see."""

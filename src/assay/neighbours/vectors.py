@@ -1,0 +1,131 @@
+"""Rows of numbers wherever they lie: a numpy array, a memory-mapped file, a tensor on any device."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+BLOCK = 1 << 21
+"""Entries read at once: bounds memory whatever the number of rows."""
+
+
+class Vectors:
+    """An (N, D) array that is read some rows at a time and never copied whole.
+
+    Args:
+        rows: numbers of shape (N, D); anything numpy understands, or a tensor.
+        device: where to compute; by default where the tensor is, else the CPU.
+        chosen: indices of the rows that are meant, in their order; all if None.
+
+    >>> Vectors([[3, 4], [0, 1]]).read(slice(0, 1))
+    tensor([[3., 4.]])
+    """
+
+    def __init__(
+        self, rows: "ArrayLike | Tensor | Vectors", device: torch.device | None = None, chosen: Tensor | None = None
+    ) -> None:
+        self.chosen = chosen
+        if isinstance(rows, Vectors):
+            if rows.chosen is not None:
+                self.chosen = rows.chosen if chosen is None else rows.chosen[chosen]
+            rows = rows.rows
+        self.rows: Any = rows.detach() if isinstance(rows, Tensor) else np.asanyarray(rows)
+        if self.rows.ndim != 2:
+            raise ValueError(f"vectors have shape (N, D), got {tuple(self.rows.shape)}")
+        if not _is_real(self.rows):
+            raise ValueError(f"vectors are real numbers, got {self.rows.dtype}")
+        if self.rows.shape[1] == 0:
+            raise ValueError(f"vectors of no dimensions, shape {tuple(self.rows.shape)}: there is nothing to compare")
+        self.device = device or (self.rows.device if isinstance(self.rows, Tensor) else torch.device("cpu"))
+
+    def __len__(self) -> int:
+        return len(self.rows if self.chosen is None else self.chosen)
+
+    @property
+    def dim(self) -> int:
+        """Numbers in a row."""
+        return int(self.rows.shape[1])
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the rows are bytes, as packed bits are."""
+        return self.rows.dtype in (torch.uint8, np.uint8)
+
+    def read(self, which: slice | Tensor, dtype: torch.dtype | None = torch.float32) -> Tensor:
+        """Some rows, as a copy or a view of the given type (None: their own); fit to be read, not written to."""
+        if self.chosen is not None:
+            which = self.chosen[which if isinstance(which, slice) else which.to(self.chosen.device)]
+        if isinstance(self.rows, Tensor):
+            chosen = self.rows[which if isinstance(which, slice) else which.to(self.rows.device)]
+        else:
+            chosen = torch.from_numpy(_native(self.rows[which if isinstance(which, slice) else which.cpu().numpy()]))
+        return chosen.to(self.device, dtype or chosen.dtype)
+
+    def blocks(self, dtype: torch.dtype | None = torch.float64) -> Iterator[tuple[slice, Tensor]]:
+        """All rows, a block at a time, each with its place."""
+        for rows in tiles(len(self), max(1, BLOCK // self.dim)):
+            yield rows, self.read(rows, dtype)
+
+    def check_finite(self, what: str) -> None:
+        """Raise a `ValueError` that names the first row with a NaN or an infinity."""
+        bad: list[int] = []
+        for rows, block in self.blocks(torch.float32):
+            suspect = (~torch.isfinite(torch.linalg.vector_norm(block, dim=1))).nonzero()[:, 0] + rows.start
+            if len(suspect):  # large numbers have an infinite norm in single precision, and are welcome
+                bad += suspect[~torch.isfinite(self.read(suspect, torch.float64)).all(1)].tolist()
+        if bad:
+            bad[0] = bad[0] if self.chosen is None else int(self.chosen[bad[0]])
+            others = f" and {len(bad) - 1} other rows" if len(bad) > 1 else ""
+            raise ValueError(f"row {bad[0]}{others} of the {what} is NaN or infinite; remove such rows before they are compared")
+
+
+def unit(x: Tensor) -> Tensor:
+    """Rows divided by their norms, whatever those are: scaled first, so that squares neither vanish nor overflow.
+
+    >>> unit(torch.tensor([[3e-200, 4e-200], [0.0, 0.0]], dtype=torch.float64))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]], dtype=torch.float64)
+    """
+    largest = x.abs().amax(1, keepdim=True)
+    scaled = x / torch.where(largest > 0, largest, 1)
+    norms = row_sums(scaled.square())[:, None].sqrt()
+    return scaled / norms.clamp(min=1)
+
+
+def row_sums(x: Tensor) -> Tensor:
+    """Sums (N,) of rows, each the same bits whatever rows are beside it: torch would split one long row over threads."""
+    return x.sum(1) if len(x) > 1 else x.expand(2, -1).contiguous().sum(1)[: len(x)]
+
+
+def as_indices(numbers: ArrayLike | Tensor, what: str, device: torch.device) -> Tensor:
+    """Whole numbers of any type as a tensor of indices."""
+    given = numbers.detach().cpu().numpy() if isinstance(numbers, Tensor) else np.array(numbers)
+    if given.ndim != 1 or (given.dtype.kind not in "iu" and len(given)):
+        raise ValueError(f"{what} are whole numbers of shape (N,), got {given.dtype} of shape {given.shape}")
+    return torch.from_numpy(given.astype(np.int64)).to(device)
+
+
+def tiles(total: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` that cover `total`."""
+    for start in range(0, total, size):
+        yield slice(start, min(start + size, total))
+
+
+def _is_real(rows: Any) -> bool:
+    if isinstance(rows, Tensor):
+        return not rows.is_complex() and rows.dtype != torch.bool
+    return rows.dtype.kind in "iuf"
+
+
+def _native(rows: Any) -> Any:
+    """An own copy in a type and byte order that torch knows."""
+    if rows.dtype == np.uint8:
+        wanted: type = np.uint8
+    elif rows.dtype.kind == "f":
+        wanted = np.float64 if rows.dtype.itemsize > 4 else np.float32
+    else:
+        wanted = np.float64 if rows.dtype == np.uint64 else np.int64
+    return np.array(rows, dtype=wanted, order="C")
