@@ -1,8 +1,11 @@
 """Fixtures that several test files share."""
 
+import sys
+
 import numpy as np
 import pytest
 
+from assay.cli import main
 from miniature import make_folder
 
 
@@ -28,3 +31,20 @@ def mini_features(tmp_path):
     path = tmp_path / "mini.npz"
     np.savez(path, z=draw.normal(size=(16, 12))[y] + 0.7 * draw.normal(size=(len(y), 12)), y=y)
     return path
+
+
+@pytest.fixture
+def assay(monkeypatch, capsys):
+    """Run a command in this process: exit code, stdout, stderr."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["assay", *map(str, words)])
+        try:
+            main()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run

@@ -11,7 +11,6 @@ import pytest
 import typer.main
 from PIL import Image
 
-from assay.cli import main
 from assay.cli.app import app
 from miniature import MINI, make_folder
 
@@ -35,23 +34,6 @@ def test_the_command_line_is_the_announced_one():
     if os.environ.get("ASSAY_WRITE_GOLDEN"):
         GOLDEN.write_text(json.dumps(found, indent=1) + "\n")
     assert found == json.loads(GOLDEN.read_text())
-
-
-@pytest.fixture
-def assay(monkeypatch, capsys):
-    """Run a command in this process: exit code, stdout, stderr."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["assay", *map(str, words)])
-        try:
-            main()
-            code = 0
-        except SystemExit as ended:
-            code = ended.code or 0
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 def commands(command, path=()):

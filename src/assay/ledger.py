@@ -2,7 +2,8 @@
 
 A study replays its ledger from the first line whenever it is started: what it records must be what stands there
 already, and only past the last line does recording append. So a restart adds nothing, and a study that would go
-another way than its record is refused.
+another way than its record is refused. Looks at the test half come after all that a study records itself: it ends its
+replay before them.
 """
 
 import json
@@ -83,6 +84,12 @@ class Ledger:
             line = self._append(kind, body)
         self._replayed += 1
         return line
+
+    def look(self, body: Any) -> Line:
+        """Append a look at the test half, however far the replay is; raises `SealError` where the seal is not open."""
+        if not any(line.kind == "seal" for line in self.lines):
+            raise SealError(f"{self.path}: the seal is not open, so nothing of the test half can have been looked at")
+        return self._append("look", plain(body))
 
     @property
     def next(self) -> Line | None:

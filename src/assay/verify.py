@@ -69,6 +69,7 @@ def verify_study(store: Store, key: str) -> Iterator[Finding]:
         "trials and selection": _selection(record),
         "seal": _seal(lines),
         "test scores": _test_scores(store, record),
+        "looks at test": _looks(record),
     }
     for what, problems in checks.items():
         yield Finding(f"{record.method} on {record.announced['data']['name']}: {what}", "; ".join(problems))
@@ -80,7 +81,7 @@ def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterato
         if record.complete:
             yield "study.json is missing"
         return
-    written = read_json(folder / "study.json")
+    written = {"looks": [], **read_json(folder / "study.json")}  # a study of before there were looks has none
     if written not in [plain(StudyRecord.of(record.key, lines[:count])) for count in range(len(lines), 0, -1)]:
         yield "study.json does not say what the ledger says"
 
@@ -178,15 +179,16 @@ def _seal(lines: list[Line]) -> Iterator[str]:
     """The seal was opened after selection and all reproductions, and no test score stands before it."""
     complete = completing_line(lines)
     opened = [line.number for line in lines if line.kind == "seal"]
-    scored = [line.number for line in lines if line.kind in ("test", "look")]
+    said = {"test": "a test score", "look": "a look at test"}
     if opened and (complete is None or opened[0] < complete.number):
         yield "the seal was opened before selection and reproductions were complete"
     elif complete and any(lines[number].body["receipt"] != complete.hash for number in opened):
         yield "the seal was opened with the receipt of something else"
     if len(opened) > 1:
         yield f"the seal was opened {len(opened)} times"
-    if scored and (not opened or scored[0] < opened[0]):
-        yield "a test score precedes the opening of the seal"
+    early = [line for line in lines if line.kind in said and (not opened or line.number < opened[0])]
+    if early:
+        yield f"{said[early[0].kind]} precedes the opening of the seal (line {early[0].number + 1})"
 
 
 def _test_scores(store: Store, record: StudyRecord) -> Iterator[str]:
@@ -215,6 +217,13 @@ def _test_scores(store: Store, record: StudyRecord) -> Iterator[str]:
             yield f"reproduction {test['reproduction']}: its test vectors were altered"
         elif not _agree(score([np.load(path) for path in paths], y, resolved["dim"]), test):
             yield f"reproduction {test['reproduction']}: its test scores do not come out of its vectors"
+
+
+def _looks(record: StudyRecord) -> Iterator[str]:
+    """Each look is at a run of this study."""
+    for number, look in enumerate(record.looks):
+        if look.get("run") not in record.runs:
+            yield f"look {number + 1} is at run {str(look.get('run'))[:12]}, which is not of this study"
 
 
 def _agree(again: dict[str, dict[str, float]], test: dict[str, Any], tolerance: float = 1e-9) -> bool:

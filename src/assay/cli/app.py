@@ -6,7 +6,7 @@ import sys
 import typer
 from rich.console import Console
 
-from assay.cli import bench, data, lists, stores
+from assay.cli import bench, data, evaluate, lists, stores
 from assay.errors import BadInput
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 lists.add_to(app)
 data.add_to(app)
 bench.add_to(app)
+evaluate.add_to(app)
 stores.add_to(app)
 
 

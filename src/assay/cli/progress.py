@@ -1,13 +1,16 @@
-"""Live progress of a bench on stderr: a table where someone watches, plain lines where nobody does."""
+"""Live progress on stderr: a table or a bar where someone watches, plain lines where nobody does."""
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
+from rich.progress import Progress, TaskID
 from rich.table import Table
 from rich.text import Text
 
@@ -80,6 +83,38 @@ def watch() -> Panel | Lines:
     """The listener that suits stderr."""
     console = Console(stderr=True)
     return Panel(console) if console.is_terminal else Lines()
+
+
+@contextmanager
+def follow() -> Iterator[Callable[[str, int, int], None]]:
+    """What long work tells how far it is, by stage: a bar for each stage that goes when all is done, or lines now and then."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _stage_lines()
+        return
+    stages: dict[str, TaskID] = {}
+    with Progress(console=console, transient=True) as bars:
+
+        def show(stage: str, done: int, total: int) -> None:
+            if stage not in stages:
+                stages[stage] = bars.add_task(escape(stage))
+            bars.update(stages[stage], completed=done, total=total)
+
+        yield show
+
+
+def _stage_lines() -> Callable[[str, int, int], None]:
+    """A line on the stage under way, not too often."""
+    start = last = time.monotonic()
+
+    def say(stage: str, done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= EVERY:
+            last = now
+            print(f"[{duration(now - start)}] {stage}: {done} of {total}", file=sys.stderr, flush=True)
+
+    return say
 
 
 def _overall(states: Sequence[State], seconds_left: float | None) -> str:

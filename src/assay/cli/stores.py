@@ -91,7 +91,8 @@ def _status_row(record: Any) -> dict[str, Any]:
 
 def _state(record: Any) -> str:
     if record.complete:
-        return "done"
+        looks = len(record.looks)
+        return f"done, {looks} look{'s' * (looks != 1)} at test" if looks else "done"
     if record.failed:
         return "failed: all trials diverged"
     if record.seal:

@@ -1,7 +1,7 @@
 """A study as its ledger tells it: `study.json` is this, and nothing else is believed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ class StudyRecord:
         reproductions: every finished reproduction run, in order.
         seal: the opening of the test half, None before it.
         tests: test scores of each reproduction, in order.
+        looks: every later look at the test half, in order.
     """
 
     key: str
@@ -32,6 +33,7 @@ class StudyRecord:
     reproductions: list[dict[str, Any]]
     seal: dict[str, Any] | None
     tests: list[dict[str, Any]]
+    looks: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def of(cls, key: str, lines: Sequence[Line]) -> "StudyRecord":
@@ -48,6 +50,7 @@ class StudyRecord:
             reproductions=by_kind.get("reproduction", []),
             seal=by_kind.get("seal", [None])[0],
             tests=by_kind.get("test", []),
+            looks=by_kind.get("look", []),
         )
 
     @property
@@ -64,6 +67,11 @@ class StudyRecord:
     def failed(self) -> bool:
         """Whether the search ended with nothing to select: every trial diverged."""
         return self.selection is not None and self.selection["trial"] is None and self.announced["budget"]["trials"] > 0
+
+    @property
+    def runs(self) -> set[str]:
+        """Keys of all its runs, of trials and reproductions."""
+        return {run["key"] for trial in self.trials for run in trial["runs"]} | {run["key"] for run in self.reproductions}
 
     def scores(self, setting: str, metric: str) -> list[float]:
         """A test score of each reproduction, in order; setting is concatenated or separated."""

@@ -1,0 +1,115 @@
+"""Files of embeddings, as they are or by the parts of a data set; heavy imports, so commands import it inside."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.data import Dataset
+from assay.data.dataset import Labels
+from assay.data.features import check_vectors, read_arrays, read_labels
+from assay.data.splits import parts
+from assay.errors import BadInput
+from assay.protocol import Protocol
+from assay.study import Part
+
+BLOCK = 1 << 12
+"""Rows read at once while they are checked."""
+
+OPTIONAL = {"query": ("b", "booleans"), "gallery": ("b", "booleans"), "ids": ("iuU", "integers or strings")}
+"""Arrays that an .npz may hold beside z and y: the kinds that numpy calls what they are made of, and what people do."""
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """The arrays of a file, checked against one another.
+
+    Args:
+        path: of the file.
+        z: embeddings (N, D); of an .npy, memory-mapped.
+        y: labels (N,), where the file has them and they are wanted.
+        roles: boolean masks (N,) by name: `query`, `gallery`, those that there are.
+        ids: names of the rows (N,), if any.
+    """
+
+    path: Path
+    z: Array
+    y: Array | None
+    roles: dict[str, Array]
+    ids: Array | None
+
+    def whole(self) -> Part:
+        """All rows, with the file's own labels."""
+        return self._part("all", np.arange(len(self.z)), self.y, self.ids)
+
+    def parts(self, dataset: Dataset, called: str, protocol: Protocol, which: Literal["fold", "test"]) -> Iterator[Part]:
+        """The validation part of each fold, or the test half, with the labels and ids of the data."""
+        if len(self.z) != len(dataset.labels):
+            raise BadInput(
+                f"{self.path} has {len(self.z)} rows, {called} has {len(dataset.labels)} samples; row i must be "
+                f"sample i, in the order in which `assay data splits {called}` lists them"
+            )
+        belongs = np.array(parts(dataset, protocol))
+        labels, ids = np.array(dataset.class_names)[dataset.labels], np.array(dataset.ids)
+        for name in ["test"] if which == "test" else [f"fold {number}" for number in range(protocol.folds)]:
+            yield self._part(name, np.flatnonzero(belongs == name), labels, ids)
+
+    def _part(self, name: str, rows: Labels, y: Array | None, ids: Array | None) -> Part:
+        assert y is not None
+        masks = {role: mask[rows] for role, mask in self.roles.items()}
+        self._check_finite(rows[masks["query"] | masks["gallery"]] if len(masks) == 2 else rows)
+        named = None if ids is None else ids[rows].tolist()
+        return Part(name, self.z[_as_slice(rows)], y[rows], named, masks.get("query"), masks.get("gallery"))
+
+    def _check_finite(self, rows: Labels) -> None:
+        """Name a row by its number in the file, which what comes later does not know."""
+        blocks = (rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK))
+        bad = [row for block in blocks for row in block[~np.isfinite(self.z[block]).all(axis=1)].tolist()]
+        if bad:
+            others = f" (and {len(bad) - 1} other row{'s' * (len(bad) > 2)})" if len(bad) > 1 else ""
+            raise BadInput(f"{self.path}: row {bad[0]} of z{others} is NaN or infinite; remove or mend it")
+
+
+def read_embeddings(path: Path, labels: Path | None, *, needs_labels: bool) -> Embeddings:
+    """The embeddings of an .npz, or of an .npy with its labels in another one; nothing is unpickled."""
+    called = str(path)
+    if path.suffix.lower() == ".npz":
+        arrays = read_arrays(path, called, ["z", "y"] if needs_labels else ["z"], list(OPTIONAL))
+    else:
+        arrays = {"z": _load(path, "r")} | ({} if labels is None else {"y": _load(labels, None)})
+    check_vectors(arrays["z"], called)
+    rows = len(arrays["z"])
+    for name in [name for name in OPTIONAL if name in arrays]:
+        (kinds, wanted), found = OPTIONAL[name], arrays[name]
+        if found.dtype.kind not in kinds or found.shape != (rows,):
+            raise BadInput(f"{path}: {name} is {found.dtype} of shape {found.shape}; it must be {wanted} of shape ({rows},)")
+    return Embeddings(
+        path=path,
+        z=arrays["z"],
+        y=read_labels(arrays["y"], rows, str(labels or path)) if "y" in arrays else None,
+        roles={role: arrays[role] for role in ("query", "gallery") if role in arrays},
+        ids=arrays.get("ids"),
+    )
+
+
+def _load(path: Path, mapped: Literal["r"] | None) -> Array:
+    """The array of an .npy; `mapped` is numpy's memory-map mode."""
+    try:
+        array = np.load(path, mmap_mode=mapped, allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise ValueError("it is an archive; call it .npz")
+    except Exception as error:  # a spoilt file can fail anywhere in numpy
+        raise BadInput(f"{path} cannot be read as an .npy of a plain array: {error}") from None
+    return array
+
+
+def _as_slice(rows: Labels) -> slice | Labels:
+    """A slice where the rows are neighbours: it leaves a memory-mapped file where it is."""
+    if len(rows) and int(rows[-1]) - int(rows[0]) + 1 == len(rows):
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows

@@ -1,0 +1,308 @@
+"""`assay evaluate`: score embeddings, or the model of a run, as a search."""
+
+import csv
+import io
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assay.cli.show import print_json, print_table
+from assay.errors import BadInput
+
+if TYPE_CHECKING:
+    from assay.data.splits import SealedTest
+    from assay.metrics import Scores
+    from assay.protocol import Protocol
+    from assay.study import FinishedRun, Part
+
+Progress = Callable[[str, int, int], None]
+"""Told a stage's name, the steps of it that are done, and their total."""
+Parts = Callable[[Progress], "Iterable[Part]"]
+"""Gives the parts to score, telling how far it is."""
+
+
+class Similarity(StrEnum):
+    """How embeddings are compared."""
+
+    cosine = "cosine"
+    dot = "dot"
+    euclidean = "euclidean"
+    hamming = "hamming"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: of which file or run, on which data, which metrics under which similarity."""
+
+    what: Path
+    data: str | None
+    metrics: tuple[str, ...]
+    similarity: str
+    test: bool
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command()(evaluate)
+
+
+def evaluate(
+    what: Annotated[
+        Path, typer.Argument(metavar="WHAT", help="F.npz with z, y; F.npy with --labels or --data; or a run, STORE/runs/aa/KEY.")
+    ],
+    data: Annotated[
+        str | None, typer.Option(help="A name or kind:path, see `assay list datasets`: row i of the file is its sample i.")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="Y.npy", help="Labels of the rows of F.npy, which is read as it is needed.")
+    ] = None,
+    metrics: Annotated[
+        str, typer.Option(help="Comma-separated names of `assay list metrics`.")
+    ] = "precision_at_1,r_precision,map_at_r",
+    metric: Annotated[Similarity, typer.Option(help="How embeddings are compared.")] = Similarity.cosine,
+    test: Annotated[
+        bool, typer.Option("--test", help="The test half instead of validation folds; of a run, on the record of its study.")
+    ] = False,
+    protocol: Annotated[str, typer.Option(help="A name of `assay list protocols`, whose folds are scored.")] = "quick",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the protocol, such as folds.")
+    ] = None,
+    imports: Annotated[
+        list[str] | None, typer.Option("--import", metavar="FILE|MODULE", help="Import your own data sets and trunks first.")
+    ] = None,
+    per_query: Annotated[
+        Path | None, typer.Option("--per-query", metavar="F.csv", help="Write the scores of each query, with its id, there.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="For programs; what is not finite is 'inf', '-inf' or 'nan'.")] = False,
+) -> None:
+    """Score embeddings, or the model of a run, as a search: each sample is looked up among all others.
+
+    An .npz holds z (N, D) and y (N,); it may hold ids (N,), and boolean masks query and gallery (N,).
+
+    With --data, the validation part of each fold is searched by itself; of a run, only the fold that it held out.
+
+    Example: assay evaluate clip.npz --data folder:birds --metrics map_at_r,recall_at_k
+    """
+    from assay.methods import import_parts
+    from assay.protocol import customise
+    from assay.protocols import protocols
+
+    import_parts(imports or ())
+    question = Question(what, data, _names(metrics), str(metric), test)
+    _check(question, labels, per_query)
+    if data is None and settings:
+        raise BadInput("--set changes how a data set is split, and there is none; give --data, or leave it out")
+    chosen = customise(protocols[protocol], settings or ())
+    if what.suffix.lower() in (".npz", ".npy"):
+        results = _evaluate_file(question, labels, chosen)
+    else:
+        results = _evaluate_run(question, chosen, settings or ())
+    if per_query is not None:
+        _write_queries(per_query, results, _of_queries(question.metrics))
+    _tell(question, results, json)
+
+
+def _names(metrics: str) -> tuple[str, ...]:
+    """The metrics asked for, each known."""
+    from assay.metrics.metric import choose
+
+    names = tuple(name.strip() for name in metrics.split(",") if name.strip())
+    try:
+        choose(names)
+    except BadInput:
+        raise
+    except ValueError as error:
+        raise BadInput(f"--metrics {metrics!r}: {error}") from None
+    return names
+
+
+def _of_queries(metrics: Sequence[str]) -> list[str]:
+    """Those of the metrics that each query has a value of."""
+    from assay.metrics.metric import choose
+
+    return [one.label for one in choose(metrics) if one.metric.source in ("ranks", "first hit")]
+
+
+def _check(question: Question, labels: Path | None, per_query: Path | None) -> None:
+    """Refuse what does not go together before anything is read."""
+    what, ending = question.what, question.what.suffix.lower()
+    if not what.exists():
+        raise BadInput(f"there is no {what}")
+    if labels is not None and (ending != ".npy" or question.data):
+        reason = "labels come from --data" if question.data else f"it goes with an .npy, and {what} is none"
+        raise BadInput(f"--labels {labels}: {reason}; leave it out")
+    if ending == ".npy" and labels is None and not question.data:
+        raise BadInput(f"{what} holds no labels: give --labels Y.npy, or --data if its rows are the samples of a data set")
+    if question.test and not question.data:
+        raise BadInput(f"--test needs --data, which says what of {what} is the test half")
+    if per_query is not None and not per_query.parent.is_dir():
+        raise BadInput(f"--per-query {per_query}: there is no folder {per_query.parent}")
+    if per_query is not None and not _of_queries(question.metrics):
+        only = "is a metric" if len(question.metrics) == 1 else "are metrics"
+        raise BadInput(f"--per-query {per_query}: {', '.join(question.metrics)} {only} of the whole; add map_at_r, for example")
+
+
+def _evaluate_file(question: Question, labels: Path | None, protocol: "Protocol") -> dict[str, "Scores"]:
+    """Scores of a file: as it is, or by the parts of a data set."""
+    from assay.cli.embeddings import read_embeddings
+    from assay.data import load
+
+    embeddings = read_embeddings(question.what, labels, needs_labels=question.data is None)
+    if question.data is None:
+        part = embeddings.whole()
+        return _score(question, lambda progress: [part])
+    parts = list(embeddings.parts(load(question.data), question.data, protocol, "test" if question.test else "fold"))
+    results = _score(question, lambda progress: parts)
+    if question.test:
+        _note("these embeddings belong to no study, so this look at the test half is not recorded")
+    return results
+
+
+def _evaluate_run(question: Question, protocol: "Protocol", settings: Sequence[str]) -> dict[str, "Scores"]:
+    """Scores of a run's model on what it was not trained on."""
+    import numpy as np
+
+    from assay.data import load, splits
+    from assay.study import FinishedRun
+
+    run = FinishedRun.at(question.what)
+    if question.data is None:
+        raise BadInput(f"{question.what} is a model: give --data, the samples that it is to embed")
+    dataset = load(question.data)
+    trainval, sealed = splits.of(dataset, protocol)
+    run.check_input(trainval)
+    own = run.was_trained_on(trainval)
+    if own:
+        _check_folds(run, settings)
+    if own and question.test:
+        return _look(question, run, sealed)
+    if question.test:
+        half = splits.Half(dataset, np.flatnonzero(np.array(splits.parts(dataset, protocol)) == "test"))
+        results = _score(question, lambda progress: [run.part("test", half, np.arange(len(half.y)), progress)])
+        _note(f"the run's study is not on {question.data}, so this look at the test half is not recorded")
+        return results
+    results = _score(question, lambda progress: run.validation(trainval, protocol.folds, progress))
+    if not own:
+        _note(f"the run was not trained on {question.data}, so all folds are scored")
+    return results
+
+
+def _check_folds(run: "FinishedRun", settings: Sequence[str]) -> None:
+    """The run's own folds say what it held out."""
+    asked = [setting for setting in settings if setting.partition("=")[0].strip() == "folds"]
+    if asked and int(asked[-1].partition("=")[2]) != run.folds:
+        raise BadInput(f"--set {asked[-1]}: the run held out a fold of {run.folds}; leave the setting out")
+
+
+def _look(question: Question, run: "FinishedRun", sealed: "SealedTest") -> dict[str, "Scores"]:
+    """Scores of the test half, recorded before anything of them is told."""
+    from assay.ledger import SealError
+    from assay.study import Look
+
+    with run.store.driving():
+        try:
+            look = Look.open(run, sealed)
+        except SealError as error:
+            raise BadInput(f"{error}; run `assay bench` to its end first, or leave out --test") from None
+        results = _score(question, lambda progress: [look.part(progress)])
+        for record in look.record(results["test"]):
+            _note(f"recorded as look {len(record.looks)} at test in the study of {record.method} ({record.key[:12]})")
+    return results
+
+
+def _score(question: Question, parts: Parts) -> dict[str, "Scores"]:
+    """The scores of each part by its name; what `evaluate` refuses is named with the file."""
+    from assay.cli.progress import follow
+    from assay.metrics import evaluate as score
+
+    results: dict[str, Scores] = {}
+    with follow() as progress:
+        for part in parts(progress):
+            where = "" if part.name == "all" else f", {part.name}"
+            try:
+                results[part.name] = score(
+                    part.z,
+                    part.y,
+                    question.metrics,
+                    queries=part.queries,
+                    gallery=part.gallery,
+                    metric=question.similarity,
+                    ids=part.ids,
+                    progress=_named(progress, part.name),
+                )
+            except ValueError as error:
+                raise BadInput(f"{question.what}{where}: {error}") from None
+    return results
+
+
+def _named(progress: Progress, part: str) -> Progress:
+    return lambda stage, done, total: progress(stage if part == "all" else f"{part}, {stage}", done, total)
+
+
+def _means(results: Mapping[str, "Scores"]) -> dict[str, float]:
+    """Of each metric over the parts."""
+    every = list(results.values())
+    return {name: sum(scores[name] for scores in every) / len(every) for name in every[0]}
+
+
+def _tell(question: Question, results: dict[str, "Scores"], json: bool) -> None:
+    """Print the table, or for programs: {"what", "data", "test", "parts": {name: Scores.to_dict()}, "mean": {metric: value}}."""
+    from assay.study.look import without_infinities
+
+    if json:
+        parts = {name: scores.to_dict() for name, scores in results.items()}
+        asked = {"what": str(question.what), "data": question.data, "test": question.test}
+        print_json(without_infinities({**asked, "parts": parts, "mean": _means(results)}))
+        return
+    on = f" on {question.data}" if question.data else ""
+    if len(results) == 1:
+        ((name, scores),) = results.items()
+        columns, rows = ["metric", "mean", "over queries", "over classes"], _rows(scores)
+        title = f"{question.what}{on}{f': {name}' * (name != 'all')}, 95% intervals"
+    else:
+        means = _means(results)
+        columns = ["metric", *results, "mean"]
+        rows = [[name, *(f"{part[name]:.4f}" for part in results.values()), f"{mean:.4f}"] for name, mean in means.items()]
+        title = f"{question.what}{on}"
+    print_table(columns, rows, title=title, right=range(1, len(columns)))
+    print(_counts(list(results.values())))
+
+
+def _rows(scores: "Scores") -> list[list[str]]:
+    """Each metric with its intervals; one of the whole, or of a single class, has none."""
+
+    def interval(ends: Sequence[float | None]) -> str:
+        return "-" if ends[0] is None else f"[{ends[0]:.4f}, {ends[1]:.4f}]"
+
+    overs, none = ("over_queries", "over_classes"), (None, None)
+    entries = scores.to_dict()["metrics"].items()
+    return [[name, f"{entry['mean']:.4f}", *(interval(entry.get(over, none)) for over in overs)] for name, entry in entries]
+
+
+def _counts(every: list["Scores"]) -> str:
+    queries, classes, skipped = (sum(getattr(scores, name) for scores in every) for name in ("queries", "classes", "skipped"))
+    said = f", {skipped} skipped (nothing to find)" if skipped else ""
+    return f"{queries} queries of {classes} classes{said}; {every[0].metric}"
+
+
+def _write_queries(path: Path, results: dict[str, "Scores"], names: Sequence[str]) -> None:
+    """A line per query: part, id, label, and each metric of single queries, empty where there is nothing to find."""
+    from assay.files import write_atomically
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["part", "id", "label", *names])
+    for part, scores in results.items():
+        values = [scores.per_query(name).tolist() for name in names]
+        for id_, label, *found in zip(scores.ids, scores.labels, *values, strict=True):
+            writer.writerow([part, id_, label, *("" if value != value else value for value in found)])
+    write_atomically(path, text.getvalue())
+
+
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr, flush=True)
