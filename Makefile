@@ -34,6 +34,7 @@ check: lint test  ## what CI runs
 speed: $(READY)  ## measure what docs/performance.md says
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/evaluation.py
 
 clean:  ## remove what can be made again, except run stores
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
