@@ -261,7 +261,7 @@ def as_mask(counts: Counts | None) -> Counts | None:
 
     def mask(query: Tensor, reference: Tensor) -> Tensor:
         told = torch.as_tensor(counts(query, reference), device=query.device).bool()
-        return told.expand(torch.broadcast_shapes(query.shape, reference.shape))
+        return told.expand_as(query + reference)
 
     return mask
 
