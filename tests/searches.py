@@ -212,6 +212,24 @@ def dtype_for(metric: str) -> torch.dtype:
     return torch.uint8 if metric == "hamming" else torch.float32
 
 
+def vectors_for(metric: str, count: int, seed: int = 0) -> Tensor:
+    """Vectors with ties and duplicates."""
+    return torch.tensor(rows_for(metric, random.Random(seed), count), dtype=dtype_for(metric))
+
+
+def every_restriction(count: int) -> list[dict[str, Any]]:
+    """What may be left out where `count` vectors look for one another: nothing, oneself, one's own camera."""
+    own = torch.arange(count)
+    camera = own % 3
+    return [
+        {},
+        {"exclude": own},
+        {"exclude": torch.where(camera == 0, -1, own)},
+        {"counts": lambda q, r: camera[q] != camera[r]},
+        {"counts": lambda q, r: camera[q] != camera[r], "exclude": own},
+    ]
+
+
 def as_held(rows: Rows, dtype: torch.dtype) -> Rows:
     """The numbers that are left when vectors are of this type."""
     return [tuple(row) for row in torch.tensor(rows, dtype=dtype).tolist()]

@@ -31,11 +31,13 @@ from searches import (
     every_kind,
     every_metric,
     every_path,
+    every_restriction,
     exact_score,
     gaussian,
     rows_for,
     scaled,
     ties,
+    vectors_for,
 )
 
 few_examples = settings(max_examples=10, deadline=None)
@@ -45,11 +47,6 @@ every_float_metric = pytest.mark.parametrize("metric", ["cosine", "dot", "euclid
 
 def random_rows(count: int, dim: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
     return torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=dtype)
-
-
-def vectors_for(metric: str, count: int, seed: int = 0) -> Tensor:
-    """Vectors with ties and duplicates."""
-    return torch.tensor(rows_for(metric, random.Random(seed), count), dtype=dtype_for(metric))
 
 
 def assert_everyone_else_is_found_in_order(z: Tensor, metric: str) -> None:
@@ -221,15 +218,7 @@ def test_faiss_finds_the_same_distances_between_bits() -> None:
 @every_path
 @every_metric
 def test_tiles_places_and_buffers_do_not_matter(metric: str, path: str) -> None:
-    z, own = vectors_for(metric, 40), torch.arange(40)
-    camera = own % 3
-    asked: list[dict[str, Any]] = [
-        {},
-        {"exclude": own},
-        {"exclude": torch.where(camera == 0, -1, own)},
-        {"counts": lambda q, r: camera[q] != camera[r]},
-        {"counts": lambda q, r: camera[q] != camera[r], "exclude": own},
-    ]
+    z, asked = vectors_for(metric, 40), every_restriction(40)
     whole = [nearest(z, z, 9, metric=metric, **wanted) for wanted in asked]
     with along(path):
         assert all(map(torch.equal, whole, [nearest(z, z, 9, metric=metric, **wanted) for wanted in asked]))

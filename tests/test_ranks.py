@@ -19,20 +19,16 @@ from searches import (
     Search,
     along,
     draw_search,
-    dtype_for,
     every_kind,
     every_metric,
     every_path,
+    every_restriction,
     exact_score,
-    rows_for,
+    vectors_for,
 )
 
 few_examples = settings(max_examples=6, deadline=None)
 seeds = st.integers(0, 2**31)
-
-
-def vectors_for(metric: str, count: int, seed: int = 0) -> Tensor:
-    return torch.tensor(rows_for(metric, random.Random(seed), count), dtype=dtype_for(metric))
 
 
 def expected_ranks(search: Search, targets: list[int]) -> list[int]:
@@ -62,16 +58,9 @@ def test_equal_those_of_a_brute_force(kind: Callable[[random.Random, int], Rows]
 @every_path
 @every_metric
 def test_the_nearest_are_ranked_in_order(metric: str, path: str) -> None:
-    z, own = vectors_for(metric, 40), torch.arange(40)
-    camera = own % 3
-    asked: list[dict[str, Any]] = [
-        {},
-        {"exclude": own},
-        {"exclude": torch.where(camera == 0, -1, own)},
-        {"counts": lambda q, r: camera[q] != camera[r], "exclude": own},
-    ]
+    z = vectors_for(metric, 40)
     with along(path):
-        for wanted in asked:
+        for wanted in every_restriction(40):
             found = nearest(z, z, 9, metric=metric, **wanted)
             for place in (0, 8):
                 assert ranks(z, z, found[:, place], metric=metric, **wanted).tolist() == [place + 1] * 40

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from assay.data import Dataset
@@ -13,11 +14,9 @@ from assay.data.dataset import Labels
 from assay.data.features import check_vectors, read_arrays, read_labels
 from assay.data.splits import parts
 from assay.errors import BadInput
+from assay.neighbours import Vectors
 from assay.protocol import Protocol
 from assay.study import Part
-
-BLOCK = 1 << 12
-"""Rows read at once while they are checked."""
 
 OPTIONAL = {"query": ("b", "booleans"), "gallery": ("b", "booleans"), "ids": ("iuU", "integers or strings")}
 """Arrays that an .npz may hold beside z and y: the kinds that numpy calls what they are made of, and what people do."""
@@ -68,8 +67,7 @@ class Embeddings:
 
     def _check_finite(self, rows: Labels) -> None:
         """Name a row by its number in the file, which what comes later does not know."""
-        blocks = (rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK))
-        bad = [row for block in blocks for row in block[~np.isfinite(self.z[block]).all(axis=1)].tolist()]
+        bad = Vectors(self.z, chosen=torch.from_numpy(rows)).not_finite()
         if bad:
             others = f" (and {len(bad) - 1} other row{'s' * (len(bad) > 2)})" if len(bad) > 1 else ""
             raise BadInput(f"{self.path}: row {bad[0]} of z{others} is NaN or infinite; remove or mend it")

@@ -17,12 +17,11 @@ from assay.errors import BadInput
 if TYPE_CHECKING:
     from assay.data.splits import SealedTest
     from assay.metrics import Scores
+    from assay.metrics.task import Progress
     from assay.protocol import Protocol
     from assay.study import FinishedRun, Part
 
-Progress = Callable[[str, int, int], None]
-"""Told a stage's name, the steps of it that are done, and their total."""
-Parts = Callable[[Progress], "Iterable[Part]"]
+Parts = Callable[["Progress"], "Iterable[Part]"]
 """Gives the parts to score, telling how far it is."""
 
 
@@ -125,7 +124,7 @@ def _of_queries(metrics: Sequence[str]) -> list[str]:
     """Those of the metrics that each query has a value of."""
     from assay.metrics.metric import choose
 
-    return [one.label for one in choose(metrics) if one.metric.source in ("ranks", "first hit")]
+    return [one.label for one in choose(metrics) if one.metric.per_query]
 
 
 def _check(question: Question, labels: Path | None, per_query: Path | None) -> None:
@@ -240,7 +239,7 @@ def _score(question: Question, parts: Parts) -> dict[str, "Scores"]:
     return results
 
 
-def _named(progress: Progress, part: str) -> Progress:
+def _named(progress: "Progress", part: str) -> "Progress":
     return lambda stage, done, total: progress(stage if part == "all" else f"{part}, {stage}", done, total)
 
 

@@ -63,7 +63,7 @@ def evaluate(
 
 def _score(task: Task, chosen: Sequence[Chosen], names: Sequence[Any]) -> Scores:
     asked = Asked([names[row] for row in task.query_rows.tolist()], task.query_y.cpu().numpy(), task.class_names)
-    values = _per_query(task.ranking, [one for one in chosen if one.metric.source in ("ranks", "first hit")])
+    values = _per_query(task.ranking, [one for one in chosen if one.metric.per_query])
     scores = {one.label: values[one.label] if one.label in values else float(one(*task.sources(one))) for one in chosen}
     return Scores(asked, scores, (task.ranking.total > 0).cpu().numpy(), task.metric)
 

@@ -44,6 +44,11 @@ class Metric:
         return (self.function.__doc__ or "").strip().partition("\n")[0]
 
     @property
+    def per_query(self) -> bool:
+        """Whether each query has a value of it."""
+        return self.source in ("ranks", "first hit")
+
+    @property
     def is_share(self) -> bool:
         """Whether the number of a family is a share between 0 and 1, and not a whole one."""
         return bool(self.values) and max(self.values) < 1

@@ -12,10 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from assay.neighbours import Vectors, comparisons, nearest, ranks
-from assay.neighbours.comparison import Counts
-from assay.neighbours.order import PAIRS
-from assay.neighbours.scan import Progress
-from assay.neighbours.vectors import tiles
+from assay.neighbours.comparison import Counts, standing
+from assay.neighbours.order import PAIRS, exact_scores
+from assay.neighbours.scan import Progress, available
 
 ENTRIES = 1 << 23
 """Entries of the lists that are kept at once, unless the gallery itself holds more numbers."""
@@ -62,7 +61,7 @@ class Ranking:
     @property
     def most(self) -> int:
         """How many references a list can hold."""
-        return len(self.gallery) - int(bool((self.own >= 0).all()))
+        return available(len(self.gallery), self.own)
 
     def lists(self, ranks_Q: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Groups of queries with their hits in rank order (n, K), each K at least as large as any of its `ranks_Q`.
@@ -95,12 +94,12 @@ class Ranking:
 
     def _hits(self, rows: Tensor | None, k: int) -> Tensor:
         """Hits (n, k) of some queries, or of all."""
-        queries = self.queries if rows is None else self._part(rows)
+        queries = self.queries if rows is None else Vectors(self.queries, chosen=rows)
         own = self.own if rows is None else self.own[rows]
         found = nearest(
             queries,
             self.gallery,
-            min(k, len(self.gallery) - int(bool((own >= 0).all()))),
+            min(k, available(len(self.gallery), own)),
             None if bool((own < 0).all()) else own,
             metric=self.metric,
             counts=self._counts_of(rows),
@@ -113,12 +112,14 @@ class Ranking:
     def _ranks_of(self, rows: Tensor, targets: Tensor) -> Tensor:
         counts = self._counts_of(rows)
         return ranks(
-            self._part(rows), self.gallery, targets, self.own[rows], metric=self.metric, counts=counts, progress=self.progress
+            Vectors(self.queries, chosen=rows),
+            self.gallery,
+            targets,
+            self.own[rows],
+            metric=self.metric,
+            counts=counts,
+            progress=self.progress,
         )
-
-    def _part(self, rows: Tensor) -> Vectors:
-        chosen = rows if self.queries.chosen is None else self.queries.chosen[rows]
-        return Vectors(self.queries.rows, self.queries.device, chosen)
 
     def _counts_of(self, rows: Tensor | None) -> Counts | None:
         """What counts for a part of the queries, by their places in it."""
@@ -139,9 +140,7 @@ class Ranking:
             before = widths[:count].cumsum(0) - widths[:count]
             rank_P = torch.arange(len(query_P), device=rows.device) - before.repeat_interleave(widths[:count])
             reference_P = by_class[starts[self.query_y[query_P]] + rank_P]
-            stands_P = reference_P != self.own[query_P]
-            if self.counts is not None:
-                stands_P &= self.counts(query_P, reference_P)
+            stands_P = standing(query_P, reference_P, self.own[query_P], self.counts)
             yield query_P[stands_P], reference_P[stands_P]
             begin += count
 
@@ -150,13 +149,9 @@ class Ranking:
         compared = comparisons[self.metric](self.queries, self.gallery)
         score = torch.full((len(self.query_y),), -torch.inf, dtype=torch.float64, device=rows.device)
         best = torch.full_like(self.query_y, len(self.gallery))
-        for queries, references in self._relevant_pairs(rows):
-            for part in tiles(len(queries), max(1, PAIRS // self.gallery.dim)):
-                query_P, reference_P = queries[part], references[part]
-                score_P = compared.exact(query_P, reference_P)
-                better = torch.full_like(score, -torch.inf).scatter_reduce_(0, query_P, score_P, "amax")
-                best = torch.where(better > score, len(self.gallery), best)
-                score = torch.maximum(score, better)
-                leads_P = score_P == score[query_P]
-                best.scatter_reduce_(0, query_P[leads_P], reference_P[leads_P], "amin")
+        for query_P, reference_P in self._relevant_pairs(rows):  # all of a query come together
+            score_P = exact_scores(compared, query_P, reference_P)
+            score.scatter_reduce_(0, query_P, score_P, "amax")
+            leads_P = score_P == score[query_P]
+            best.scatter_reduce_(0, query_P[leads_P], reference_P[leads_P], "amin")
         return best[rows]

@@ -100,15 +100,13 @@ class Task:
     @cached_property
     def ranking(self) -> Ranking:
         """Queries, gallery and what counts, by their places among themselves."""
-        everything = self._is_everything(self.query_rows)
-        queries = self.vectors if everything else self._part(self.query_rows)
+        queries = self._part(self.query_rows)
         if self.other is not None:
             gallery, gallery_y = self.other
             own = torch.full_like(self.query_rows, -1)
         else:
             assert self.gallery_rows is not None
             gallery, gallery_y = self._part(self.gallery_rows), self.y[self.gallery_rows]
-            gallery = queries if everything and self._is_everything(self.gallery_rows) else gallery
             place = torch.full((len(self.y),), -1, device=self.y.device)
             place[self.gallery_rows] = torch.arange(len(gallery), device=self.y.device)
             own = place[self.query_rows]
@@ -122,7 +120,7 @@ class Task:
                 raise ValueError(
                     f"{one.label} is a metric of one set of vectors; give queries and gallery as rows of one array to score it"
                 )
-            if one.metric.source in ("clusters", "vectors", "pairs") and self.metric == "hamming":
+            if not one.metric.per_query and self.metric == "hamming":
                 raise ValueError(f"{one.label} needs vectors, not packed bits; unpack them, or leave it out")
             if one.metric.source == "pairs" and (self.counts is not None or self.metric != "cosine"):
                 raise ValueError(f"{one.label} compares all pairs by cosine; leave out counts= and metric= to score it")
@@ -131,8 +129,7 @@ class Task:
                     f"{one.label} looks at {one.ranks} references, but a query has {self.ranking.most} to choose from; "
                     "ask for a smaller k"
                 )
-        searched = any(one.metric.source in ("ranks", "first hit") for one in chosen)
-        if searched and int(self.ranking.total.max()) <= 0:
+        if any(one.metric.per_query for one in chosen) and int(self.ranking.total.max()) <= 0:
             what = f"{len(self.query_rows)} queries have no sample of their class to find"
             raise ValueError(f"all {what}: no two samples share a label, or none that counts")
 
@@ -176,10 +173,9 @@ class Task:
         return verification(ranking.queries, ranking.query_y, ranking.gallery, ranking.gallery_y, own=ranking.own, progress=tell)
 
     def _part(self, rows: Tensor) -> Vectors:
-        return Vectors(self.vectors.rows, self.vectors.device, rows)
-
-    def _is_everything(self, rows: Tensor) -> bool:
-        return len(rows) == len(self.y) and bool((rows == torch.arange(len(rows), device=rows.device)).all())
+        """These rows; where they are all of them in order, the vectors themselves, which queries and gallery then share."""
+        everything = len(rows) == len(self.y) and bool((rows == torch.arange(len(rows), device=rows.device)).all())
+        return self.vectors if everything else Vectors(self.vectors, chosen=rows)
 
     def _counts(self) -> Counts | None:
         counts, query_rows, gallery_rows = self.counts, self.query_rows, self.gallery_rows

@@ -4,7 +4,7 @@ Shapes: R rows and K columns of a tile of pairs, D dimensions, B bins, L lanes.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from assay.neighbours.scan import Progress
 from assay.neighbours.vectors import Vectors, tiles, unit
 
 STEPS = 1 << 19
@@ -23,8 +24,6 @@ PANEL = 8 * TILE
 LANES = 8
 """At most so many threads count at a time, each on its own copy of the bins."""
 INT32_MAX = torch.iinfo(torch.int32).max
-
-Progress = Callable[[int, int], object]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

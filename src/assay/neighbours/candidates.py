@@ -117,7 +117,7 @@ class Candidates:
     def _raise_bounds(self, chosen: Tensor) -> None:
         """Raise the bounds of the chosen queries and free the places of what can no longer be among the k."""
         value_QW, index_QW = self.value[chosen], self.index[chosen]
-        gap_QW = self._gap(chosen, index_QW)
+        gap_QW = gaps(self.compared, self.ids[chosen], index_QW, self.value.dtype)
         bound_Q = (value_QW - gap_QW).topk(self.k, dim=1, sorted=False).values.amin(1)
         stays_QW = (value_QW > bound_Q[:, None]) | self._first_of_ties(value_QW, index_QW, gap_QW, bound_Q)
         row_P, place_P = stays_QW.nonzero(as_tuple=True)
@@ -138,6 +138,3 @@ class Candidates:
         in_order_QW = index_QW.masked_fill(~tied_QW, NONE).sort(dim=1).values
         last_Q = in_order_QW.gather(1, (missing_Q - 1).clamp(min=0)[:, None])
         return tied_QW & (index_QW <= last_Q) & (missing_Q > 0)[:, None]
-
-    def _gap(self, chosen: Tensor, index_QW: Tensor) -> Tensor:
-        return gaps(self.compared, self.ids[chosen], index_QW, self.value.dtype)

@@ -24,6 +24,15 @@ Counts = Callable[[Tensor, Tensor], Tensor]
 """Says elementwise which references count for which queries, both given by indices of shapes that broadcast."""
 
 
+def standing(query: Tensor, reference: Tensor, exclude: Tensor | None, counts: Counts | None) -> Tensor:
+    """Which references stand in which queries' lists, elementwise, in a shape that broadcasts with the indices.
+
+    `exclude` is the index that each of `query` leaves out.
+    """
+    stands = torch.ones((), dtype=torch.bool, device=reference.device) if exclude is None else reference != exclude
+    return stands if counts is None else stands & counts(query, reference)
+
+
 class Comparison(Protocol):
     """What a search needs to know of a similarity."""
 

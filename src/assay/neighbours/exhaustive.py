@@ -4,30 +4,21 @@ import torch
 from torch import Tensor
 
 from assay.canonical import digest_bytes
-from assay.neighbours.comparison import Comparison, Counts
-from assay.neighbours.order import PAIRS
-from assay.neighbours.vectors import Vectors, tiles
+from assay.neighbours.comparison import Comparison, Counts, standing
+from assay.neighbours.order import exact_scores
+from assay.neighbours.vectors import Vectors
 
 
 def exhaustive(compared: Comparison, ids: Tensor, k: int, exclude: Tensor | None, counts: Counts | None) -> Tensor:
     """The k nearest (Q, k) of the queries `ids`, -1 where fewer count; equal references are compared once."""
     first_U, place_R = _distinct(compared.references)
+    columns_R = torch.arange(len(place_R), device=ids.device)
     found = torch.empty(len(ids), k, dtype=torch.long, device=ids.device)
     for number, query in enumerate(ids):
-        score_R = _scores(compared, query, first_U)[place_R]
-        if exclude is not None and int(exclude[query]) >= 0:
-            score_R[exclude[query]] = -torch.inf
-        if counts is not None:
-            score_R.masked_fill_(~counts(query, torch.arange(len(place_R), device=ids.device)), -torch.inf)
-        found[number] = _best(score_R, k)
+        score_R = exact_scores(compared, query.expand(len(first_U)), first_U)[place_R]
+        stands_R = standing(query, columns_R, None if exclude is None else exclude[query], counts)
+        found[number] = _best(score_R.masked_fill(~stands_R, -torch.inf), k)
     return found
-
-
-def _scores(compared: Comparison, query: Tensor, references: Tensor) -> Tensor:
-    scores = torch.empty(len(references), dtype=torch.float64, device=references.device)
-    for part in tiles(len(references), max(1, PAIRS // compared.references.dim)):
-        scores[part] = compared.exact(query.expand(len(references[part])), references[part])
-    return scores
 
 
 def _best(score_R: Tensor, k: int) -> Tensor:

@@ -53,15 +53,19 @@ def gaps(compared: Comparison, ids: Tensor, index_QW: Tensor, dtype: torch.dtype
     return compared.gap(ids[:, None], index_QW.clamp(max=len(compared.references) - 1).long(), dtype)
 
 
+def exact_scores(compared: Comparison, query_P: Tensor, reference_P: Tensor) -> Tensor:
+    """Exact scores (P,) of any number of pairs, some at a time."""
+    exact_P = torch.empty(len(query_P), dtype=torch.float64, device=query_P.device)
+    for part in tiles(len(query_P), max(1, PAIRS // compared.references.dim)):
+        exact_P[part] = compared.exact(query_P[part], reference_P[part])
+    return exact_P
+
+
 def _resolve(compared: Comparison, ids: Tensor, value_QW: Tensor, index_QW: Tensor, run_QW: Tensor, unsure_QW: Tensor) -> Tensor:
     """Indices sorted by (run, exact score descending, index); only unsure ones need their exact score."""
     exact_QW = value_QW.double()
     rounded_QW = unsure_QW & (gaps(compared, ids, index_QW, value_QW.dtype) > 0)
-    query_P, reference_P = ids[rounded_QW.nonzero()[:, 0]], index_QW[rounded_QW]
-    exact_P = torch.empty(len(query_P), dtype=torch.float64, device=query_P.device)
-    for part in tiles(len(query_P), max(1, PAIRS // compared.references.dim)):
-        exact_P[part] = compared.exact(query_P[part], reference_P[part])
-    exact_QW[rounded_QW] = exact_P
+    exact_QW[rounded_QW] = exact_scores(compared, ids[rounded_QW.nonzero()[:, 0]], index_QW[rounded_QW])
     order_QW = index_QW.argsort(dim=1)
     order_QW = order_QW.gather(1, exact_QW.gather(1, order_QW).argsort(dim=1, descending=True, stable=True))
     order_QW = order_QW.gather(1, run_QW.gather(1, order_QW).argsort(dim=1, stable=True))

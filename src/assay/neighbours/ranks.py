@@ -4,11 +4,11 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from assay.neighbours.comparison import Comparison, Counts, comparisons
-from assay.neighbours.order import PAIRS
+from assay.neighbours.comparison import Comparison, Counts, comparisons, standing
+from assay.neighbours.order import exact_scores
 from assay.neighbours.panel import TILE
-from assay.neighbours.scan import Progress, Rows, as_mask, check, full_precision, left_out, silent
-from assay.neighbours.vectors import Vectors, as_indices, tiles
+from assay.neighbours.scan import Progress, Rows, as_mask, full_precision, sides, silent
+from assay.neighbours.vectors import as_indices, tiles
 
 
 def ranks(
@@ -30,10 +30,7 @@ def ranks(
     tensor([3, 3, 1])
 
     """
-    left = queries if isinstance(queries, Vectors) else Vectors(queries)
-    right = left if references is queries else Vectors(references, left.device)
-    excluded = left_out(exclude, left, right)
-    check(left, right)
+    left, right, excluded = sides(queries, references, exclude)
     wanted = as_indices(targets, "targets", left.device)
     if len(wanted) != len(left):
         raise ValueError(f"{len(left)} queries but {len(wanted)} targets; each query needs one")
@@ -78,26 +75,12 @@ class _Before:
         unsure_QR = (tile_QR >= self.lower_Q[:, None]) & ~above_QR
         if not self.trusted:
             above_QR, unsure_QR = torch.zeros_like(above_QR), torch.ones_like(unsure_QR)
-        stands_QR = self._stands(columns_R)
-        if stands_QR is not None:
-            above_QR, unsure_QR = above_QR & stands_QR, unsure_QR & stands_QR
-        before_Q = above_QR.sum(1)
-        query_P, column_P = unsure_QR.nonzero(as_tuple=True)
-        for part in tiles(len(query_P), max(1, PAIRS // self.compared.references.dim)):
-            before_P = self._is_before(query_P[part], columns_R[column_P[part]])
-            before_Q.index_add_(0, query_P[part], before_P.long())
-        return before_Q
-
-    def _stands(self, columns_R: Tensor) -> Tensor | None:
-        """Which of these references stand in the query's list, None for all."""
-        stands_QR = None
-        if self.exclude is not None:
-            stands_QR = columns_R[None] != self.exclude[:, None]
-        if self.counts is not None:
-            counted_QR = self.counts(self.ids[:, None], columns_R[None])
-            stands_QR = counted_QR if stands_QR is None else stands_QR & counted_QR
-        return stands_QR
+        exclude_Q1 = None if self.exclude is None else self.exclude[:, None]
+        stands_QR = standing(self.ids[:, None], columns_R[None], exclude_Q1, self.counts)
+        before_Q = (above_QR & stands_QR).sum(1)
+        query_P, column_P = (unsure_QR & stands_QR).nonzero(as_tuple=True)
+        return before_Q.index_add_(0, query_P, self._is_before(query_P, columns_R[column_P]).long())
 
     def _is_before(self, query_P: Tensor, reference_P: Tensor) -> Tensor:
-        exact_P, own_P = self.compared.exact(self.ids[query_P], reference_P), self.exact_Q[query_P]
+        exact_P, own_P = exact_scores(self.compared, self.ids[query_P], reference_P), self.exact_Q[query_P]
         return (exact_P > own_P) | ((exact_P == own_P) & (reference_P < self.targets[query_P]))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from assay.neighbours import panel
 from assay.neighbours.candidates import Candidates, places
-from assay.neighbours.comparison import Comparison, Counts, comparisons
+from assay.neighbours.comparison import Comparison, Counts, comparisons, standing
 from assay.neighbours.exhaustive import exhaustive
 from assay.neighbours.order import NONE, nearest_first
 from assay.neighbours.panel import Multiplier, Transposed
@@ -75,13 +75,10 @@ def nearest(
             [ 0,  1]])
 
     """
-    left = queries if isinstance(queries, Vectors) else Vectors(queries)
-    right = left if references is queries else Vectors(references, left.device)
-    excluded = left_out(exclude, left, right)
-    check(left, right)
-    available = len(right) - (excluded is not None and bool((excluded >= 0).all()) and len(left) > 0)
-    if not 1 <= k <= available:
-        raise ValueError(f"k is {k}, but a query has {available} references to choose from")
+    left, right, excluded = sides(queries, references, exclude)
+    most = available(len(right), excluded)
+    if not 1 <= k <= most:
+        raise ValueError(f"k is {k}, but a query has {most} references to choose from")
     if not len(left):
         return torch.empty(0, k, dtype=torch.long, device=left.device)
     search = _Search(comparisons[metric](left, right), k, excluded, as_mask(counts), progress or silent)
@@ -133,13 +130,10 @@ class _Search:
             left = self.compared.left(ids, torch.float32)
             rights = (self.compared.right(columns, torch.float32) for columns in tiles(self.references, panel.TILE))
             value_QR = torch.cat([left @ right.T for right in rights], dim=1)
-            left_out_QR = torch.zeros_like(value_QR, dtype=torch.bool)
-            if self.exclude is not None:
-                left_out_QR |= columns_R == self.exclude[ids, None]
-            if self.counts is not None:
-                left_out_QR |= ~self.counts(ids[:, None], columns_R[None])
-            value_QR.masked_fill_(left_out_QR, -torch.inf)
-            index_QR = columns_R.expand_as(value_QR).masked_fill(left_out_QR, NONE)
+            exclude_Q1 = None if self.exclude is None else self.exclude[ids, None]
+            absent_QR = ~standing(ids[:, None], columns_R[None], exclude_Q1, self.counts)
+            value_QR.masked_fill_(absent_QR, -torch.inf)
+            index_QR = columns_R.expand_as(value_QR).masked_fill(absent_QR, NONE)
             found[rows] = nearest_first(self.compared, ids, value_QR, index_QR, self.k)
             self.progress(rows.stop * self.references, len(found) * self.references)
         return found
@@ -199,8 +193,21 @@ class _Search:
         return None if self.exclude is None else self.exclude[ids]
 
 
-def left_out(exclude: ArrayLike | Tensor | None, queries: Vectors, references: Vectors) -> Tensor | None:
-    """The references to leave out, checked."""
+def sides(queries: Rows, references: Rows, exclude: ArrayLike | Tensor | None) -> tuple[Vectors, Vectors, Tensor | None]:
+    """What is compared with what, and the reference that each query leaves out; `ValueError` where that cannot be."""
+    left = queries if isinstance(queries, Vectors) else Vectors(queries)
+    right = left if references is queries else Vectors(references, left.device)
+    excluded = _left_out(exclude, left, right)
+    _check(left, right)
+    return left, right, excluded
+
+
+def available(references: int, exclude: Tensor | None) -> int:
+    """How many references the query with most of them has to choose from."""
+    return references - int(exclude is not None and len(exclude) > 0 and bool((exclude >= 0).all()))
+
+
+def _left_out(exclude: ArrayLike | Tensor | None, queries: Vectors, references: Vectors) -> Tensor | None:
     if exclude is None:
         return None
     indices = as_indices(exclude, "indices to exclude", queries.device)
@@ -211,8 +218,7 @@ def left_out(exclude: ArrayLike | Tensor | None, queries: Vectors, references: V
     return indices
 
 
-def check(queries: Vectors, references: Vectors) -> None:
-    """Raise `ValueError` unless they can be compared."""
+def _check(queries: Vectors, references: Vectors) -> None:
     if queries.dim != references.dim:
         raise ValueError(f"queries have {queries.dim} dimensions, but references {references.dim}")
     if not len(references):

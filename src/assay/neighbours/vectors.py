@@ -27,8 +27,10 @@ class Vectors:
     def __init__(
         self, rows: "ArrayLike | Tensor | Vectors", device: torch.device | None = None, chosen: Tensor | None = None
     ) -> None:
-        self.chosen = chosen
+        self.chosen, self._is_finite = chosen, False
         if isinstance(rows, Vectors):
+            self._is_finite = rows._is_finite
+            device = device or rows.device
             if rows.chosen is not None:
                 self.chosen = rows.chosen if chosen is None else rows.chosen[chosen]
             rows = rows.rows
@@ -39,7 +41,7 @@ class Vectors:
             raise ValueError(f"vectors are real numbers, got {self.rows.dtype}")
         if self.rows.shape[1] == 0:
             raise ValueError(f"vectors of no dimensions, shape {tuple(self.rows.shape)}: there is nothing to compare")
-        self.device = device or (self.rows.device if isinstance(self.rows, Tensor) else torch.device("cpu"))
+        self.device: torch.device = device or (self.rows.device if isinstance(self.rows, Tensor) else torch.device("cpu"))
 
     def __len__(self) -> int:
         return len(self.rows if self.chosen is None else self.chosen)
@@ -70,16 +72,23 @@ class Vectors:
             yield rows, self.read(rows, dtype)
 
     def check_finite(self, what: str) -> None:
-        """Raise a `ValueError` that names the first row with a NaN or an infinity."""
+        """Raise a `ValueError` that names the first row with a NaN or an infinity; rows are read for it only once."""
+        if self._is_finite:
+            return
+        bad = self.not_finite()
+        if bad:
+            others = f" and {len(bad) - 1} other rows" if len(bad) > 1 else ""
+            raise ValueError(f"row {bad[0]}{others} of the {what} is NaN or infinite; remove such rows before they are compared")
+        self._is_finite = True
+
+    def not_finite(self) -> list[int]:
+        """Rows of the array, of those chosen, that hold a NaN or an infinity."""
         bad: list[int] = []
         for rows, block in self.blocks(torch.float32):
             suspect = (~torch.isfinite(torch.linalg.vector_norm(block, dim=1))).nonzero()[:, 0] + rows.start
             if len(suspect):  # large numbers have an infinite norm in single precision, and are welcome
                 bad += suspect[~torch.isfinite(self.read(suspect, torch.float64)).all(1)].tolist()
-        if bad:
-            bad[0] = bad[0] if self.chosen is None else int(self.chosen[bad[0]])
-            others = f" and {len(bad) - 1} other rows" if len(bad) > 1 else ""
-            raise ValueError(f"row {bad[0]}{others} of the {what} is NaN or infinite; remove such rows before they are compared")
+        return bad if self.chosen is None else self.chosen[bad].tolist()
 
 
 def unit(x: Tensor) -> Tensor:

@@ -13,19 +13,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from assay.canonical import digest, digest_file, pretty
+from assay.canonical import digest, digest_file
 from assay.data.dataset import Labels
 from assay.data.splits import Half, SealedTest, TrainVal, folds
 from assay.embed import BATCH, embed
 from assay.errors import BadInput
-from assay.files import read_json, write_atomically
+from assay.files import read_json
 from assay.ledger import Ledger, SealError
 from assay.metrics import Scores
 from assay.metrics.task import Progress
 from assay.model import Model, read_model
 from assay.store import Store
 from assay.study.bench import choose_device
-from assay.study.record import StudyRecord, study_records
+from assay.study.record import StudyRecord, study_records, write_record
 from assay.trunks import trunks
 
 WEIGHTS = "model.safetensors"
@@ -197,9 +197,7 @@ def without_infinities(value: Any) -> Any:
 
 def _append(ledger: Ledger, body: dict[str, Any]) -> StudyRecord:
     ledger.look(body)
-    record = StudyRecord.of(ledger.path.parent.name, ledger.lines)
-    write_atomically(ledger.path.parent / "study.json", pretty(record))
-    return record
+    return write_record(ledger.path.parent, ledger.lines)
 
 
 @contextmanager

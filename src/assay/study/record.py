@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from assay.canonical import pretty
+from assay.files import write_atomically
 from assay.ledger import Line, read
 from assay.store import Store
 
@@ -87,3 +89,10 @@ def read_record(folder: Path) -> StudyRecord | None:
     """The record of the study in this folder, None where its ledger has no line yet."""
     lines = read(folder / "ledger.jsonl")
     return StudyRecord.of(folder.name, lines) if lines else None
+
+
+def write_record(folder: Path, lines: Sequence[Line]) -> StudyRecord:
+    """Write `study.json`, the ledger in the form that people and reports read."""
+    record = StudyRecord.of(folder.name, lines)
+    write_atomically(folder / "study.json", pretty(record))
+    return record

@@ -5,16 +5,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from assay.canonical import digest_bytes, digest_file, pretty
+from assay.canonical import digest_bytes, digest_file
 from assay.engines import Task
-from assay.files import write_atomically
 from assay.ledger import Ledger
 from assay.run import Run, Scoring, TestEmbedding, Training, Unsealed
 from assay.space import Parameters
 from assay.store import Store
 from assay.study.design import Design
 from assay.study.progress import Listener, State
-from assay.study.record import StudyRecord
+from assay.study.record import write_record
 from assay.study.search import Told
 
 Steps = Generator[list[Task], list[Any], None]
@@ -185,4 +184,4 @@ class Study:
 
     def _save(self) -> None:
         """Write `study.json`, the ledger in the form that people and reports read."""
-        write_atomically(self.folder / "study.json", pretty(StudyRecord.of(self.design.key, self.ledger.lines)))
+        write_record(self.folder, self.ledger.lines)
