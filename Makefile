@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-all check lint speed clean
+.PHONY: setup demo test test-all check lint docs speed clean
 
 setup: $(READY)  ## create .venv with the tested set of packages
 
@@ -31,9 +31,13 @@ lint: $(READY)  ## format, lint, types and layers
 
 check: lint test  ## what CI runs
 
+docs: $(READY)  ## write docs/methods.md from the code
+	$(BIN)/python -m assay.catalogue > docs/methods.md
+
 speed: $(READY)  ## measure what docs/performance.md says
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/evaluation.py
 
 clean:  ## remove what can be made again, except run stores

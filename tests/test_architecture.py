@@ -56,10 +56,22 @@ def test_the_check_of_doors_sees_an_import(tmp_path):
 
 PUBLIC = {
     "assay": ["Scores", "__version__", "bench", "evaluate"],
+    "assay.catalogue": ["describe", "in_order", "markdown"],
     "assay.data": ["Dataset", "datasets", "load"],
     "assay.clusters": ["Clustering", "ami", "kmeans", "nmi", "nmi_geometric", "pairwise_f1"],
     "assay.losses": ["losses"],
-    "assay.methods": ["Method", "assemble", "defaults", "import_parts", "losses", "methods", "miners", "source_of", "space_of"],
+    "assay.methods": [
+        "Method",
+        "assemble",
+        "defaults",
+        "departures",
+        "import_parts",
+        "losses",
+        "methods",
+        "miners",
+        "source_of",
+        "space_of",
+    ],
     "assay.metrics": [
         "Scores",
         "evaluate",
@@ -73,6 +85,28 @@ PUBLIC = {
     ],
     "assay.miners": ["miners"],
     "assay.neighbours": ["Vectors", "comparisons", "nearest", "ranks"],
+    "assay.pairs": [
+        "Mined",
+        "Pairs",
+        "References",
+        "Triplets",
+        "all_pairs",
+        "as_compared",
+        "as_pairs",
+        "as_triplets",
+        "distances",
+        "log1p_exp",
+        "log1p_sum_exp",
+        "log_sum_exp",
+        "masked_mean",
+        "pair_counts",
+        "sine",
+        "soft_histograms",
+        "squared_distances",
+        "triplet_hinges",
+        "unit",
+        "without_autocast",
+    ],
     "assay.protocols": ["Protocol", "protocols"],
     "assay.report": ["Benched", "bench", "write_report"],
     "assay.samplers": ["samplers"],
@@ -125,9 +159,22 @@ def test_what_cannot_change_a_run_is_not_hashed_with_it(tmp_path, monkeypatch):
     copy = shutil.copytree(ROOT, tmp_path / "assay")
     monkeypatch.setattr(run, "__file__", str(copy / "run.py"))
     before = hashed()
-    for name in ("verify.py", "cli/app.py", "report/write.py", "study/bench.py", "__init__.py"):
+    for name in ("verify.py", "cli/app.py", "report/write.py", "study/bench.py", "catalogue.py", "__init__.py"):
         (copy / name).write_text((copy / name).read_text() + "\n# edited\n")
     assert hashed() == before
     (copy / "train.py").write_text((copy / "train.py").read_text() + "\n# edited\n")
     assert hashed() != before
     run.own_source.cache_clear()
+
+
+def test_what_is_hashed_with_a_run_imports_nothing_that_is_not():
+    from assay.run import ABOVE
+
+    def assay_modules(path):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            yield from (name.split(".")[1] for name in names if name.startswith("assay."))
+
+    hashed = [path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0].removesuffix(".py") not in ABOVE]
+    assert [path for path in hashed if set(assay_modules(path)) & set(ABOVE)] == []

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,21 @@ import pytest
 import torch
 
 from assay.canonical import digest, digest_file
+from assay.domain import BatchKind
 from assay.errors import BadInput
-from assay.losses import losses
+from assay.losses import losses, pretrained
+from assay.losses.contrastive import Contrastive
 from assay.losses.multi_similarity import MultiSimilarity
+from assay.losses.normalized_softmax import NormalizedSoftmax
 from assay.losses.triplet import Triplet
+from assay.losses.triplet_semihard import TripletSquared
 from assay.method import Loss, Method, methods
-from assay.methods import assemble, defaults, import_parts, source_of, space_of
+from assay.methods import assemble, defaults, departures, import_parts, source_of, space_of
 from assay.miners import miners
 from assay.miners.miner import Miner
 from assay.miners.multi_similarity import MultiSimilarityMiner
+from assay.miners.random import RandomMiner
+from assay.miners.semihard import SemihardMiner
 from assay.protocol import Optimiser, Protocol, resolve
 from assay.protocols import protocols
 from assay.registry import Registry, UnknownName
@@ -52,6 +59,8 @@ class Mine(Loss):
 
 methods.add(Method("{name}", Mine, space=Space(scale=Real(0, 10)), about="mine"))
 """
+BASELINE = Path(str(pretrained.__file__))
+"""Where the baseline is declared, which has no loss."""
 
 
 class Plain(Loss):
@@ -161,7 +170,30 @@ def test_every_method_that_has_weights_searches_their_learning_rate(name: str) -
 
 @every_trained_method
 def test_every_method_trains_on_a_batch_that_the_protocol_has(name: str) -> None:
-    assert methods[name].batch in vars(QUICK.batch)
+    assert methods[name].batch in typing.get_args(BatchKind)
+    classes, per_class = QUICK.batch.shape(methods[name].batch)
+    assert classes * per_class == 32
+
+
+@every_trained_method
+def test_every_fixed_parameter_is_one_that_the_method_takes(name: str) -> None:
+    method = methods[name]
+    parts = assemble(method, {}, QUICK)
+    for parameter, value in method.fixed.items():
+        assert value in (getattr(parts.loss, parameter, None), getattr(parts.miner, parameter, None))
+
+
+@every_trained_method
+def test_every_miner_looks_at_what_the_loss_compares(name: str) -> None:
+    parts = assemble(methods[name], {}, QUICK)
+    assert parts.miner is None or parts.miner.normalise == parts.loss.normalise
+
+
+@pytest.mark.parametrize("name", list(losses))
+def test_every_weight_that_is_not_decayed_is_a_weight_of_the_loss(name: str) -> None:
+    loss = losses[name]()
+    loss.setup(8, 5)
+    assert set(loss.undecayed) <= {weight for weight, _ in loss.named_parameters()}
 
 
 def test_only_the_untrained_baseline_has_no_loss_and_nothing_to_search() -> None:
@@ -169,7 +201,7 @@ def test_only_the_untrained_baseline_has_no_loss_and_nothing_to_search() -> None
     wide = Protocol("p.v1", space=Space(lr=Real(1e-6, 1, log=True)))
     assert space_of(methods["pretrained"], wide) == Space()
     assert defaults(methods["pretrained"], wide) == {}
-    assert source_of(methods["pretrained"], RESOLVED) == source()
+    assert source_of(methods["pretrained"], RESOLVED) == source(BASELINE)
     assert methods["pretrained"].normalise
     assert methods["pretrained"].departures == ()
 
@@ -230,6 +262,89 @@ def test_a_space_bounds_the_search_and_not_the_constructor() -> None:
     assert isinstance(loss, Triplet)
     assert loss.margin == 99.0
 
+
+# --- Fixed parameters, miners, departures ---
+
+
+def test_a_fixed_parameter_goes_by_its_name_to_loss_miner_or_training() -> None:
+    method = Method("m", Triplet, Space(), miner="random", fixed={"margin": 0.75, "of": "pairs", "lr": 0.5, "weights_lr": 0.25})
+    parts = assemble(method, {}, QUICK)
+    assert isinstance(parts.loss, Triplet)
+    assert isinstance(parts.miner, RandomMiner)
+    assert (parts.loss.margin, parts.miner.of, parts.lr, parts.weights_lr) == (0.75, "pairs", 0.5, 0.25)
+
+
+def test_a_fixed_parameter_is_not_searched_and_needs_no_default() -> None:
+    method = Method("m", WithoutDefault, Space(lr=Real(0, 1)), fixed={"margin": 2.0})
+    assert set(space_of(method, QUICK)) == {"lr"}
+    assert defaults(method, QUICK) == {"lr": 1e-3}
+    loss = assemble(method, {"lr": 0.5}, QUICK).loss
+    assert isinstance(loss, WithoutDefault)
+    assert loss.margin == 2.0
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "margins"), [("contrastive_sampled", "pairs", {}), ("triplet_sampled", "triplets", {"margin": 1.0})]
+)
+def test_the_weak_baselines_of_the_literature_search_nothing(name: str, of: str, margins: dict[str, float]) -> None:
+    parts = assemble(methods[name], {}, QUICK)
+    assert methods[name].space == Space()
+    assert isinstance(parts.miner, RandomMiner)
+    assert parts.miner.of == of
+    assert {margin: getattr(parts.loss, margin) for margin in margins} == margins
+
+
+def test_a_parameter_that_is_fixed_and_searched_raises() -> None:
+    with pytest.raises(ValueError, match=r"^m: the parameter 'margin' is both fixed and searched; choose one$"):
+        Method("m", Triplet, Space(margin=Real(0, 1)), fixed={"margin": 0.5})
+
+
+def test_a_fixed_parameter_that_nothing_takes_raises() -> None:
+    with pytest.raises(BadInput, match=r"^m: the parameter 'margn' is taken by nothing$"):
+        assemble(Method("m", Triplet, Space(), fixed={"margn": 0.5}), {}, QUICK)
+
+
+def test_a_fixed_parameter_that_nothing_takes_raises_before_the_first_trial() -> None:
+    with pytest.raises(BadInput, match=r"^m: the parameter 'margn' is taken by nothing$"):
+        defaults(Method("m", Triplet, Space(), fixed={"margn": 0.5}), QUICK)
+
+
+@pytest.mark.parametrize("loss", [NormalizedSoftmax, None])
+def test_a_miner_for_a_loss_that_compares_no_samples_raises(loss: type[Loss] | None) -> None:
+    with pytest.raises(ValueError, match=r"^m: its loss takes no mined pairs or triplets; leave the miner out$"):
+        Method("m", loss, Space(), miner="hard")
+
+
+def test_a_miner_sees_unit_vectors_where_the_loss_does() -> None:
+    for loss, normalise in ((Triplet, True), (TripletSquared, False)):
+        parts = assemble(Method("m", loss, Space(), miner="semihard"), {}, QUICK)
+        assert isinstance(parts.miner, SemihardMiner)
+        assert parts.miner.normalise is normalise
+    assert SemihardMiner.normalise
+    assert SemihardMiner().normalise
+
+
+def test_a_method_departs_from_its_paper_where_its_loss_does_and_in_its_own_ways() -> None:
+    assert Triplet.departures
+    assert Method("m", Triplet, Space()).departures == Triplet.departures
+    assert Method("m", Triplet, Space(), own_departures=("also so",)).departures == (*Triplet.departures, "also so")
+    assert Method("m", None, Space(), own_departures=("only so",)).departures == ("only so",)
+
+
+def test_departures_of_one_method_are_not_those_of_another_with_the_same_loss() -> None:
+    assert methods["contrastive"].departures == Contrastive.departures
+    assert methods["contrastive_sampled"].departures[:-1] == Contrastive.departures
+
+
+def test_a_miner_departs_in_its_own_ways_too() -> None:
+    own = Method("m", Triplet, Space(), miner="semihard", own_departures=("also so",))
+    assert SemihardMiner.departures
+    assert departures(own) == (*Triplet.departures, "also so", *SemihardMiner.departures)
+    assert departures(Method("m", Triplet, Space())) == Triplet.departures
+    assert departures(methods["pretrained"]) == ()
+
+
+# --- Clashes ---
 
 every_clash = pytest.mark.parametrize(
     ("method", "parameter", "takers"),
@@ -302,11 +417,53 @@ def test_the_source_of_a_method_is_that_of_its_loss_and_its_miner() -> None:
     assert len({source(), source(loss), source(miner), source(loss, miner)}) == 4
 
 
+def test_the_source_of_a_method_is_that_of_the_file_that_declares_it_too(as_before: None, tmp_path: Path) -> None:
+    """What is fixed and searched, and on which miner and batch, stands in that file and nowhere else."""
+    file, sources = tmp_path / "declared.py", []
+    for fixed in (0.25, 0.5):
+        file.write_text(
+            "from assay.losses.triplet import Triplet\n"
+            "from assay.method import Method, methods\n"
+            "from assay.space import Space\n"
+            f"methods.add(Method('declared', Triplet, Space(), fixed={{'margin': {fixed}}}))\n"
+        )
+        import_parts([str(file)])
+        sources.append(source_of(methods["declared"], RESOLVED))
+        assert sources[-1] == source(file_of(Triplet), file)
+    assert sources[0] != sources[1]
+
+
+def test_a_method_that_is_not_registered_is_declared_in_no_file() -> None:
+    own = Method("triplet", Triplet, Space(), miner="multi_similarity")
+    assert source_of(own, RESOLVED) == source(file_of(Triplet), file_of(MultiSimilarityMiner))
+
+
+def test_the_source_of_a_method_is_that_of_every_class_its_loss_is_written_in() -> None:
+    class Wrapping(Plain):
+        @classmethod
+        def written_in(cls) -> tuple[type, ...]:
+            return (cls, Triplet)
+
+    assert source_of(Method("m", Wrapping, Space()), RESOLVED) == source(Path(__file__), file_of(Triplet))
+
+
+def test_a_registry_knows_which_module_added_a_part(as_before: None, tmp_path: Path) -> None:
+    assert methods.origin("triplet") == methods.origin("triplet_sampled") == Triplet.__module__ == "assay.losses.triplet"
+    assert losses.origin("triplet") == "assay.losses.triplet"
+    assert miners.origin("semihard") == "assay.miners.semihard"
+    import_parts([write_mine(tmp_path / "mine.py")])
+    assert sys.modules[methods.origin("mine")].__file__ == str(tmp_path / "mine.py")
+    methods.add(Method("by_hand", Plain, Space()))
+    assert methods.origin("by_hand") == __name__
+    with pytest.raises(KeyError):
+        methods.origin("nobody")
+
+
 @every_method
 def test_the_source_of_every_method_is_that_of_the_protocols_trunk_too(name: str) -> None:
     on_vectors = resolve(QUICK, "features")
     assert source_of(methods[name], on_vectors) != source_of(methods[name], RESOLVED)
-    assert source_of(methods["pretrained"], on_vectors) == source(trunk="identity")
+    assert source_of(methods["pretrained"], on_vectors) == source(BASELINE, trunk="identity")
 
 
 def test_code_in_no_file_has_no_source(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,13 @@ import sys
 import typing
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assay.domain import BatchKind
 from assay.errors import BadInput
 from assay.protocol import Augment, Batch, Look, Optimiser, Protocol, customise, resolve
 from assay.protocols import protocols
@@ -24,7 +25,7 @@ GOLDEN = {
 }
 """A published protocol is never edited: a change is a new version in its name, and a new line here."""
 
-BatchKind = Literal["embedding", "classification"]
+KINDS = typing.get_args(BatchKind)
 LOOKS = typing.get_args(Look)
 BASE = Protocol("base.v1")
 OTHER: dict[str, Any] = {
@@ -413,16 +414,36 @@ def test_only_auto_is_resolved() -> None:
         assert replace(resolved, trunk=BASE.trunk, size=BASE.size, augment=BASE.augment) == BASE
 
 
-@pytest.mark.parametrize("kind", ["embedding", "classification"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_batch_has_a_shape(kind: BatchKind) -> None:
+    assert BASE.batch.shape(kind) == {"embedding": (8, 4), "classification": (32, 1), "pairs": (16, 2)}[kind]
+    own = Batch(embedding=(3, 7), classification=(5, 6))
+    assert own.shape(kind) == {"embedding": (3, 7), "classification": (5, 6), "pairs": (10, 2)}[kind]
+
+
+@pytest.mark.parametrize(("embedding", "pairs"), [((8, 4), (16, 2)), ((24, 5), (60, 2)), ((3, 3), (4, 2)), ((1, 1), (1, 2))])
+def test_pairs_are_two_of_each_class_and_as_many_images_as_there_can_be(
+    embedding: tuple[int, int], pairs: tuple[int, int]
+) -> None:
+    assert Batch(embedding=embedding, classification=(7, 1)).shape("pairs") == pairs
+
+
+def test_pairs_are_no_setting_of_their_own() -> None:
+    with pytest.raises(BadInput, match="no field 'pairs'; the fields here are embedding, classification"):
+        changed("batch.pairs=8x2")
+    assert changed("batch.embedding=4x8").batch.shape("pairs") == (16, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_with_classes_enough_the_batch_is_as_the_protocol_says(kind: BatchKind) -> None:
     for protocol in (BASE, QUICK):
-        wanted = getattr(protocol.batch, kind)
+        wanted = protocol.batch.shape(kind)
         assert protocol.batch_for(kind, wanted[0]) == protocol.batch_for(kind, wanted[0] + 100) == wanted
 
 
 @pytest.mark.parametrize("kind", ["embedding", "classification"])
 def test_with_too_few_classes_quick_takes_more_images_of_each_to_stay_near_32(kind: BatchKind) -> None:
-    wanted = getattr(QUICK.batch, kind)[0]
+    wanted = QUICK.batch.shape(kind)[0]
     for classes in range(1, wanted):
         taken, per_class = QUICK.batch_for(kind, classes)
         assert taken == classes
@@ -430,17 +451,31 @@ def test_with_too_few_classes_quick_takes_more_images_of_each_to_stay_near_32(ki
         assert 2 * abs(taken * per_class - 32) <= classes
 
 
+def test_with_too_few_classes_pairs_stay_two_of_each() -> None:
+    """Such a method wants two of a class: fewer classes are then fewer images."""
+    for classes in range(1, 16):
+        assert QUICK.batch_for("pairs", classes) == (classes, 2)
+
+
 @pytest.mark.parametrize(
     ("kind", "classes", "batch"),
-    [("embedding", 6, (6, 5)), ("embedding", 4, (4, 8)), ("classification", 6, (6, 5)), ("classification", 31, (31, 1))],
+    [
+        ("embedding", 6, (6, 5)),
+        ("embedding", 4, (4, 8)),
+        ("classification", 6, (6, 5)),
+        ("classification", 31, (31, 1)),
+        ("pairs", 15, (15, 2)),
+        ("pairs", 16, (16, 2)),
+    ],
 )
 def test_some_shrunken_batches(kind: BatchKind, classes: int, batch: tuple[int, int]) -> None:
     assert QUICK.batch_for(kind, classes) == batch
 
 
-@pytest.mark.parametrize("kind", ["embedding", "classification"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_with_too_few_classes_other_protocols_refuse_and_say_what_would_do(kind: BatchKind) -> None:
-    with pytest.raises(BadInput, match=rf"a fold trains on 6; .*--set batch\.{kind}=6x") as raised:
+    setting = "embedding=6x2" if kind == "pairs" else f"{kind}=6x"
+    with pytest.raises(BadInput, match=rf"a fold trains on 6; .*--set batch\.{setting}") as raised:
         BASE.batch_for(kind, 6)
     remedy = str(raised.value).rpartition("--set ")[2]
     assert changed(remedy).batch_for(kind, 6)[0] == 6

@@ -23,7 +23,7 @@ from assay.model import Architecture, Model
 from assay.pairs import Pairs, References, Triplets
 from assay.protocol import Augment, Batch, Optimiser, Protocol
 from assay.registry import Paper
-from assay.train import Fit, fit
+from assay.train import Fit, fit, make_optimisers
 
 CPU = torch.device("cpu")
 STILL = Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0)
@@ -403,6 +403,69 @@ def test_the_weight_decay_of_the_protocol_is_applied() -> None:
     model, still = new_model(), new_model()
     train(constant(), replace(PROTOCOL, optimiser=Optimiser(weight_decay=0.1)), model)
     assert model.head.weight.norm() < still.head.weight.norm()
+
+
+def still(name: str) -> Loss:
+    """A loss with its weights, none of which has a gradient worth the name: only decay moves them."""
+
+    base: Any = losses[name]
+
+    class Still(base):  # type: ignore[misc]
+        def forward(self, z: Tensor, *_: Any) -> Tensor:
+            return z.sum() * 0 + sum((weight.sum() * 0 for weight in self.parameters()), start=z.new_zeros(()))
+
+    torch.manual_seed(0)
+    loss: Loss = Still()
+    loss.setup(4, 6)
+    return loss
+
+
+def moved_by_decay(loss: Loss) -> dict[str, bool]:
+    """Which weights training has moved, under a loss that is flat in all of them; those that have are nearer to 0."""
+    before = {name: weight.detach().clone() for name, weight in loss.named_parameters()}
+    train(loss, replace(PROTOCOL, optimiser=Optimiser(weight_decay=0.1)), weights_lr=0.01)
+    after = dict(loss.named_parameters())
+    assert all(after[name].norm() <= before[name].norm() for name in before)
+    return {name: not torch.equal(after[name], before[name]) for name in before}
+
+
+@pytest.mark.parametrize("name", ["margin", "margin_per_class"])
+def test_the_boundary_of_margin_is_not_decayed(name: str) -> None:
+    assert moved_by_decay(still(name)) == {"beta": False}
+
+
+@pytest.mark.parametrize("name", ["normalized_softmax", "soft_triple", "proxy_anchor"])
+def test_other_weights_of_a_loss_are_decayed(name: str) -> None:
+    assert moved_by_decay(still(name)) == {"weights": True}
+
+
+def test_a_loss_may_have_weights_of_both_kinds() -> None:
+    class Both(Scripted):
+        undecayed = ("kept",)
+
+        def __init__(self) -> None:
+            super().__init__(lambda number, z, y: z.sum() * 0 + (self.kept.sum() + self.shrunk.sum()) * 0)
+            self.kept, self.shrunk = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+
+    assert moved_by_decay(Both()) == {"kept": False, "shrunk": True}
+
+
+@pytest.mark.parametrize("name", list(losses))
+def test_every_weight_is_trained_once_and_at_its_own_rate(name: str) -> None:
+    loss, model = losses[name](), new_model()
+    loss.setup(4, 6)
+    protocol = replace(PROTOCOL, optimiser=Optimiser(lr=7.0, momentum=0.5, weight_decay=0.125))
+    groups = [
+        group for part in make_optimisers(model, parts_of(loss, lr=0.25, weights_lr=0.5), protocol) for group in part.param_groups
+    ]
+    found = {
+        id(weight): (group["lr"], group["weight_decay"], group["momentum"]) for group in groups for weight in group["params"]
+    }
+    assert sum(len(group["params"]) for group in groups) == len(found)
+    expected = {id(weight): (0.25, 0.125, 0.5) for weight in model.parameters()}
+    for weight_name, weight in loss.named_parameters():
+        expected[id(weight)] = (0.5, 0.0 if weight_name in loss.undecayed else 0.125, 0.5)
+    assert found == expected
 
 
 # --- The PCA of the baseline ---

@@ -1,47 +1,100 @@
 """What a method is: a loss with its miner, batch and search space; and the registry that a loss's own file fills."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-import torch.nn.functional as F
+import torch
 from torch import Tensor, nn
 
-from assay.pairs import Pairs, References, Triplets
+from assay.domain import BatchKind
+from assay.pairs import Mined, References, all_pairs, as_compared, as_pairs, as_triplets, without_autocast
 from assay.registry import Paper, Registry
-from assay.space import Real, Space
+from assay.space import Real, Space, Value
 
 WEIGHTS_LR = Real(1e-6, 1, log=True)
 """Range of `weights_lr`, the learning rate of a method's own weights, in the space of every method that has some."""
+
+Compares = Literal["pairs", "triplets", "either", "classes", "anything"]
 
 
 class Loss(nn.Module):
     """A loss over embeddings `z` (N, D) and labels `y` (N,).
 
-    `normalise` is applied here, to embeddings and references alike, so that a subclass's `forward` is the equation.
+    All that losses have in common happens before `forward`, so that a subclass's `forward` is the equation: embeddings and
+    references are normalised alike, half precision becomes single precision, and what a miner chose, or else every pair of
+    the batch, comes in the shape that the loss compares.
+
+    Attributes:
+        normalise: whether the loss is about unit vectors.
+        compares: `pairs` and `triplets` get `forward(z, y, pairs, references)` with `Pairs` or `Triplets`, `either` whichever
+            was mined; `classes` get `forward(z, y)` and compare with their own weights, so there is nothing to mine;
+            `anything` gets all arguments as they were given, None included.
+        undecayed: names of weights that are kept out of weight decay.
     """
 
     normalise: ClassVar[bool] = True
+    compares: ClassVar[Compares] = "anything"
+    undecayed: ClassVar[tuple[str, ...]] = ()
     paper: ClassVar[Paper | None] = None
     departures: ClassVar[tuple[str, ...]] = ()
 
     def setup(self, dim: int, classes: int) -> None:
         """Make the weights that depend on the data (proxies); most losses have none."""
 
-    def __call__(
-        self,
-        z: Tensor,
-        y: Tensor,
-        mined: Pairs | Triplets | None = None,
-        references: References | None = None,
-    ) -> Tensor:
+    @classmethod
+    def written_in(cls) -> tuple[type, ...]:
+        """The classes whose source determines what the loss computes; a run's key holds the hashes of their files."""
+        return (cls,)
+
+    @classmethod
+    def distributions(cls) -> tuple[str, ...]:
+        """Names and versions of installed packages that the loss is made of, torch apart; a run's key holds them."""
+        return ()
+
+    @classmethod
+    def takes_mined(cls) -> bool:
+        """Whether a miner can feed the loss."""
+        return cls.compares != "classes"
+
+    def __call__(self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None) -> Tensor:
         """The loss of a batch, a scalar."""
-        _check_batch(z, y)
-        if self.normalise:
-            z = F.normalize(z, dim=1)
-            if references is not None:
-                references = References(F.normalize(references.z, dim=1), references.y, references.own)
-        loss: Tensor = super().__call__(z, y, mined, references)
-        return loss
+        self._check(z, y)
+        with without_autocast(z.device):
+            return self._value(as_compared(z, self.normalise), y, mined, references)
+
+    def _value(self, z: Tensor, y: Tensor, mined: Mined | None, references: References | None) -> Tensor:
+        if self.compares == "classes":
+            if mined is not None or references is not None:
+                raise ValueError(
+                    f"{type(self).__name__} compares with its own weights: it takes no mined pairs and no references"
+                )
+            return self._forward(z, y)
+        if references is not None:
+            references = References(as_compared(references.z, self.normalise), references.y, references.own)
+        if self.compares == "anything":
+            return self._forward(z, y, mined, references)
+        references = references or References.of_batch(z, y)
+        mined = mined or all_pairs(y, references)
+        if self.compares == "pairs":
+            mined = as_pairs(mined, len(y))
+        elif self.compares == "triplets":
+            mined = as_triplets(mined)
+        return self._forward(z, y, mined, references)
+
+    def _forward(self, *arguments: object) -> Tensor:
+        value: Tensor = super().__call__(*arguments)
+        return value
+
+    def _check(self, z: Tensor, y: Tensor) -> None:
+        if z.ndim != 2 or y.shape != z.shape[:1]:
+            raise ValueError(f"a loss takes z of shape (N, D) and y of shape (N,), got {tuple(z.shape)} and {tuple(y.shape)}")
+        if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+            raise ValueError(f"labels are integers, got {y.dtype}; use y.long()")
+        if self.compares == "classes" and not self._parameters:
+            raise ValueError(
+                f"{type(self).__name__} compares with weights that it does not have yet: call setup(dim, classes) first"
+            )
 
 
 @dataclass(frozen=True)
@@ -53,7 +106,9 @@ class Method:
         loss: the class; None for the untrained baseline.
         space: the parameters searched and their ranges.
         miner: name of the miner that feeds the loss.
-        batch: which of the protocol's batch shapes it trains on.
+        batch: which of the protocol's batch shapes it trains on; `pairs` is two images of each class.
+        fixed: parameters that are neither searched nor left at the default of loss or miner.
+        own_departures: where the method differs from its paper, beside what its loss says.
         about: one line for lists.
     """
 
@@ -61,8 +116,17 @@ class Method:
     loss: type[Loss] | None
     space: Space
     miner: str | None = None
-    batch: Literal["embedding", "classification"] = "embedding"
+    batch: BatchKind = "embedding"
+    fixed: Mapping[str, Value] = field(default_factory=dict)
+    own_departures: tuple[str, ...] = ()
     about: str = ""
+
+    def __post_init__(self) -> None:
+        if self.miner is not None and (self.loss is None or not self.loss.takes_mined()):
+            raise ValueError(f"{self.name}: its loss takes no mined pairs or triplets; leave the miner out")
+        both = sorted(set(self.fixed) & set(self.space))
+        if both:
+            raise ValueError(f"{self.name}: the parameter {both[0]!r} is both fixed and searched; choose one")
 
     @property
     def normalise(self) -> bool:
@@ -76,8 +140,8 @@ class Method:
 
     @property
     def departures(self) -> tuple[str, ...]:
-        """Where the loss differs from its paper."""
-        return () if self.loss is None else self.loss.departures
+        """Where the loss and its use here differ from its paper."""
+        return self.own_departures if self.loss is None else (*self.loss.departures, *self.own_departures)
 
 
 class Methods(Registry[Method]):
@@ -90,10 +154,3 @@ class Methods(Registry[Method]):
 
 
 methods = Methods("method")
-
-
-def _check_batch(z: Tensor, y: Tensor) -> None:
-    if z.ndim != 2 or y.shape != z.shape[:1]:
-        raise ValueError(f"a loss takes z of shape (N, D) and y of shape (N,), got {tuple(z.shape)} and {tuple(y.shape)}")
-    if y.is_floating_point() or y.is_complex():
-        raise ValueError(f"labels are integers, got {y.dtype}; use y.long()")

@@ -22,7 +22,7 @@ from assay.samplers import samplers
 from assay.space import Parameters, Space, Value
 from assay.trunks import trunks
 
-__all__ = ["Method", "assemble", "defaults", "import_parts", "losses", "methods", "miners", "source_of", "space_of"]
+__all__ = ["Method", "assemble", "defaults", "departures", "import_parts", "losses", "methods", "miners", "source_of", "space_of"]
 
 DEFAULT_WEIGHTS_LR = 3e-3
 
@@ -49,6 +49,11 @@ def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
     >>> defaults(methods["triplet"], protocols["quick"])
     {'margin': 0.1}
     """
+    both = sorted(set(method.fixed) & set(space_of(method, protocol)))
+    if both:
+        raise BadInput(f"{method.name}: the parameter {both[0]!r} is fixed by the method and searched by {protocol.name}")
+    for name in method.fixed:
+        _taker(method, name)
     known = {**_signature(method.loss), **_miner_signature(method), **_fit_defaults(protocol)}
     chosen = {}
     for name, range_ in space_of(method, protocol).items():
@@ -61,26 +66,33 @@ def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
     return chosen
 
 
+def departures(method: Method) -> tuple[str, ...]:
+    """Where the method, with its loss and its miner, differs from its paper."""
+    return (*method.departures, *(miners[method.miner].departures if method.miner else ()))
+
+
 def assemble(method: Method, parameters: Parameters, protocol: Protocol) -> Parts:
     """Build loss and miner, each parameter going by its name to loss, miner or training; a clash raises."""
     assert method.loss is not None, "the baseline is not trained"
     by_taker: dict[str, dict[str, Value]] = {"loss": {}, "miner": {}, "training": {}}
-    for name, value in parameters.items():
+    for name, value in {**method.fixed, **parameters}.items():
         by_taker[_taker(method, name)][name] = value
     fit = {**_fit_defaults(protocol), **by_taker["training"]}
-    return Parts(
-        loss=method.loss(**by_taker["loss"]),
-        miner=miners[method.miner](**by_taker["miner"]) if method.miner else None,
-        lr=float(fit["lr"]),
-        weights_lr=float(fit["weights_lr"]),
-    )
+    miner = miners[method.miner](**by_taker["miner"]) if method.miner else None
+    if miner is not None:
+        miner.normalise = method.normalise
+    return Parts(method.loss(**by_taker["loss"]), miner, float(fit["lr"]), float(fit["weights_lr"]))
 
 
 def source_of(method: Method, protocol: Protocol) -> str:
-    """Hash of the files in which the parts of a run are written: loss and miner, trunk and sampler of the protocol."""
+    """Hash of the files in which the parts of a run are written: trunk and sampler of the protocol, loss, miner, the method."""
     parts: list[object] = [trunks[protocol.trunk], samplers[protocol.sampler]]
-    parts += [part for part in (method.loss, miners[method.miner] if method.miner else None) if part is not None]
-    return digest([digest_file(_file_of(part)) for part in parts])
+    parts += method.loss.written_in() if method.loss else ()
+    parts += [miners[method.miner]] if method.miner else []
+    if methods.get(method.name) is method:
+        parts.append(sys.modules[methods.origin(method.name)])
+    files = [digest_file(file) for file in dict.fromkeys(_file_of(part) for part in parts)]
+    return digest([*files, *(method.loss.distributions() if method.loss else ())])
 
 
 def import_parts(names: Iterable[str]) -> None:

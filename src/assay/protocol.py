@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from assay.canonical import digest, plain
+from assay.domain import BatchKind
 from assay.errors import BadInput
 from assay.space import Space
 
@@ -25,6 +26,13 @@ class Batch:
 
     embedding: tuple[int, int] = (8, 4)
     classification: tuple[int, int] = (32, 1)
+
+    def shape(self, kind: BatchKind) -> tuple[int, int]:
+        """The shape of a kind of batch; `pairs` has as many images as `embedding`, two of each class."""
+        if kind == "pairs":
+            classes, per_class = self.embedding
+            return max(1, classes * per_class // 2), 2
+        return self.embedding if kind == "embedding" else self.classification
 
 
 @dataclass(frozen=True)
@@ -112,17 +120,18 @@ class Protocol:
         """The settings that a single run depends on, for its key."""
         return _settings(self, leave_out=_NOT_TRAINING)
 
-    def batch_for(self, kind: Literal["embedding", "classification"], classes: int) -> tuple[int, int]:
+    def batch_for(self, kind: BatchKind, classes: int) -> tuple[int, int]:
         """Classes x images for a fold that trains on `classes`; `shrink_batch` decides what too few of them mean."""
-        wanted, per_class = getattr(self.batch, kind)
+        wanted, per_class = self.batch.shape(kind)
         if wanted <= classes:
             return wanted, per_class
         if not self.shrink_batch:
+            field, smaller = ("embedding", f"{classes}x2") if kind == "pairs" else (kind, f"{classes}x{per_class}")
             raise BadInput(
                 f"a batch of {self.name} holds {wanted} classes, but a fold trains on {classes}; "
-                f"use more classes, --protocol quick, or --set batch.{kind}={classes}x{per_class}"
+                f"use more classes, --protocol quick, or --set batch.{field}={smaller}"
             )
-        return classes, max(1, round(wanted * per_class / classes))
+        return classes, per_class if kind == "pairs" else max(1, round(wanted * per_class / classes))
 
 
 _NOT_TRAINING = (

@@ -95,6 +95,10 @@ class Registry(Mapping[str, T]):
         self._parts[name] = part
         self._origins[name] = _adding_module()
 
+    def origin(self, name: str) -> str:
+        """The module that added the part called `name`."""
+        return self._origins[name]
+
     def forget(self, module: str) -> None:
         """Drop the parts that `module` added."""
         for name in [name for name, origin in self._origins.items() if origin == module]:

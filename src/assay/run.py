@@ -43,6 +43,7 @@ ABOVE = (
     "export",
     "study",
     "engines",
+    "catalogue",
 )
 """Parts of Assay that cannot change what a run gives."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.data.augment import augment, to_tensor
 from assay.data.views import View, renumber
@@ -103,13 +103,19 @@ def step(
 
 
 def make_optimisers(model: Model, parts: Parts, protocol: Protocol) -> list[torch.optim.Optimizer]:
-    """One for trunk and head, one for the method's own weights where it has some."""
+    """One for trunk and head, one for the method's own weights where it has some; those it names are not decayed."""
     common = protocol.optimiser
-    groups: list[tuple[nn.Module, float]] = [(model, parts.lr), (parts.loss, parts.weights_lr)]
+    kept = set(parts.loss.undecayed)
+    decayed = [weight for name, weight in parts.loss.named_parameters() if name not in kept]
+    undecayed = [weight for name, weight in parts.loss.named_parameters() if name in kept]
+    groups = [
+        [{"params": list(model.parameters()), "lr": parts.lr}],
+        [{"params": decayed, "lr": parts.weights_lr}, {"params": undecayed, "lr": parts.weights_lr, "weight_decay": 0.0}],
+    ]
     return [
-        torch.optim.RMSprop(weights, lr=lr, momentum=common.momentum, weight_decay=common.weight_decay, foreach=True)
-        for weights, lr in ((list(module.parameters()), lr) for module, lr in groups)
-        if weights
+        torch.optim.RMSprop(group, momentum=common.momentum, weight_decay=common.weight_decay, foreach=True)
+        for group in ([part for part in parts_ if part["params"]] for parts_ in groups)
+        if group
     ]
 
 

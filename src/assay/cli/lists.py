@@ -1,5 +1,6 @@
 """`assay list`: what there is to choose from."""
 
+import textwrap
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -8,6 +9,9 @@ import typer
 from assay.cli.show import print_json, print_table
 
 Rows = list[dict[str, Any]]
+
+WIDTH, NARROWEST = 100, 24
+"""Columns of a terminal in which lists stay readable, and those that folded text gets at least, whatever stands beside it."""
 
 
 class Kind(StrEnum):
@@ -41,11 +45,13 @@ def add_to(app: typer.Typer) -> None:
         from assay.methods import import_parts
 
         import_parts(imports or ())
-        rows = _rows(kind)
         if json:
-            print_json(rows)
+            print_json(_rows(kind))
+        elif kind == Kind.methods:
+            _print_methods([_short(row) for row in _rows(kind)])
         else:
-            print_table(list(rows[0]), [[str(value) for value in row.values()] for row in rows])
+            rows = _folded(_rows(kind))
+            print_table(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def _rows(kind: Kind) -> Rows:
@@ -53,20 +59,50 @@ def _rows(kind: Kind) -> Rows:
     return own.get(kind, lambda: _parts(kind))()
 
 
-def _methods() -> Rows:
-    from assay.methods import methods
+def _folded(rows: Rows) -> list[dict[str, str]]:
+    """The cells as text, `about` in as many lines as keep the table within the terminal."""
+    texts = [{column: str(value) for column, value in row.items()} for row in rows]
+    room = WIDTH - sum(3 + _width(column, texts) for column in texts[0] if column != "about")
+    if "about" in texts[0]:
+        texts = [{**text, "about": textwrap.fill(text["about"], max(room, NARROWEST))} for text in texts]
+    return texts
 
-    return [
-        {
-            "name": method.name,
-            "year": method.paper.year if method.paper else "",
-            "batch": method.batch,
-            "miner": method.miner or "",
-            "searched": ", ".join(method.space) or "nothing",
-            "about": method.about,
-        }
-        for method in methods.values()
-    ]
+
+def _width(column: str, rows: Rows) -> int:
+    return max(len(column), *(len(row[column]) for row in rows))
+
+
+def _methods() -> Rows:
+    from assay.catalogue import describe, in_order
+
+    return [describe(method) for method in in_order()]
+
+
+def _short(method: dict[str, Any]) -> dict[str, str]:
+    return {
+        "name": method["name"],
+        "year": str(method["paper"]["year"]) if method["paper"] else "",
+        "batch": method["batch"] or "",
+        "miner": method["miner"]["name"] if method["miner"] else "",
+        "searched": ", ".join(method["space"]) or "nothing",
+        "about": method["about"],
+    }
+
+
+def _print_methods(rows: Rows) -> None:
+    """Two lines or three for each, as no terminal is wide enough for one: what it is made of, and what it is about."""
+    *columns, last = [column for column in rows[0] if column != "about"]
+    widths = [_width(column, rows) for column in columns]
+    indent = sum(widths) + 2 * len(widths)
+
+    def lines(row: dict[str, str]) -> list[str]:
+        first, *more = textwrap.wrap(row[last], max(WIDTH - indent, NARROWEST))
+        cells = [row[column].ljust(width) for column, width in zip(columns, widths, strict=True)]
+        return ["  ".join([*cells, first]), *(" " * indent + line for line in more)]
+
+    print(*lines({column: column for column in rows[0]}), "-" * WIDTH, sep="\n")
+    for row in rows:
+        print(*lines(row), *textwrap.wrap(row["about"], WIDTH, initial_indent="    ", subsequent_indent="    "), sep="\n")
 
 
 def _datasets() -> Rows:
@@ -116,7 +152,7 @@ def _parts(kind: Kind) -> Rows:
     from assay.trunks import trunks
 
     registries: dict[str, Any] = {"losses": losses, "miners": miners, "samplers": samplers, "trunks": trunks}
-    return [{"name": name, "about": _first_line(part)} for name, part in registries[kind].items()]
+    return [{"name": name, "about": _first_line(part)} for name, part in sorted(registries[kind].items())]
 
 
 def _first_line(part: object) -> str:

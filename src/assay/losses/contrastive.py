@@ -1,11 +1,12 @@
-"""Contrastive. Shapes: N batch, M references."""
+"""Contrastive, and the weak form in which the literature beats it. Shapes: N batch, M references."""
 
 import torch
 from torch import Tensor
 
+from assay.domain import at_least
 from assay.losses.loss import losses
 from assay.method import Loss, Method, methods
-from assay.pairs import Pairs, References, all_pairs, distances, mean_of_active
+from assay.pairs import Pairs, References, distances
 from assay.registry import Paper
 from assay.space import Real, Space
 
@@ -22,6 +23,7 @@ class Contrastive(Loss):
         neg_margin: distance above which a negative pair costs nothing.
     """
 
+    compares = "pairs"
     paper = Paper(
         "Dimensionality Reduction by Learning an Invariant Mapping", 2006, "doi.org/10.1109/CVPR.2006.100", equation="4"
     )
@@ -32,16 +34,26 @@ class Contrastive(Loss):
 
     def __init__(self, *, pos_margin: float = 0.0, neg_margin: float = 0.5) -> None:
         super().__init__()
-        self.pos_margin, self.neg_margin = pos_margin, neg_margin
+        self.pos_margin = at_least(0, "pos_margin", pos_margin)
+        self.neg_margin = at_least(0, "neg_margin", neg_margin)
 
-    def forward(self, z: Tensor, y: Tensor, mined: Pairs | None = None, references: References | None = None) -> Tensor:
+    def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
         """The equation above."""
-        references = references or References.of_batch(z, y)
-        pairs = mined or all_pairs(y, references)
-        d_NM = distances(z, references.z)
-        pull_NM = torch.relu(d_NM - self.pos_margin) * pairs.positive
-        push_NM = torch.relu(self.neg_margin - d_NM) * pairs.negative
-        return mean_of_active(pull_NM) + mean_of_active(push_NM)
+        return contrast(distances(z, references.z), pairs, self.pos_margin, self.neg_margin)
+
+
+def contrast(d_NM: Tensor, pairs: Pairs, pos_margin: float, neg_margin: float) -> Tensor:
+    """Mean of the non-zero [d - pos]+ over positives plus mean of the non-zero [neg - d]+ over negatives.
+
+    Where a hinge is not zero it is linear, so its mean is that of the distances there, less or plus the margin.
+    """
+    with torch.no_grad():
+        pull_NM = pairs.positive & (d_NM > pos_margin)
+        push_NM = pairs.negative & (d_NM < neg_margin)
+        pulls, pushes = pull_NM.count_nonzero().to(d_NM.dtype), push_NM.count_nonzero().to(d_NM.dtype)
+        weights_NM = torch.where(pull_NM, 1 / pulls, torch.where(push_NM, -1 / pushes, 0))
+        margins = neg_margin * pushes.clamp(max=1) - pos_margin * pulls.clamp(max=1)
+    return (weights_NM * d_NM).sum() + margins
 
 
 methods.add(
@@ -50,5 +62,14 @@ methods.add(
         Contrastive,
         space=Space(pos_margin=Real(0, 2, natural="both"), neg_margin=Real(0, 2, natural="both")),
         about="two margins on the distances of pairs",
-    )
+    ),
+    Method(
+        "contrastive_sampled",
+        Contrastive,
+        miner="random",
+        fixed={"of": "pairs"},
+        space=Space(),
+        own_departures=("N/2 random pairs of a batch of N, half of them positive: the weak baseline of the literature",),
+        about="a weak baseline: contrastive on a few random pairs",
+    ),
 )

@@ -2,9 +2,10 @@
 
 from torch import Tensor
 
+from assay.domain import above, between
 from assay.losses.loss import losses
 from assay.method import Loss, Method, methods
-from assay.pairs import Pairs, References, all_pairs, log1p_sum_exp
+from assay.pairs import Pairs, References, log1p_sum_exp, similarities
 from assay.registry import Paper
 from assay.space import Real, Space
 
@@ -21,6 +22,7 @@ class MultiSimilarity(Loss):
         base: similarity at which a pair counts neither way (m).
     """
 
+    compares = "pairs"
     paper = Paper(
         "Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning",
         2019,
@@ -30,16 +32,15 @@ class MultiSimilarity(Loss):
 
     def __init__(self, *, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5) -> None:
         super().__init__()
-        self.alpha, self.beta, self.base = alpha, beta, base
+        self.alpha, self.beta = above(0, "alpha", alpha), above(0, "beta", beta)
+        self.base = between(-1, 1, "base", base)
 
-    def forward(self, z: Tensor, y: Tensor, mined: Pairs | None = None, references: References | None = None) -> Tensor:
+    def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
         """The equation above."""
-        references = references or References.of_batch(z, y)
-        pairs = mined or all_pairs(y, references)
-        s_NM = z @ references.z.T - self.base
+        s_NM = similarities(z, references.z) - self.base
         pull_N = log1p_sum_exp(-self.alpha * s_NM, pairs.positive) / self.alpha
         push_N = log1p_sum_exp(self.beta * s_NM, pairs.negative) / self.beta
-        return (pull_N + push_N).mean()
+        return (pull_N + push_N).sum() / max(len(z), 1)
 
 
 SPACE = Space(alpha=Real(0.001, 100), beta=Real(0.01, 200), base=Real(0, 1))
@@ -51,6 +52,6 @@ methods.add(
         MultiSimilarity,
         miner="multi_similarity",
         space=SPACE | Space(epsilon=Real(0, 1, natural="low")),
-        about="the same on the pairs that its miner keeps",
+        about="multi-similarity on the pairs that its miner keeps",
     ),
 )

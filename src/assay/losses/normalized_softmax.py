@@ -1,17 +1,13 @@
 """Normalised softmax. Shapes: N batch, C classes, D dims."""
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from assay.domain import above
 from assay.losses.loss import losses
+from assay.losses.proxies import cosines, cross_entropy, make_weights
 from assay.method import WEIGHTS_LR, Loss, Method, methods
-from assay.pairs import Pairs, References, Triplets
 from assay.registry import Paper
 from assay.space import Real, Space
-
-NO_LABEL = -1 << 62
-"""Nobody's label: torch's own choice, -100, would be left out without a word instead of being refused."""
 
 
 @losses("normalized_softmax")
@@ -24,6 +20,7 @@ class NormalizedSoftmax(Loss):
         temperature: sharpness of the softmax (T).
     """
 
+    compares = "classes"
     paper = Paper("NormFace: L2 Hypersphere Embedding for Face Verification", 2017, "arxiv.org/abs/1704.06369", equation="3")
     departures = ("weights start from N(0, 1/D) as for every method with weights",)
 
@@ -31,18 +28,15 @@ class NormalizedSoftmax(Loss):
 
     def __init__(self, *, temperature: float = 0.05) -> None:
         super().__init__()
-        self.temperature = temperature
+        self.temperature = above(0, "temperature", temperature)
 
     def setup(self, dim: int, classes: int) -> None:
-        """One weight per class, of unit expected norm."""
-        self.weights = nn.Parameter(torch.randn(classes, dim) / dim**0.5)
+        """One weight per class."""
+        self.weights = make_weights(classes, dim)
 
-    def forward(
-        self, z: Tensor, y: Tensor, mined: Pairs | Triplets | None = None, references: References | None = None
-    ) -> Tensor:
-        """The equation above; there is nothing to mine in a comparison with class weights."""
-        s_NC = z @ F.normalize(self.weights, dim=1).to(z.dtype).T
-        return F.cross_entropy(s_NC / self.temperature, y, ignore_index=NO_LABEL)
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        """The equation above."""
+        return cross_entropy(cosines(z, y, self.weights) / self.temperature, y)
 
 
 methods.add(

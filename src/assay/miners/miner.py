@@ -4,28 +4,39 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from assay.pairs import Pairs, References, Triplets
+from assay.pairs import Mined, References, all_pairs, as_compared, without_autocast
 from assay.registry import Paper, Registry
 
 
 class Miner:
-    """Chooses pairs or triplets from unit vectors; no gradient goes through the choice."""
+    """Chooses pairs or triplets from the vectors that the loss will compare; no gradient goes through the choice.
 
-    paper: ClassVar[Paper]
+    What is random in it draws from torch's own generator, which a run seeds.
+
+    Attributes:
+        normalise: whether it looks at unit vectors; a method mines as its loss compares.
+    """
+
+    paper: ClassVar[Paper | None] = None
+    departures: ClassVar[tuple[str, ...]] = ()
+    normalise: bool = True
 
     @torch.no_grad()
-    def __call__(self, z: Tensor, y: Tensor, references: References | None = None) -> Pairs | Triplets:
+    def __call__(self, z: Tensor, y: Tensor, references: References | None = None) -> Mined:
         """What the loss should look at in this batch."""
-        z = F.normalize(z, dim=1)
-        if references is None:
-            return self.mine(z, y, References.of_batch(z, y))
-        return self.mine(z, y, References(F.normalize(references.z, dim=1), references.y, references.own))
+        with without_autocast(z.device):
+            z = as_compared(z, self.normalise)
+            if references is None:
+                references = References.of_batch(z, y)
+            else:
+                references = References(as_compared(references.z, self.normalise), references.y, references.own)
+            nothing = len(y) == 0 or len(references.y) == 0
+            return all_pairs(y, references) if nothing else self.mine(z, y, references)
 
     @abstractmethod
-    def mine(self, z: Tensor, y: Tensor, references: References) -> Pairs | Triplets:
+    def mine(self, z: Tensor, y: Tensor, references: References) -> Mined:
         """The rule."""
 
 

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from assay.domain import at_least
 from assay.miners.miner import Miner, miners
 from assay.pairs import Pairs, References, all_pairs
 from assay.registry import Paper
@@ -26,7 +27,7 @@ class MultiSimilarityMiner(Miner):
     )
 
     def __init__(self, *, epsilon: float = 0.1) -> None:
-        self.epsilon = epsilon
+        self.epsilon = at_least(0, "epsilon", epsilon)
 
     def mine(self, z: Tensor, y: Tensor, references: References) -> Pairs:
         """The equations above; an anchor without positives keeps no negative, and the reverse."""

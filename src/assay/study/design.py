@@ -10,7 +10,7 @@ from typing import Any, Literal
 from assay.canonical import digest, plain
 from assay.errors import BadInput
 from assay.method import Method
-from assay.methods import defaults, source_of, space_of
+from assay.methods import defaults, departures, source_of, space_of
 from assay.protocol import Protocol
 from assay.run import Run, own_source
 from assay.seeds import derive
@@ -51,8 +51,8 @@ class Design:
 
     @property
     def trials(self) -> int:
-        """Parameter settings tried; the untrained baseline has none."""
-        return self.protocol.trials if self.method.loss else 0
+        """Parameter settings tried: none for the untrained baseline, one where there is nothing to search."""
+        return 0 if self.method.loss is None else self.protocol.trials if self.space else 1
 
     @cached_property
     def fixed_baseline(self) -> bool:
@@ -146,9 +146,10 @@ class Design:
             "name": own.name,
             "source": source_of(own, self.protocol),
             "miner": own.miner,
+            "fixed": own.fixed,
             "batch": self.batch,
-            "batch_shrunk": self.batch != getattr(self.protocol.batch, own.batch),
+            "batch_shrunk": self.batch != self.protocol.batch.shape(own.batch),
             "defaults": defaults(own, self.protocol),
-            "departures": own.departures,
+            "departures": departures(own),
             "paper": None if own.paper is None else vars(own.paper),
         }

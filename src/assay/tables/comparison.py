@@ -1,5 +1,6 @@
 """Which studies may stand in one table: same protocol, same data (test half included), same environment."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from assay.study import StudyRecord, study_records
 Setting = Literal["separated", "concatenated"]
 SETTINGS: tuple[Setting, ...] = ("concatenated", "separated")
 METRICS = {"precision_at_1": "P@1", "r_precision": "RP", "map_at_r": "MAP@R"}
-BASELINE_YEAR = 0
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,7 @@ def _conditions(record: StudyRecord) -> tuple[str, str, str]:
     return announced["protocol"]["fingerprint"], announced["data"]["trainval"], digest(announced["environment"])
 
 
-def _order(record: StudyRecord) -> tuple[int, str]:
+def _order(record: StudyRecord) -> tuple[bool, float, str]:
+    """The untrained baseline, then by year of the paper, then what has none."""
     paper = record.announced["method"]["paper"]
-    return (paper["year"] if paper else BASELINE_YEAR), record.method
+    return record.announced["budget"]["trials"] > 0, paper["year"] if paper else math.inf, record.method

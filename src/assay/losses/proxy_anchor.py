@@ -1,0 +1,57 @@
+"""Proxy-Anchor. Shapes: N batch, C classes."""
+
+from torch import Tensor, nn
+
+from assay.domain import above, at_least
+from assay.losses.loss import losses
+from assay.losses.proxies import cosines, is_own_class, make_weights
+from assay.method import WEIGHTS_LR, Loss, Method, methods
+from assay.pairs import log1p_sum_exp
+from assay.registry import Paper
+from assay.space import Real, Space
+
+
+@losses("proxy_anchor")
+class ProxyAnchor(Loss):
+    """Each class's proxy is an anchor that weighs the samples of the batch by how hard they are for it.
+
+    Eq. 4:  1/|C+| sum over classes in the batch of log(1 + sum over x of c of e^(-a(s - m)))
+            + 1/|C| sum over all classes of log(1 + sum over x not of c of e^(a(s + m)))
+
+    Args:
+        alpha: sharpness (a).
+        margin: beyond which a similarity counts (m).
+    """
+
+    compares = "classes"
+    paper = Paper("Proxy Anchor Loss for Deep Metric Learning", 2020, "arxiv.org/abs/2003.13911", equation="4")
+    departures = ("weights start from N(0, 1/D) as for every method with weights",)
+
+    weights: nn.Parameter
+
+    def __init__(self, *, alpha: float = 32.0, margin: float = 0.1) -> None:
+        super().__init__()
+        self.alpha, self.margin = above(0, "alpha", alpha), at_least(0, "margin", margin)
+
+    def setup(self, dim: int, classes: int) -> None:
+        """One proxy per class."""
+        self.weights = make_weights(classes, dim)
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        """The equation above."""
+        s_NC = self.alpha * cosines(z, y, self.weights)
+        own_NC, shift = is_own_class(y, s_NC.shape[1]), self.alpha * self.margin
+        pull_C = log1p_sum_exp(shift - s_NC, own_NC, dim=0)
+        push_C = log1p_sum_exp(s_NC + shift, ~own_NC, dim=0)
+        return pull_C.sum() / own_NC.any(0).sum().clamp(min=1) + push_C.mean()
+
+
+methods.add(
+    Method(
+        "proxy_anchor",
+        ProxyAnchor,
+        batch="classification",
+        space=Space(alpha=Real(1, 100), margin=Real(0, 1, natural="low"), weights_lr=WEIGHTS_LR),
+        about="proxies as anchors that weigh the samples of a batch",
+    )
+)

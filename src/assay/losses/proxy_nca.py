@@ -1,0 +1,139 @@
+"""Proxy-NCA as it was benchmarked, as it was published, and the triplet form of the same paper. Shapes: N batch, C classes.
+
+On unit vectors |x - w|^2 = 2 - 2s: differences of squared distances are differences of similarities, and no distance is taken.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from assay.domain import above, at_least
+from assay.losses.loss import losses
+from assay.losses.proxies import cosines, cross_entropy, is_own_class, make_weights, of_own_class
+from assay.method import WEIGHTS_LR, Loss, Method, methods
+from assay.pairs import log_sum_exp, masked_mean
+from assay.registry import Paper
+from assay.space import Real, Space
+
+PAPER = Paper("No Fuss Distance Metric Learning using Proxies", 2017, "arxiv.org/abs/1703.07464")
+
+
+@losses("proxy_nca")
+class ProxyNCA(Loss):
+    """Classifies by the squared distance to one unit proxy per class.
+
+    mean_i  -log( e^(-k |x_i - w_y|^2) / sum_c e^(-k |x_i - w_c|^2) ), all proxies in the denominator
+    which is a softmax over 2k s_ic: `normalized_softmax` with the temperature 1 / 2k.
+
+    Args:
+        scale: sharpness of the softmax (k).
+    """
+
+    compares = "classes"
+    paper = PAPER
+    departures = (
+        "the sample's own proxy is in the denominator too, as in the form that the reality check benchmarked",
+        "the scale k is a parameter; weights start from N(0, 1/D) as for every method with weights",
+    )
+
+    weights: nn.Parameter
+
+    def __init__(self, *, scale: float = 9.0) -> None:
+        super().__init__()
+        self.scale = above(0, "scale", scale)
+
+    def setup(self, dim: int, classes: int) -> None:
+        """One proxy per class."""
+        self.weights = make_weights(classes, dim)
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        """The equation above."""
+        return cross_entropy(2 * self.scale * cosines(z, y, self.weights), y)
+
+
+@losses("proxy_nca_strict")
+class ProxyNCAStrict(Loss):
+    """Proxy-NCA as published: a sample's own proxy is not in the denominator.
+
+    mean_i  k |x_i - w_y|^2 + lse over c != y of -k |x_i - w_c|^2
+
+    Args:
+        scale: sharpness of the softmax (k).
+    """
+
+    compares = "classes"
+    paper = PAPER
+    departures = ("the scale k is a parameter; weights start from N(0, 1/D) as for every method with weights",)
+
+    weights: nn.Parameter
+
+    def __init__(self, *, scale: float = 9.0) -> None:
+        super().__init__()
+        self.scale = above(0, "scale", scale)
+
+    def setup(self, dim: int, classes: int) -> None:
+        """One proxy per class."""
+        self.weights = make_weights(classes, dim)
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        """The equation above; with a single class there is no other proxy, and nothing to pay."""
+        s_NC = 2 * self.scale * cosines(z, y, self.weights)
+        other_NC = ~is_own_class(y, s_NC.shape[1])
+        return masked_mean(log_sum_exp(s_NC, other_NC) - of_own_class(s_NC, y)[:, 0], other_NC.any(1))
+
+
+@losses("proxy_triplet")
+class ProxyTriplet(Loss):
+    """Wants every other proxy farther from the sample than its own, by a margin.
+
+    mean_i  sum over c != y of [|x_i - w_y|^2 - |x_i - w_c|^2 + m]+
+
+    Args:
+        margin: by how much another proxy's squared distance must be larger (m).
+    """
+
+    compares = "classes"
+    paper = PAPER
+    departures = ("all other proxies instead of one; weights start from N(0, 1/D) as for every method with weights",)
+
+    weights: nn.Parameter
+
+    def __init__(self, *, margin: float = 1.0) -> None:
+        super().__init__()
+        self.margin = at_least(0, "margin", margin)
+
+    def setup(self, dim: int, classes: int) -> None:
+        """One proxy per class."""
+        self.weights = make_weights(classes, dim)
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        """The equation above."""
+        s_NC = cosines(z, y, self.weights)
+        hinge_NC = torch.relu(2 * (s_NC - of_own_class(s_NC, y)) + self.margin)
+        return (hinge_NC * ~is_own_class(y, s_NC.shape[1])).sum() / max(len(z), 1)
+
+
+SCALED = Space(scale=Real(0.01, 100), weights_lr=WEIGHTS_LR)
+
+methods.add(
+    Method(
+        "proxy_nca",
+        ProxyNCA,
+        batch="classification",
+        space=SCALED,
+        about="cross-entropy over squared distances to one proxy per class",
+    ),
+    Method(
+        "proxy_nca_strict",
+        ProxyNCAStrict,
+        batch="classification",
+        space=SCALED,
+        about="proxy-NCA with the own proxy left out of the denominator",
+    ),
+    Method(
+        "proxy_triplet",
+        ProxyTriplet,
+        batch="classification",
+        space=Space(margin=Real(0, 4, natural="both"), weights_lr=WEIGHTS_LR),
+        about="a margin between the distances to the own and to each other proxy",
+    ),
+)

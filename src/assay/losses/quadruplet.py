@@ -1,0 +1,87 @@
+"""Quadruplet. Shapes: N batch, M references, P positive pairs, Q negative pairs."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from assay.domain import at_least
+from assay.losses.loss import losses
+from assay.method import Loss, Method, methods
+from assay.pairs import References, Triplets, distances, triplet_hinges
+from assay.registry import Paper
+from assay.space import Real, Space
+
+
+@losses("quadruplet")
+class Quadruplet(Loss):
+    """Wants positive pairs nearer than the anchor's negative pairs, and nearer than pairs of two other classes.
+
+    mean of [d_ap - d_an + m1]+ plus mean of [d_ap - d_nn' + m2]+,  n and n' of two different classes, both other than a's
+
+    Args:
+        margin: by which a negative of the anchor must be farther (m1).
+        pair_margin: by which two samples of other classes must lie farther apart (m2).
+    """
+
+    compares = "triplets"
+    paper = Paper("Beyond triplet loss: a deep quadruplet network for person re-identification", 2017, "arxiv.org/abs/1704.01719")
+    departures = ("distances are not squared, all quadruplets of a batch are taken, and margins are parameters",)
+
+    def __init__(self, *, margin: float = 0.2, pair_margin: float = 0.2) -> None:
+        super().__init__()
+        self.margin, self.pair_margin = at_least(0, "margin", margin), at_least(0, "pair_margin", pair_margin)
+
+    def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
+        """The equation above."""
+        d_NM = distances(z, references.z)
+        near, _ = triplet_hinges(d_NM, triplets, self.margin)
+        compared_P = triplets.negative.any(1)
+        anchor_P, positive_P = triplets.anchor[compared_P], triplets.positive[compared_P]
+        far = pair_hinges(d_NM[anchor_P, positive_P], y[anchor_P], references, self.pair_margin)
+        return near / triplets.negative.sum().clamp(min=1) + far
+
+
+def pair_hinges(d_P: Tensor, label_P: Tensor, references: References, margin: float) -> Tensor:
+    """Mean of [d_ap - d_nn' + m]+ over all pairs of references of two classes, neither of them the anchor's.
+
+    A hinge is linear where it is above 0, so counting how often each distance stands in such a one gives the mean and its
+    gradient; and counting takes a sort, not all P x Q combinations.
+    """
+    one_Q, other_Q = (references.y[:, None] != references.y).triu().nonzero(as_tuple=True)
+    d_Q = distances(references.z, references.z)[one_Q, other_Q]
+    with torch.no_grad():
+        label_2Q = torch.cat([references.y[one_Q], references.y[other_Q]])
+        below_P, above_Q, pairs_P = crossings(d_Q, torch.zeros_like(one_Q), d_P + margin, torch.zeros_like(label_P))
+        own_below_P, own_above_2Q, own_pairs_P = crossings(torch.cat([d_Q, d_Q]), label_2Q, d_P + margin, label_P)
+        active_P, active_Q = below_P - own_below_P, above_Q - own_above_2Q.view(2, -1).sum(0)
+        quadruplets = (pairs_P - own_pairs_P).sum().clamp(min=1)
+    total: Tensor = (active_P * (d_P + margin)).sum() - (active_Q * d_Q).sum()
+    return total / quadruplets
+
+
+def crossings(low_Q: Tensor, group_Q: Tensor, high_P: Tensor, group_P: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """For each high value the low values of its group below it (P,), for each low value the high ones above it (Q,).
+
+    Also how many low values each high value's group has (P,).
+    """
+    value, group = torch.cat([low_Q, high_P]), torch.cat([group_Q, group_P])
+    order = value.argsort()
+    order = order[group[order].argsort(stable=True)]
+    lows = F.pad((order < len(low_Q)).cumsum(0), (1, 0))
+    groups, place = group[order], torch.arange(len(order), device=order.device)
+    first, end = torch.searchsorted(groups, groups), torch.searchsorted(groups, groups, right=True)
+    lows_before, lows_of_group = lows[place] - lows[first], lows[end] - lows[first]
+    highs_after = (end - lows[end]) - (place - lows[place])
+    back = torch.empty_like(order).scatter_(0, order, place)
+    of_lows, of_highs = back[: len(low_Q)], back[len(low_Q) :]
+    return lows_before[of_highs], highs_after[of_lows], lows_of_group[of_highs]
+
+
+methods.add(
+    Method(
+        "quadruplet",
+        Quadruplet,
+        space=Space(margin=Real(0, 1, natural="low"), pair_margin=Real(0, 1, natural="low")),
+        about="triplets, and a margin to pairs of two other classes",
+    )
+)

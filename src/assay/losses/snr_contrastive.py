@@ -1,0 +1,61 @@
+"""Contrastive with signal-to-noise ratios. Shapes: N batch, M references, D dims."""
+
+import torch
+from torch import Tensor
+
+from assay.domain import at_least
+from assay.losses.contrastive import contrast
+from assay.losses.loss import losses
+from assay.method import Loss, Method, methods
+from assay.pairs import Pairs, References, squared_distances
+from assay.registry import Paper
+from assay.space import Real, Space
+
+
+@losses("snr_contrastive")
+class SNRContrastive(Loss):
+    """Contrastive, where a distance is how much noise the other sample adds to the anchor's signal.
+
+    d_ij = var(z_i - z_j) / var(z_i), variances over dimensions:
+        mean of [d - pos]+ over its non-zero terms in P, plus mean of [neg - d]+ over its non-zero terms in Q,
+        plus r mean_i |sum of the dimensions of z_i|
+
+    Args:
+        pos_margin: ratio below which a positive pair costs nothing.
+        neg_margin: ratio above which a negative pair costs nothing.
+        regularisation: weight of the zero-mean term (r).
+    """
+
+    compares = "pairs"
+    paper = Paper("Signal-to-Noise Ratio: A Robust Distance Metric for Deep Metric Learning", 2019, "arxiv.org/abs/1904.02616")
+    departures = (
+        "embeddings are normalised, and each mean is over non-zero terms, as in the form that the reality check benchmarked",
+    )
+
+    def __init__(self, *, pos_margin: float = 0.0, neg_margin: float = 0.9, regularisation: float = 0.1) -> None:
+        super().__init__()
+        self.pos_margin = at_least(0, "pos_margin", pos_margin)
+        self.neg_margin = at_least(0, "neg_margin", neg_margin)
+        self.regularisation = at_least(0, "regularisation", regularisation)
+
+    def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
+        """The equation above; a vector of equal entries has no signal and is compared with nothing."""
+        centred_ND, centred_MD = (rows - rows.mean(1, keepdim=True) for rows in (z, references.z))
+        signal_N1 = centred_ND.square().sum(1, keepdim=True)
+        heard_N1 = signal_N1 > 0
+        ratio_NM = squared_distances(centred_ND, centred_MD) / torch.where(heard_N1, signal_N1, 1)
+        heard = Pairs(pairs.positive & heard_N1, pairs.negative & heard_N1)
+        balance = z.sum(1).abs().sum() / max(len(z), 1)
+        return contrast(ratio_NM, heard, self.pos_margin, self.neg_margin) + self.regularisation * balance
+
+
+methods.add(
+    Method(
+        "snr_contrastive",
+        SNRContrastive,
+        space=Space(
+            pos_margin=Real(0, 2, natural="low"), neg_margin=Real(0, 2, natural="low"), regularisation=Real(0, 1, natural="low")
+        ),
+        about="contrastive on signal-to-noise ratios instead of distances",
+    )
+)

@@ -1,0 +1,82 @@
+"""Triplet as FaceNet has it, on semi-hard triplets. Shapes: N batch, M references, P positive pairs."""
+
+from torch import Tensor
+
+from assay.domain import at_least
+from assay.losses.loss import losses
+from assay.method import Loss, Method, methods
+from assay.pairs import References, Triplets, distances, squared_distances, triplet_hinges
+from assay.registry import Paper
+from assay.space import Real, Space
+
+PAPER = Paper("FaceNet: A Unified Embedding for Face Recognition and Clustering", 2015, "arxiv.org/abs/1503.03832", equation="3")
+
+
+@losses("triplet_mean")
+class TripletMean(Loss):
+    """The triplet hinge, averaged over all triplets, those that cost nothing included.
+
+    Eq. 3, on distances instead of their squares:
+        mean over the triplets of [d_ap - d_an + m]+
+
+    Args:
+        margin: by how much a negative must be farther (m).
+    """
+
+    compares = "triplets"
+    paper = PAPER
+    departures = ("distances are not squared",)
+
+    def __init__(self, *, margin: float = 0.2) -> None:
+        super().__init__()
+        self.margin = at_least(0, "margin", margin)
+
+    def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
+        """The equation above."""
+        total, _ = triplet_hinges(distances(z, references.z), triplets, self.margin)
+        return total / triplets.negative.sum().clamp(min=1)
+
+
+@losses("triplet_squared")
+class TripletSquared(Loss):
+    """The triplet hinge on squared distances of embeddings that are not normalised.
+
+    Eq. 3:  mean over the triplets of [|a - p|^2 - |a - n|^2 + m]+
+
+    Args:
+        margin: by how much a negative's squared distance must be larger (m).
+    """
+
+    normalise = False
+    compares = "triplets"
+    paper = PAPER
+    departures = ("embeddings are not normalised, as in the unbiased evaluation",)
+
+    def __init__(self, *, margin: float = 1.0) -> None:
+        super().__init__()
+        self.margin = at_least(0, "margin", margin)
+
+    def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
+        """The equation above."""
+        total, _ = triplet_hinges(squared_distances(z, references.z), triplets, self.margin)
+        return total / triplets.negative.sum().clamp(min=1)
+
+
+SPACE = Space(margin=Real(0, 2, natural="low"))
+
+methods.add(
+    Method(
+        "triplet_semihard",
+        TripletMean,
+        miner="semihard",
+        space=SPACE,
+        about="each positive pair with the nearest negative that is farther",
+    ),
+    Method(
+        "triplet_semihard_squared",
+        TripletSquared,
+        miner="semihard",
+        space=SPACE,
+        about="semi-hard triplets on squared distances of raw embeddings",
+    ),
+)

@@ -1,0 +1,47 @@
+"""Distance-weighted sampling. Shapes: N batch, M references, P positive pairs, D dims."""
+
+import torch
+from torch import Tensor
+
+from assay.domain import above, at_least
+from assay.miners.miner import Miner, miners
+from assay.miners.semihard import only
+from assay.pairs import References, Triplets, all_pairs, as_triplets, distances
+from assay.registry import Paper
+
+
+@miners("distance_weighted")
+class DistanceWeightedMiner(Miner):
+    """Each positive pair with one negative, drawn so that all distances are about equally likely.
+
+    w_n = 1 / q(d_an), q the density of distances between random points of the unit sphere:
+        log w = (2 - D) log d - (D - 3)/2 log(1 - d^2 / 4)
+    d is raised to the cutoff, and w = 0 beyond the limit; where nothing is left of an anchor's negatives, all of them are equal.
+
+    Args:
+        cutoff: distances below count as this.
+        limit: distances above are not drawn: beyond sqrt(2) the weight would rise again.
+    """
+
+    paper = Paper("Sampling Matters in Deep Embedding Learning", 2017, "arxiv.org/abs/1706.07567")
+    departures = ("no negative beyond the limit, and equal chances where that leaves none",)
+
+    def __init__(self, *, cutoff: float = 0.5, limit: float = 1.4) -> None:
+        self.cutoff, self.limit = above(0, "cutoff", cutoff), at_least(0, "limit", limit)
+
+    def mine(self, z: Tensor, y: Tensor, references: References) -> Triplets:
+        """The rule above; one of the weighted negatives wins a race of exponential clocks."""
+        pairs = all_pairs(y, references)
+        triplets = as_triplets(pairs)
+        log_weight_NM = self.log_weights(distances(z, references.z), pairs.negative, z.shape[1])
+        clock_PM = torch.empty_like(log_weight_NM[triplets.anchor]).exponential_()
+        chosen_P = (log_weight_NM[triplets.anchor] - clock_PM.log()).argmax(1)
+        return Triplets(triplets.anchor, triplets.positive, only(chosen_P, triplets.negative))
+
+    def log_weights(self, d_NM: Tensor, negative_NM: Tensor, dim: int) -> Tensor:
+        """Logarithm of each negative's weight, up to a constant per row; -inf where it cannot be drawn."""
+        raised_NM = d_NM.clamp(min=self.cutoff)
+        admitted_NM = negative_NM & (d_NM <= self.limit)
+        log_NM = (2 - dim) * raised_NM.log() - (dim - 3) / 2 * torch.log1p(-raised_NM.square().clamp(max=4 - 1e-6) / 4)
+        log_NM = torch.where(admitted_NM.any(1, keepdim=True), log_NM.masked_fill(~admitted_NM, -torch.inf), 0)
+        return log_NM.masked_fill(~negative_NM, -torch.inf)

@@ -1,0 +1,37 @@
+"""Easy positives. Shapes: N batch, M references."""
+
+import torch
+from torch import Tensor
+
+from assay.domain import one_of
+from assay.miners.miner import Miner, miners
+from assay.miners.semihard import only, semihard
+from assay.pairs import References, Triplets, all_pairs, distances
+from assay.registry import Paper
+
+
+@miners("easy_positive")
+class EasyPositiveMiner(Miner):
+    """Each anchor with its nearest positive, and a hard or semi-hard negative.
+
+    `hard`: the nearest negative. `semihard`: the nearest that is farther than the positive, else the farthest.
+
+    Args:
+        negatives: `semihard` or `hard`.
+    """
+
+    paper = Paper("Improved Embeddings with Easy Positive Triplet Mining", 2020, "arxiv.org/abs/1904.04370")
+
+    def __init__(self, *, negatives: str = "semihard") -> None:
+        self.negatives = one_of(("semihard", "hard"), "negatives", negatives)
+
+    def mine(self, z: Tensor, y: Tensor, references: References) -> Triplets:
+        """The rule above; an anchor that lacks either has no triplet."""
+        pairs, d_NM = all_pairs(y, references), distances(z, references.z)
+        d_ap_N, nearest_N = d_NM.masked_fill(~pairs.positive, torch.inf).min(1)
+        if self.negatives == "hard":
+            negative_NM = only(d_NM.masked_fill(~pairs.negative, torch.inf).argmin(1), pairs.negative)
+        else:
+            negative_NM = semihard(d_NM, d_ap_N, pairs.negative)
+        has_positive_N1 = pairs.positive.any(1)[:, None]
+        return Triplets(torch.arange(len(y), device=y.device), nearest_N, negative_NM & has_positive_N1)

@@ -1,0 +1,163 @@
+"""Lengths, distances and angles with finite gradients everywhere. Shapes: N batch, M references, D dims.
+
+What stands at the start of every loss carries its gradient in closed form: the numbers that automatic differentiation would give,
+in fewer operations, and 0 where there is no gradient. Second derivatives are refused.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Inside, products are taken in the precision of what is multiplied: bfloat16 cannot tell distances below 0.1 apart."""
+    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
+
+
+def as_compared(z_ND: Tensor, normalise: bool) -> Tensor:
+    """Embeddings as losses and miners look at them: at least in single precision, unit vectors where that is asked for."""
+    z_ND = z_ND.float() if z_ND.dtype in (torch.float16, torch.bfloat16) else z_ND
+    return unit(z_ND) if normalise else z_ND
+
+
+def unit(z_ND: Tensor) -> Tensor:
+    """Rows divided by their length; a row of zeros stays one, without gradient.
+
+    u = z / |z|,  du = (dz - u (u . dz)) / |z|
+    """
+    return _Unit.apply(z_ND)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def similarities(z_ND: Tensor, references_MD: Tensor) -> Tensor:
+    """Inner products (N, M), on unit vectors the cosines."""
+    if references_MD is z_ND:
+        return _OwnSimilarities.apply(z_ND)  # type: ignore[no-untyped-call, no-any-return]
+    return z_ND @ references_MD.T
+
+
+def distances(z_ND: Tensor, references_MD: Tensor) -> Tensor:
+    """Euclidean distances (N, M) whose value and gradient are 0, not rounding noise or NaN, where two vectors coincide.
+
+    d = sqrt(|a|^2 + |b|^2 - 2ab),  dd = (a - b) / d . (da - db)
+    This is one matrix product instead of N x M x D differences, but its rounding error is a few units in the last place of
+    |a|^2 + |b|^2: what is not above that cannot be told from 0 and is 0.
+    """
+    if references_MD is z_ND:
+        return _OwnDistances.apply(z_ND)  # type: ignore[no-untyped-call, no-any-return]
+    return _Distances.apply(z_ND, references_MD)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def squared_distances(z_ND: Tensor, references_MD: Tensor) -> Tensor:
+    """Squares of `distances` (N, M), 0 where two vectors cannot be told apart."""
+    norms_NM = z_ND.square().sum(1)[:, None] + references_MD.square().sum(1)
+    squared_NM = torch.addmm(norms_NM, z_ND, references_MD.T, alpha=-2)
+    return torch.where(squared_NM < _noise(norms_NM.detach()), 0, squared_NM)
+
+
+def sine(cosine: Tensor) -> Tensor:
+    """Sine of an angle between 0 and 180 degrees, from its cosine: no arc cosine, and no gradient at its two ends."""
+    return _Sine.apply(cosine)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _Unit(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z_ND: Tensor) -> Tensor:
+        length_N1: Tensor = torch.linalg.vector_norm(z_ND, dim=1, keepdim=True)
+        length_N1.masked_fill_(length_N1 <= torch.finfo(z_ND.dtype).tiny, torch.inf)
+        unit_ND = z_ND / length_N1
+        ctx.save_for_backward(unit_ND, length_N1)
+        return unit_ND
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (gradient_ND,) = gradients
+        unit_ND, length_N1 = ctx.saved_tensors
+        along_N1 = (unit_ND * gradient_ND).sum(1, keepdim=True)
+        across_ND: Tensor = torch.addcmul(gradient_ND, unit_ND, along_N1, value=-1).div_(length_N1)
+        return across_ND
+
+
+class _OwnSimilarities(torch.autograd.Function):
+    """The inner products among one set of vectors: half of the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, z_ND: Tensor) -> Tensor:
+        ctx.save_for_backward(z_ND)
+        return z_ND @ z_ND.T
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (gradient_NN,) = gradients
+        (z_ND,) = ctx.saved_tensors
+        along_ND: Tensor = (gradient_NN + gradient_NN.T) @ z_ND
+        return along_ND
+
+
+class _Distances(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z_ND: Tensor, references_MD: Tensor) -> Tensor:
+        norms_NM = z_ND.square().sum(1)[:, None] + references_MD.square().sum(1)
+        distance_NM, inverse_NM = _lengths(norms_NM, z_ND, references_MD)
+        ctx.save_for_backward(z_ND, references_MD, inverse_NM)
+        return distance_NM
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        (gradient_NM,) = gradients
+        z_ND, references_MD, inverse_NM = ctx.saved_tensors
+        share_NM = gradient_NM * inverse_NM
+        return (
+            torch.addmm(share_NM.sum(1)[:, None] * z_ND, share_NM, references_MD, alpha=-1),
+            torch.addmm(share_NM.sum(0)[:, None] * references_MD, share_NM.T, z_ND, alpha=-1),
+        )
+
+
+class _OwnDistances(torch.autograd.Function):
+    """The distances among one set of vectors: half of the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, z_ND: Tensor) -> Tensor:
+        norms_N = z_ND.square().sum(1)
+        distance_NN, inverse_NN = _lengths(norms_N[:, None] + norms_N, z_ND, z_ND)
+        ctx.save_for_backward(z_ND, inverse_NN)
+        return distance_NN
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (gradient_NN,) = gradients
+        z_ND, inverse_NN = ctx.saved_tensors
+        share_NN = (gradient_NN + gradient_NN.T) * inverse_NN
+        return torch.addmm(share_NN.sum(1)[:, None] * z_ND, share_NN, z_ND, alpha=-1)
+
+
+class _Sine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, cosine: Tensor) -> Tensor:
+        sine = ((1 - cosine) * (1 + cosine)).clamp_(min=0).sqrt_()
+        ctx.save_for_backward(cosine, sine)
+        return sine
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (gradient,) = gradients
+        cosine, sine = ctx.saved_tensors
+        return torch.where(sine > 0, -gradient * cosine / sine, 0)
+
+
+def _lengths(norms_NM: Tensor, z_ND: Tensor, references_MD: Tensor) -> tuple[Tensor, Tensor]:
+    """Distances and their inverses, both 0 where two vectors cannot be told apart."""
+    squared_NM = torch.addmm(norms_NM, z_ND, references_MD.T, alpha=-2)
+    inverse_NM = torch.where(squared_NM > _noise(norms_NM), squared_NM.rsqrt(), 0)
+    return squared_NM.mul_(inverse_NM), inverse_NM
+
+
+def _noise(norms_NM: Tensor) -> Tensor:
+    return (8 * torch.finfo(norms_NM.dtype).eps) * norms_NM

@@ -1,0 +1,96 @@
+"""Which samples a loss compares. Shapes: N batch, M references, P positive pairs.
+
+Nothing here enumerates triplets: they are positive pairs (P) times the negatives that go with each (P, M).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class References:
+    """What a batch is compared with: itself, or a memory of past batches.
+
+    Args:
+        z: embeddings (M, D).
+        y: labels (M,).
+        own: each sample's own column among the references (N,), which is never its positive; None where it has none.
+    """
+
+    z: Tensor
+    y: Tensor
+    own: Tensor | None
+
+    @classmethod
+    def of_batch(cls, z: Tensor, y: Tensor) -> "References":
+        """The batch itself."""
+        return cls(z, y, torch.arange(len(y), device=y.device))
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs (sample, reference) to pull together and to push apart, as masks (N, M)."""
+
+    positive: Tensor
+    negative: Tensor
+
+
+@dataclass(frozen=True)
+class Triplets:
+    """Positive pairs, and for each the references to push away.
+
+    No pair stands in two rows; one without a negative is no triplet and counts for nothing.
+
+    Args:
+        anchor: row of each pair's sample (P,).
+        positive: column of each pair's reference (P,).
+        negative: mask (P, M) of the negatives compared with the pair.
+    """
+
+    anchor: Tensor
+    positive: Tensor
+    negative: Tensor
+
+
+Mined = Pairs | Triplets
+
+
+def all_pairs(y: Tensor, references: References) -> Pairs:
+    """Every pair: positive where labels agree (not with oneself), negative where they differ."""
+    same_NM = y[:, None] == references.y
+    positive_NM = same_NM
+    if references.own is not None:
+        positive_NM = same_NM.scatter(1, references.own[:, None], False)
+    return Pairs(positive_NM, ~same_NM)
+
+
+def as_pairs(mined: Mined, count: int) -> Pairs:
+    """The pairs that stand in what was mined for `count` samples, each once."""
+    if isinstance(mined, Pairs):
+        return mined
+    positive_NM, negative_NM = pair_counts(mined, count)
+    return Pairs(positive_NM > 0, negative_NM > 0)
+
+
+def as_triplets(mined: Mined) -> Triplets:
+    """What was mined, each positive pair with every negative of its anchor where it was pairs."""
+    if isinstance(mined, Triplets):
+        return mined
+    anchor_P, positive_P = mined.positive.nonzero(as_tuple=True)
+    return Triplets(anchor_P, positive_P, mined.negative[anchor_P])
+
+
+def pair_counts(mined: Mined, count: int) -> tuple[Tensor, Tensor]:
+    """In how many triplets each pair stands, as its positive and as its negative pair: two tables (N, M)."""
+    if isinstance(mined, Pairs):
+        positives_N1 = mined.positive.sum(1, keepdim=True)
+        negatives_N1 = mined.negative.sum(1, keepdim=True)
+        return mined.positive * negatives_N1, mined.negative * positives_N1
+    nothing_NM = mined.anchor.new_zeros(count, mined.negative.shape[1])
+    negatives_P = mined.negative.sum(1)
+    return (
+        nothing_NM.index_put((mined.anchor, mined.positive), negatives_P, accumulate=True),
+        nothing_NM.index_add(0, mined.anchor, mined.negative.to(nothing_NM.dtype)),
+    )

@@ -1,0 +1,225 @@
+"""What values arguments may have: the checks themselves, and that every loss and miner makes them."""
+
+import inspect
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assay.domain import above, at_least, between, inside, one_of, whole
+from assay.losses import losses
+from assay.methods import assemble, methods
+from assay.miners import miners
+from assay.protocols import protocols
+from assay.space import Choice
+
+NOT_NUMBERS: list[Any] = [math.nan, math.inf, -math.inf, True, False, "2", "", None, [2], 2 + 0j]
+LITTLE = 1e-9
+
+
+# --- The checks ---
+
+CHECKS: dict[str, tuple[Callable[[Any], Any], list[float], list[float], str]] = {
+    "at_least": (
+        lambda value: at_least(0.5, "margin", value),
+        [0.5, 0.5 + LITTLE, 7, 1e300],
+        [0.5 - LITTLE, 0, -1],
+        "at least 0.5",
+    ),
+    "above": (lambda value: above(0, "margin", value), [LITTLE, 5e-324, 7, 1e300], [0, 0.0, -0.0, -LITTLE, -1], "above 0"),
+    "between": (
+        lambda value: between(-1, 1.5, "margin", value),
+        [-1, -1.0, 0, 1.5],
+        [-1 - LITTLE, 1.5 + LITTLE, 2, -1e300],
+        "from -1 to 1.5",
+    ),
+    "inside": (
+        lambda value: inside(0, 90, "margin", value),
+        [LITTLE, 45, 90 - LITTLE],
+        [0, 0.0, 90, 90.0, -1, 91],
+        "above 0 and below 90",
+    ),
+    "whole": (
+        lambda value: whole(2, "margin", value),
+        [2, 2.0, 3, 1e6],
+        [1, 0, -2, 2.5, 2 + LITTLE, 1.9999999],
+        "a whole number of at least 2",
+    ),
+}
+"""Each with what it takes, what it refuses, and how it says what is allowed."""
+
+every_check = pytest.mark.parametrize("name", list(CHECKS))
+
+
+@every_check
+def test_a_check_returns_what_it_takes(name: str) -> None:
+    check, taken, _, _ = CHECKS[name]
+    for value in taken:
+        assert check(value) == value
+
+
+@every_check
+def test_a_check_refuses_what_is_outside_with_the_name_the_value_and_what_is_allowed(name: str) -> None:
+    check, _, refused, allowed = CHECKS[name]
+    for value in refused:
+        with pytest.raises(ValueError, match=rf"^margin is .*{re.escape(allowed)}, got {re.escape(repr(value))}$"):
+            check(value)
+
+
+@every_check
+@pytest.mark.parametrize("value", NOT_NUMBERS, ids=repr)
+def test_a_check_refuses_what_is_no_finite_number(name: str, value: Any) -> None:
+    check, _, _, allowed = CHECKS[name]
+    with pytest.raises(ValueError, match=rf"^margin is .*{re.escape(allowed)}, got {re.escape(repr(value))}$"):
+        check(value)
+
+
+@every_check
+def test_a_number_of_numpy_is_a_number(name: str) -> None:
+    """At least its double, which is what optuna and numpy's generators give."""
+    check, taken, _, _ = CHECKS[name]
+    assert check(np.float64(taken[-1])) == taken[-1]
+
+
+def test_a_whole_number_becomes_an_int() -> None:
+    """A range over its bins would fail on 10.0."""
+    for value in (10, 10.0, np.float64(10)):
+        found = whole(2, "bins", value)  # type: ignore[arg-type]
+        assert found == 10
+        assert type(found) is int
+
+
+def test_one_of_a_few_words_is_taken_and_others_are_refused_with_all_of_them() -> None:
+    options = ("semihard", "hard")
+    for word in options:
+        assert one_of(options, "negatives", word) == word
+    for other in ("Hard", "", "semi", None, 3):
+        with pytest.raises(ValueError, match=rf"^negatives is one of 'semihard', 'hard', got {other!r}$"):
+            one_of(options, "negatives", other)  # type: ignore[arg-type]
+
+
+# --- Losses and miners ---
+
+AT_LEAST_0 = ([0, 0.0, 3.5, 1e6], [-LITTLE, -1])
+ABOVE_0 = ([LITTLE, 3.5, 1e6], [0, 0.0, -LITTLE, -1])
+DEGREES = ([0, 90, 180], [-LITTLE, -1, 181])
+BINS = ([2, 10.0, 300], [1, 0, -1, 2.5])
+
+DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
+    "angular": {"alpha": ([LITTLE, 45, 89.9], [0, 90, -1, 91])},
+    "angular_raw": {"alpha": ([LITTLE, 45, 89.9], [0, 90, -1, 91]), "regularisation": AT_LEAST_0},
+    "arcface": {"margin": DEGREES, "scale": ABOVE_0},
+    "circle": {"margin": AT_LEAST_0, "gamma": ABOVE_0},
+    "circle_class": {"margin": AT_LEAST_0, "gamma": ABOVE_0},
+    "contrastive": {"pos_margin": AT_LEAST_0, "neg_margin": AT_LEAST_0},
+    "cosface": {"margin": AT_LEAST_0, "scale": ABOVE_0},
+    "fastap": {"bins": BINS},
+    "histogram": {"bins": BINS},
+    "lifted": {"margin": AT_LEAST_0},
+    "lifted_generalized": {"margin": AT_LEAST_0},
+    "margin": {"margin": AT_LEAST_0, "beta": AT_LEAST_0},
+    "margin_per_class": {"margin": AT_LEAST_0, "beta": AT_LEAST_0},
+    "multi_similarity": {"alpha": ABOVE_0, "beta": ABOVE_0, "base": ([-1, 0, 0.5, 1], [-1 - LITTLE, 1.1])},
+    "n_pairs": {"regularisation": AT_LEAST_0},
+    "n_pairs_symmetric": {"regularisation": AT_LEAST_0},
+    "normalized_softmax": {"temperature": ABOVE_0},
+    "nt_xent": {"temperature": ABOVE_0},
+    "proxy_anchor": {"alpha": ABOVE_0, "margin": AT_LEAST_0},
+    "proxy_nca": {"scale": ABOVE_0},
+    "proxy_nca_strict": {"scale": ABOVE_0},
+    "proxy_triplet": {"margin": AT_LEAST_0},
+    "quadruplet": {"margin": AT_LEAST_0, "pair_margin": AT_LEAST_0},
+    "ranked_list": {"alpha": ABOVE_0, "margin": AT_LEAST_0, "temperature": AT_LEAST_0, "balance": AT_LEAST_0},
+    "smooth_ap": {"temperature": ABOVE_0},
+    "snr_contrastive": {"pos_margin": AT_LEAST_0, "neg_margin": AT_LEAST_0, "regularisation": AT_LEAST_0},
+    "soft_triple": {
+        "centres": ([1, 10.0, 40], [0, -1, 1.5]),
+        "scale": ABOVE_0,
+        "gamma": ABOVE_0,
+        "margin": AT_LEAST_0,
+        "regularisation": AT_LEAST_0,
+    },
+    "sphereface": {"margin": ([1, 4.0, 6], [0, -1, 2.5]), "scale": ABOVE_0},
+    "supcon": {"temperature": ABOVE_0},
+    "triplet": {"margin": AT_LEAST_0},
+    "triplet_mean": {"margin": AT_LEAST_0},
+    "triplet_squared": {"margin": AT_LEAST_0},
+    "tuplet_margin": {"scale": ABOVE_0, "margin": DEGREES},
+    "miner distance_weighted": {"cutoff": ABOVE_0, "limit": AT_LEAST_0},
+    "miner easy_positive": {"negatives": (["semihard", "hard"], ["easy", "Hard", "", 3])},
+    "miner multi_similarity": {"epsilon": AT_LEAST_0},
+    "miner random": {"of": (["pairs", "triplets"], ["pair", "", 3])},
+}
+"""Of every parameter: values that it takes, its ends among them, and values that it refuses."""
+
+PARTS: dict[str, Any] = {
+    **losses,
+    **{f"miner {name}": miner for name, miner in miners.items()},
+}
+BUILT_IN = [name for name, part in PARTS.items() if part.__module__.startswith("assay.")]
+
+
+def parameters_of(name: str) -> list[inspect.Parameter]:
+    """The arguments of a part's constructor; one without a constructor has none."""
+    if PARTS[name].__init__ is object.__init__:
+        return []
+    return list(inspect.signature(PARTS[name]).parameters.values())
+
+
+EVERY = [(name, parameter.name) for name in BUILT_IN for parameter in parameters_of(name)]
+NUMERIC = [
+    (name, parameter.name) for name in BUILT_IN for parameter in parameters_of(name) if not isinstance(parameter.default, str)
+]
+every_parameter = pytest.mark.parametrize(("part", "parameter"), EVERY)
+every_number = pytest.mark.parametrize(("part", "parameter"), NUMERIC)
+
+
+def refuses(part: str, parameter: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^{parameter} is .*, got {re.escape(repr(value))}$"):
+        PARTS[part](**{parameter: value})
+
+
+def test_every_parameter_has_its_domain_written_down() -> None:
+    written = {(part, parameter) for part, domains in DOMAINS.items() for parameter in domains}
+    assert written == set(EVERY)
+
+
+@every_parameter
+def test_every_part_takes_its_whole_domain(part: str, parameter: str) -> None:
+    taken, _ = DOMAINS[part][parameter]
+    for value in taken:
+        PARTS[part](**{parameter: value})
+
+
+@every_parameter
+def test_every_part_refuses_what_is_outside_of_its_domain(part: str, parameter: str) -> None:
+    """By name and value, at once and not when the first batch comes."""
+    _, refused = DOMAINS[part][parameter]
+    for value in refused:
+        refuses(part, parameter, value)
+
+
+@every_number
+def test_every_part_refuses_what_is_no_finite_number(part: str, parameter: str) -> None:
+    for value in (math.nan, math.inf, -math.inf, True, "0.5", None):
+        refuses(part, parameter, value)
+
+
+@every_parameter
+def test_every_default_is_in_its_domain(part: str, parameter: str) -> None:
+    default = inspect.signature(PARTS[part]).parameters[parameter].default
+    assert default is not inspect.Parameter.empty
+    PARTS[part](**{parameter: default})
+
+
+@pytest.mark.parametrize("name", [name for name, method in methods.items() if method.loss is not None and method.space])
+def test_every_end_of_a_declared_space_is_taken(name: str) -> None:
+    """One at a time: else a search would fail in the middle."""
+    method = methods[name]
+    for parameter, range_ in method.space.items():
+        ends = range_.options if isinstance(range_, Choice) else (range_.low, range_.high, range_.at(0), range_.at(1))
+        for value in ends:
+            assemble(method, {parameter: value}, protocols["quick"])
