@@ -16,38 +16,43 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 
 def blocks(language):
-    return [
-        (f"{page.name}-{number}", block)
-        for page in PAGES
-        for number, block in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL))
-    ]
+    return [(page, block) for page in PAGES for block in re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)]
 
 
 def named(found):
-    return {"argvalues": [block for _, block in found], "ids": [name for name, _ in found]}
+    return {"argvalues": found, "ids": [f"{page.name}-{number}" for number, (page, _) in enumerate(found)]}
 
 
-@pytest.mark.parametrize("block", **named(blocks("python")))
-def test_python_blocks_run(block, tmp_path):
-    done = subprocess.run([sys.executable, "-W", "error", "-c", block], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-COMMANDS = [line.partition("#")[0].strip() for _, block in blocks("sh") for line in block.splitlines()]
-ASSAY = [command for command in COMMANDS if command.startswith("assay ")]
+def files(page):
+    """Blocks that open with the name of a file, `# mine.py`, are that file for everything else on their page."""
+    found = [(re.match(r"# (\w+\.py)\n", block), block) for of, block in blocks("python") if of == page]
+    return {match[1]: block for match, block in found if match}
 
 
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory):
-    """A folder with everything that the documentation's commands name."""
-    root = tmp_path_factory.mktemp("docs")
+def workplaces(tmp_path_factory):
+    """For each page a folder with everything that its blocks and commands name."""
+    return {page: furnish(tmp_path_factory.mktemp(page.stem), page) for page in PAGES}
+
+
+def furnish(root, page):
     make_folder(root / "birds")
     draw = np.random.default_rng(0)
     y = np.repeat(np.arange(16), 4)
     np.savez(root / "clip.npz", z=draw.normal(size=(len(y), 8)), y=y)
-    mine = next(block for _, block in blocks("python") if block.startswith("# mine.py"))
-    (root / "mine.py").write_text(mine)
+    for name, block in files(page).items():
+        (root / name).write_text(block)
     return root
+
+
+@pytest.mark.parametrize(("page", "block"), **named(blocks("python")))
+def test_python_blocks_run(workplaces, page, block):
+    done = subprocess.run([sys.executable, "-W", "error", "-c", block], cwd=workplaces[page], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+COMMANDS = [(page, line.partition("#")[0].strip()) for page, block in blocks("sh") for line in block.splitlines()]
+ASSAY = [(page, command) for page, command in COMMANDS if command.startswith("assay ")]
 
 
 def in_miniature(command):
@@ -61,16 +66,21 @@ def in_miniature(command):
     return words + [part for setting in ("trials=1", "startup=0", *small) for part in ("--set", setting)]
 
 
-@pytest.mark.parametrize("command", ASSAY)
-def test_commands_work(workplace, command):
-    done = subprocess.run(in_miniature(command), cwd=workplace, capture_output=True, text=True)
+@pytest.mark.parametrize(("page", "command"), ASSAY, ids=[f"{page.name}-{command}" for page, command in ASSAY])
+def test_commands_work(workplaces, page, command):
+    done = subprocess.run(in_miniature(command), cwd=workplaces[page], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
 
+def test_a_method_of_ones_own_is_benched_against_contrastive_on_glyphs():
+    shown = [command for page, command in ASSAY if page.name == "add_a_method.md" and " bench " in command]
+    assert any("--import mine.py" in command and "contrastive" in command and "--data glyphs" in command for command in shown)
+
+
 def test_every_make_target_that_is_named_exists():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    wanted = {command.split()[1] for command in COMMANDS if command.startswith("make ")}
+    wanted = {command.split()[1] for _, command in COMMANDS if command.startswith("make ")}
     assert wanted
     assert wanted <= targets
 

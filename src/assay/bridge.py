@@ -1,0 +1,215 @@
+"""Losses from elsewhere: a torch module, of pytorch-metric-learning or of one's own, becomes a `Loss`.
+
+Shapes: N batch, M references, P positive pairs, T triplets.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import packages_distributions, version
+from inspect import Parameter, Signature
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from assay.method import Loss
+from assay.pairs import Mined, Pairs, References, all_pairs
+
+DIM, CLASSES = "embedding_size", "num_classes"
+"""What pytorch-metric-learning calls the dimensions of an embedding and the number of classes."""
+
+
+def adopt(
+    module: type[nn.Module], *, normalise: bool = False, dim: str | None = DIM, classes: str | None = CLASSES
+) -> type[Loss]:
+    """A loss that is computed by a module whose `forward` takes embeddings and labels.
+
+    Its parameters are those of the module's constructor, by name and with their defaults, also those that the constructor
+    hands on to its bases by `**kwargs`. A module that needs neither dimensions nor classes is built at once, any other in
+    `setup`. Where `forward` has them, `indices_tuple` gets what a miner chose, `ref_emb` and `ref_labels` the references.
+
+    A method whose module has weights should have `weights_lr` in its space.
+
+    >>> adopt(nn.CrossEntropyLoss)(label_smoothing=0.1)(torch.zeros(2, 4), torch.tensor([0, 3]))
+    tensor(1.3863)
+
+    Args:
+        module: the class, not an instance: every trial builds its own.
+        normalise: whether to hand over unit vectors. Left out, the module gets embeddings as they are, since those of
+            pytorch-metric-learning normalise by themselves. A miner looks at what the loss is given, so with a miner of
+            cosines or distances on the sphere say True.
+        dim: which parameter is the number of dimensions; None to leave it to its default.
+        classes: which parameter is the number of classes; None to leave it to its default.
+    """
+    _check_class(module)
+    takes = _parameters(module, (dim, classes))
+    _check_name(module, takes, dim, DIM)
+    _check_name(module, takes, classes, CLASSES)
+    body = {
+        "__doc__": _about(module),
+        "__module__": sys._getframe(1).f_globals["__name__"],
+        "__init__": _constructor([item for name, item in takes.items() if name not in (dim, classes)]),
+        "normalise": normalise,
+        "adopts": module,
+        "told": {name: what for name, what in ((dim, "dim"), (classes, "classes")) if name in takes},
+    }
+    made: type[Adopted] = type(module.__name__, (Adopted,), body)
+    return made
+
+
+class Adopted(Loss):
+    """What `adopt` makes; subclass it to give a paper, departures, or parameters that are neither numbers nor words.
+
+    Attributes:
+        adopts: the class of the module.
+        told: which of the module's parameters `setup` gives, and whether each is `dim` or `classes`.
+        chosen: the others, as far as they were given.
+        module: the module itself, once it is built.
+    """
+
+    adopts: ClassVar[type[nn.Module]]
+    told: ClassVar[dict[str, str]]
+    chosen: dict[str, Any]
+    module: nn.Module
+
+    def setup(self, dim: int, classes: int) -> None:
+        """Build the module if it depends on either number."""
+        if self.told:
+            numbers = {"dim": dim, "classes": classes}
+            self.module = self.adopts(**self.chosen, **{name: numbers[what] for name, what in self.told.items()})
+
+    @classmethod
+    def written_in(cls) -> tuple[type, ...]:
+        """The class that was declared, the module's, and those of its bases that are neither torch's nor Python's."""
+        return (cls, *(part for part in cls.adopts.__mro__ if not _is_given(part)))
+
+    @classmethod
+    def distributions(cls) -> tuple[str, ...]:
+        """Names and versions of the installed packages that the module and its bases come from, torch apart."""
+        packages = {_package(part) for part in cls.adopts.__mro__ if not _is_given(part)}
+        return tuple(sorted(f"{name} {version(name)}" for package in packages for name in _installed().get(package, ())))
+
+    @classmethod
+    def takes_mined(cls) -> bool:
+        """Whether the module's `forward` has a place for them."""
+        return "indices_tuple" in inspect.signature(cls.adopts.forward).parameters
+
+    def forward(self, z: Tensor, y: Tensor, mined: Mined | None, references: References | None) -> Tensor:
+        """The module's value."""
+        if "module" not in self._modules:
+            raise ValueError(f"{type(self).__name__} depends on the data: call setup(dim, classes) first")
+        if mined is None and references is not None and references.own is not None:
+            mined = all_pairs(y, references)  # else the module would take each sample for its own positive
+        value = self.module(z, y, **self._extras(mined, references))
+        return self._scalar(value, z.requires_grad and torch.is_grad_enabled())
+
+    def _extras(self, mined: Mined | None, references: References | None) -> dict[str, Any]:
+        """Arguments beside embeddings and labels, under the names that they have in pytorch-metric-learning."""
+        extras: dict[str, Any] = {} if mined is None else {"indices_tuple": indices(mined)}
+        if references is not None:
+            extras |= {"ref_emb": references.z, "ref_labels": references.y}
+        untaken = sorted(set(extras) - set(inspect.signature(self.adopts.forward).parameters))
+        if untaken:
+            what = "mined pairs" if untaken[0] == "indices_tuple" else "references"
+            raise ValueError(f"{type(self).__name__} takes no {what}: its forward has no parameter {untaken[0]!r}")
+        return extras
+
+    def _scalar(self, value: object, trained: bool) -> Tensor:
+        name = type(self).__name__
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            found = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            raise ValueError(f"{name} gave {found}, but a loss is one number in a tensor; reduce it, for example by .mean()")
+        if trained and not value.requires_grad:
+            raise ValueError(
+                f"{name} gave a number without gradient; use no .item(), .detach() or numpy on the way, "
+                "and return 0 * z.sum() where there is nothing to compare"
+            )
+        return value.reshape(())
+
+
+def indices(mined: Mined) -> tuple[Tensor, ...]:
+    """What was mined as pytorch-metric-learning writes it: (a, p, a, n) of pairs, (a, p, n) of triplets.
+
+    >>> indices(Pairs(torch.eye(2, dtype=torch.bool), torch.zeros(2, 2, dtype=torch.bool)))
+    (tensor([0, 1]), tensor([0, 1]), tensor([], dtype=torch.int64), tensor([], dtype=torch.int64))
+    """
+    if isinstance(mined, Pairs):
+        return (*mined.positive.nonzero(as_tuple=True), *mined.negative.nonzero(as_tuple=True))
+    pair_T, negative_T = mined.negative.nonzero(as_tuple=True)
+    return mined.anchor[pair_T], mined.positive[pair_T], negative_T
+
+
+def _about(module: type) -> str:
+    """The first line of the docstring, unless it only announces the next ones."""
+    line = (module.__doc__ or "").strip().partition("\n")[0]
+    return line if line and not line.endswith(":") else f"{module.__name__} of {module.__module__}."
+
+
+def _check_class(module: object) -> None:
+    if not (isinstance(module, type) and issubclass(module, nn.Module)):
+        raise ValueError(
+            f"adopt takes a class of torch.nn.Module, which every trial builds with its own parameters; got {module!r}"
+        )
+    if issubclass(module, Loss):
+        raise ValueError(f"{module.__name__} is a Loss already: give it to Method as it is")
+
+
+def _check_name(module: type, takes: dict[str, Parameter], name: str | None, usual: str) -> None:
+    if name not in (None, usual, *takes):
+        raise ValueError(f"{module.__name__} has no parameter {name!r}; it has {', '.join(takes) or 'none'}")
+
+
+_NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+def _parameters(module: type[nn.Module], told: tuple[str | None, ...]) -> dict[str, Parameter]:
+    """Parameters of the constructor; of those handed on by `**kwargs` the ones with a default, or that `setup` gives.
+
+    One without is a base's business with its subclass, which fills it in.
+    """
+    found: dict[str, Parameter] = {}
+    for number, constructor in enumerate(_constructors(module)):
+        own = list(inspect.signature(constructor).parameters.values())[1:]
+        for item in own:
+            if item.kind in _NAMED and (number == 0 or item.default is not Parameter.empty or item.name in told):
+                found.setdefault(item.name, item.replace(kind=Parameter.KEYWORD_ONLY))
+        if all(item.kind is not Parameter.VAR_KEYWORD for item in own):
+            break
+    return found
+
+
+def _constructors(module: type[nn.Module]) -> list[Callable[..., None]]:
+    """Those of the class and its bases, in the order in which they call each other, up to torch's."""
+    own = module.__mro__[: module.__mro__.index(nn.Module)]
+    return [vars(part)["__init__"] for part in own if "__init__" in vars(part)]
+
+
+def _constructor(parameters: list[Parameter]) -> Callable[..., None]:
+    """A constructor that takes these by name and shows them to `inspect.signature`."""
+    signature = Signature([Parameter("self", Parameter.POSITIONAL_ONLY), *parameters])
+
+    def construct(self: Adopted, /, **chosen: Any) -> None:
+        signature.bind(self, **chosen)
+        Loss.__init__(self)
+        self.chosen = chosen
+        if not self.told:
+            self.module = self.adopts(**chosen)
+
+    construct.__signature__ = signature  # type: ignore[attr-defined]
+    return construct
+
+
+def _package(part: type) -> str:
+    return part.__module__.partition(".")[0]
+
+
+def _is_given(part: type) -> bool:
+    """Whether a class is torch's, whose version stands in every run's key, or Python's."""
+    return _package(part) == "torch" or _package(part) in sys.stdlib_module_names
+
+
+@cache
+def _installed() -> dict[str, list[str]]:
+    return dict(packages_distributions())
