@@ -148,7 +148,7 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
     "triplet_mean": {"margin": AT_LEAST_0},
     "triplet_squared": {"margin": AT_LEAST_0},
     "tuplet_margin": {"scale": ABOVE_0, "margin": DEGREES},
-    "miner distance_weighted": {"cutoff": ABOVE_0, "limit": AT_LEAST_0},
+    "miner distance_weighted": {"cutoff": ([1e-6, 0.5, 1.4], [0, -1]), "limit": ([0.5, 1.4, 3], [0, 0.49, -1])},
     "miner easy_positive": {"negatives": (["semihard", "hard"], ["easy", "Hard", "", 3])},
     "miner multi_similarity": {"epsilon": AT_LEAST_0},
     "miner random": {"of": (["pairs", "triplets"], ["pair", "", 3])},

@@ -25,6 +25,7 @@ from assay.pairs import Mined, Pairs, References, Triplets, all_pairs
 from assay.protocols import protocols
 from assay.space import Choice
 from equations import CONSTANTS, REFERENCE, Case, Row, Weights, off_centre, unit
+from watching import Waits
 
 BUILT_IN = [name for name, loss in losses.items() if loss.__module__.startswith("assay.")]
 CLASS_LOSSES = [name for name in BUILT_IN if losses[name].compares == "classes"]
@@ -327,6 +328,25 @@ def test_matches_its_equation_on_what_any_miner_chooses(name: str, count: int) -
         assert loss(z, y, mined).item() == is_near(expected), miner_name
 
 
+@every_pair_loss
+def test_what_is_mined_need_not_follow_the_labels(name: str) -> None:
+    """As the rho miner will have it: the anchor is its own positive, and a sample of its class is pushed away."""
+    z, y = batch()
+    same = (y[:, None] == y) & ~torch.eye(8, dtype=torch.bool)
+    mined = Triplets(torch.arange(8), torch.arange(8), same)
+    value, gradient = value_and_gradient(build(name, 5, 3), z, y, mined)
+    assert torch.isfinite(value)
+    assert torch.isfinite(gradient).all()
+
+
+def test_a_triplet_of_an_anchor_with_itself_pushes_its_class_away() -> None:
+    z, y = torch.tensor([[1.0, 0.0], [0.6, 0.8]], dtype=torch.float64), torch.tensor([0, 0])
+    mined = Triplets(torch.tensor([0]), torch.tensor([0]), torch.tensor([[False, True]]))
+    value, gradient = value_and_gradient(build("triplet", 2, 1, margin=1.0), z, y, mined)
+    assert value.item() == pytest.approx(1 - 0.8**0.5)
+    assert gradient[0] @ (z[1] - z[0]) > 0
+
+
 # --- Laws ---
 
 
@@ -485,6 +505,40 @@ HINGES = ["contrastive", "margin", "margin_per_class", "quadruplet", "ranked_lis
 def test_a_batch_without_active_terms_costs_nothing_and_stays_in_the_graph(name: str) -> None:
     z = torch.eye(3, dtype=torch.float64).repeat_interleave(2, 0)
     assert_costs_nothing(name, fresh(name, 3, 3), z, torch.tensor([0, 0, 1, 1, 2, 2]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_vector_of_equal_entries_is_no_signal_in_any_number_of_dimensions(dtype: torch.dtype) -> None:
+    """The mean of equal numbers is not always that number: what is left would be a signal of 1e-15, and the ratio 1e13."""
+    for dim in range(2, 130):
+        z = torch.randn(8, dim, generator=torch.Generator().manual_seed(dim), dtype=torch.float64).to(dtype)
+        z[3] = 1
+        value, gradient = value_and_gradient(build("snr_contrastive", dim, 2, dtype=dtype), z, torch.arange(8) % 2)
+        assert value < 50
+        assert gradient.abs().max() < 1e3
+
+
+def test_what_raw_embeddings_have_in_common_does_not_drown_their_differences() -> None:
+    z = torch.randn(16, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    y, loss = torch.arange(16) % 4, build("triplet_squared", 8, 4)
+    value, gradient = value_and_gradient(loss, z + 1000, y)
+    single, single_gradient = value_and_gradient(loss, (z + 1000).float(), y)
+    assert single.item() == pytest.approx(value.item(), rel=1e-3)
+    torch.testing.assert_close(single_gradient.double(), gradient, rtol=0, atol=1e-3)
+
+
+def test_ties_of_quadruplets_have_a_subgradient() -> None:
+    """A negative that coincides with a positive: its hinges are at their kink, and count for nothing on either side."""
+    z, y = batch(count=9, dim=4)
+    z[3] = z[1] = z[0]
+    y = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
+    _, gradient = value_and_gradient(build("quadruplet", 4, 3, pair_margin=0.0), z, y)
+    nearby, seen = torch.Generator().manual_seed(0), []
+    for _ in range(40):
+        moved = z + 1e-7 * torch.randn(z.shape, generator=nearby, dtype=torch.float64)
+        seen.append(value_and_gradient(build("quadruplet", 4, 3, pair_margin=0.0), moved, y)[1][[4, 5, 6, 7, 8]])
+    low, high = torch.stack(seen).amin(0) - 1e-5, torch.stack(seen).amax(0) + 1e-5
+    assert ((low <= gradient[[4, 5, 6, 7, 8]]) & (gradient[[4, 5, 6, 7, 8]] <= high)).all()
 
 
 # --- Gradient ---
@@ -742,6 +796,22 @@ def test_losses_are_finite_at_every_corner_of_their_space(name: str) -> None:
         value, gradient = value_and_gradient(parts.loss, z, y, parts.miner(z, y) if parts.miner else None)
         assert torch.isfinite(value), parameters
         assert torch.isfinite(gradient).all(), parameters
+
+
+COUNTS = {
+    **dict.fromkeys(["triplet", "triplet_mean", "triplet_squared", "angular", "angular_raw"], 1),  # the positive pairs
+    **dict.fromkeys(["smooth_ap", "n_pairs", "n_pairs_symmetric"], 1),
+    "quadruplet": 2,  # the positive pairs, and those of two classes
+}
+
+
+@every_loss
+def test_no_loss_waits_for_the_device_but_to_count_pairs(name: str) -> None:
+    z, y = batch(dtype=torch.float32)
+    loss, leaf = build(name, 5, 3, dtype=torch.float32), z.clone().requires_grad_()
+    with Waits() as waits:
+        loss(leaf, y).backward()
+    assert waits.count == COUNTS.get(name, 0)
 
 
 # --- What a loss refuses ---

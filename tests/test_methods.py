@@ -26,6 +26,7 @@ from assay.miners.miner import Miner
 from assay.miners.multi_similarity import MultiSimilarityMiner
 from assay.miners.random import RandomMiner
 from assay.miners.semihard import SemihardMiner
+from assay.pairs import Pairs, References, all_pairs
 from assay.protocol import Optimiser, Protocol, resolve
 from assay.protocols import protocols
 from assay.registry import Registry, UnknownName
@@ -381,10 +382,54 @@ def test_a_loss_without_parameters_is_built() -> None:
 def test_a_miner_without_parameters_is_built(as_before: None) -> None:
     @miners("nothing_to_set")
     class NothingToSet(Miner):
-        pass
+        def mine(self, z: torch.Tensor, y: torch.Tensor, references: References) -> Pairs:
+            return all_pairs(y, references)
 
     parts = assemble(Method("m", Plain, Space(), miner="nothing_to_set"), {}, QUICK)
     assert isinstance(parts.miner, NothingToSet)
+
+
+def test_a_parameter_without_any_value_raises_before_the_first_trial() -> None:
+    with pytest.raises(BadInput, match="'margin' has no value; give it a default, search it or fix it"):
+        defaults(Method("m", WithoutDefault, Space()), QUICK)
+    assert defaults(Method("m", WithoutDefault, Space(), fixed={"margin": 0.5}), QUICK) == {}
+
+
+def test_a_batch_of_an_unknown_kind_raises() -> None:
+    with pytest.raises(ValueError, match=r"^m: the batch is one of embedding, classification, pairs, got 'embeding'$"):
+        Method("m", Plain, Space(), batch="embeding")  # type: ignore[arg-type]
+
+
+def test_a_loss_that_compares_nothing_known_raises() -> None:
+    with pytest.raises(ValueError, match=r"^Typo\.compares is one of pairs, .*, got 'pair'$"):
+        type("Typo", (Plain,), {"compares": "pair"})
+
+
+def test_a_loss_that_gives_more_than_one_number_raises_with_its_name() -> None:
+    class PerSample(Loss):
+        def forward(self, z: torch.Tensor, *_: Any) -> torch.Tensor:
+            return z.sum(1)
+
+    with pytest.raises(ValueError, match=r"^PerSample gave shape \(4,\)"):
+        PerSample()(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))
+
+
+def test_weights_of_a_loss_of_classes_may_be_a_module_of_their_own() -> None:
+    class Linear(Loss):
+        compares = "classes"
+
+        def setup(self, dim: int, classes: int) -> None:
+            self.classify = torch.nn.Linear(dim, classes)
+
+        def forward(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.cross_entropy(self.classify(z), y)
+
+    loss = Linear()
+    z, y = torch.ones(4, 2), torch.arange(4) % 2
+    with pytest.raises(ValueError, match=r"call setup\(dim, classes\) first"):
+        loss(z, y)
+    loss.setup(2, 2)
+    assert torch.isfinite(loss(z, y))
 
 
 def test_an_unknown_miner_suggests_the_nearest() -> None:

@@ -881,3 +881,31 @@ def test_every_loss_that_compares_samples_can_use_what_was_mined(setting: Settin
             found = torch.autograd.grad(value, [leaf, *loss.parameters()], allow_unused=True)
             assert all(part is None or torch.isfinite(part).all() for part in found), name
             assert found[0] is not None, name
+
+
+def test_a_miner_that_forgets_its_rule_cannot_be_built() -> None:
+    with pytest.raises(TypeError, match="mine"):
+        type("Misspelt", (Miner,), {"mien": lambda self, z, y, references: None})()
+
+
+def test_a_miner_that_gives_nothing_raises_instead_of_meaning_everything() -> None:
+    forgetful = type("Forgetful", (Miner,), {"mine": lambda self, z, y, references: None})()
+    with pytest.raises(ValueError, match="Pairs or Triplets, got NoneType"):
+        forgetful(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))
+
+
+def test_what_was_mined_from_another_batch_raises_with_both_shapes() -> None:
+    z, y = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 2
+    mined = miners["semihard"]()(z[:4], y[:4])
+    with pytest.raises(ValueError, match="mined from other samples"):
+        losses["triplet"]()(z, y, mined)
+    with pytest.raises(ValueError, match="Pairs or Triplets, got tuple"):
+        losses["triplet"]()(z, y, (y, y, y))
+
+
+@pytest.mark.parametrize("name", list(miners))
+def test_a_miner_refuses_labels_that_a_loss_refuses(name: str) -> None:
+    with pytest.raises(ValueError, match="labels are integers, got"):
+        miners[name]()(torch.zeros(4, 2), torch.zeros(4))
+    with pytest.raises(ValueError, match=r"\(4, 2\) and \(3,\)"):
+        miners[name]()(torch.zeros(4, 2), torch.zeros(3, dtype=torch.long))

@@ -112,8 +112,8 @@ class Adopted(Loss):
             extras |= {"ref_emb": references.z, "ref_labels": references.y}
         untaken = sorted(set(extras) - set(inspect.signature(self.adopts.forward).parameters))
         if untaken:
-            what = "mined pairs" if untaken[0] == "indices_tuple" else "references"
-            raise ValueError(f"{type(self).__name__} takes no {what}: its forward has no parameter {untaken[0]!r}")
+            what = "mined pairs" if untaken == ["indices_tuple"] else "references"
+            raise ValueError(f"{type(self).__name__} takes no {what}: its forward has no parameter {untaken[-1]!r}")
         return extras
 
     def _scalar(self, value: object, trained: bool) -> Tensor:

@@ -18,7 +18,7 @@ __all__ = ["describe", "in_order", "markdown"]
 
 
 def in_order() -> list[Method]:
-    """All methods: the baseline, then by year; those of one file stay together."""
+    """All methods: the baseline, then by year; those of one year in the order of their files."""
     return sorted(methods.values(), key=lambda method: (method.loss is not None, method.paper.year if method.paper else 9999))
 
 
@@ -116,7 +116,7 @@ PREFACE = """\
 
 A method is what a benchmark compares: a loss with its miner, its kind of batch, and the space in which its parameters are
 searched. This page is generated from the code, and a test keeps the two in step. `assay list methods` prints the short form,
-`assay list methods --json` all that stands here.
+`assay list methods --json` all that stands here of methods.
 
 **Parameters.** The default is the value of trial 0. A range bounds the search, not the loss, which takes any value that makes
 sense. It was declared before any search and is never widened by one; an optimum at an end of its range is reported as such,
@@ -257,6 +257,7 @@ def _miner(name: str, described: list[dict[str, Any]]) -> str:
         for argument, about in _arguments_of(miners[name], "miner").items()
     ]
     facts = [f"- Used by {', '.join(users)}."] if users else ["- Used by no method listed here; name it in your own."]
+    facts += [f"- Departs: {_sentence(text)}" for text in miners[name].departures]
     facts += [f"- Paper: {_citation(plain(paper))}"] if paper else []
     table = _table(["parameter", "meaning", "default"], rows) if rows else ""
     parts = [f"### {name} (miner)\n{said.summary}", _block(said.equation), table, "\n".join(facts)]

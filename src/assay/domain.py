@@ -4,6 +4,7 @@ Each check returns the value, or raises a `ValueError` with it and what is allow
 """
 
 import math
+from numbers import Real
 from typing import Literal
 
 BatchKind = Literal["embedding", "classification", "pairs"]
@@ -51,7 +52,7 @@ def one_of(options: tuple[str, ...], name: str, value: str) -> str:
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _accept(good: bool, rule: str, value: float) -> float:

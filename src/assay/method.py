@@ -2,13 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
-import torch
 from torch import Tensor, nn
 
 from assay.domain import BatchKind
-from assay.pairs import Mined, References, all_pairs, as_compared, as_pairs, as_triplets, without_autocast
+from assay.pairs import (
+    Mined,
+    References,
+    all_pairs,
+    as_compared,
+    as_pairs,
+    as_triplets,
+    check_batch,
+    check_mined,
+    without_autocast,
+)
 from assay.registry import Paper, Registry
 from assay.space import Real, Space, Value
 
@@ -38,6 +47,11 @@ class Loss(nn.Module):
     undecayed: ClassVar[tuple[str, ...]] = ()
     paper: ClassVar[Paper | None] = None
     departures: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.compares not in get_args(Compares):
+            raise ValueError(f"{cls.__name__}.compares is one of {', '.join(get_args(Compares))}, got {cls.compares!r}")
 
     def setup(self, dim: int, classes: int) -> None:
         """Make the weights that depend on the data (proxies); most losses have none."""
@@ -75,7 +89,8 @@ class Loss(nn.Module):
         if self.compares == "anything":
             return self._forward(z, y, mined, references)
         references = references or References.of_batch(z, y)
-        mined = mined or all_pairs(y, references)
+        mined = all_pairs(y, references) if mined is None else mined
+        check_mined(mined, len(y), len(references.y))
         if self.compares == "pairs":
             mined = as_pairs(mined, len(y))
         elif self.compares == "triplets":
@@ -84,14 +99,13 @@ class Loss(nn.Module):
 
     def _forward(self, *arguments: object) -> Tensor:
         value: Tensor = super().__call__(*arguments)
+        if value.ndim != 0:
+            raise ValueError(f"{type(self).__name__} gave shape {tuple(value.shape)}, but a loss is one number; use .mean()")
         return value
 
     def _check(self, z: Tensor, y: Tensor) -> None:
-        if z.ndim != 2 or y.shape != z.shape[:1]:
-            raise ValueError(f"a loss takes z of shape (N, D) and y of shape (N,), got {tuple(z.shape)} and {tuple(y.shape)}")
-        if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-            raise ValueError(f"labels are integers, got {y.dtype}; use y.long()")
-        if self.compares == "classes" and not self._parameters:
+        check_batch(z, y)
+        if self.compares == "classes" and not (self._parameters or self._modules or self._buffers):
             raise ValueError(
                 f"{type(self).__name__} compares with weights that it does not have yet: call setup(dim, classes) first"
             )
@@ -124,6 +138,8 @@ class Method:
     def __post_init__(self) -> None:
         if self.miner is not None and (self.loss is None or not self.loss.takes_mined()):
             raise ValueError(f"{self.name}: its loss takes no mined pairs or triplets; leave the miner out")
+        if self.batch not in get_args(BatchKind):
+            raise ValueError(f"{self.name}: the batch is one of {', '.join(get_args(BatchKind))}, got {self.batch!r}")
         both = sorted(set(self.fixed) & set(self.space))
         if both:
             raise ValueError(f"{self.name}: the parameter {both[0]!r} is both fixed and searched; choose one")

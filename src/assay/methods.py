@@ -54,6 +54,10 @@ def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
         raise BadInput(f"{method.name}: the parameter {both[0]!r} is fixed by the method and searched by {protocol.name}")
     for name in method.fixed:
         _taker(method, name)
+    given = {*method.fixed, *space_of(method, protocol)}
+    for name, value in {**_signature(method.loss), **_miner_signature(method)}.items():
+        if value is _NO_DEFAULT and name not in given:
+            raise BadInput(f"{method.name}: the parameter {name!r} has no value; give it a default, search it or fix it")
     known = {**_signature(method.loss), **_miner_signature(method), **_fit_defaults(protocol)}
     chosen = {}
     for name, range_ in space_of(method, protocol).items():
@@ -103,7 +107,8 @@ def import_parts(names: Iterable[str]) -> None:
         except BadInput:
             raise
         except (Exception, SystemExit) as error:
-            line = traceback.extract_tb(error.__traceback__)[-1]
+            frames = traceback.extract_tb(error.__traceback__)
+            line = next((frame for frame in reversed(frames) if not frame.filename.startswith("<frozen")), frames[-1])
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise BadInput(f"--import {name} failed: {reason} ({line.filename}, line {line.lineno})") from error
 

@@ -29,10 +29,9 @@ class Batch:
 
     def shape(self, kind: BatchKind) -> tuple[int, int]:
         """The shape of a kind of batch; `pairs` has as many images as `embedding`, two of each class."""
-        if kind == "pairs":
-            classes, per_class = self.embedding
-            return max(1, classes * per_class // 2), 2
-        return self.embedding if kind == "embedding" else self.classification
+        classes, per_class = self.embedding
+        pairs = max(1, classes * per_class // 2), 2
+        return {"embedding": self.embedding, "classification": self.classification, "pairs": pairs}[kind]
 
 
 @dataclass(frozen=True)

@@ -105,16 +105,23 @@ def step(
 def make_optimisers(model: Model, parts: Parts, protocol: Protocol) -> list[torch.optim.Optimizer]:
     """One for trunk and head, one for the method's own weights where it has some; those it names are not decayed."""
     common = protocol.optimiser
-    kept = set(parts.loss.undecayed)
-    decayed = [weight for name, weight in parts.loss.named_parameters() if name not in kept]
-    undecayed = [weight for name, weight in parts.loss.named_parameters() if name in kept]
+    own = dict(parts.loss.named_parameters())
+    unknown = sorted(set(parts.loss.undecayed) - set(own))
+    if unknown:
+        raise ValueError(
+            f"{type(parts.loss).__name__}.undecayed names {unknown[0]!r}, but its weights are {', '.join(own) or 'none'}"
+        )
+    undecayed = [own.pop(name) for name in parts.loss.undecayed]
     groups = [
         [{"params": list(model.parameters()), "lr": parts.lr}],
-        [{"params": decayed, "lr": parts.weights_lr}, {"params": undecayed, "lr": parts.weights_lr, "weight_decay": 0.0}],
+        [
+            {"params": list(own.values()), "lr": parts.weights_lr},
+            {"params": undecayed, "lr": parts.weights_lr, "weight_decay": 0.0},
+        ],
     ]
     return [
         torch.optim.RMSprop(group, momentum=common.momentum, weight_decay=common.weight_decay, foreach=True)
-        for group in ([part for part in parts_ if part["params"]] for parts_ in groups)
+        for group in ([part for part in one if part["params"]] for one in groups)
         if group
     ]
 

@@ -7,13 +7,11 @@ from torch import Tensor, nn
 
 from assay.domain import above, at_least, between, whole
 from assay.losses.loss import losses
-from assay.losses.proxies import cosines, cross_entropy, make_weights, of_own_class, with_own_class
+from assay.losses.proxies import START, cosines, cross_entropy, make_weights, of_own_class, with_own_class
 from assay.method import WEIGHTS_LR, Loss, Method, methods
 from assay.pairs import sine
 from assay.registry import Paper
 from assay.space import Integer, Real, Space
-
-START = "weights start from N(0, 1/D) as for every method with weights"
 
 
 @losses("cosface")

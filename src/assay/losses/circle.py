@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from assay.domain import above, at_least
 from assay.losses.loss import losses
-from assay.losses.proxies import cosines, is_own_class, make_weights
+from assay.losses.proxies import START, cosines, is_own_class, make_weights
 from assay.method import WEIGHTS_LR, Loss, Method, methods
 from assay.pairs import Pairs, References, log1p_exp, log_sum_exp, masked_mean, similarities
 from assay.registry import Paper
@@ -55,7 +55,7 @@ class CircleClass(Loss):
 
     compares = "classes"
     paper = PAPER
-    departures = ("weights start from N(0, 1/D) as for every method with weights",)
+    departures = (START,)
 
     weights: nn.Parameter
 

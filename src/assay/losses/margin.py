@@ -76,7 +76,7 @@ class MarginPerClass(Loss):
     def forward(self, z: Tensor, y: Tensor, mined: Mined, references: References) -> Tensor:
         """The equation above."""
         check_labels(y, len(self.beta))
-        return around(self.beta[y.long()][:, None], self.margin, distances(z, references.z), mined)
+        return around(self.beta.index_select(0, y.long())[:, None], self.margin, distances(z, references.z), mined)
 
 
 def around(beta_N1: Tensor, margin: float, d_NM: Tensor, mined: Mined) -> Tensor:

@@ -43,7 +43,7 @@ class MultiSimilarity(Loss):
         return (pull_N + push_N).sum() / max(len(z), 1)
 
 
-SPACE = Space(alpha=Real(0.001, 100), beta=Real(0.01, 200), base=Real(0, 1))
+SPACE = Space(alpha=Real(0.001, 100), beta=Real(0.01, 200), base=Real(0, 1, natural="high"))
 
 methods.add(
     Method("multi_similarity", MultiSimilarity, space=SPACE, about="soft weights for all pairs of a batch"),

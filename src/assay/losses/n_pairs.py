@@ -59,7 +59,7 @@ class NPairsSymmetric(Loss):
     normalise = False
     compares = "pairs"
     paper = PAPER
-    departures = ("both directions instead of one",)
+    departures = (*NPairs.departures, "both directions instead of one")
 
     def __init__(self, *, regularisation: float = 0.002) -> None:
         super().__init__()

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from assay.domain import above
 from assay.losses.loss import losses
-from assay.losses.proxies import cosines, cross_entropy, make_weights
+from assay.losses.proxies import START, cosines, cross_entropy, make_weights
 from assay.method import WEIGHTS_LR, Loss, Method, methods
 from assay.registry import Paper
 from assay.space import Real, Space
@@ -22,7 +22,7 @@ class NormalizedSoftmax(Loss):
 
     compares = "classes"
     paper = Paper("NormFace: L2 Hypersphere Embedding for Face Verification", 2017, "arxiv.org/abs/1704.06369", equation="3")
-    departures = ("weights start from N(0, 1/D) as for every method with weights",)
+    departures = (START,)
 
     weights: nn.Parameter
 

@@ -6,6 +6,9 @@ from torch import Tensor, nn
 
 from assay.pairs import unit
 
+START = "weights start from N(0, 1/D) as for every method with weights"
+"""Where the weights of every method with weights depart from its paper."""
+
 NO_LABEL = -1 << 62
 """Nobody's label: torch's own choice, -100, would be left out without a word instead of being refused."""
 
@@ -23,7 +26,7 @@ def cosines(z_ND: Tensor, y_N: Tensor, weights_CD: Tensor) -> Tensor:
 
 def is_own_class(y_N: Tensor, classes: int) -> Tensor:
     """Mask (N, C): which class is each sample's."""
-    return y_N[:, None] == torch.arange(classes, device=y_N.device)
+    return torch.zeros(len(y_N), classes, dtype=torch.bool, device=y_N.device).scatter_(1, y_N.long()[:, None], True)
 
 
 def cross_entropy(logits_NC: Tensor, y_N: Tensor) -> Tensor:
@@ -50,6 +53,8 @@ def check_fit(z_ND: Tensor, y_N: Tensor, weights: Tensor) -> None:
 
 def check_labels(y_N: Tensor, classes: int) -> None:
     """Refuse labels that have no weight; on other devices than the CPU that is left to torch, so as not to wait for them."""
+    if classes == 0:
+        raise ValueError("there is no weight for any class yet: call setup(dim, classes) first")
     if y_N.device.type != "cpu" or torch.compiler.is_compiling() or len(y_N) == 0:
         return
     labels = y_N.tolist()

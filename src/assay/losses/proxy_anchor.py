@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from assay.domain import above, at_least
 from assay.losses.loss import losses
-from assay.losses.proxies import cosines, is_own_class, make_weights
+from assay.losses.proxies import START, cosines, is_own_class, make_weights
 from assay.method import WEIGHTS_LR, Loss, Method, methods
 from assay.pairs import log1p_sum_exp
 from assay.registry import Paper
@@ -25,7 +25,7 @@ class ProxyAnchor(Loss):
 
     compares = "classes"
     paper = Paper("Proxy Anchor Loss for Deep Metric Learning", 2020, "arxiv.org/abs/2003.13911", equation="4")
-    departures = ("weights start from N(0, 1/D) as for every method with weights",)
+    departures = (START,)
 
     weights: nn.Parameter
 
@@ -50,7 +50,6 @@ methods.add(
     Method(
         "proxy_anchor",
         ProxyAnchor,
-        batch="classification",
         space=Space(alpha=Real(1, 100), margin=Real(0, 1, natural="low"), weights_lr=WEIGHTS_LR),
         about="proxies as anchors that weigh the samples of a batch",
     )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from assay.domain import above, at_least
 from assay.losses.loss import losses
-from assay.losses.proxies import cosines, cross_entropy, is_own_class, make_weights, of_own_class
+from assay.losses.proxies import START, cosines, cross_entropy, is_own_class, make_weights, of_own_class
 from assay.method import WEIGHTS_LR, Loss, Method, methods
 from assay.pairs import log_sum_exp, masked_mean
 from assay.registry import Paper
@@ -32,7 +32,8 @@ class ProxyNCA(Loss):
     paper = PAPER
     departures = (
         "the sample's own proxy is in the denominator too, as in the form that the reality check benchmarked",
-        "the scale k is a parameter; weights start from N(0, 1/D) as for every method with weights",
+        "the scale k is a parameter",
+        START,
     )
 
     weights: nn.Parameter
@@ -62,7 +63,10 @@ class ProxyNCAStrict(Loss):
 
     compares = "classes"
     paper = PAPER
-    departures = ("the scale k is a parameter; weights start from N(0, 1/D) as for every method with weights",)
+    departures = (
+        "the scale k is a parameter",
+        START,
+    )
 
     weights: nn.Parameter
 
@@ -93,7 +97,7 @@ class ProxyTriplet(Loss):
 
     compares = "classes"
     paper = PAPER
-    departures = ("all other proxies instead of one; weights start from N(0, 1/D) as for every method with weights",)
+    departures = ("all other proxies instead of one", START)
 
     weights: nn.Parameter
 

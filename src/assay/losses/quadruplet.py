@@ -17,6 +17,7 @@ class Quadruplet(Loss):
     """Wants positive pairs nearer than the anchor's negative pairs, and nearer than pairs of two other classes.
 
     mean of [d_ap - d_an + m1]+ plus mean of [d_ap - d_nn' + m2]+,  n and n' of two different classes, both other than a's
+    A miner chooses (a, p) and the n of the first term; those of the second are all that there are.
 
     Args:
         margin: by which a negative of the anchor must be farther (m1).
@@ -35,14 +36,13 @@ class Quadruplet(Loss):
         """The equation above."""
         d_NM = distances(z, references.z)
         near, _ = triplet_hinges(d_NM, triplets, self.margin)
-        compared_P = triplets.negative.any(1)
-        anchor_P, positive_P = triplets.anchor[compared_P], triplets.positive[compared_P]
-        far = pair_hinges(d_NM[anchor_P, positive_P], y[anchor_P], references, self.pair_margin)
-        return near / triplets.negative.sum().clamp(min=1) + far
+        d_P = d_NM[triplets.anchor, triplets.positive]
+        far = pair_hinges(d_P, y[triplets.anchor], triplets.negative.any(1), references, self.pair_margin)
+        return near / triplets.negative.count_nonzero().clamp(min=1) + far
 
 
-def pair_hinges(d_P: Tensor, label_P: Tensor, references: References, margin: float) -> Tensor:
-    """Mean of [d_ap - d_nn' + m]+ over all pairs of references of two classes, neither of them the anchor's.
+def pair_hinges(d_P: Tensor, label_P: Tensor, counted_P: Tensor, references: References, margin: float) -> Tensor:
+    """Mean of [d_ap - d_nn' + m]+ over the pairs that count and all pairs of references of two other classes.
 
     A hinge is linear where it is above 0, so counting how often each distance stands in such a one gives the mean and its
     gradient; and counting takes a sort, not all P x Q combinations.
@@ -51,10 +51,11 @@ def pair_hinges(d_P: Tensor, label_P: Tensor, references: References, margin: fl
     d_Q = distances(references.z, references.z)[one_Q, other_Q]
     with torch.no_grad():
         label_2Q = torch.cat([references.y[one_Q], references.y[other_Q]])
-        below_P, above_Q, pairs_P = crossings(d_Q, torch.zeros_like(one_Q), d_P + margin, torch.zeros_like(label_P))
-        own_below_P, own_above_2Q, own_pairs_P = crossings(torch.cat([d_Q, d_Q]), label_2Q, d_P + margin, label_P)
+        reach_P = torch.where(counted_P, d_P + margin, -torch.inf)
+        below_P, above_Q, pairs_P = crossings(d_Q, torch.zeros_like(one_Q), reach_P, torch.zeros_like(label_P))
+        own_below_P, own_above_2Q, own_pairs_P = crossings(torch.cat([d_Q, d_Q]), label_2Q, reach_P, label_P)
         active_P, active_Q = below_P - own_below_P, above_Q - own_above_2Q.view(2, -1).sum(0)
-        quadruplets = (pairs_P - own_pairs_P).sum().clamp(min=1)
+        quadruplets = ((pairs_P - own_pairs_P) * counted_P).sum().clamp(min=1)
     total: Tensor = (active_P * (d_P + margin)).sum() - (active_Q * d_Q).sum()
     return total / quadruplets
 
@@ -64,16 +65,16 @@ def crossings(low_Q: Tensor, group_Q: Tensor, high_P: Tensor, group_P: Tensor) -
 
     Also how many low values each high value's group has (P,).
     """
-    value, group = torch.cat([low_Q, high_P]), torch.cat([group_Q, group_P])
-    order = value.argsort()
+    value, group = torch.cat([high_P, low_Q]), torch.cat([group_P, group_Q])
+    order = value.argsort(stable=True)  # a high value comes before the low ones that equal it
     order = order[group[order].argsort(stable=True)]
-    lows = F.pad((order < len(low_Q)).cumsum(0), (1, 0))
+    lows = F.pad((order >= len(high_P)).cumsum(0), (1, 0))
     groups, place = group[order], torch.arange(len(order), device=order.device)
     first, end = torch.searchsorted(groups, groups), torch.searchsorted(groups, groups, right=True)
     lows_before, lows_of_group = lows[place] - lows[first], lows[end] - lows[first]
     highs_after = (end - lows[end]) - (place - lows[place])
     back = torch.empty_like(order).scatter_(0, order, place)
-    of_lows, of_highs = back[: len(low_Q)], back[len(low_Q) :]
+    of_highs, of_lows = back[: len(high_P)], back[len(high_P) :]
     return lows_before[of_highs], highs_after[of_lows], lows_of_group[of_highs]
 
 

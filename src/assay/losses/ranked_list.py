@@ -52,7 +52,7 @@ methods.add(
     Method(
         "ranked_list",
         RankedList,
-        space=Space(alpha=Real(0.5, 2), margin=Real(0, 1, natural="low"), temperature=Real(0, 20, natural="low")),
+        space=Space(alpha=Real(0.5, 2, natural="high"), margin=Real(0, 1, natural="low"), temperature=Real(0, 20, natural="low")),
         about="positives inside a sphere, negatives outside a wider one",
     )
 )

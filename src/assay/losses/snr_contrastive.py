@@ -39,10 +39,10 @@ class SNRContrastive(Loss):
         self.regularisation = at_least(0, "regularisation", regularisation)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above; a vector of equal entries has no signal and is compared with nothing."""
+        """The equation above; a vector of equal entries has no signal beyond rounding and is compared with nothing."""
         centred_ND, centred_MD = (rows - rows.mean(1, keepdim=True) for rows in (z, references.z))
         signal_N1 = centred_ND.square().sum(1, keepdim=True)
-        heard_N1 = signal_N1 > 0
+        heard_N1 = signal_N1 > 8 * torch.finfo(z.dtype).eps * z.square().sum(1, keepdim=True)
         ratio_NM = squared_distances(centred_ND, centred_MD) / torch.where(heard_N1, signal_N1, 1)
         heard = Pairs(pairs.positive & heard_N1, pairs.negative & heard_N1)
         balance = z.sum(1).abs().sum() / max(len(z), 1)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from assay.domain import above, at_least, whole
 from assay.losses.loss import losses
-from assay.losses.proxies import check_fit, cross_entropy, make_weights, of_own_class, with_own_class
+from assay.losses.proxies import START, check_fit, cross_entropy, make_weights, of_own_class, with_own_class
 from assay.method import WEIGHTS_LR, Loss, Method, methods
 from assay.pairs import unit
 from assay.registry import Paper
@@ -30,7 +30,7 @@ class SoftTriple(Loss):
 
     compares = "classes"
     paper = Paper("SoftTriple Loss: Deep Metric Learning Without Triplet Sampling", 2019, "arxiv.org/abs/1909.05235")
-    departures = ("weights start from N(0, 1/D) as for every method with weights",)
+    departures = (START,)
 
     weights: nn.Parameter
 

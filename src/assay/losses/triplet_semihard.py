@@ -34,7 +34,7 @@ class TripletMean(Loss):
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
         """The equation above."""
         total, _ = triplet_hinges(distances(z, references.z), triplets, self.margin)
-        return total / triplets.negative.sum().clamp(min=1)
+        return total / triplets.negative.count_nonzero().clamp(min=1)
 
 
 @losses("triplet_squared")
@@ -58,25 +58,24 @@ class TripletSquared(Loss):
 
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
         """The equation above."""
-        total, _ = triplet_hinges(squared_distances(z, references.z), triplets, self.margin)
-        return total / triplets.negative.sum().clamp(min=1)
+        centre_D = z.detach().mean(0)  # what raw embeddings have in common would drown their differences
+        total, _ = triplet_hinges(squared_distances(z - centre_D, references.z - centre_D), triplets, self.margin)
+        return total / triplets.negative.count_nonzero().clamp(min=1)
 
-
-SPACE = Space(margin=Real(0, 2, natural="low"))
 
 methods.add(
     Method(
         "triplet_semihard",
         TripletMean,
         miner="semihard",
-        space=SPACE,
+        space=Space(margin=Real(0, 2, natural="both")),
         about="each positive pair with the nearest negative that is farther",
     ),
     Method(
         "triplet_semihard_squared",
         TripletSquared,
         miner="semihard",
-        space=SPACE,
+        space=Space(margin=Real(0, 2, natural="low")),
         about="semi-hard triplets on squared distances of raw embeddings",
     ),
 )

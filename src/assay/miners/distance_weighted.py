@@ -27,15 +27,17 @@ class DistanceWeightedMiner(Miner):
     departures = ("no negative beyond the limit, and equal chances where that leaves none",)
 
     def __init__(self, *, cutoff: float = 0.5, limit: float = 1.4) -> None:
-        self.cutoff, self.limit = above(0, "cutoff", cutoff), at_least(0, "limit", limit)
+        self.cutoff = above(0, "cutoff", cutoff)
+        self.limit = at_least(self.cutoff, "limit", limit)
 
     def mine(self, z: Tensor, y: Tensor, references: References) -> Triplets:
         """The rule above; one of the weighted negatives wins a race of exponential clocks."""
         pairs = all_pairs(y, references)
         triplets = as_triplets(pairs)
         log_weight_NM = self.log_weights(distances(z, references.z), pairs.negative, z.shape[1])
-        clock_PM = torch.empty_like(log_weight_NM[triplets.anchor]).exponential_()
-        chosen_P = (log_weight_NM[triplets.anchor] - clock_PM.log()).argmax(1)
+        log_weight_PM = log_weight_NM[triplets.anchor]
+        clock_PM = torch.empty_like(log_weight_PM).exponential_().clamp_(min=torch.finfo(z.dtype).tiny)
+        chosen_P = (log_weight_PM - clock_PM.log()).argmax(1)
         return Triplets(triplets.anchor, triplets.positive, only(chosen_P, triplets.negative))
 
     def log_weights(self, d_NM: Tensor, negative_NM: Tensor, dim: int) -> Tensor:

@@ -1,16 +1,16 @@
 """What a miner is, and the registry that the modules of this folder fill."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from assay.pairs import Mined, References, all_pairs, as_compared, without_autocast
+from assay.pairs import Mined, References, all_pairs, as_compared, check_batch, check_mined, without_autocast
 from assay.registry import Paper, Registry
 
 
-class Miner:
+class Miner(ABC):
     """Chooses pairs or triplets from the vectors that the loss will compare; no gradient goes through the choice.
 
     What is random in it draws from torch's own generator, which a run seeds.
@@ -26,6 +26,7 @@ class Miner:
     @torch.no_grad()
     def __call__(self, z: Tensor, y: Tensor, references: References | None = None) -> Mined:
         """What the loss should look at in this batch."""
+        check_batch(z, y)
         with without_autocast(z.device):
             z = as_compared(z, self.normalise)
             if references is None:
@@ -33,7 +34,9 @@ class Miner:
             else:
                 references = References(as_compared(references.z, self.normalise), references.y, references.own)
             nothing = len(y) == 0 or len(references.y) == 0
-            return all_pairs(y, references) if nothing else self.mine(z, y, references)
+            mined = all_pairs(y, references) if nothing else self.mine(z, y, references)
+            check_mined(mined, len(y), len(references.y))
+            return mined
 
     @abstractmethod
     def mine(self, z: Tensor, y: Tensor, references: References) -> Mined:

@@ -24,7 +24,7 @@ def as_compared(z_ND: Tensor, normalise: bool) -> Tensor:
 
 
 def unit(z_ND: Tensor) -> Tensor:
-    """Rows divided by their length; a row of zeros stays one, without gradient.
+    """Rows divided by their length; one whose length is 0 or infinite in its precision becomes zeros, without gradient.
 
     u = z / |z|,  du = (dz - u (u . dz)) / |z|
     """

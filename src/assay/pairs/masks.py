@@ -41,7 +41,8 @@ class Pairs:
 class Triplets:
     """Positive pairs, and for each the references to push away.
 
-    No pair stands in two rows; one without a negative is no triplet and counts for nothing.
+    No pair stands in two rows. One without a negative (`~negative.any(1)`) is no triplet and counts for nothing; its positive
+    may be any column.
 
     Args:
         anchor: row of each pair's sample (P,).
@@ -55,6 +56,25 @@ class Triplets:
 
 
 Mined = Pairs | Triplets
+
+
+def check_batch(z: Tensor, y: Tensor) -> None:
+    """Refuse what is not embeddings (N, D) with labels (N,)."""
+    if z.ndim != 2 or y.shape != z.shape[:1]:
+        raise ValueError(f"z is of shape (N, D) and y of shape (N,), got {tuple(z.shape)} and {tuple(y.shape)}")
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise ValueError(f"labels are integers, got {y.dtype}; use y.long()")
+
+
+def check_mined(mined: Mined, count: int, references: int) -> None:
+    """Refuse what was not mined from this batch and these references."""
+    if not isinstance(mined, Pairs | Triplets):
+        raise ValueError(f"what a miner chooses is Pairs or Triplets, got {type(mined).__name__}")
+    rows = count if isinstance(mined, Pairs) else len(mined.anchor)
+    if mined.negative.shape != (rows, references):
+        raise ValueError(
+            f"mined from other samples: masks of shape {tuple(mined.negative.shape)} instead of ({rows}, {references})"
+        )
 
 
 def all_pairs(y: Tensor, references: References) -> Pairs:
