@@ -317,7 +317,7 @@ def test_a_module_without_a_place_for_them_takes_neither_mined_pairs_nor_referen
     with pytest.raises(ValueError, match="Compact takes no mined pairs: its forward has no parameter 'indices_tuple'"):
         loss(z, y, SemihardMiner()(z, y))
     with pytest.raises(ValueError, match="Compact takes no references: its forward has no parameter 'ref_emb'"):
-        loss(z, y, None, References(z, y, None))
+        loss(z, y, None, References.of_batch(z, y))
     with pytest.raises(ValueError, match="takes no mined pairs: its forward has no parameter 'indices_tuple'"):
         loss(z, y, SemihardMiner()(z, y), References(z, y, None))
 
@@ -398,8 +398,10 @@ def test_parameters_of_a_method_go_by_name() -> None:
     assert (parts.loss.module.margin, parts.loss.module.swap) == (0.4, True)
     with pytest.raises(BadInput, match="'margn' is taken by nothing"):
         defaults(Method("m", adopt(theirs.TripletMarginLoss), Space(margn=Real(0, 1))), QUICK)
-    with pytest.raises(BadInput, match="'Tn' has no default"):
+    with pytest.raises(BadInput, match="'margin' has no value; give it a default, search it or fix it"):
         defaults(Method("m", adopt(theirs.RankedListLoss), Space(Tn=Real(0, 1))), QUICK)
+    with pytest.raises(BadInput, match="'Tn' has no default"):
+        defaults(Method("m", adopt(theirs.RankedListLoss), Space(Tn=Real(0, 1)), fixed={"margin": 0.4}), QUICK)
 
 
 def test_a_miner_looks_at_what_the_loss_is_given() -> None:

@@ -100,6 +100,8 @@ class Adopted(Loss):
         """The module's value."""
         if "module" not in self._modules:
             raise ValueError(f"{type(self).__name__} depends on the data: call setup(dim, classes) first")
+        self._check_taken("mined pairs", mined, "indices_tuple")
+        self._check_taken("references", references, "ref_emb")
         if mined is None and references is not None and references.own is not None:
             mined = all_pairs(y, references)  # else the module would take each sample for its own positive
         value = self.module(z, y, **self._extras(mined, references))
@@ -110,11 +112,11 @@ class Adopted(Loss):
         extras: dict[str, Any] = {} if mined is None else {"indices_tuple": indices(mined)}
         if references is not None:
             extras |= {"ref_emb": references.z, "ref_labels": references.y}
-        untaken = sorted(set(extras) - set(inspect.signature(self.adopts.forward).parameters))
-        if untaken:
-            what = "mined pairs" if untaken == ["indices_tuple"] else "references"
-            raise ValueError(f"{type(self).__name__} takes no {what}: its forward has no parameter {untaken[-1]!r}")
         return extras
+
+    def _check_taken(self, what: str, given: object, name: str) -> None:
+        if given is not None and name not in inspect.signature(self.adopts.forward).parameters:
+            raise ValueError(f"{type(self).__name__} takes no {what}: its forward has no parameter {name!r}")
 
     def _scalar(self, value: object, trained: bool) -> Tensor:
         name = type(self).__name__

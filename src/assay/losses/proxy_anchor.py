@@ -50,7 +50,9 @@ methods.add(
     Method(
         "proxy_anchor",
         ProxyAnchor,
+        batch="classification",
         space=Space(alpha=Real(1, 100), margin=Real(0, 1, natural="low"), weights_lr=WEIGHTS_LR),
+        own_departures=("batches of many classes, as for all methods with class weights: often one sample of each",),
         about="proxies as anchors that weigh the samples of a batch",
     )
 )
