@@ -48,3 +48,20 @@ def assay(monkeypatch, capsys):
         return code, out, err
 
     return run
+
+
+@pytest.fixture
+def as_before(tmp_path):
+    """Registries and the modules imported from the test's folder are put back after the test."""
+    from assay.methods import losses, methods, miners
+    from assay.samplers import samplers
+    from assay.trunks import trunks
+
+    registries = (methods, losses, miners, samplers, trunks)
+    before = [(dict(registry._parts), dict(registry._origins)) for registry in registries]
+    yield
+    for registry, (parts, origins) in zip(registries, before, strict=True):
+        registry._parts, registry._origins = parts, origins
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]

@@ -4,7 +4,6 @@ import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,10 @@ from assay.errors import BadInput
 from assay.losses import losses
 from assay.method import Loss, Method, methods
 from assay.methods import assemble, defaults, import_parts, source_of
-from assay.miners import miners
 from assay.miners.multi_similarity import MultiSimilarityMiner
 from assay.miners.semihard import SemihardMiner
 from assay.pairs import Pairs, References, Triplets, all_pairs, as_triplets
 from assay.protocol import Optimiser, Protocol, resolve
-from assay.registry import Registry
 from assay.samplers import samplers
 from assay.space import Real, Space
 from assay.store import Store
@@ -456,19 +453,6 @@ from assay.space import Real, Space
 
 methods.add(Method("mine", adopt({adopted}), space=Space({space})))
 """
-
-
-@pytest.fixture
-def as_before(tmp_path: Path) -> Iterator[None]:
-    """Registries and the modules imported from the test's folder are put back after the test."""
-    registries: tuple[Registry[Any], ...] = (methods, losses, miners, samplers, trunks)
-    before = [(dict(registry._parts), dict(registry._origins)) for registry in registries]
-    yield
-    for registry, (parts, origins) in zip(registries, before, strict=True):
-        registry._parts, registry._origins = parts, origins
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
-            del sys.modules[name]
 
 
 def write(path: Path, adopted: str = "Mine", space: str = "strength=Real(0, 9)", before: str = "") -> Path:

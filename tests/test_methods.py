@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import typing
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from assay.miners.semihard import SemihardMiner
 from assay.pairs import Pairs, References, all_pairs
 from assay.protocol import Optimiser, Protocol, resolve
 from assay.protocols import protocols
-from assay.registry import Registry, UnknownName
+from assay.registry import UnknownName
 from assay.samplers import samplers
 from assay.space import Choice, Integer, Range, Real, Space
 from assay.trunks import trunks
@@ -93,19 +92,6 @@ class WithoutDefault(Plain):
     def __init__(self, *, margin: float) -> None:
         super().__init__()
         self.margin = margin
-
-
-@pytest.fixture
-def as_before(tmp_path: Path) -> Iterator[None]:
-    """Registries and the modules imported from the test's folder are put back after the test."""
-    registries: tuple[Registry[Any], ...] = (methods, losses, miners, samplers, trunks)
-    before = [(dict(registry._parts), dict(registry._origins)) for registry in registries]
-    yield
-    for registry, (parts, origins) in zip(registries, before, strict=True):
-        registry._parts, registry._origins = parts, origins
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
-            del sys.modules[name]
 
 
 def file_of(part: Any) -> Path:
