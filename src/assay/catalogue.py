@@ -9,7 +9,7 @@ from typing import Any, get_args
 from assay.canonical import plain
 from assay.domain import BatchKind
 from assay.method import Loss, Method
-from assay.methods import DEFAULT_WEIGHTS_LR, departures, losses, methods, miners
+from assay.methods import DEFAULT_WEIGHTS_LR, NO_DEFAULT, departures, losses, methods, miners, signature
 from assay.miners.miner import Miner
 from assay.protocols import protocols
 from assay.space import Value
@@ -91,20 +91,20 @@ def _arguments(method: Method) -> dict[str, dict[str, Any]]:
 def _arguments_of(part: type[Loss | Miner] | None, kind: str) -> dict[str, dict[str, Any]]:
     if part is None:
         return {}
-    meanings, named = _read(part).meanings, (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    meanings = _read(part).meanings
     return {
-        item.name: {"of": kind, "meaning": meanings.get(item.name, ""), "default": _default(item)}
-        for item in inspect.signature(part).parameters.values()
-        if item.kind in named
+        name: {"of": kind, "meaning": meanings.get(name, ""), "default": _default(default)}
+        for name, default in signature(part).items()
     }
 
 
-def _default(item: inspect.Parameter) -> Value | None:
+def _default(value: object) -> Value | None:
     """None where there is none, and in words what is no value of a parameter."""
-    if item.default is item.empty:
+    if value is NO_DEFAULT:
         return None
-    known = isinstance(item.default, str) or (isinstance(item.default, int | float) and math.isfinite(item.default))
-    return item.default if known else repr(item.default)
+    if isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value)):
+        return value
+    return repr(value)
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

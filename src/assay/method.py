@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
 from assay.domain import BatchKind
@@ -48,13 +49,17 @@ class Loss(nn.Module):
     paper: ClassVar[Paper | None] = None
     departures: ClassVar[tuple[str, ...]] = ()
 
+    weights: nn.Parameter
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if cls.compares not in get_args(Compares):
             raise ValueError(f"{cls.__name__}.compares is one of {', '.join(get_args(Compares))}, got {cls.compares!r}")
 
     def setup(self, dim: int, classes: int) -> None:
-        """Make the weights that depend on the data (proxies); most losses have none."""
+        """Make the weights that depend on the data: one for each class where the loss compares with classes, else none."""
+        if self.compares == "classes":
+            self.weights = make_weights(classes, dim)
 
     @classmethod
     def written_in(cls) -> tuple[type, ...]:
@@ -109,6 +114,11 @@ class Loss(nn.Module):
             raise ValueError(
                 f"{type(self).__name__} compares with weights that it does not have yet: call setup(dim, classes) first"
             )
+
+
+def make_weights(*shape: int) -> nn.Parameter:
+    """Weights from N(0, 1/D), D the last of their dimensions: of unit expected norm, the same start for every method."""
+    return nn.Parameter(torch.randn(shape) / shape[-1] ** 0.5)
 
 
 @dataclass(frozen=True)

@@ -49,20 +49,20 @@ def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
     >>> defaults(methods["triplet"], protocols["quick"])
     {'margin': 0.1}
     """
-    both = sorted(set(method.fixed) & set(space_of(method, protocol)))
+    space, own = space_of(method, protocol), {**signature(method.loss), **_miner_signature(method)}
+    both = sorted(set(method.fixed) & set(space))
     if both:
         raise BadInput(f"{method.name}: the parameter {both[0]!r} is fixed by the method and searched by {protocol.name}")
     for name in method.fixed:
         _taker(method, name)
-    given = {*method.fixed, *space_of(method, protocol)}
-    for name, value in {**_signature(method.loss), **_miner_signature(method)}.items():
-        if value is _NO_DEFAULT and name not in given:
+    for name, value in own.items():
+        if value is NO_DEFAULT and name not in method.fixed and name not in space:
             raise BadInput(f"{method.name}: the parameter {name!r} has no value; give it a default, search it or fix it")
-    known = {**_signature(method.loss), **_miner_signature(method), **_fit_defaults(protocol)}
+    known = own | _fit_defaults(protocol)
     chosen = {}
-    for name, range_ in space_of(method, protocol).items():
+    for name, range_ in space.items():
         _taker(method, name)
-        if known[name] is _NO_DEFAULT:
+        if known[name] is NO_DEFAULT:
             raise BadInput(f"{method.name}: the parameter {name!r} has no default, which trial 0 needs; give it one")
         if not range_.takes(known[name]):
             raise BadInput(f"{method.name}: the default {known[name]!r} of {name!r} cannot be searched as {range_}")
@@ -135,14 +135,15 @@ _imported: dict[str, str] = {}
 
 def _taker(method: Method, name: str) -> str:
     """Whether a parameter is the loss's, the miner's or training's."""
-    takers = {"loss": _signature(method.loss), "miner": _miner_signature(method), "training": _FIT}
+    takers = {"loss": signature(method.loss), "miner": _miner_signature(method), "training": _FIT}
     wanted_by = [taker for taker, names in takers.items() if name in names]
     if len(wanted_by) != 1:
         raise BadInput(f"{method.name}: the parameter {name!r} is taken by {' and '.join(wanted_by) or 'nothing'}")
     return wanted_by[0]
 
 
-_NO_DEFAULT: object = inspect.Parameter.empty
+NO_DEFAULT: object = inspect.Parameter.empty
+"""Stands in a signature for a parameter that has to be given."""
 _FIT = ("lr", "weights_lr")
 
 
@@ -151,10 +152,10 @@ def _fit_defaults(protocol: Protocol) -> dict[str, Value]:
 
 
 def _miner_signature(method: Method) -> dict[str, Value]:
-    return _signature(miners[method.miner]) if method.miner else {}
+    return signature(miners[method.miner]) if method.miner else {}
 
 
-def _signature(part: type | None) -> dict[str, Value]:
+def signature(part: type | None) -> dict[str, Value]:
     """Parameters of a part's constructor, with their defaults."""
     if part is None or part.__init__ is object.__init__:  # type: ignore[misc]
         return {}

@@ -3,11 +3,11 @@
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.domain import above, at_least, between, whole
 from assay.losses.loss import losses
-from assay.losses.proxies import START, cosines, cross_entropy, make_weights, of_own_class, with_own_class
+from assay.losses.proxies import START, cosines, cross_entropy, of_own_class, with_own_class
 from assay.method import WEIGHTS_LR, Loss, Method, methods
 from assay.pairs import sine
 from assay.registry import Paper
@@ -29,15 +29,9 @@ class CosFace(Loss):
     paper = Paper("CosFace: Large Margin Cosine Loss for Deep Face Recognition", 2018, "arxiv.org/abs/1801.09414", equation="4")
     departures = (START,)
 
-    weights: nn.Parameter
-
     def __init__(self, *, margin: float = 0.35, scale: float = 64.0) -> None:
         super().__init__()
         self.margin, self.scale = at_least(0, "margin", margin), above(0, "scale", scale)
-
-    def setup(self, dim: int, classes: int) -> None:
-        """One weight per class."""
-        self.weights = make_weights(classes, dim)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The equation above."""
@@ -65,15 +59,9 @@ class ArcFace(Loss):
     )
     departures = (START, "the continuous extension beyond 180 degrees; the form that the reality check benchmarked had none")
 
-    weights: nn.Parameter
-
     def __init__(self, *, margin: float = 28.6, scale: float = 64.0) -> None:
         super().__init__()
         self.margin, self.scale = between(0, 180, "margin", margin), above(0, "scale", scale)
-
-    def setup(self, dim: int, classes: int) -> None:
-        """One weight per class."""
-        self.weights = make_weights(classes, dim)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The equation above."""
@@ -102,15 +90,9 @@ class SphereFace(Loss):
     paper = Paper("SphereFace: Deep Hypersphere Embedding for Face Recognition", 2017, "arxiv.org/abs/1704.08063", equation="7")
     departures = (START, "embeddings are normalised and scaled, and the margin is not annealed")
 
-    weights: nn.Parameter
-
     def __init__(self, *, margin: int = 4, scale: float = 30.0) -> None:
         super().__init__()
         self.margin, self.scale = whole(1, "margin", margin), above(0, "scale", scale)
-
-    def setup(self, dim: int, classes: int) -> None:
-        """One weight per class."""
-        self.weights = make_weights(classes, dim)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The equation above."""

@@ -1,11 +1,11 @@
 """Circle, on pairs and on class weights. Shapes: N batch, M references, C classes."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.domain import above, at_least
 from assay.losses.loss import losses
-from assay.losses.proxies import START, cosines, is_own_class, make_weights
+from assay.losses.proxies import START, cosines, is_own_class
 from assay.method import WEIGHTS_LR, Loss, Method, methods
 from assay.pairs import Pairs, References, log1p_exp, log_sum_exp, masked_mean, similarities
 from assay.registry import Paper
@@ -57,15 +57,9 @@ class CircleClass(Loss):
     paper = PAPER
     departures = (START,)
 
-    weights: nn.Parameter
-
     def __init__(self, *, margin: float = 0.4, gamma: float = 256.0) -> None:
         super().__init__()
         self.margin, self.gamma = at_least(0, "margin", margin), above(0, "gamma", gamma)
-
-    def setup(self, dim: int, classes: int) -> None:
-        """One weight per class."""
-        self.weights = make_weights(classes, dim)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The equation above."""

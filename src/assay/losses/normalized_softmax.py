@@ -1,10 +1,10 @@
 """Normalised softmax. Shapes: N batch, C classes, D dims."""
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.domain import above
 from assay.losses.loss import losses
-from assay.losses.proxies import START, cosines, cross_entropy, make_weights
+from assay.losses.proxies import START, cosines, cross_entropy
 from assay.method import WEIGHTS_LR, Loss, Method, methods
 from assay.registry import Paper
 from assay.space import Real, Space
@@ -24,15 +24,9 @@ class NormalizedSoftmax(Loss):
     paper = Paper("NormFace: L2 Hypersphere Embedding for Face Verification", 2017, "arxiv.org/abs/1704.06369", equation="3")
     departures = (START,)
 
-    weights: nn.Parameter
-
     def __init__(self, *, temperature: float = 0.05) -> None:
         super().__init__()
         self.temperature = above(0, "temperature", temperature)
-
-    def setup(self, dim: int, classes: int) -> None:
-        """One weight per class."""
-        self.weights = make_weights(classes, dim)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The equation above."""

@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.pairs import unit
 
@@ -11,11 +11,6 @@ START = "weights start from N(0, 1/D) as for every method with weights"
 
 NO_LABEL = -1 << 62
 """Nobody's label: torch's own choice, -100, would be left out without a word instead of being refused."""
-
-
-def make_weights(*shape: int) -> nn.Parameter:
-    """Weights from N(0, 1/D), D the last of their dimensions: of unit expected norm, the same start for every method."""
-    return nn.Parameter(torch.randn(shape) / shape[-1] ** 0.5)
 
 
 def cosines(z_ND: Tensor, y_N: Tensor, weights_CD: Tensor) -> Tensor:

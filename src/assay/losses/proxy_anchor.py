@@ -1,10 +1,10 @@
 """Proxy-Anchor. Shapes: N batch, C classes."""
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.domain import above, at_least
 from assay.losses.loss import losses
-from assay.losses.proxies import START, cosines, is_own_class, make_weights
+from assay.losses.proxies import START, cosines, is_own_class
 from assay.method import WEIGHTS_LR, Loss, Method, methods
 from assay.pairs import log1p_sum_exp
 from assay.registry import Paper
@@ -27,15 +27,9 @@ class ProxyAnchor(Loss):
     paper = Paper("Proxy Anchor Loss for Deep Metric Learning", 2020, "arxiv.org/abs/2003.13911", equation="4")
     departures = (START,)
 
-    weights: nn.Parameter
-
     def __init__(self, *, alpha: float = 32.0, margin: float = 0.1) -> None:
         super().__init__()
         self.alpha, self.margin = above(0, "alpha", alpha), at_least(0, "margin", margin)
-
-    def setup(self, dim: int, classes: int) -> None:
-        """One proxy per class."""
-        self.weights = make_weights(classes, dim)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The equation above."""

@@ -4,11 +4,11 @@ On unit vectors |x - w|^2 = 2 - 2s: differences of squared distances are differe
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.domain import above, at_least
 from assay.losses.loss import losses
-from assay.losses.proxies import START, cosines, cross_entropy, is_own_class, make_weights, of_own_class
+from assay.losses.proxies import START, cosines, cross_entropy, is_own_class, of_own_class
 from assay.method import WEIGHTS_LR, Loss, Method, methods
 from assay.pairs import log_sum_exp, masked_mean
 from assay.registry import Paper
@@ -36,15 +36,9 @@ class ProxyNCA(Loss):
         START,
     )
 
-    weights: nn.Parameter
-
     def __init__(self, *, scale: float = 9.0) -> None:
         super().__init__()
         self.scale = above(0, "scale", scale)
-
-    def setup(self, dim: int, classes: int) -> None:
-        """One proxy per class."""
-        self.weights = make_weights(classes, dim)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The equation above."""
@@ -63,20 +57,11 @@ class ProxyNCAStrict(Loss):
 
     compares = "classes"
     paper = PAPER
-    departures = (
-        "the scale k is a parameter",
-        START,
-    )
-
-    weights: nn.Parameter
+    departures = ("the scale k is a parameter", START)
 
     def __init__(self, *, scale: float = 9.0) -> None:
         super().__init__()
         self.scale = above(0, "scale", scale)
-
-    def setup(self, dim: int, classes: int) -> None:
-        """One proxy per class."""
-        self.weights = make_weights(classes, dim)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The equation above; with a single class there is no other proxy, and nothing to pay."""
@@ -99,15 +84,9 @@ class ProxyTriplet(Loss):
     paper = PAPER
     departures = ("all other proxies instead of one", START)
 
-    weights: nn.Parameter
-
     def __init__(self, *, margin: float = 1.0) -> None:
         super().__init__()
         self.margin = at_least(0, "margin", margin)
-
-    def setup(self, dim: int, classes: int) -> None:
-        """One proxy per class."""
-        self.weights = make_weights(classes, dim)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The equation above."""

@@ -37,20 +37,21 @@ class Quadruplet(Loss):
         d_NM = distances(z, references.z)
         near, _ = triplet_hinges(d_NM, triplets, self.margin)
         d_P = d_NM[triplets.anchor, triplets.positive]
-        far = pair_hinges(d_P, y[triplets.anchor], triplets.negative.any(1), references, self.pair_margin)
+        d_MM = d_NM if references.z is z else distances(references.z, references.z)
+        far = pair_hinges(d_P, y[triplets.anchor], triplets.negative.any(1), d_MM, references.y, self.pair_margin)
         return near / triplets.negative.count_nonzero().clamp(min=1) + far
 
 
-def pair_hinges(d_P: Tensor, label_P: Tensor, counted_P: Tensor, references: References, margin: float) -> Tensor:
+def pair_hinges(d_P: Tensor, label_P: Tensor, counted_P: Tensor, d_MM: Tensor, label_M: Tensor, margin: float) -> Tensor:
     """Mean of [d_ap - d_nn' + m]+ over the pairs that count and all pairs of references of two other classes.
 
     A hinge is linear where it is above 0, so counting how often each distance stands in such a one gives the mean and its
     gradient; and counting takes a sort, not all P x Q combinations.
     """
-    one_Q, other_Q = (references.y[:, None] != references.y).triu().nonzero(as_tuple=True)
-    d_Q = distances(references.z, references.z)[one_Q, other_Q]
+    one_Q, other_Q = (label_M[:, None] != label_M).triu().nonzero(as_tuple=True)
+    d_Q = d_MM[one_Q, other_Q]
     with torch.no_grad():
-        label_2Q = torch.cat([references.y[one_Q], references.y[other_Q]])
+        label_2Q = torch.cat([label_M[one_Q], label_M[other_Q]])
         reach_P = torch.where(counted_P, d_P + margin, -torch.inf)
         below_P, above_Q, pairs_P = crossings(d_Q, torch.zeros_like(one_Q), reach_P, torch.zeros_like(label_P))
         own_below_P, own_above_2Q, own_pairs_P = crossings(torch.cat([d_Q, d_Q]), label_2Q, reach_P, label_P)

@@ -1,12 +1,12 @@
 """SoftTriple. Shapes: N batch, C classes, K centres of a class, D dims."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.domain import above, at_least, whole
 from assay.losses.loss import losses
-from assay.losses.proxies import START, check_fit, cross_entropy, make_weights, of_own_class, with_own_class
-from assay.method import WEIGHTS_LR, Loss, Method, methods
+from assay.losses.proxies import START, check_fit, cross_entropy, of_own_class, with_own_class
+from assay.method import WEIGHTS_LR, Loss, Method, make_weights, methods
 from assay.pairs import unit
 from assay.registry import Paper
 from assay.space import Real, Space
@@ -31,8 +31,6 @@ class SoftTriple(Loss):
     compares = "classes"
     paper = Paper("SoftTriple Loss: Deep Metric Learning Without Triplet Sampling", 2019, "arxiv.org/abs/1909.05235")
     departures = (START,)
-
-    weights: nn.Parameter
 
     def __init__(
         self, *, centres: int = 10, scale: float = 20.0, gamma: float = 0.1, margin: float = 0.01, regularisation: float = 0.2

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from assay.domain import one_of
+from assay.miners.hard import hard
 from assay.miners.miner import Miner, miners
-from assay.miners.semihard import only, semihard
+from assay.miners.semihard import semihard
 from assay.pairs import References, Triplets, all_pairs, distances
 from assay.registry import Paper
 
@@ -29,9 +30,6 @@ class EasyPositiveMiner(Miner):
         """The rule above; an anchor that lacks either has no triplet."""
         pairs, d_NM = all_pairs(y, references), distances(z, references.z)
         d_ap_N, nearest_N = d_NM.masked_fill(~pairs.positive, torch.inf).min(1)
-        if self.negatives == "hard":
-            negative_NM = only(d_NM.masked_fill(~pairs.negative, torch.inf).argmin(1), pairs.negative)
-        else:
-            negative_NM = semihard(d_NM, d_ap_N, pairs.negative)
+        negative_NM = hard(d_NM, pairs.negative) if self.negatives == "hard" else semihard(d_NM, d_ap_N, pairs.negative)
         has_positive_N1 = pairs.positive.any(1)[:, None]
         return Triplets(torch.arange(len(y), device=y.device), nearest_N, negative_NM & has_positive_N1)

@@ -19,6 +19,10 @@ class HardMiner(Miner):
         """The rule above; an anchor that lacks either has no triplet."""
         pairs, d_NM = all_pairs(y, references), distances(z, references.z)
         farthest_N = d_NM.masked_fill(~pairs.positive, -torch.inf).argmax(1)
-        nearest_N = d_NM.masked_fill(~pairs.negative, torch.inf).argmin(1)
-        negative_NM = only(nearest_N, pairs.negative) & pairs.positive.any(1)[:, None]
+        negative_NM = hard(d_NM, pairs.negative) & pairs.positive.any(1)[:, None]
         return Triplets(torch.arange(len(y), device=y.device), farthest_N, negative_NM)
+
+
+def hard(d_NM: Tensor, negative_NM: Tensor) -> Tensor:
+    """Mask (N, M) with the nearest negative of each row; none where there is none."""
+    return only(d_NM.masked_fill(~negative_NM, torch.inf).argmin(1), negative_NM)

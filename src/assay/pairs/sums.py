@@ -58,9 +58,8 @@ def soft_histograms(x_NM: Tensor, pairs: Pairs, low: float, high: float, bins: i
     below_NM = place_NM.detach().floor().clamp_(max=bins - 1)
     counted_NM = (pairs.positive | pairs.negative).to(x_NM.dtype)
     upper_NM = (place_NM - below_NM) * counted_NM
-    node_NM = below_NM.nan_to_num().long() + pairs.negative * (
-        bins + 1
-    )  # negatives are counted in a grid of their own, beside the other
+    # negatives are counted in a grid of their own, beside that of the positives
+    node_NM = below_NM.nan_to_num().long() + pairs.negative * (bins + 1)
     counts_NB = x_NM.new_zeros(len(x_NM), 2 * (bins + 1)).scatter_add(1, node_NM, counted_NM - upper_NM)
     counts_NB = counts_NB.scatter_add(1, node_NM + 1, upper_NM)
     return counts_NB[:, : bins + 1], counts_NB[:, bins + 1 :]
