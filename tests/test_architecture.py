@@ -15,6 +15,9 @@ DOORS = {
     "faiss": ["neighbours", "clusters", "search"],
     "timm": ["trunks"],
     "torchvision": ["trunks"],
+    "PIL": ["data", "survey"],
+    "pyarrow": ["data/table.py"],
+    "sqlite3": ["data/scan.py"],
     "typer": ["cli"],
     "rich": ["cli"],
     "fastapi": ["web"],
@@ -55,9 +58,9 @@ def test_the_check_of_doors_sees_an_import(tmp_path):
 
 
 PUBLIC = {
-    "assay": ["Scores", "__version__", "bench", "evaluate"],
+    "assay": ["Scores", "__version__", "bench", "evaluate", "load"],
     "assay.catalogue": ["describe", "in_order", "markdown"],
-    "assay.data": ["Dataset", "datasets", "load"],
+    "assay.data": ["Dataset", "datasets", "inspect", "load"],
     "assay.clusters": ["Clustering", "ami", "kmeans", "nmi", "nmi_geometric", "pairwise_f1"],
     "assay.losses": ["losses"],
     "assay.methods": [
@@ -69,6 +72,7 @@ PUBLIC = {
         "losses",
         "methods",
         "miners",
+        "read_parameters",
         "source_of",
         "space_of",
     ],
@@ -113,7 +117,8 @@ PUBLIC = {
     "assay.protocols": ["Protocol", "protocols"],
     "assay.report": ["Benched", "bench", "write_report"],
     "assay.samplers": ["samplers"],
-    "assay.trunks": ["Trunk", "build", "trunks"],
+    "assay.survey": ["Survey", "check_sheet", "survey", "write_sheet"],
+    "assay.trunks": ["Trunk", "build", "find", "trunks"],
 }
 
 
@@ -162,7 +167,15 @@ def test_what_cannot_change_a_run_is_not_hashed_with_it(tmp_path, monkeypatch):
     copy = shutil.copytree(ROOT, tmp_path / "assay")
     monkeypatch.setattr(run, "__file__", str(copy / "run.py"))
     before = hashed()
-    for name in ("verify.py", "cli/app.py", "report/write.py", "study/bench.py", "catalogue.py", "__init__.py"):
+    for name in (
+        "verify.py",
+        "cli/app.py",
+        "report/write.py",
+        "study/bench.py",
+        "catalogue.py",
+        "survey/facts.py",
+        "__init__.py",
+    ):
         (copy / name).write_text((copy / name).read_text() + "\n# edited\n")
     assert hashed() == before
     (copy / "train.py").write_text((copy / "train.py").read_text() + "\n# edited\n")

@@ -17,6 +17,7 @@ from PIL import Image
 
 import assay
 from assay.data import load
+from assay.data.views import read_view
 from assay.ledger import read
 from assay.protocol import customise
 from assay.protocols import protocols
@@ -86,13 +87,14 @@ def test_no_test_data_is_in_the_store_before_the_seal_is_opened(benched, tmp_pat
         raise Stop
 
     monkeypatch.setattr("assay.data.splits.SealedTest.open", refuse)
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
     with pytest.raises(Stop):
         bench(f"folder:{folder}", tmp_path / "store")
     dataset = load(f"folder:{folder}")
     trainval = {dataset.items.digest(i) for i in np.flatnonzero(dataset.labels < 8)}
-    views = [np.load(path) for path in (tmp_path / "store" / "views").glob("*/x.npy")]
-    assert len(views) == 1
-    assert len(views[0]) == len(trainval)
+    (pack,) = (tmp_path / "cache" / "packs").glob("*/pack.json")
+    assert len(read_view(pack.parent).x) == len(trainval)
+    assert not (tmp_path / "store" / "answers").exists()
     assert not list((tmp_path / "store").rglob("test"))
 
 

@@ -362,7 +362,11 @@ BAD = {
         "z.npy cannot be read as an .npy of a plain array: it is an archive; call it .npz",
     ),
     "neither": (lambda path, arrays: (path / "f.txt").write_text("hello"), ["f.txt"], "f.txt is neither a file of embeddings"),
-    "a folder that is no run": (nothing, ["."], ". is neither a file of embeddings (.npz or .npy) nor a finished run of a store"),
+    "a folder that is no run": (
+        nothing,
+        ["."],
+        ". is neither a file of embeddings (.npz or .npy), nor a model folder, nor a finished run of a store",
+    ),
     "no folder for queries": (changed(), ["f.npz", "--per-query", "no/q.csv"], "--per-query no/q.csv: there is no folder no"),
     "nothing of queries": (changed(), ["f.npz", "--metrics", "nmi", "--per-query", "q.csv"], "nmi is a metric of the whole"),
 }

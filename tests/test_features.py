@@ -12,9 +12,10 @@ import pytest
 
 from assay.data import Dataset, load, splits
 from assay.errors import BadInput
-from assay.protocol import Protocol
+from assay.protocol import FirstStep, Protocol
 from sealed import receipt
 
+NO_STEP = FirstStep("square", 0)
 N, D, CLASSES = 64, 5, 16
 Z = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
 Y = np.repeat(np.arange(CLASSES), N // CLASSES)
@@ -58,7 +59,7 @@ def test_vectors_and_labels_are_read(tmp_path: Path) -> None:
     assert (dataset.labels == Y).all()
     assert dataset.labels.dtype == np.int64
     assert dataset.class_names == tuple(str(number) for number in range(CLASSES))
-    assert (dataset.items.arrays(np.array([3, 1]), 0) == Z[[3, 1]]).all()
+    assert (dataset.items.arrays(np.array([3, 1]), NO_STEP) == Z[[3, 1]]).all()
     assert len(set(dataset.ids)) == N
 
 
@@ -81,7 +82,7 @@ def test_rows_of_other_classes_do_not_change_the_name_of_a_sample(tmp_path: Path
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "uint8", "int64", ">f4", "longdouble"])
 def test_any_real_numbers_will_do(tmp_path: Path, dtype: str) -> None:
     numbers = (10 * np.abs(Z)).astype(dtype)
-    found = load_arrays(tmp_path, z=numbers, y=Y).items.arrays(np.arange(N), 0)
+    found = load_arrays(tmp_path, z=numbers, y=Y).items.arrays(np.arange(N), NO_STEP)
     assert found.dtype == np.float32
     assert (found == numbers.astype(np.float32)).all()
 
@@ -327,3 +328,72 @@ def test_rows_of_the_test_half_added_in_front_leave_trainval_as_it_is(tmp_path: 
     after = fingerprints(more, tmp_path)
     assert after[1] != before[1]
     assert after[0] == before[0]
+
+
+NAMES = np.array([f"bird {chr(ord('p') - number)}" for number in range(CLASSES)])
+"""In another order than that of the alphabet."""
+
+
+def test_names_of_classes_may_be_given_in_their_order(tmp_path: Path) -> None:
+    dataset = load_arrays(tmp_path, z=Z, y=Y[::-1], classes=NAMES)
+    assert dataset.class_names == tuple(NAMES.tolist())
+    assert dataset.labels.tolist() == Y[::-1].tolist()
+    assert dataset.labels.dtype == np.int64
+    assert dataset.ids[0] == "bird a/0"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        pytest.param({"classes": NAMES[:-1]}, "row 60 of y is 15; with 15 classes it is between 0 and 14", id="too few"),
+        pytest.param({"classes": NAMES, "y": Y - 1}, "row 0 of y is -1; with 16 classes", id="below 0"),
+        pytest.param({"classes": np.append(NAMES, "more")}, "no row of y is 16, so the class 'more' has no sample", id="unused"),
+        pytest.param({"classes": NAMES, "y": NAMES[Y]}, "y holds words", id="words twice"),
+        pytest.param({"classes": np.append(NAMES[:-1], NAMES[0])}, "classes holds 'bird p' twice", id="twice"),
+        pytest.param({"classes": np.arange(CLASSES)}, "classes is int64 of shape (16,); it must be strings", id="numbers"),
+        pytest.param({"classes": NAMES[:, None]}, "it must be strings, one after the other", id="two axes"),
+        pytest.param(
+            {"classes": np.array([b"\xff%d" % n for n in range(CLASSES)])}, "a name of classes is not UTF-8", id="bytes"
+        ),
+        pytest.param({"ids": np.arange(N)}, "ids is int64 of shape (64,); it must be strings", id="ids of numbers"),
+        pytest.param({"ids": Y.astype(str)}, "ids holds '0' twice", id="ids twice"),
+        pytest.param({"ids": np.arange(N - 1).astype(str)}, "ids has 63 names; z has 64 rows", id="too few ids"),
+        pytest.param({"trainval": 8.0}, "trainval is float64 of shape (); it is one integer", id="a float"),
+        pytest.param({"trainval": np.arange(3)}, "trainval is int64 of shape (3,); it is one integer", id="three numbers"),
+        pytest.param({"trainval": 0}, "trainval is 0; of 16 classes it has at least 1 and at most 15", id="none"),
+        pytest.param({"trainval": CLASSES}, "trainval is 16; of 16 classes it has", id="all"),
+        pytest.param({"query": Y}, "query is int64 of shape (64,); it must be bool of shape (64,)", id="marks of numbers"),
+        pytest.param({"gallery": Y[1:] > 3}, "gallery is bool of shape (63,); it must be bool of shape (64,)", id="short marks"),
+    ],
+)
+def test_what_is_given_besides_is_refused_where_it_does_not_fit(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        load_arrays(tmp_path, **{"z": Z, "y": Y} | arrays)
+    assert str(refused.value).startswith(f"features:{tmp_path / 'f.npz'}: ")
+    assert message in str(refused.value)
+
+
+def test_rows_may_have_names_of_their_own(tmp_path: Path) -> None:
+    names = np.array([f"image-{row}.jpg" for row in range(N)])
+    for given in (names, names.astype("S")):
+        assert list(load_arrays(tmp_path, z=Z, y=Y, ids=given).ids) == names.tolist()
+
+
+@pytest.mark.parametrize("number", [5, np.array([5], dtype=np.uint8)])
+def test_the_official_number_of_classes_of_trainval_is_kept(tmp_path: Path, number: Any) -> None:
+    assert load_arrays(tmp_path, z=Z, y=Y, trainval=number).trainval == 5
+    assert load_arrays(tmp_path, z=Z, y=Y).trainval is None
+
+
+def test_marks_of_queries_and_of_the_gallery_are_kept(tmp_path: Path) -> None:
+    plain = load_arrays(tmp_path, z=Z, y=Y)
+    assert (plain.query, plain.gallery) == (None, None)
+    marked = load_arrays(tmp_path, z=Z, y=Y, query=Y % 2 == 0, gallery=Y % 3 == 0)
+    assert marked.query is not None and marked.gallery is not None
+    assert marked.query.tolist() == (Y % 2 == 0).tolist()
+    assert marked.gallery.tolist() == (Y % 3 == 0).tolist()
+    assert marked.fingerprint(np.arange(N)) != plain.fingerprint(np.arange(N))
+
+
+def test_no_row_that_was_loaded_has_a_problem(tmp_path: Path) -> None:
+    assert load_arrays(tmp_path, z=Z, y=Y).items.problem(0) is None

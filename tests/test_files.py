@@ -7,14 +7,18 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from assay.files import DRAFT, new_folder, only_one, read_json, remove_drafts, write_atomically
+from assay.files import DRAFT, in_turn, new_folder, only_one, read_json, remove_drafts, write_atomically
 
 HELD_LOCK = """
 import sys
+import threading
+import time
 from pathlib import Path
 from assay.files import only_one
 with only_one(Path(sys.argv[1])):
@@ -292,3 +296,62 @@ def test_who_does_not_get_the_lock_leaves_it_to_its_holder(tmp_path: Path) -> No
         for _ in range(2):
             with pytest.raises(BlockingIOError), only_one(lock):
                 pytest.fail("the lock was taken twice")
+
+
+def nobody_is_there() -> None:
+    pytest.fail("nobody holds the lock")
+
+
+def test_a_turn_leaves_no_file_behind(tmp_path: Path) -> None:
+    with in_turn(tmp_path / "lock", nobody_is_there):
+        assert names_in(tmp_path) == ["lock"]
+    with pytest.raises(ValueError, match="inside"), in_turn(tmp_path / "lock", nobody_is_there):
+        raise ValueError("inside")
+    assert names_in(tmp_path) == []
+
+
+def test_a_turn_comes_after_that_of_the_holder(tmp_path: Path) -> None:
+    lock, told = tmp_path / "lock", threading.Event()
+    with hold(lock) as holder:
+
+        def let_go() -> None:
+            assert told.wait(10)
+            holder.communicate()
+
+        releasing = threading.Thread(target=let_go)
+        releasing.start()
+        with in_turn(lock, told.set):
+            assert holder.poll() is not None or holder.wait(10) is not None
+        releasing.join()
+    assert told.is_set()
+
+
+def test_a_turn_comes_after_the_holder_was_killed(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with hold(lock) as holder:
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    with in_turn(lock, nobody_is_there):
+        assert lock.exists()
+
+
+def test_no_two_are_inside_at_once_though_the_file_comes_and_goes(tmp_path: Path) -> None:
+    """Each removes the file that others may have opened, and be waiting for, already."""
+    inside, most, turns = 0, 0, 0
+
+    def take_turns() -> None:
+        nonlocal inside, most, turns
+        for _ in range(50):
+            with in_turn(tmp_path / "lock", lambda: None):
+                inside += 1
+                most = max(most, inside)
+                time.sleep(0.0002)
+                turns += 1
+                inside -= 1
+
+    threads = [threading.Thread(target=take_turns) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (most, turns) == (1, 200)

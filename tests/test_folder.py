@@ -19,12 +19,13 @@ from PIL import Image, ImageFile, features
 
 from assay.data import Dataset, load, splits
 from assay.data.folder import load_folder
-from assay.data.images import FORMATS, LARGEST, decode, endings, square
+from assay.data.images import FORMATS, LARGEST, decode, endings, first_step
 from assay.errors import BadInput
-from assay.protocol import Protocol
+from assay.protocol import FirstStep, Protocol
 from assay.registry import UnknownName
 from sealed import receipt
 
+SQUARE = FirstStep("square", 8)
 CLASSES = [f"class {number:02}" for number in range(16)]
 ORIENTED: dict[int, Callable[[Any], Any]] = {
     1: lambda stored: stored,
@@ -60,6 +61,10 @@ def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
     parts = [chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def square(image: Image.Image, side: int) -> Any:
+    return first_step(image, FirstStep("square", side), channels=3)
 
 
 def read_image(path: Path) -> Image.Image:
@@ -98,8 +103,8 @@ def test_each_folder_is_a_class_in_the_order_of_names(tmp_path: Path) -> None:
 
 def test_samples_are_read_in_the_order_they_are_asked_for(birds: Path) -> None:
     dataset = load_folder(birds)
-    one, other = dataset.items.arrays(np.array([3, 17]), 8), dataset.items.arrays(np.array([17, 3]), 8)
-    assert one.shape == (2, 3, 8, 8)
+    one, other = dataset.items.arrays(np.array([3, 17]), SQUARE), dataset.items.arrays(np.array([17, 3]), SQUARE)
+    assert one.shape == (2, 8, 8, 3)
     assert one.dtype == np.uint8
     assert (one == other[::-1]).all()
     assert (one[0] == square(picture(11), 8)).all()
@@ -183,7 +188,7 @@ def test_a_postscript_program_is_not_run(birds: Path, tmp_path: Path, monkeypatc
     program = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"
     (birds / CLASSES[0] / "harmless.png").write_bytes(program)
     with pytest.raises(BadInput, match=r"harmless\.png"):
-        load_folder(birds)
+        load(f"folder:{birds}")
     assert not (tmp_path / "was run").exists()
 
 
@@ -219,11 +224,17 @@ def test_one_class_is_a_data_set_but_cannot_be_split(tmp_path: Path) -> None:
         splits.of(dataset, Protocol("p.v1"))
 
 
-def test_a_class_may_be_a_link(birds: Path, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (birds / CLASSES[0]).rename(tmp_path / "elsewhere" / "moved")
-    (birds / CLASSES[0]).symlink_to(tmp_path / "elsewhere" / "moved")
+def test_a_class_may_be_a_link_to_a_place_inside(birds: Path) -> None:
+    (birds / CLASSES[0]).rename(birds / ".moved")
+    (birds / CLASSES[0]).symlink_to(".moved")
     assert load_folder(birds).class_names == tuple(CLASSES)
+
+
+def test_a_class_that_lies_outside_is_refused(birds: Path, tmp_path: Path) -> None:
+    (birds / CLASSES[0]).rename(tmp_path / "moved")
+    (birds / CLASSES[0]).symlink_to(tmp_path / "moved")
+    with pytest.raises(BadInput, match=rf"{CLASSES[0]} leads out of"):
+        load_folder(birds)
 
 
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -312,16 +323,25 @@ def test_an_avif_with_spoilt_content_is_named(tmp_path: Path) -> None:
 def test_a_link_to_an_image_that_is_not_there_is_named(birds: Path, place: str, target: str) -> None:
     """`gone.png` is a link to itself."""
     (birds / place / "gone.png").symlink_to(target)
-    with pytest.raises(BadInput, match=rf"{place}/gone\.png cannot be read: .*; mend or remove it"):
+    with pytest.raises(
+        BadInput, match=rf"{place}/gone\.png (cannot be read: .*; mend|is a link that leads round in a circle; put)"
+    ):
         load(f"folder:{birds}")
 
 
-def test_a_link_to_an_image_is_that_image(birds: Path, tmp_path: Path) -> None:
-    picture(77).save(tmp_path / "elsewhere.png")
-    (birds / CLASSES[0] / "linked.png").symlink_to(tmp_path / "elsewhere.png")
+def test_a_link_to_an_image_inside_is_that_image(birds: Path) -> None:
+    picture(77).save(birds / "elsewhere.png")
+    (birds / CLASSES[0] / "linked.png").symlink_to("../elsewhere.png")
     dataset = load_folder(birds)
     assert dataset.ids[2] == f"{CLASSES[0]}/linked.png"
-    assert (dataset.items.arrays(np.array([2]), 8)[0] == square(picture(77), 8)).all()
+    assert (dataset.items.arrays(np.array([2]), SQUARE)[0] == square(picture(77), 8)).all()
+
+
+def test_a_link_to_an_image_outside_is_refused(birds: Path, tmp_path: Path) -> None:
+    picture(77).save(tmp_path / "elsewhere.png")
+    (birds / CLASSES[0] / "linked.png").symlink_to(tmp_path / "elsewhere.png")
+    with pytest.raises(BadInput, match=r"linked\.png leads out of"):
+        load_folder(birds)
 
 
 def test_an_image_that_cannot_be_opened_is_named_on_loading(birds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +361,7 @@ def test_an_image_that_has_gone_since_loading_is_named(birds: Path) -> None:
     dataset = load_folder(birds)
     (birds / CLASSES[0] / "1.png").unlink()
     with pytest.raises(BadInput, match=rf"{CLASSES[0]}/1\.png cannot be read: No such file"):
-        dataset.items.arrays(np.array([0, 1, 2]), 8)
+        dataset.items.arrays(np.array([0, 1, 2]), SQUARE)
 
 
 @pytest.mark.parametrize(("width", "height"), [(8_001, 10_000), (LARGEST + 1, 1), (60_000, 60_000)])
@@ -374,7 +394,7 @@ def test_the_formats_read_are_on_a_list() -> None:
 def test_every_format_on_the_list_is_read(tmp_path: Path, ending: str) -> None:
     (tmp_path / "a").mkdir()
     Image.new("RGB", (16, 16), (200, 200, 200)).save(tmp_path / "a" / f"grey.{ending}")
-    found = load_folder(tmp_path).items.arrays(np.array([0]), 16)
+    found = load_folder(tmp_path).items.arrays(np.array([0]), FirstStep("square", 16))
     assert np.abs(found.astype(int) - 200).max() <= 3
 
 
@@ -556,8 +576,8 @@ def test_a_square_is_the_middle_of_the_image() -> None:
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 500), (500, 1), (47, 49), (48, 48), (1000, 999), (13, 7)])
 def test_every_shape_becomes_a_square(width: int, height: int) -> None:
     found = square(Image.new("RGB", (width, height), (10, 20, 30)), 48)
-    assert found.shape == (3, 48, 48)
-    assert (found == np.array([10, 20, 30], dtype=np.uint8)[:, None, None]).all()
+    assert found.shape == (48, 48, 3)
+    assert (found == np.array([10, 20, 30], dtype=np.uint8)).all()
 
 
 def test_all_kinds_of_images_stand_in_one_array(tmp_path: Path) -> None:
@@ -565,8 +585,8 @@ def test_all_kinds_of_images_stand_in_one_array(tmp_path: Path) -> None:
     for number, mode in enumerate(["L", "RGB", "RGBA", "P", "1", "LA", "I;16", "CMYK"]):
         ending = "tif" if mode == "CMYK" else "png"
         Image.new(mode, (5 + number, 20 - number)).save(tmp_path / "a" / f"{number}.{ending}")
-    arrays = load_folder(tmp_path).items.arrays(np.arange(8), 16)
-    assert arrays.shape == (8, 3, 16, 16)
+    arrays = load_folder(tmp_path).items.arrays(np.arange(8), FirstStep("square", 16))
+    assert arrays.shape == (8, 16, 16, 3)
     assert arrays.dtype == np.uint8
 
 
@@ -621,17 +641,17 @@ def test_an_image_that_has_changed_since_loading_is_refused(birds: Path, change:
     trainval, _ = splits.of(dataset, Protocol("p.v1"))
     change(birds / CLASSES[0] / "1.png")
     with pytest.raises(BadInput, match=rf"{CLASSES[0]}/1\.png has changed since it was first read"):
-        dataset.items.arrays(np.array([0, 1, 2]), 8)
+        dataset.items.arrays(np.array([0, 1, 2]), SQUARE)
     with pytest.raises(BadInput, match="has changed"):
-        trainval.arrays(8)
-    assert dataset.items.arrays(np.array([0, 2]), 8).shape == (2, 3, 8, 8)
+        trainval.arrays(SQUARE)
+    assert dataset.items.arrays(np.array([0, 2]), SQUARE).shape == (2, 8, 8, 3)
 
 
 def test_an_image_written_anew_with_the_same_bytes_has_not_changed(birds: Path) -> None:
     dataset, path = load_folder(birds), birds / CLASSES[0] / "0.png"
     path.write_bytes(path.read_bytes())
     os.utime(path, (1, 1))
-    assert (dataset.items.arrays(np.array([0]), 8)[0] == square(picture(0), 8)).all()
+    assert (dataset.items.arrays(np.array([0]), SQUARE)[0] == square(picture(0), 8)).all()
 
 
 @pytest.mark.parametrize("change", [change_a_byte, replace_the_picture, rename, add_one, Path.unlink])
@@ -652,6 +672,43 @@ def test_the_name_of_a_class_is_part_of_its_halfs_fingerprint(birds: Path, tmp_p
     after = fingerprints(birds, tmp_path)
     assert after[0] == before[0]
     assert after[1] != before[1]
+
+
+def test_a_broken_image_has_a_problem_and_the_others_have_none(birds: Path) -> None:
+    (birds / CLASSES[0] / "1.png").write_bytes(b"")
+    items = load_folder(birds).items
+    assert items.problem(0) is None
+    assert items.problem(1) == f"{birds / CLASSES[0] / '1.png'} cannot be read as an image (the file is empty); mend or remove it"
+    with pytest.raises(BadInput, match=r"1\.png cannot be read"):
+        items.arrays(np.array([0, 1]), SQUARE)
+
+
+COMPOSED, DECOMPOSED = "Bl\u00e5meis", "Bla\u030ameis"
+"""One word in the two ways of Unicode: as Linux and Windows keep it, and as macOS does."""
+
+
+def test_a_copy_on_another_file_system_is_the_same_data_set(tmp_path: Path) -> None:
+    both = []
+    for name in (COMPOSED, DECOMPOSED):
+        fill(tmp_path / name / "birds", [name, "Blaz", *CLASSES])
+        (tmp_path / name / "birds" / name / "0.png").rename(tmp_path / name / "birds" / name / f"{name}.png")
+        both.append(load_folder(tmp_path / name / "birds"))
+    assert both[0].class_names == both[1].class_names == ("Blaz", COMPOSED, *CLASSES)
+    assert list(both[0].ids) == list(both[1].ids)
+    everything = np.arange(len(both[0].ids))
+    assert both[0].fingerprint(everything) == both[1].fingerprint(everything)
+
+
+def test_two_classes_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=rf"({COMPOSED}|{DECOMPOSED}) .* have one name.*; rename one"):
+        load_folder(fill(tmp_path / "birds", [COMPOSED, DECOMPOSED, *CLASSES]))
+
+
+def test_two_images_of_one_name_are_refused(birds: Path) -> None:
+    for name in (COMPOSED, DECOMPOSED):
+        picture().save(birds / CLASSES[0] / f"{name}.png")
+    with pytest.raises(BadInput, match=r"have one name.*; rename one"):
+        load_folder(birds)
 
 
 def test_a_file_name_that_is_not_utf_8_is_taken_or_refused_by_name(birds: Path) -> None:

@@ -16,9 +16,11 @@ from matplotlib import get_data_path
 
 from assay.data import load, splits
 from assay.data.dataset import Dataset
-from assay.data.glyphs import SIZE, Drawings, cache_folder, load_glyphs
-from assay.protocol import Protocol
+from assay.data.glyphs import SIZE, Drawings, load_glyphs
+from assay.files import cache_folder
+from assay.protocol import FirstStep, Protocol, Resize
 
+DRAWN = FirstStep("square", SIZE)
 GOLDEN = "e22411043690101a7db43f1845318d108756541fcfc974f7fb722664666277f4"
 """Fingerprint of trainval as PINNED draws it; another version of them may draw other pixels, and has its own."""
 PINNED = {"pillow": "13.0.0", "matplotlib": "3.11.2"}
@@ -48,7 +50,7 @@ def glyphs(cache: Path) -> Dataset:
 @pytest.fixture(scope="module")
 def images(glyphs: Dataset) -> dict[str, dict[str, np.ndarray]]:
     """Image by face and character, from the data set's public face."""
-    pixels = glyphs.items.arrays(np.arange(len(glyphs.ids)), SIZE)[:, 0]
+    pixels = glyphs.items.arrays(np.arange(len(glyphs.ids)), DRAWN)[..., 0]
     by_face: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
     for id_, image in zip(glyphs.ids, pixels, strict=True):
         point, _, face = id_.partition("/")
@@ -59,7 +61,7 @@ def images(glyphs: Dataset) -> dict[str, dict[str, np.ndarray]]:
 @pytest.fixture
 def draws(glyphs: Dataset, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one whenever the data set is drawn, which takes no time here."""
-    pixels = glyphs.items.arrays(np.arange(len(glyphs.ids)), SIZE)[:, 0]
+    pixels = glyphs.items.arrays(np.arange(len(glyphs.ids)), DRAWN)[..., 0]
     times: list[int] = []
 
     def draw() -> tuple[np.ndarray, list[str]]:
@@ -130,7 +132,7 @@ def test_no_two_classes_look_the_same_in_a_face(images: dict[str, dict[str, np.n
 
 def test_no_image_stands_in_two_classes(glyphs: Dataset) -> None:
     classes: dict[bytes, set[int]] = defaultdict(set)
-    for image, label in zip(glyphs.items.arrays(np.arange(len(glyphs.ids)), SIZE), glyphs.labels, strict=True):
+    for image, label in zip(glyphs.items.arrays(np.arange(len(glyphs.ids)), DRAWN), glyphs.labels, strict=True):
         classes[image.tobytes()].add(int(label))
     assert max(len(labels) for labels in classes.values()) == 1
 
@@ -146,9 +148,9 @@ def test_every_character_is_really_in_its_font_and_no_placeholder(images: dict[s
 
 
 def test_the_pixels_are_grey_with_white_ink_on_black(glyphs: Dataset) -> None:
-    pixels = glyphs.items.arrays(np.arange(len(glyphs.ids)), SIZE)
+    pixels = glyphs.items.arrays(np.arange(len(glyphs.ids)), DRAWN)
     assert pixels.dtype == np.uint8
-    assert pixels.shape == (len(glyphs.ids), 1, SIZE, SIZE)
+    assert pixels.shape == (len(glyphs.ids), SIZE, SIZE, 1)
     assert glyphs.items.inputs == 1
     assert 0.02 < (pixels > 127).mean() < 0.3
 
@@ -156,13 +158,13 @@ def test_the_pixels_are_grey_with_white_ink_on_black(glyphs: Dataset) -> None:
 @pytest.mark.parametrize("size", [14, 56])
 def test_another_size_is_the_same_picture_scaled(glyphs: Dataset, size: int) -> None:
     indices = np.arange(0, 400, 40)
-    drawn, scaled = glyphs.items.arrays(indices, SIZE), glyphs.items.arrays(indices, size)
-    assert scaled.shape == (len(indices), 1, size, size)
+    drawn, scaled = glyphs.items.arrays(indices, DRAWN), glyphs.items.arrays(indices, FirstStep("square", size))
+    assert scaled.shape == (len(indices), size, size, 1)
     assert np.abs(drawn.mean(axis=(1, 2, 3)) - scaled.mean(axis=(1, 2, 3))).max() < 4
 
 
 def test_samples_come_in_the_order_they_are_asked_for(glyphs: Dataset) -> None:
-    one, other = glyphs.items.arrays(np.array([5, 900]), SIZE), glyphs.items.arrays(np.array([900, 5]), SIZE)
+    one, other = glyphs.items.arrays(np.array([5, 900]), DRAWN), glyphs.items.arrays(np.array([900, 5]), DRAWN)
     assert (one == other[::-1]).all()
     assert (one[0] != one[1]).any()
 
@@ -188,7 +190,7 @@ def test_the_cached_data_set_is_the_drawn_one(glyphs: Dataset, cache: Path, monk
     assert again.ids == glyphs.ids
     assert again.class_names == glyphs.class_names
     assert (again.labels == glyphs.labels).all()
-    assert (again.items.arrays(everything, SIZE) == glyphs.items.arrays(everything, SIZE)).all()
+    assert (again.items.arrays(everything, DRAWN) == glyphs.items.arrays(everything, DRAWN)).all()
 
 
 def as_npy(content: bytes) -> bytes:
@@ -267,3 +269,14 @@ def test_a_changed_pixel_changes_the_digest_of_its_sample_only() -> None:
     pixels[1, 3, 3] = 1
     assert Drawings(pixels).digest(0) == before[0]
     assert Drawings(pixels).digest(1) != before[1]
+
+
+@pytest.mark.parametrize("kind", ["square", "short", "stretch"])
+def test_every_first_step_of_a_square_drawing_is_the_same(glyphs: Dataset, kind: Resize) -> None:
+    indices = np.arange(3)
+    found = glyphs.items.arrays(indices, FirstStep(kind, 40))
+    assert (np.asarray(found) == glyphs.items.arrays(indices, FirstStep("square", 40))).all()
+
+
+def test_no_drawing_has_a_problem(glyphs: Dataset) -> None:
+    assert glyphs.items.problem(0) is None

@@ -153,7 +153,7 @@ def test_on_other_data_all_folds_are_scored(look):
     make_data("other.npz", classes=20, seed=1)
     found, err = look(record_of("triplet").reproductions[0]["key"], "--set", "folds=5", data="features:other.npz")
     assert [part["classes"] for part in found["parts"].values()] == [2, 2, 2, 2, 2]
-    assert err == "note: the run was not trained on features:other.npz, so all folds are scored\n"
+    assert err == "note: the model was not trained on features:other.npz, so all folds are scored\n"
 
 
 # --- test -------------------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_a_look_sees_the_vectors_that_the_study_saw(place, method):
     run = FinishedRun.at(store().run(record.reproductions[0]["key"]))
     dataset = load("features:data.npz")
     rows = np.flatnonzero(np.array(splits.parts(dataset, PROTOCOL)) == "test")
-    part = run.part("test", Half(dataset, rows), np.arange(len(rows)), lambda stage, done, total: None)
+    part = run.learner.part("test", Half(dataset, rows), np.arange(len(rows)), lambda stage, done, total: None)
     stored = np.load(store().test_vectors(run.key, record.seal["test"]))[:, : PROTOCOL.dim]
     np.testing.assert_allclose(part.z.numpy(), stored / np.linalg.norm(stored, axis=1, keepdims=True), rtol=1e-6)
 
@@ -280,7 +280,7 @@ def test_on_other_data_no_study_is_concerned(look):
     found, err = look(record_of("triplet").reproductions[0]["key"], "--test", data="features:other.npz")
     assert list(found["parts"]) == ["test"]
     assert found["parts"]["test"]["classes"] == 10
-    assert err == "note: the run's study is not on features:other.npz, so this look at the test half is not recorded\n"
+    assert err == "note: no study of this model is on features:other.npz, so this look at the test half is not recorded\n"
     assert ledgers() == before
 
 
@@ -369,7 +369,7 @@ BAD = {
     "lone weights": (lone_weights, DATA, "model.safetensors is neither a file of embeddings"),
     "the store itself": (lambda run: "store", DATA, "store is neither a file of embeddings"),
     "labels": (lambda run: run, ["--labels", "y.npy"], "--labels y.npy: it goes with an .npy"),
-    "other folds": (lambda run: run, [*DATA, "--set", "folds=2"], "--set folds=2: the run held out a fold of 4"),
+    "other folds": (lambda run: run, [*DATA, "--set", "folds=2"], "--set folds=2: the model held out a fold of 4"),
     "other kind of data": (pictures, ["--data", "folder:mini"], "takes vectors of 12 numbers, the data are images of 3 channels"),
     "bits": (lambda run: run, [*DATA, "--metric", "hamming"], ", fold 0: hamming compares bits packed into uint8"),
 }

@@ -6,6 +6,7 @@ import sys
 import typing
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +15,12 @@ from hypothesis import strategies as st
 
 from assay.domain import BatchKind
 from assay.errors import BadInput
-from assay.protocol import Augment, Batch, Look, Optimiser, Protocol, customise, resolve
+from assay.protocol import Augment, Batch, FirstStep, Frozen, Look, Optimiser, Pooling, Protocol, Resize, customise, resolve
 from assay.protocols import protocols
 from assay.protocols.quick import QUICK
 from assay.registry import UnknownName
 from assay.space import Real, Space
+from assay.study.bench import design_bench
 
 GOLDEN = {
     "quick.v1": "4c68a00f519ba2e78032d18e992272d9a2c6ff9b0e40c78a1f8c60cadce93fa0",
@@ -30,7 +32,13 @@ LOOKS = typing.get_args(Look)
 BASE = Protocol("base.v1")
 OTHER: dict[str, Any] = {
     "trunk": "conv",
+    "weights": "none",
+    "frozen": "batchnorm",
+    "pooling": "gem",
+    "layer_norm": True,
     "size": 64,
+    "resize": "short",
+    "stored": 72,
     "dim": 7,
     "augment": Augment(flip=0.25),
     "folds": 3,
@@ -45,6 +53,8 @@ OTHER: dict[str, Any] = {
     "startup": 7,
     "reproductions": 7,
     "threads": 7,
+    "autocast": True,
+    "compile": True,
     "shrink_batch": True,
     "seed": 7,
     "space": Space(lr=Real(1e-6, 1e-3, log=True)),
@@ -118,6 +128,38 @@ def test_the_fingerprint_does_not_depend_on_name_or_prose() -> None:
     assert replace(BASE, name="other.v1", departures=("prose",)).fingerprint == BASE.fingerprint
 
 
+LATER: dict[str, Any] = {
+    "weights": "pretrained",
+    "frozen": None,
+    "pooling": "avg",
+    "layer_norm": False,
+    "resize": "square",
+    "stored": None,
+    "autocast": False,
+    "compile": False,
+}
+"""Fields that came after the first protocols were published, at the values that those mean."""
+
+
+@pytest.mark.parametrize("name", list(LATER))
+def test_a_field_that_came_later_leaves_published_fingerprints_alone_where_it_changes_nothing(name: str) -> None:
+    assert replace(QUICK, **{name: LATER[name]}).fingerprint == GOLDEN["quick.v1"]
+    assert name not in QUICK.training
+    assert replace(QUICK, **{name: OTHER[name]}).fingerprint != GOLDEN["quick.v1"]
+    assert replace(QUICK, **{name: OTHER[name]}).training[name] == OTHER[name]
+
+
+@pytest.mark.parametrize(("name", "hint"), [("frozen", Frozen), ("pooling", Pooling), ("resize", Resize)])
+def test_every_option_has_a_fingerprint_of_its_own(name: str, hint: Any) -> None:
+    options = {LATER[name], *typing.get_args(hint)}
+    assert len({replace(QUICK, **{name: option}).fingerprint for option in options}) == len(options)
+
+
+def test_images_are_stored_as_large_as_they_are_used_unless_told_otherwise() -> None:
+    assert replace(BASE, size=40).first_step == FirstStep("square", 40)
+    assert replace(BASE, size=227, stored=256, resize="short").first_step == FirstStep("short", 256)
+
+
 def test_no_two_settings_have_the_same_fingerprint() -> None:
     variants = [BASE, *(replace(BASE, **{name: value}) for name, value in OTHER.items())]
     assert len({variant.fingerprint for variant in variants}) == len(variants)
@@ -134,7 +176,13 @@ def test_a_run_does_not_depend_on_how_many_others_there_are(name: str) -> None:
     "name",
     [
         "trunk",
+        "weights",
+        "frozen",
+        "pooling",
+        "layer_norm",
         "size",
+        "resize",
+        "stored",
         "dim",
         "augment",
         "sampler",
@@ -144,6 +192,8 @@ def test_a_run_does_not_depend_on_how_many_others_there_are(name: str) -> None:
         "validate_every",
         "patience",
         "threads",
+        "autocast",
+        "compile",
     ],
 )
 def test_a_run_depends_on_how_it_is_trained(name: str) -> None:
@@ -165,7 +215,19 @@ def test_a_protocol_cannot_be_changed() -> None:
         ("seed=-3", "seed", -3),
         ("trunk=identity", "trunk", "identity"),
         ("shrink_batch=true", "shrink_batch", True),
+        ("layer_norm=true", "layer_norm", True),
+        ("autocast=true", "autocast", True),
+        ("compile=true", "compile", True),
         ("size=32", "size", 32),
+        ("stored=256", "stored", 256),
+        ("weights=none", "weights", "none"),
+        ("frozen=batchnorm", "frozen", "batchnorm"),
+        ("frozen=nothing", "frozen", "nothing"),
+        ("frozen=trunk", "frozen", "trunk"),
+        ("pooling=gem", "pooling", "gem"),
+        ("pooling=avg+max", "pooling", "avg+max"),
+        ("resize=short", "resize", "short"),
+        ("resize=stretch", "resize", "stretch"),
         ("optimiser.lr=1e-3", "optimiser.lr", 1e-3),
         ("optimiser.weight_decay=0", "optimiser.weight_decay", 0.0),
         ("batch.embedding=4x8", "batch.embedding", (4, 8)),
@@ -191,12 +253,36 @@ def test_a_setting_changes_nothing_else() -> None:
 
 @pytest.mark.parametrize(
     ("setting", "name"),
-    [("size=auto", "size"), ("augment.area=auto", "area"), ("augment.flip=auto", "flip")],
+    [
+        ("size=auto", "size"),
+        ("stored=auto", "stored"),
+        ("frozen=auto", "frozen"),
+        ("augment.area=auto", "area"),
+        ("augment.flip=auto", "flip"),
+    ],
 )
 def test_an_optional_setting_can_go_back_to_auto(setting: str, name: str) -> None:
-    base = replace(BASE, size=32, augment=Augment(area=(0.5, 1.0), flip=0.5))
+    base = replace(BASE, size=32, stored=40, frozen="trunk", augment=Augment(area=(0.5, 1.0), flip=0.5))
     custom = customise(base, [setting])
-    assert getattr(custom if name == "size" else custom.augment, name) is None
+    assert getattr(custom if "augment" not in setting else custom.augment, name) is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "options"),
+    [
+        ("resize=long", "square, short, stretch"),
+        ("resize=Short", "square, short, stretch"),
+        ("resize=", "square, short, stretch"),
+        ("resize=auto", "square, short, stretch"),
+        ("pooling=max", r"avg, avg\+max, gem"),
+        ("pooling=auto", r"avg, avg\+max, gem"),
+        ("frozen=all", "nothing, batchnorm, trunk"),
+        ("frozen=none", "nothing, batchnorm, trunk"),
+    ],
+)
+def test_a_word_that_is_no_option_is_refused_with_the_options(setting: str, options: str) -> None:
+    with pytest.raises(BadInput, match=f"--set {setting}: '{setting.partition('=')[2]}' is none of {options}$"):
+        changed(setting)
 
 
 def test_true_and_false_are_both_understood() -> None:
@@ -216,6 +302,10 @@ def test_several_settings_are_applied_together() -> None:
         "dim=1.5",
         "dim=auto",
         "size=big",
+        "stored=big",
+        "layer_norm=yes",
+        "compile=1",
+        "autocast=",
         "optimiser.lr=fast",
         "optimiser.lr=",
         "shrink_batch=yes",
@@ -251,6 +341,8 @@ def test_a_value_of_another_type_is_refused_with_the_setting(setting: str) -> No
         "reproductions=0",
         "threads=0",
         "size=0",
+        "stored=0",
+        "stored=-5",
         "batch.embedding=0x4",
         "batch.classification=32x0",
         "batch.embedding=-8x-4",
@@ -310,7 +402,7 @@ def test_a_value_that_training_would_choke_on_is_refused_beforehand(setting: str
 
 @pytest.mark.parametrize("typo", ["dmi=3", "Dim=3", "batchs.embedding=8x4", "fingerprint=3", "training=1", "=3", ".=3"])
 def test_a_typo_is_refused_and_the_fields_are_listed(typo: str) -> None:
-    with pytest.raises(BadInput, match=r"no field .*; the fields here are trunk, size, dim, "):
+    with pytest.raises(BadInput, match=r"no field .*; the fields here are trunk, weights, frozen, pooling, .*size, .*dim, "):
         changed(typo)
 
 
@@ -487,3 +579,40 @@ def test_quick_is_the_whole_procedure_in_minutes() -> None:
     assert QUICK.trunk == "auto"
     assert QUICK.size is None
     assert QUICK.departures
+
+
+# --- What a study refuses before anything is written ---
+
+
+def design(folder: Path, *settings: str) -> Protocol:
+    """The protocol that a study on the folder would train by."""
+    return design_bench(f"folder:{folder}", ["triplet"], customise(QUICK, settings), "cpu", [])[0].protocol
+
+
+@pytest.mark.parametrize(
+    ("settings", "size"), [(("size=16", "stored=15"), 16), (("stored=20",), 48), (("size=40", "stored=39", "resize=short"), 40)]
+)
+def test_images_stored_smaller_than_they_are_used_are_refused(settings: tuple[str, ...], size: int, mini_folder: Path) -> None:
+    stored = next(setting for setting in settings if "stored" in setting)
+    with pytest.raises(BadInput, match=f"--set {stored}: images are stored at least as large as size={size}"):
+        design(mini_folder, *settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "side"), [(("size=16",), 16), (("size=16", "stored=16"), 16), (("size=16", "stored=20"), 20)]
+)
+def test_images_may_be_stored_larger_than_they_are_used(settings: tuple[str, ...], side: int, mini_folder: Path) -> None:
+    assert design(mini_folder, *settings).first_step == FirstStep("square", side)
+
+
+def test_images_that_keep_their_shapes_are_not_turned(mini_folder: Path) -> None:
+    settings = ("size=16", "resize=short", "augment.shear=0")
+    with pytest.raises(BadInput, match=r"resize=short: .*augment\.rotation=0"):
+        design(mini_folder, *settings, "augment.rotation=5")
+    assert design(mini_folder, *settings, "augment.rotation=0").resize == "short"
+
+
+def test_a_study_settles_what_was_left_to_it(mini_folder: Path) -> None:
+    settled = design(mini_folder)
+    assert (settled.trunk, settled.weights, settled.frozen) == ("conv", "none", "nothing")
+    assert design(mini_folder, "frozen=batchnorm").frozen == "batchnorm"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.stats import chisquare
 
 from assay.samplers import samplers
 from assay.samplers.sampler import Indices
@@ -161,3 +162,72 @@ def test_more_classes_than_there_are_raise_with_both_numbers() -> None:
 
 def test_indices_are_whole_numbers_of_64_bits() -> None:
     assert draw(1, labels(), (2, 2))[0].dtype == np.int64
+
+
+# --- Chance is even ---
+
+
+def places(size: int, per_class: int, count: int, seed: int = 0) -> list[tuple[int, ...]]:
+    """What is drawn of one class of `size` images."""
+    y = np.zeros(size, dtype=np.int64)
+    return [tuple(indices.tolist()) for indices in draw(count, y, (1, per_class), seed)]
+
+
+def assert_even(drawn: list[tuple[int, ...]], possible: list[tuple[int, ...]]) -> None:
+    times = Counter(drawn)
+    assert set(times) == set(possible)
+    assert chisquare([times[one] for one in possible]).pvalue > 0.01
+
+
+@pytest.mark.parametrize(("size", "per_class"), [(7, 1), (5, 2), (4, 3), (4, 4), (3, 3)])
+def test_every_order_of_different_images_is_as_likely_as_any_other(size: int, per_class: int) -> None:
+    drawn = places(size, per_class, 80 * size**2, seed=1)
+    assert_even(drawn, list(itertools.permutations(range(size), per_class)))
+
+
+@pytest.mark.parametrize("per_class", [2, 3, 6])
+def test_every_image_of_a_large_class_and_every_pair_of_places_is_as_likely_as_any_other(per_class: int) -> None:
+    """Classes of many sizes at once, the one that is looked at in the middle."""
+    y = labels((20, 9, 3, per_class, 31))
+    own = np.flatnonzero(y == 1)
+    number = {image: place for place, image in enumerate(own.tolist())}
+    drawn = []
+    for indices in draw(1500, y, (5, per_class), seed=2):
+        drawn.append([number[image] for image in indices.tolist() if image in number])
+    taken = np.array(drawn)
+    assert taken.shape == (1500, per_class)
+    for column in taken.T:
+        assert_even([(place,) for place in column.tolist()], [(place,) for place in range(9)])
+    for first, second in itertools.combinations(range(per_class), 2):
+        assert_even([tuple(pair) for pair in taken[:, [first, second]].tolist()], list(itertools.permutations(range(9), 2)))
+
+
+@pytest.mark.parametrize(("size", "per_class", "extra"), [(3, 4, 1), (2, 3, 1), (3, 5, 2), (2, 5, 1)])
+def test_a_small_class_gives_all_its_images_in_any_order_and_then_again(size: int, per_class: int, extra: int) -> None:
+    rounds = list(itertools.permutations(range(size)))
+    rest = list(itertools.permutations(range(size), extra))
+    whole = itertools.product(rounds, repeat=per_class // size)
+    possible = [(*itertools.chain(*parts), *more) for parts in whole for more in rest]
+    assert_even(places(size, per_class, 1500, seed=3), possible)
+
+
+def test_one_batch_tells_nothing_of_the_next() -> None:
+    drawn = places(4, 1, 3000, seed=4)
+    pairs = [(*first, *second) for first, second in zip(drawn[::2], drawn[1::2], strict=True)]
+    assert_even(pairs, list(itertools.product(range(4), repeat=2)))
+
+
+def test_any_two_classes_meet_as_often_as_any_others() -> None:
+    y = labels((4,) * 6)
+    met = [tuple(sorted(classes_of(next(samplers["balanced"](y, (2, 2), seed)), y, 2))) for seed in range(1500)]
+    assert_even(met, list(itertools.combinations(range(6), 2)))
+
+
+def test_large_and_small_classes_of_a_batch_do_not_mix() -> None:
+    """Pitfall 36. Repeats only where a class has too few images, and then of its own."""
+    sizes = (1, 2, 3, 4, 5, 9)
+    y = labels(sizes)
+    for indices in draw(60, y, (6, 4), seed=5):
+        for slot in indices.reshape(6, 4):
+            (own,) = set(y[slot].tolist())
+            assert len(set(slot.tolist())) == min(4, sizes[own])

@@ -22,9 +22,10 @@ from assay.data.splits import Half, TrainVal, folds
 from assay.data.views import read_test, read_view, renumber, write_view
 from assay.errors import BadInput
 from assay.ledger import Kind, Ledger, Receipt, SealError
-from assay.protocol import Protocol
+from assay.protocol import FirstStep, Protocol
 
 PROTOCOL = Protocol("p.v1")
+NO_STEP = FirstStep("square", 0)
 AFTER_PREREGISTRATION: list[tuple[Kind, dict[str, Any]]] = [
     ("selection", {}),
     ("reproduction", {"fold": 0}),
@@ -75,10 +76,10 @@ def test_samples_labels_and_names_of_a_half_belong_together(tmp_path: Path) -> N
     dataset = make([2, 3] * 9)
     rows = {id_: row for row, id_ in enumerate(dataset.ids)}
     for half in both_halves(dataset, tmp_path):
-        vectors = half.arrays(0)
+        vectors = half.arrays(NO_STEP)
         for number, id_ in enumerate(half.ids):
             assert half.class_names[half.y[number]] == dataset.class_names[dataset.labels[rows[id_]]]
-            assert (vectors[number] == dataset.items.arrays(np.array([rows[id_]]), 0)[0]).all()
+            assert (vectors[number] == dataset.items.arrays(np.array([rows[id_]]), NO_STEP)[0]).all()
 
 
 def test_labels_of_a_half_number_its_classes_from_zero(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_labels_of_a_half_number_its_classes_from_zero(tmp_path: Path) -> None:
 
 def test_some_samples_of_a_half_are_those_rows_of_it(tmp_path: Path) -> None:
     for half in both_halves(make([3] * 16), tmp_path):
-        assert (half.some(np.array([5, 2]), 0) == half.arrays(0)[[5, 2]]).all()
+        assert (half.some(np.array([5, 2]), NO_STEP) == half.arrays(NO_STEP)[[5, 2]]).all()
         assert (half.look, half.inputs) == ("features", 3)
 
 
@@ -211,9 +212,9 @@ def test_a_test_half_in_which_nothing_can_be_found_is_refused() -> None:
         splits.of(make([2] * 8 + [1] * 8), PROTOCOL)
 
 
-def test_the_sealed_half_has_no_public_name_but_open() -> None:
+def test_the_sealed_half_can_only_be_opened_and_packed() -> None:
     _, test = splits.of(make([2] * 16), PROTOCOL)
-    assert [name for name in dir(test) if not name.startswith("_")] == ["open"]
+    assert [name for name in dir(test) if not name.startswith("_")] == ["open", "pack"]
     assert not isinstance(test, Half)
     for name in ("__len__", "__iter__", "__getitem__", "__array__", "__call__"):
         assert not hasattr(test, name)
@@ -267,7 +268,7 @@ def test_the_seal_opens_to_a_complete_study(tmp_path: Path) -> None:
 
 
 def change_a_number_of_trainval(dataset: Dataset) -> Dataset:
-    z = dataset.items.arrays(np.arange(len(dataset.labels)), 0).astype(np.float32)
+    z = dataset.items.arrays(np.arange(len(dataset.labels)), NO_STEP).astype(np.float32)
     z[np.flatnonzero(dataset.labels == 0)[0], 0] += 1
     return replace(dataset, items=Features(z))
 
@@ -296,7 +297,7 @@ def permute_test_labels(dataset: Dataset) -> Dataset:
 
 
 def replace_test_samples(dataset: Dataset) -> Dataset:
-    z = dataset.items.arrays(np.arange(len(dataset.labels)), 0).astype(np.float32)
+    z = dataset.items.arrays(np.arange(len(dataset.labels)), NO_STEP).astype(np.float32)
     hidden = dataset.labels >= len(dataset.class_names) // 2
     z[hidden] = np.random.default_rng(1).normal(size=z[hidden].shape)
     return replace(dataset, items=Features(z))
@@ -313,13 +314,13 @@ def test_no_change_in_the_test_half_reaches_trainval(tmp_path: Path, change: Cal
     before, after = (splits.of(version, PROTOCOL)[0] for version in (dataset, change(dataset)))
     assert after.fingerprint == before.fingerprint
     assert after.y.tobytes() == before.y.tobytes()
-    assert after.arrays(0).tobytes() == before.arrays(0).tobytes()
+    assert after.arrays(NO_STEP).tobytes() == before.arrays(NO_STEP).tobytes()
     assert (after.ids, after.class_names) == (before.ids, before.class_names)
     for one, other in zip(folds(before, 4), folds(after, 4), strict=True):
         assert (one.train == other.train).all()
         assert (one.validation == other.validation).all()
     for name, half in (("before", before), ("after", after)):
-        write_view(tmp_path / name, half, 0)
+        write_view(tmp_path / name, half, NO_STEP)
     for file in ("x.npy", "y.npy"):
         assert (tmp_path / "before" / file).read_bytes() == (tmp_path / "after" / file).read_bytes()
 
@@ -344,15 +345,15 @@ def test_replaced_test_images_reach_no_image_of_trainval(tmp_path: Path) -> None
 
     before, after = draw(tmp_path / "before", 0), draw(tmp_path / "after", 200)
     assert after.fingerprint == before.fingerprint
-    assert after.arrays(8).tobytes() == before.arrays(8).tobytes()
+    assert after.arrays(FirstStep("square", 8)).tobytes() == before.arrays(FirstStep("square", 8)).tobytes()
 
 
 def test_a_view_is_read_as_it_was_written(tmp_path: Path) -> None:
     trainval, _ = splits.of(make([2, 3] * 8), PROTOCOL)
-    write_view(tmp_path / "deep" / "view", trainval, 0)
+    write_view(tmp_path / "deep" / "view", trainval, NO_STEP)
     view = read_view(tmp_path / "deep" / "view")
     assert view.x.dtype == np.float32
-    assert (view.x == trainval.arrays(0)).all()
+    assert (view.x == trainval.arrays(NO_STEP)).all()
     assert (view.y == trainval.y).all()
     assert view.inputs == 3
 
@@ -361,28 +362,29 @@ def test_a_view_of_images_has_the_size_that_was_asked_for(tmp_path: Path) -> Non
     pixels = np.random.default_rng(0).integers(0, 256, (32, 28, 28), dtype=np.uint8)
     dataset = replace(make([2] * 16), look="drawing", items=Drawings(pixels))
     trainval, _ = splits.of(dataset, PROTOCOL)
-    write_view(tmp_path / "view", trainval, 14)
+    write_view(tmp_path / "view", trainval, FirstStep("square", 14))
     view = read_view(tmp_path / "view")
-    assert view.x.shape == (16, 1, 14, 14)
-    assert view.x.dtype == np.uint8
+    found = np.asarray(view.x[:])
+    assert found.shape == (16, 14, 14, 1)
+    assert found.dtype == np.uint8
     assert view.inputs == 1
-    assert (view.x == trainval.arrays(14)).all()
+    assert (found == trainval.arrays(FirstStep("square", 14))).all()
 
 
 def test_a_view_holds_trainval_and_nothing_else(tmp_path: Path) -> None:
     dataset = make([2, 3] * 8)
     trainval, _ = splits.of(dataset, PROTOCOL)
-    write_view(tmp_path / "view", trainval, 0)
+    write_view(tmp_path / "view", trainval, NO_STEP)
     assert sorted(path.name for path in (tmp_path / "view").iterdir()) == ["x.npy", "y.npy"]
     view = read_view(tmp_path / "view")
-    hidden = dataset.items.arrays(np.flatnonzero(dataset.labels >= 8), 0)
+    hidden = dataset.items.arrays(np.flatnonzero(dataset.labels >= 8), NO_STEP)
     assert len(view.x) == len(view.y) == len(trainval.y)
     assert not (view.x[:, None] == hidden[None]).all(axis=2).any()
 
 
 def test_a_view_cannot_be_written_to(tmp_path: Path) -> None:
     trainval, _ = splits.of(make([2] * 16), PROTOCOL)
-    write_view(tmp_path / "view", trainval, 0)
+    write_view(tmp_path / "view", trainval, NO_STEP)
     view = read_view(tmp_path / "view")
     with pytest.raises(ValueError, match="read-only"):
         view.x[0] = 0
@@ -390,32 +392,32 @@ def test_a_view_cannot_be_written_to(tmp_path: Path) -> None:
 
 def test_some_rows_of_a_view_keep_their_labels(tmp_path: Path) -> None:
     trainval, _ = splits.of(make([2] * 16), PROTOCOL)
-    write_view(tmp_path / "view", trainval, 0)
+    write_view(tmp_path / "view", trainval, NO_STEP)
     view, chosen = read_view(tmp_path / "view"), np.array([9, 4, 4])
-    assert (view.rows(chosen).x == trainval.arrays(0)[chosen]).all()
+    assert (view.rows(chosen).x == trainval.arrays(NO_STEP)[chosen]).all()
     assert (view.rows(chosen).y == trainval.y[chosen]).all()
 
 
 def test_a_view_that_is_there_stays(tmp_path: Path) -> None:
     first, _ = splits.of(make([2] * 16, seed=0), PROTOCOL)
     second, _ = splits.of(make([2] * 16, seed=1), PROTOCOL)
-    write_view(tmp_path / "view", first, 0)
-    write_view(tmp_path / "view", second, 0)
-    assert (read_view(tmp_path / "view").x == first.arrays(0)).all()
+    write_view(tmp_path / "view", first, NO_STEP)
+    write_view(tmp_path / "view", second, NO_STEP)
+    assert (read_view(tmp_path / "view").x == first.arrays(NO_STEP)).all()
 
 
 def test_a_view_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainval, _ = splits.of(make([2] * 16), PROTOCOL)
     monkeypatch.setattr(Features, "arrays", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        write_view(tmp_path / "view", trainval, 0)
+        write_view(tmp_path / "view", trainval, NO_STEP)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_view_is_written_of_a_sealed_half(tmp_path: Path) -> None:
     sealed: Any = splits.of(make([2] * 16), PROTOCOL)[1]
     with pytest.raises(AttributeError):
-        write_view(tmp_path / "view", sealed, 0)
+        write_view(tmp_path / "view", sealed, NO_STEP)
     assert not (tmp_path / "view").exists()
 
 
@@ -428,16 +430,16 @@ def test_a_view_of_objects_is_not_unpickled(tmp_path: Path) -> None:
 
 def test_the_view_of_the_test_half_is_read_against_a_receipt_alone(tmp_path: Path) -> None:
     trainval, test = both_halves(make([2] * 16), tmp_path / "complete")
-    write_view(tmp_path / "view", test, 0)
+    write_view(tmp_path / "view", test, NO_STEP)
     view = read_test(tmp_path / "view", study(tmp_path / "complete", trainval).receipt(), trainval.fingerprint)
-    assert (view.x == test.arrays(0)).all()
+    assert (view.x == test.arrays(NO_STEP)).all()
     assert (view.y == test.y).all()
 
 
 def test_without_a_valid_receipt_the_view_of_the_test_half_is_not_read(tmp_path: Path) -> None:
     trainval, test = both_halves(make([2] * 16), tmp_path / "complete")
     complete = study(tmp_path / "complete", trainval)
-    write_view(tmp_path / "view", test, 0)
+    write_view(tmp_path / "view", test, NO_STEP)
     incomplete = study(tmp_path / "incomplete", trainval, COMPLETE - 1)
     receipts = [
         Receipt(str(complete.path), "0" * 64),
@@ -456,7 +458,7 @@ def test_without_a_valid_receipt_the_view_of_the_test_half_is_not_read(tmp_path:
 def test_with_the_receipt_of_a_study_on_other_data_the_view_of_the_test_half_is_not_read(tmp_path: Path) -> None:
     trainval, test = both_halves(make([2] * 16), tmp_path)
     other, _ = splits.of(make([2] * 16, seed=1), PROTOCOL)
-    write_view(tmp_path / "view", test, 0)
+    write_view(tmp_path / "view", test, NO_STEP)
     with pytest.raises(SealError, match="of a study on other data"):
         read_test(tmp_path / "view", study(tmp_path, other).receipt(), trainval.fingerprint)
 

@@ -1,4 +1,4 @@
-"""Training: which checkpoint is kept, when it ends, what it depends on; and the PCA of the baseline."""
+"""Training: which checkpoint is kept, when it ends, what it depends on, what is frozen; and the PCA of the baseline."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ from assay.model import Architecture, Model
 from assay.pairs import Pairs, References, Triplets
 from assay.protocol import Augment, Batch, Optimiser, Protocol
 from assay.registry import Paper
-from assay.train import Fit, fit, make_optimisers
+from assay.train import Fit, Judge, fit, make_optimisers, set_training, step
 
 CPU = torch.device("cpu")
 STILL = Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0)
@@ -59,7 +59,7 @@ def vectors(classes: range, seed: int, per_class: int = 6, dim: int = 8) -> View
 def pictures(classes: range, seed: int) -> View:
     draw = np.random.default_rng(seed)
     y = np.repeat(np.array(classes), 5)
-    return View(draw.integers(0, 256, size=(len(y), 1, 16, 16), dtype=np.uint8), y)
+    return View(draw.integers(0, 256, size=(len(y), 16, 16, 1), dtype=np.uint8), y)
 
 
 TRAIN, VALIDATION = vectors(range(10, 16), 1), vectors(range(20, 26), 2)
@@ -67,7 +67,7 @@ TRAIN, VALIDATION = vectors(range(10, 16), 1), vectors(range(20, 26), 2)
 
 def new_model(seed: int = 0, trunk: str = "identity", inputs: int = 8) -> Model:
     torch.manual_seed(seed)
-    return Model(Architecture(trunk, inputs, 0, 4))
+    return Model(Architecture(trunk, inputs, 0 if trunk == "identity" else 16, 4))
 
 
 def parts_of(loss: Loss, lr: float = 0.01, weights_lr: float = 0.01, miner: str | None = None) -> Parts:
@@ -109,7 +109,7 @@ def validation_of(weights: dict[str, Tensor]) -> float:
     """MAP@R of the validation view under these weights, measured from outside."""
     model = new_model()
     model.load_state_dict(weights)
-    return evaluate(embed(model, VALIDATION.x, CPU), VALIDATION.y)["map_at_r"]
+    return evaluate(embed(model, VALIDATION.x, 0, CPU), VALIDATION.y)["map_at_r"]
 
 
 def equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
@@ -456,7 +456,11 @@ def test_every_weight_is_trained_once_and_at_its_own_rate(name: str) -> None:
     loss.setup(4, 6)
     protocol = replace(PROTOCOL, optimiser=Optimiser(lr=7.0, momentum=0.5, weight_decay=0.125))
     groups = [
-        group for part in make_optimisers(model, parts_of(loss, lr=0.25, weights_lr=0.5), protocol) for group in part.param_groups
+        group
+        for part in make_optimisers(
+            list(model.parameters()), dict(loss.named_parameters()), parts_of(loss, lr=0.25, weights_lr=0.5), protocol
+        )
+        for group in part.param_groups
     ]
     found = {
         id(weight): (group["lr"], group["weight_decay"], group["momentum"]) for group in groups for weight in group["params"]
@@ -466,6 +470,251 @@ def test_every_weight_is_trained_once_and_at_its_own_rate(name: str) -> None:
     for weight_name, weight in loss.named_parameters():
         expected[id(weight)] = (0.5, 0.0 if weight_name in loss.undecayed else 0.125, 0.5)
     assert found == expected
+
+
+def test_a_weight_that_is_not_there_cannot_be_kept_from_decay() -> None:
+    class Mistaken(Scripted):
+        undecayed = ("betta",)
+
+    loss = Mistaken(lambda number, z, y: z.sum())
+    loss.beta = torch.nn.Parameter(torch.ones(3))
+    with pytest.raises(ValueError, match=r"Mistaken\.undecayed names 'betta', but its weights are beta"):
+        make_optimisers([], dict(loss.named_parameters()), parts_of(loss), PROTOCOL)
+
+
+# --- Frozen batch normalisation ---
+
+ON_IMAGES = replace(PROTOCOL, trunk="conv", size=16, epochs=2, iterations=3)
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def with_a_past(seed: int = 0) -> Model:
+    """A convolutional model whose running statistics are those of other images."""
+    model = new_model(seed, "conv", 1)
+    model.train()
+    with torch.no_grad():
+        for _ in range(40):
+            model(1.5 * torch.rand(16, 1, 16, 16))
+    return model
+
+
+def trained_on_images(frozen: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Weights and statistics before and after."""
+    model = with_a_past()
+    before = model.state()
+    protocol = replace(ON_IMAGES, frozen=frozen)
+    fit(model, parts_of(losses["contrastive"]()), pictures(range(4), 1), pictures(range(4, 8), 2), protocol, SHAPE, 3, CPU)
+    return before, model.state()
+
+
+def test_frozen_batch_normalisation_keeps_its_statistics_and_trains_its_weights() -> None:
+    before, after = trained_on_images("batchnorm")
+    statistics = [name for name in before if name.endswith(STATISTICS)]
+    assert len(statistics) == 4 * 3
+    for name in before:
+        assert torch.equal(before[name], after[name]) == (name in statistics), name
+
+
+@pytest.mark.parametrize("frozen", ["nothing", None])
+def test_batch_normalisation_that_is_not_frozen_gathers_statistics(frozen: Any) -> None:
+    before, after = trained_on_images(frozen)
+    for name in before:
+        assert not torch.equal(before[name], after[name]), name
+
+
+@pytest.mark.parametrize("frozen", ["batchnorm", "nothing"])
+def test_a_frozen_step_sees_the_outputs_of_the_running_statistics(frozen: Any) -> None:
+    model, protocol = with_a_past(), replace(ON_IMAGES, frozen=frozen)
+    x, seen = torch.rand(16, 1, 16, 16), []
+    with torch.no_grad():
+        by_running_statistics = model.eval()(x)
+    look = Scripted(lambda number, z, y: seen.append(z.detach().clone()) or z.sum())
+    set_training(model, protocol)
+    optimisers = make_optimisers(list(model.parameters()), {}, parts_of(look), protocol)
+    step(model, parts_of(look), optimisers, x, torch.arange(16) // 4, protocol, CPU)
+    assert torch.allclose(seen[0], by_running_statistics, atol=1e-5) == (frozen == "batchnorm")
+
+
+@pytest.mark.parametrize("kind", [torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.SyncBatchNorm])
+def test_every_kind_of_batch_normalisation_is_frozen_and_nothing_else(kind: Any) -> None:
+    model = new_model()
+    model.trunk.extra = torch.nn.Sequential(kind(3), torch.nn.Dropout(0.5), torch.nn.LayerNorm(3))
+    set_training(model, replace(PROTOCOL, frozen="batchnorm"))
+    assert [part.training for part in model.trunk.extra] == [False, True, True]
+    assert model.training
+    set_training(model, replace(PROTOCOL, frozen="nothing"))
+    assert all(part.training for part in model.trunk.extra)
+
+
+def test_training_mode_comes_back_after_every_validation() -> None:
+    """The judge leaves the network in evaluation mode; what is frozen stays so."""
+    modes: list[tuple[bool, bool]] = []
+    model = with_a_past()
+    norm = next(part for part in model.modules() if isinstance(part, torch.nn.BatchNorm2d))
+    look = Scripted(lambda number, z, y: modes.append((model.training, norm.training)) or z.sum() * 0)
+    for frozen in ("nothing", "batchnorm"):
+        protocol = replace(ON_IMAGES, frozen=frozen)
+        fit(model, parts_of(look), pictures(range(4), 1), pictures(range(4, 8), 2), protocol, SHAPE, 3, CPU)
+    assert modes == [(True, True)] * 6 + [(True, False)] * 6
+
+
+# --- Precision and compilation ---
+
+
+def test_autocast_is_off_on_the_cpu_even_if_asked_for() -> None:
+    """Pitfall 34. And the same bytes come out."""
+    seen: set[torch.dtype] = set()
+
+    def look(number: int, z: Tensor, y: Tensor) -> Tensor:
+        seen.add(z.dtype)
+        return (z.square().sum(1) - 1).square().mean()
+
+    results = [train(Scripted(look), replace(PROTOCOL, autocast=autocast)) for autocast in (False, True)]
+    assert seen == {torch.float32}
+    assert results[0].history == results[1].history
+    assert equal(results[0].weights, results[1].weights)
+    assert {weight.dtype for weight in results[1].weights.values()} == {torch.float32}
+
+
+def test_autocast_on_a_gpu_covers_the_network_and_neither_miner_nor_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU: what is asked of torch, and what is computed inside of it."""
+    inside, asked = [], []
+
+    class Autocast:
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            asked.append((arguments, named))
+
+        def __enter__(self) -> None:
+            inside.append(1)
+
+        def __exit__(self, *_: Any) -> None:
+            inside.pop()
+
+    class Device:
+        type = "cuda"
+
+    class Network(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            assert inside
+            return model(x)
+
+    model = new_model()
+    loss = Scripted(lambda number, z, y: z.sum() if not inside else z.sum() * math.nan)
+    monkeypatch.setattr(torch, "autocast", Autocast)
+    monkeypatch.setattr(Tensor, "to", lambda tensor, *_, **__: tensor)
+    for autocast in (True, False):
+        value = step(
+            Network(), parts_of(loss), [], torch.ones(4, 8), torch.arange(4), replace(PROTOCOL, autocast=autocast), Device()
+        )
+        assert math.isfinite(value)
+    assert asked == [(("cuda", torch.bfloat16), {"enabled": True}), (("cuda", torch.bfloat16), {"enabled": False})]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_network_is_compiled_where_the_protocol_wants_it(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[bool] = []
+
+    class Compiled(torch.nn.Module):
+        """As torch's: wraps the model, shares its weights."""
+
+        def __init__(self, model: Model) -> None:
+            super().__init__()
+            self._orig_mod = model
+
+        def forward(self, x: Tensor) -> Tensor:
+            calls.append(self.training)
+            return self._orig_mod(x)
+
+    monkeypatch.setattr(torch, "compile", Compiled)
+    model = new_model()
+    result = train(losses["triplet"](), replace(PROTOCOL, compile=wanted, epochs=2), model)
+    assert len(calls) == (2 * 3 + 3 if wanted else 0)
+    assert set(result.weights) == {"head.weight", "head.bias"}
+    plain = train(losses["triplet"](), replace(PROTOCOL, epochs=2))
+    assert equal(result.weights, plain.weights)
+    assert result.history == plain.history
+
+
+def test_a_compiled_network_is_in_training_mode_in_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validation sets the wrapper to evaluation: what counts is the mode of the modules within."""
+    modes: list[bool] = []
+
+    class Compiled(torch.nn.Module):
+        def __init__(self, model: Model) -> None:
+            super().__init__()
+            self._orig_mod = model
+
+        def forward(self, x: Tensor) -> Tensor:
+            modes.append(self._orig_mod.training)
+            return self._orig_mod(x)
+
+    monkeypatch.setattr(torch, "compile", Compiled)
+    train(losses["triplet"](), replace(PROTOCOL, compile=True, epochs=2, iterations=2))
+    assert modes == [False, True, True, False, True, True, False]
+
+
+# --- The judge by itself ---
+
+
+class Told(torch.nn.Module):
+    """A network whose validation score is told to it: so many of the queries find their own class first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.right = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        angle = torch.arange(len(x)) // 2 * 0.3
+        wrong = torch.arange(len(x)) >= 2 * self.right
+        angle = torch.where(wrong, torch.arange(len(x)) % (len(x) // 2) * 0.3 + 1e-3 * torch.arange(len(x)), angle)
+        return torch.stack([angle.cos(), angle.sin()], dim=1)
+
+
+def judge_of(protocol: Protocol) -> tuple[Judge, Told]:
+    view, network = View(np.zeros((20, 8), dtype=np.float32), np.arange(20) // 2), Told()
+    return Judge(new_model(), network, view, protocol, CPU), network
+
+
+def tell(judge: Judge, network: Told, scores: list[int]) -> None:
+    for epoch, right in enumerate(scores, start=1):
+        network.right = right
+        judge.after(epoch, [float(epoch)])
+
+
+def test_the_judge_keeps_the_first_among_equals() -> None:
+    judge, network = judge_of(PROTOCOL)
+    tell(judge, network, [4, 7, 7, 5, 7])
+    scores = [checkpoint.validation["map_at_r"] for checkpoint in judge.fit.history]
+    assert scores[2] == scores[3] == scores[5] == max(scores)
+    assert judge.fit.best is judge.fit.history[2]
+
+
+def test_the_judge_is_done_when_patience_runs_out_and_hears_no_more() -> None:
+    judge, network = judge_of(replace(PROTOCOL, patience=2))
+    tell(judge, network, [4, 3])
+    assert not judge.done
+    judge.after(3, [1.0])
+    assert judge.done
+    network.right = 10
+    judge.after(4, [math.nan])
+    assert [checkpoint.epoch for checkpoint in judge.fit.history] == [0, 1, 2, 3]
+    assert judge.fit.status == "finished"
+
+
+def test_the_judge_validates_when_it_is_time_to() -> None:
+    judge, network = judge_of(replace(PROTOCOL, validate_every=3, epochs=7))
+    tell(judge, network, [1, 2, 3, 4, 5, 6, 7])
+    assert [checkpoint.epoch for checkpoint in judge.fit.history] == [0, 3, 6, 7]
+    assert [checkpoint.loss for checkpoint in judge.fit.history] == [None, 2.0, 5.0, 7.0]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_the_judge_calls_a_loss_that_is_not_finite_a_divergence_at_once(bad: float) -> None:
+    judge, network = judge_of(replace(PROTOCOL, validate_every=5))
+    network.right = 9
+    judge.after(1, [1.0, bad, 2.0])
+    assert (judge.done, judge.fit.status) == (True, "diverged")
+    assert [checkpoint.epoch for checkpoint in judge.fit.history] == [0]
 
 
 # --- The PCA of the baseline ---

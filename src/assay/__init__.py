@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 from assay.version import __version__
 
 if TYPE_CHECKING:
+    from assay.embed import load
     from assay.metrics import Scores, evaluate
     from assay.report import bench
 
-__all__ = ["Scores", "__version__", "bench", "evaluate"]
+__all__ = ["Scores", "__version__", "bench", "evaluate", "load"]
 
-_HOMES = {"Scores": "assay.metrics", "evaluate": "assay.metrics", "bench": "assay.report"}
+_HOMES = {"Scores": "assay.metrics", "evaluate": "assay.metrics", "bench": "assay.report", "load": "assay.embed"}
 
 
 def __getattr__(name: str) -> Any:

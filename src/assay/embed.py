@@ -1,26 +1,166 @@
 """From samples to unit vectors, and the PCA that reduces the features of an untrained trunk. Shapes: N samples, F features."""
 
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from assay.data.augment import to_tensor
-from assay.data.dataset import Pixels, Vectors
+from assay.data.augment import centre
+from assay.data.dataset import Labels, Pixels, Samples, Vectors
+from assay.data.images import read_images
+from assay.errors import BadInput
+from assay.model import CARD, Architecture, Model, begin, read_model_folder
+from assay.protocol import FirstStep
+from assay.registry import UnknownName
+from assay.trunks import find, weights
 
-BATCH = 256
+SMALL, BATCH, LARGE_BATCH = 64, 256, 32
+"""Up to this side images go through the network by `BATCH`, larger ones by `LARGE_BATCH`."""
+
+Progress = Callable[[int, int], None]
+"""How many are done, how many there are."""
+
+Read = Callable[[Labels, FirstStep], Samples]
+"""Reads samples by their numbers."""
 
 
-def embed(network: nn.Module, x: Pixels | Vectors, device: torch.device) -> Tensor:
+class Sliceable(Protocol):
+    """Samples by slices, such as those of a view."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any) -> Samples: ...
+
+
+def batch_of(size: int) -> int:
+    """Images that go through a network at once."""
+    return BATCH if size <= SMALL else LARGE_BATCH
+
+
+def embed(network: nn.Module, x: Sliceable, size: int, device: torch.device) -> Tensor:
     """Unit vectors (N, dim) of the samples, on the CPU; the network is left in evaluation mode."""
-    return F.normalize(outputs(network, x, device), dim=1)
+    return F.normalize(outputs(network, x, size, device), dim=1)
 
 
 @torch.no_grad()
-def outputs(network: nn.Module, x: Pixels | Vectors, device: torch.device) -> Tensor:
-    """What the network says to the samples, in batches, on the CPU."""
+def outputs(network: nn.Module, x: Sliceable, size: int, device: torch.device) -> Tensor:
+    """What the network says to the centres of the samples, in batches, on the CPU."""
     network.eval()
-    parts = [network(to_tensor(x[start : start + BATCH]).to(device)).cpu() for start in range(0, len(x), BATCH)]
+    count = batch_of(size)
+    parts = [network(centre(x[start : start + count], size).to(device)).cpu() for start in range(0, len(x), count)]
     return torch.cat(parts)
+
+
+def read_and_embed(
+    network: nn.Module, read: Read, count: int, architecture: Architecture, device: torch.device, progress: Progress
+) -> Tensor:
+    """What the network says to `count` samples, read, decoded and computed in parallel, a few batches in memory at a time.
+
+    Each batch is computed by one thread, so that the result does not depend on how many there are.
+    """
+    network.eval()
+    many = batch_of(architecture.size)
+
+    @torch.no_grad()
+    def one(start: int) -> Tensor:
+        torch.set_num_threads(1)
+        x = read(np.arange(start, min(start + many, count)), architecture.first_step)
+        z: Tensor = network(centre(x, architecture.size).to(device)).cpu()
+        return z
+
+    threads = torch.get_num_threads()
+    parts = []
+    try:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            for part in pool.map(one, range(0, count, many)):
+                parts.append(part)
+                progress(min(len(parts) * many, count), count)
+    finally:
+        torch.set_num_threads(threads)
+    return torch.cat(parts)
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """A model ready for use.
+
+    Args:
+        model: the network.
+        card: what it is and comes from.
+        device: where it computes.
+    """
+
+    model: Model
+    card: dict[str, Any]
+    device: torch.device
+
+    def embed(self, samples: Sequence[str | Path | Pixels] | Vectors) -> Vectors:
+        """Unit vectors (N, dim) of image files, of pixels (height, width, 3), or of rows of features (N, width)."""
+        if find(self.model.architecture.trunk).takes == "vectors":
+            return np.asarray(embed(self.model, self._vectors(samples), 0, self.device).numpy())
+        channels = self.model.architecture.inputs
+        return self.embed_read(lambda rows, step: read_images([samples[row] for row in rows], step, channels), len(samples))
+
+    def _vectors(self, samples: Any) -> Vectors:
+        """The samples as rows of the width that the model takes."""
+        width = self.model.architecture.inputs
+        try:
+            x: Vectors = np.asarray(samples, dtype=np.float32)
+        except (ValueError, TypeError):
+            x = np.empty(0, dtype=np.float32)
+        if x.ndim != 2 or len(x) == 0 or x.shape[1] != width:
+            raise BadInput(f"this model takes rows of {width} numbers, at least one; got {_shape(samples)}")
+        return x
+
+    def embed_read(self, read: Read, count: int, progress: Progress = lambda done, total: None) -> Vectors:
+        """Unit vectors (N, dim) of `count` samples that `read` gives."""
+        if not count:
+            raise BadInput("there is nothing to embed: no samples were given")
+        z = read_and_embed(self.model, read, count, self.model.architecture, self.device, progress)
+        return np.asarray(F.normalize(z, dim=1).numpy())
+
+
+def _shape(samples: Any) -> str:
+    return f"shape {samples.shape}" if isinstance(samples, np.ndarray) else f"{type(samples).__name__} of {len(samples)}"
+
+
+def load(name: str | Path, device: str = "auto", inputs: int = 3) -> Embedder:
+    """A model folder, or a pretrained trunk by its name (`lite0`, any of timm's), whose features are the embedding.
+
+    `inputs` is the number of channels that a trunk by name is to take.
+    """
+    on = torch.device(choose_device(device))
+    folder = Path(name)
+    if folder.is_dir():
+        if not (folder / CARD).exists():
+            raise BadInput(f"{folder} is not a model folder (no {CARD} in it); `assay train --out {folder}` makes one")
+        model, card = read_model_folder(folder)
+        return Embedder(model.to(on), card, on)
+    try:
+        kind = find(str(name))
+    except UnknownName as error:
+        raise BadInput(f"{name} is neither a model folder nor a trunk: {error}") from None
+    found = weights.resolve(str(name), "pretrained")
+    if found is None:
+        raise BadInput(f"the trunk {name!r} has no pretrained weights to embed with; train a model first, or use lite0")
+    model = begin(Architecture(str(name), inputs, kind.side or 0, 0), found.digest)
+    return Embedder(model.to(on), {"trunk": str(name), "pretrained_on": found.pretrained_on, "weights": found.digest}, on)
+
+
+def choose_device(device: str) -> str:
+    """`auto` is the GPU where there is one."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise BadInput(f"--device {device}: choose auto, cpu or cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("--device cuda: torch sees no GPU here; use --device cpu")
+    return "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def fit_pca(features_NF: Tensor, width: int) -> nn.Linear:

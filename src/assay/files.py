@@ -5,12 +5,22 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 DRAFT, DEAD = ".draft-", ".dead-"
+
+MANY = 64
+"""Files from which on one call for the whole system is quicker than one for each."""
+
+
+def cache_folder() -> Path:
+    """Where what can be made again is kept between runs: ASSAY_CACHE, else the user's cache folder."""
+    if chosen := os.environ.get("ASSAY_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay"
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -52,8 +62,7 @@ def new_folder(final: Path) -> Iterator[Path]:
     os.chmod(draft, 0o755)
     try:
         yield draft
-        for path in draft.rglob("*"):
-            _sync_file(path)
+        _sync_files([path for path in draft.rglob("*") if path.is_file()])
         sync_folder(draft)
         _rename_unless_there(draft, final)
     finally:
@@ -76,8 +85,12 @@ def remove_drafts(folder: Path) -> None:
         shutil.rmtree(dead, ignore_errors=True)
 
 
-def _sync_file(path: Path) -> None:
-    if path.is_file():
+def _sync_files(paths: list[Path]) -> None:
+    """Make the files durable, one by one where they are few: each costs a wait for the disk."""
+    if len(paths) > MANY:
+        os.sync()
+        return
+    for path in paths:
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
 
@@ -99,3 +112,36 @@ def only_one(path: Path) -> Iterator[None]:
     with path.open("a+") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+
+
+@contextmanager
+def in_turn(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock file at `path` while inside, after the process that holds it now; `waiting` is called where there is one.
+
+    The file is removed on leaving, so whoever gets the lock of a file that is no longer there tries again.
+    """
+    while True:
+        with path.open("a+") as stream:
+            _lock(stream, waiting)
+            if not _is_at(stream, path):
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _lock(stream: IO[str], waiting: Callable[[], None]) -> None:
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        waiting()
+        fcntl.flock(stream, fcntl.LOCK_EX)
+
+
+def _is_at(stream: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

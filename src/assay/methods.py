@@ -3,10 +3,12 @@
 import importlib
 import importlib.util
 import inspect
+import math
 import sys
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,21 @@ from assay.protocol import Protocol
 from assay.registry import replacing
 from assay.samplers import samplers
 from assay.space import Parameters, Space, Value
-from assay.trunks import trunks
+from assay.trunks import find
 
-__all__ = ["Method", "assemble", "defaults", "departures", "import_parts", "losses", "methods", "miners", "source_of", "space_of"]
+__all__ = [
+    "Method",
+    "assemble",
+    "defaults",
+    "departures",
+    "import_parts",
+    "losses",
+    "methods",
+    "miners",
+    "read_parameters",
+    "source_of",
+    "space_of",
+]
 
 DEFAULT_WEIGHTS_LR = 3e-3
 
@@ -70,6 +84,41 @@ def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
     return chosen
 
 
+def read_parameters(method: Method, protocol: Protocol, settings: Iterable[str]) -> dict[str, Value]:
+    """The method's parameters with `name=value` settings applied, typed by their defaults and tried out.
+
+    >>> from assay.protocols import protocols
+    >>> read_parameters(methods["triplet"], protocols["quick"], ["margin=0.2"])
+    {'margin': 0.2}
+    """
+    known = {**signature(method.loss), **_miner_signature(method), **_fit_defaults(protocol)}
+    chosen = defaults(method, protocol)
+    for setting in settings:
+        name, sign, text = (word.strip() for word in setting.partition("="))
+        if not sign or name not in known or name in method.fixed:
+            free = ", ".join(sorted(set(known) - set(method.fixed)))
+            raise BadInput(f"--param {setting}: write name=value; the parameters of {method.name} are {free}")
+        chosen[name] = _read_value(known[name], text, setting)
+    for name in _FIT:
+        if not 0 < float(chosen.get(name, 1)) < math.inf:
+            raise BadInput(f"--param {name}={chosen[name]}: a learning rate is a number above 0")
+    try:
+        assemble(method, chosen, protocol)
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"--param {', '.join(settings)}: {error}") from None
+    return chosen
+
+
+def _read_value(default: Any, text: str, setting: str) -> Value:
+    """The text as a value of its default's type; a number where there is no default."""
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[text.lower()]
+        return text if isinstance(default, str) else int(text) if isinstance(default, int) else float(text)
+    except (ValueError, KeyError):
+        raise BadInput(f"--param {setting}: {text!r} is not of the kind of its default, {default!r}") from None
+
+
 def departures(method: Method) -> tuple[str, ...]:
     """Where the method, with its loss and its miner, differs from its paper."""
     return (*method.departures, *(miners[method.miner].departures if method.miner else ()))
@@ -90,13 +139,15 @@ def assemble(method: Method, parameters: Parameters, protocol: Protocol) -> Part
 
 def source_of(method: Method, protocol: Protocol) -> str:
     """Hash of the files in which the parts of a run are written: trunk and sampler of the protocol, loss, miner, the method."""
-    parts: list[object] = [trunks[protocol.trunk], samplers[protocol.sampler]]
+    trunk = find(protocol.trunk)
+    parts: list[object] = [trunk, samplers[protocol.sampler]]
     parts += method.loss.written_in() if method.loss else ()
     parts += [miners[method.miner]] if method.miner else []
     if methods.get(method.name) is method:
         parts.append(sys.modules[methods.origin(method.name)])
     files = [digest_file(file) for file in dict.fromkeys(_file_of(part) for part in parts)]
-    return digest([*files, *(method.loss.distributions() if method.loss else ())])
+    libraries = [f"{name} {version(name)}" for name in trunk.libraries]
+    return digest([*files, *(method.loss.distributions() if method.loss else ()), *libraries])
 
 
 def import_parts(names: Iterable[str]) -> None:

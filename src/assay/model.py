@@ -1,34 +1,63 @@
-"""A model: trunk and head, kept as one safetensors file that says what it is."""
+"""A model: trunk and head, kept as one safetensors file that says what it is, alone or in a folder with its card."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from assay.canonical import canonical
-from assay.trunks import build
+from assay.canonical import canonical, pretty
+from assay.errors import BadInput
+from assay.files import new_folder, read_json
+from assay.protocol import FirstStep, Look, Pooling, Protocol, Resize, customise, resolve
+from assay.trunks import Trunk, build, find, weights
+from assay.trunks.weights import Weights
+
+WEIGHTS, CARD = "model.safetensors", "model.json"
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What must be known to build the model again.
+    """What must be known to build the model again and to feed it.
 
     Args:
         trunk: name of the trunk.
         inputs: channels of an image, or width of a vector.
         size: side of the square input in pixels; 0 for vectors.
-        dim: width of an embedding.
+        dim: width of an embedding; 0: there is no head, the features are the embedding.
+        pooling: how a convolutional trunk's maps become features.
+        layer_norm: whether features are standardised before the head.
+        resize: how an image is scaled before the centre is cut out of it.
+        stored: side after that; 0 for vectors.
     """
 
     trunk: str
     inputs: int
     size: int
     dim: int
+    pooling: Pooling = "avg"
+    layer_norm: bool = False
+    resize: Resize = "square"
+    stored: int = 0
+
+    @classmethod
+    def under(cls, protocol: Protocol, inputs: int, dim: int | None = None) -> "Architecture":
+        """The architecture that a settled protocol asks for; its head alone where the trunk is frozen."""
+        width = protocol.dim if dim is None else dim
+        if protocol.frozen == "trunk":
+            return cls("identity", inputs, 0, width, layer_norm=protocol.layer_norm)
+        step, size = protocol.first_step, protocol.size or 0
+        return cls(protocol.trunk, inputs, size, width, protocol.pooling, protocol.layer_norm, step.kind, step.side)
+
+    @property
+    def first_step(self) -> FirstStep:
+        """What is done to an image before its centre is cut out."""
+        return FirstStep(self.resize, self.stored or self.size)
 
 
 class Model(nn.Module):
@@ -37,12 +66,13 @@ class Model(nn.Module):
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         self.architecture = architecture
-        self.trunk = build(architecture.trunk, architecture.inputs)
-        self.head = nn.Linear(self.trunk.features, architecture.dim)
+        self.trunk = build(architecture.trunk, architecture.inputs, architecture.pooling)
+        self.norm = nn.LayerNorm(self.trunk.features, elementwise_affine=False) if architecture.layer_norm else nn.Identity()
+        self.head = nn.Linear(self.trunk.features, architecture.dim) if architecture.dim else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         """Embeddings (N, dim)."""
-        z: Tensor = self.head(self.trunk(x))
+        z: Tensor = self.head(self.norm(self.trunk(x)))
         return z
 
     def state(self) -> dict[str, Tensor]:
@@ -52,6 +82,62 @@ class Model(nn.Module):
         }
 
 
+def settle(protocol: Protocol, look: Look) -> tuple[Protocol, Weights | None]:
+    """The protocol without any `auto`, its trunk's weights by their hash; and where those come from, None: at random."""
+    chosen = resolve(protocol, look)
+    kind = find(chosen.trunk)
+    found = weights.resolve(chosen.trunk, protocol.weights)
+    size = kind.side if protocol.size is None and kind.side else chosen.size
+    frozen = protocol.frozen or ("trunk" if found else "nothing")
+    settled = replace(chosen, weights=found.digest if found else weights.NONE, frozen=frozen, size=size)
+    _check_input(settled, kind, "vectors" if look == "features" else "images")
+    return settled, found
+
+
+def _check_input(protocol: Protocol, kind: type[Trunk], given: str) -> None:
+    """Raise `BadInput` where trunk, data and the protocol's input do not go together."""
+    if kind.takes != given:
+        raise BadInput(f"the trunk {protocol.trunk!r} takes {kind.takes}, the data are {given}; use --set trunk=auto")
+    if given == "vectors":
+        return
+    size, stored = protocol.size or 0, protocol.first_step.side
+    if size < kind.smallest:
+        raise BadInput(f"--set size={size}: the trunk {protocol.trunk!r} needs at least {kind.smallest} pixels")
+    if stored < size:
+        raise BadInput(f"--set stored={stored}: images are stored at least as large as size={size}")
+    if protocol.resize == "short" and (protocol.augment.rotation or protocol.augment.shear):
+        raise BadInput(
+            "--set resize=short: images that keep their shapes are not turned; add --set augment.rotation=0 --set augment.shear=0"
+        )
+
+
+def with_weights(protocol: Protocol, given: str, pretrained_on: str | None = None) -> Protocol:
+    """The protocol with the trunk's weights as a user names them: `none`, `pretrained`, or a file, brought into the cache."""
+    if given in (weights.NONE, "pretrained"):
+        if given != weights.NONE and (protocol.trunk == "auto" or weights.resolve(protocol.trunk, given) is None):
+            raise BadInput("--weights pretrained: this trunk has none; choose one that has, for example --set trunk=lite0")
+        return customise(protocol, [f"weights={given}"])
+    if protocol.trunk == "auto":
+        raise BadInput(f"--weights {given}: say which trunk they are of, for example --set trunk=resnet50")
+    return customise(protocol, [f"weights={weights.add_file(protocol.trunk, Path(given), pretrained_on).digest}"])
+
+
+def begin(architecture: Architecture, digest: str) -> Model:
+    """A model before training: its trunk with the weights of that hash, `none` for random ones, its head at random."""
+    model = Model(architecture)
+    if digest != weights.NONE and architecture.trunk != "identity":
+        weights.load(model.trunk, digest)
+    return model
+
+
+def with_trunk(head: Model, protocol: Protocol, inputs: int) -> Model:
+    """The model of images that a head trained on a frozen trunk's features belongs to."""
+    whole = replace(protocol, frozen="nothing")
+    model = begin(Architecture.under(whole, inputs, head.architecture.dim), protocol.weights)
+    model.norm, model.head = head.norm, head.head
+    return model
+
+
 def pack_model(architecture: Architecture, state: Mapping[str, Tensor]) -> bytes:
     """The weights as a safetensors file, the architecture in its header."""
     packed: bytes = save(dict(state), metadata={"architecture": canonical(architecture)})
@@ -59,10 +145,25 @@ def pack_model(architecture: Architecture, state: Mapping[str, Tensor]) -> bytes
 
 
 def read_model(path: Path) -> Model:
-    """The model kept at `path`."""
+    """The model kept in the file at `path`."""
     with safe_open(str(path), framework="pt") as file:
         architecture = Architecture(**json.loads(file.metadata()["architecture"]))
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     model = Model(architecture)
     model.load_state_dict(state)
     return model
+
+
+def write_model_folder(folder: Path, model: Model, card: Mapping[str, Any]) -> None:
+    """Place a model folder: the weights, and a card that says for people and programs what the model is and comes from."""
+    with new_folder(folder) as draft:
+        (draft / WEIGHTS).write_bytes(pack_model(model.architecture, model.state()))
+        (draft / CARD).write_text(pretty({"architecture": model.architecture, **card}), encoding="utf-8")
+
+
+def read_model_folder(folder: Path) -> tuple[Model, dict[str, Any]]:
+    """The model in a folder, and its card."""
+    try:
+        return read_model(folder / WEIGHTS), dict(read_json(folder / CARD))
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise BadInput(f"{folder} cannot be read as a model folder ({error}); make it again with `assay train`") from None

@@ -16,6 +16,12 @@ from assay.space import Space
 Look = Literal["drawing", "photo", "features"]
 """What the data looks like, which is all that `auto` settings may depend on."""
 
+Resize = Literal["square", "short", "stretch"]
+Pooling = Literal["avg", "avg+max", "gem"]
+Frozen = Literal["nothing", "batchnorm", "trunk"]
+Form = Literal["pixels", "jpeg"]
+"""How images are kept after the first step: as they are, or as JPEG of quality 95 without subsampling of colours."""
+
 FEWEST_CLASSES = 16
 CUSTOM = "+custom-"
 
@@ -54,6 +60,20 @@ class Augment:
 
 
 @dataclass(frozen=True)
+class FirstStep:
+    """What is done to every image once, before any training: upright, in RGB, and scaled.
+
+    Args:
+        kind: `square`, the central square scaled to `side`; `short`, the short side scaled to `side` and the shape kept;
+            `stretch`, the whole image scaled to a square.
+        side: in pixels; 0 for vectors.
+    """
+
+    kind: Resize
+    side: int
+
+
+@dataclass(frozen=True)
 class Optimiser:
     """RMSprop, for trunk and head; the method's own weights get the same with a searched learning rate."""
 
@@ -69,7 +89,15 @@ class Protocol:
     Args:
         name: ends in its version; a published protocol is never edited.
         trunk: name of the trunk, or `auto`.
+        weights: of the trunk before training: `pretrained` where it has some, `none`, or the hash of a file's.
+        frozen: `batchnorm` keeps running statistics as they are (the affine weights train), `trunk` trains the head alone on
+            features computed once, without augmentation; None is `auto`: the trunk where it is pretrained.
+        pooling: how a convolutional trunk's maps become features.
+        layer_norm: features are standardised, without weights of its own, before the head.
         size: side of the square input in pixels; None is `auto`.
+        resize: how an image is scaled once, before any augmentation; see `FirstStep`.
+        form: how they are kept after that: `pixels`, or `jpeg`, a fifth of the disk but not quite the same images.
+        stored: side after that, of which training crops at random and evaluation the centre; None is `size`.
         dim: width of an embedding.
         folds: class-disjoint parts of trainval, each validated once.
         sampler: how training batches are drawn.
@@ -81,6 +109,8 @@ class Protocol:
         startup: quasi-random trials after the defaults, before the model of the search takes over.
         reproductions: runs of the chosen parameters with fresh seeds.
         threads: torch threads of one run, whatever the number of workers.
+        autocast: compute the network in bfloat16 where the device is a GPU.
+        compile: let torch compile the network; pays off in long runs.
         shrink_batch: where a fold trains on fewer classes than a batch holds, take fewer classes and more images of each.
         seed: another seed gives an independent repetition of everything.
         space: parameters searched for every method, beside its own.
@@ -89,7 +119,14 @@ class Protocol:
 
     name: str
     trunk: str = "auto"
+    weights: str = "pretrained"
+    frozen: Frozen | None = None
+    pooling: Pooling = "avg"
+    layer_norm: bool = False
     size: int | None = None
+    resize: Resize = "square"
+    stored: int | None = None
+    form: Form = "pixels"
     dim: int = 128
     augment: Augment = Augment()
     folds: int = 4
@@ -104,6 +141,8 @@ class Protocol:
     startup: int = 5
     reproductions: int = 10
     threads: int = 1
+    autocast: bool = False
+    compile: bool = False
     shrink_batch: bool = False
     seed: int = 0
     space: Space = field(default_factory=Space)
@@ -118,6 +157,12 @@ class Protocol:
     def training(self) -> dict[str, Any]:
         """The settings that a single run depends on, for its key."""
         return _settings(self, leave_out=_NOT_TRAINING)
+
+    @property
+    def first_step(self) -> FirstStep:
+        """What is done to every image once."""
+        assert self.size is not None, "the protocol was not resolved"
+        return FirstStep(self.resize, self.stored or self.size)
 
     def batch_for(self, kind: BatchKind, classes: int) -> tuple[int, int]:
         """Classes x images for a fold that trains on `classes`; `shrink_batch` decides what too few of them mean."""
@@ -136,6 +181,12 @@ class Protocol:
 _NOT_TRAINING = (
     "name", "departures", "trials", "startup", "reproductions", "space", "seed", "batch", "shrink_batch", "folds"
 )  # fmt: skip
+
+_NEUTRAL = {
+    "weights": "pretrained", "frozen": None, "pooling": "avg", "layer_norm": False, "resize": "square", "stored": None,
+    "form": "pixels", "autocast": False, "compile": False,
+}  # fmt: skip
+"""Fields that came after the first protocols were published: at these values they are left out of the fingerprint."""
 
 _AUTO: dict[Look, tuple[str, int, Augment]] = {
     "drawing": ("conv", 28, Augment(area=(0.7, 1.0), aspect=(0.85, 1.18), flip=0.0, rotation=10.0, shear=10.0)),
@@ -181,6 +232,7 @@ def customise(protocol: Protocol, settings: Sequence[str]) -> Protocol:
 
 def _settings(protocol: Protocol, leave_out: tuple[str, ...]) -> dict[str, Any]:
     own = {name: value for name, value in vars(protocol).items() if name not in leave_out}
+    own = {name: value for name, value in own.items() if name not in _NEUTRAL or value != _NEUTRAL[name]}
     if "space" in own:
         own["space"] = protocol.space.describe()
     return typing.cast("dict[str, Any]", plain(own))
@@ -204,10 +256,14 @@ def _set(value: Any, path: list[str], text: str, setting: str) -> Any:
 
 def _read(hint: Any, text: str, setting: str) -> Any:
     """The text as a value of the annotated type."""
-    if isinstance(hint, types.UnionType):
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
         if text == "auto":
             return None
         hint = next(option for option in typing.get_args(hint) if option is not type(None))
+    if typing.get_origin(hint) is Literal:
+        if text not in typing.get_args(hint):
+            raise BadInput(f"--set {setting}: {text!r} is none of {', '.join(typing.get_args(hint))}")
+        return text
     try:
         if typing.get_origin(hint) is tuple:
             inner, parts = typing.get_args(hint), text.replace("x", ",").split(",")
@@ -220,7 +276,7 @@ def _read(hint: Any, text: str, setting: str) -> Any:
 
 _AT_LEAST = {
     "dim": 1, "folds": 2, "iterations": 1, "epochs": 1, "validate_every": 1, "patience": 1, "trials": 1,
-    "startup": 0, "reproductions": 1, "threads": 1, "size": 1,
+    "startup": 0, "reproductions": 1, "threads": 1, "size": 1, "stored": 1,
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ Also the two steps that follow once a study's seal is open: vectors of the test 
 import platform
 import socket
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from assay.answers import Answers, mean_scores, score
 from assay.canonical import canonical, digest, digest_bytes, digest_file, plain, pretty
 from assay.data.splits import folds_of_labels
 from assay.data.views import View, read_test, read_view
@@ -24,12 +26,13 @@ from assay.embed import embed, fit_pca, outputs
 from assay.ledger import Receipt
 from assay.methods import assemble, import_parts, methods
 from assay.metrics import evaluate
-from assay.model import Architecture, Model, pack_model, read_model
+from assay.model import WEIGHTS, Architecture, Model, begin, pack_model, read_model, with_trunk
 from assay.protocol import Protocol
 from assay.seeds import derive
 from assay.space import Value
+from assay.stack import Apprentice, can_stack, fit_stacked
 from assay.store import Store, place_file
-from assay.train import Checkpoint, Fit, fit, summary
+from assay.train import Checkpoint, Fit, Told, fit, nobody, summary
 
 ABOVE = (
     "__init__",
@@ -38,6 +41,7 @@ ABOVE = (
     "web",
     "report",
     "verify",
+    "survey",
     "search",
     "tables",
     "export",
@@ -103,40 +107,36 @@ class Run:
 
 @dataclass(frozen=True)
 class Training:
-    """The task of computing a run; done when its folder stands in the store."""
+    """The task of computing runs that belong together; done when their folders stand in the store.
 
-    run: Run
+    The folds of a trial on vectors are one task, computed as one stack; runs on images are a task each. Which of the runs are
+    there already makes no difference to what the others give.
+    """
+
+    runs: tuple[Run, ...]
     store: str
     view: str
     imports: tuple[str, ...] = ()
 
     def __call__(self) -> None:
-        """Compute and place the run, unless it is there."""
+        """Compute the runs and place those that are not there."""
         store = Store(Path(self.store))
-        if store.has_run(self.run.key):
+        missing = {run.key for run in self.runs if not store.has_run(run.key)}
+        if not missing:
             return
         import_parts(self.imports)
-        torch.set_num_threads(self.run.environment.threads)
+        torch.set_num_threads(self.runs[0].environment.threads)
         started, clock = datetime.now(UTC), time.perf_counter()
-        architecture, result = _compute(self.run, read_view(Path(self.view)))
-        seconds = time.perf_counter() - clock
-        with store.new_run(self.run.key) as folder:
-            weights = pack_model(architecture, result.weights)
-            (folder / "model.safetensors").write_bytes(weights)
-            history = "".join(canonical(checkpoint) + "\n" for checkpoint in result.history)
-            (folder / "history.jsonl").write_text(history, encoding="utf-8")
-            documents = {
-                "config": self.run.config,
-                "result": _result(result, digest_bytes(weights)),
-                "timing": {
-                    "seconds": seconds,
-                    "started": started.isoformat(timespec="seconds"),
-                    "host": socket.gethostname(),
-                    "machine": platform.machine(),
-                },
-            }
-            for name, document in documents.items():
-                (folder / f"{name}.json").write_text(pretty(document), encoding="utf-8")
+        computed = compute(self.runs, read_view(Path(self.view)))
+        timing = {
+            "seconds": (time.perf_counter() - clock) / len(self.runs),
+            "started": started.isoformat(timespec="seconds"),
+            "host": socket.gethostname(),
+            "machine": platform.machine(),
+        }
+        for run, (architecture, result) in zip(self.runs, computed, strict=True):
+            if run.key in missing:
+                _place(store, run, architecture, result, timing)
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,9 @@ class TestEmbedding:
         import_parts(self.test.imports)
         torch.set_num_threads(self.test.threads)
         device = torch.device(self.test.device)
-        model = read_model(Store(Path(self.test.store)).run(self.key) / "model.safetensors").to(device)
+        model = read_model(Store(Path(self.test.store)).run(self.key) / WEIGHTS).to(device)
         packed = BytesIO()
-        np.save(packed, embed(model, self.test.read().x, device).numpy())
+        np.save(packed, embed(model, self.test.read().x, model.architecture.size, device).numpy())
         place_file(path, packed.getvalue())
 
 
@@ -205,20 +205,8 @@ class Scoring:
         """Concatenated and separated scores, with the hashes of the vectors they come from."""
         torch.set_num_threads(self.test.threads)
         paths = [self.test.vectors(key) for key in self.keys]
-        scores = score([np.load(path) for path in paths], self.test.read().y, self.dim)
+        scores = score([np.load(path) for path in paths], Answers.of(self.test.read()), self.dim)
         return {**scores, "vectors": [digest_file(path) for path in paths]}
-
-
-def score(vectors: list[np.ndarray[Any, Any]], y: np.ndarray[Any, Any], dim: int) -> dict[str, dict[str, float]]:
-    """Concatenated: all folds' vectors side by side, normalised again. Separated: the mean of the folds' own scores.
-
-    A deterministic baseline has one vector of folds x dim principal components, whose first `dim` are what a single
-    model would have.
-    """
-    tensors = [torch.from_numpy(part) for part in vectors]
-    joined = F.normalize(torch.cat(tensors, dim=1), dim=1)
-    single = [summary(evaluate(F.normalize(part[:, :dim], dim=1), y)) for part in tensors]
-    return {"concatenated": summary(evaluate(joined, y)), "separated": _means(single)}
 
 
 @lru_cache(maxsize=1)
@@ -231,40 +219,85 @@ def own_source() -> str:
     )
 
 
-def _compute(run: Run, view: View) -> tuple[Architecture, Fit]:
-    if methods[run.method].loss is None:
-        return _compute_baseline(run, view)
-    device = torch.device(run.environment.device)
-    assert run.fold is not None and run.protocol.size is not None
+def compute(runs: Sequence[Run], view: View) -> list[tuple[Architecture, Fit]]:
+    """Models and what came of their training, stacked where that can be."""
+    if methods[runs[0].method].loss is None:
+        return [_compute_baseline(run, view) for run in runs]
+    fits: dict[int, Fit] = {}
+    if len(runs) > 1:
+        for numbers, apprentices in _stacks([_apprentice(run, view) for run in runs], runs[0]):
+            found = fit_stacked(apprentices, view, runs[0].protocol, runs[0].batch)
+            fits |= dict(zip(numbers, found, strict=True)) if found else {}
+    architecture = Architecture.under(runs[0].protocol, view.inputs)
+    return [(architecture, fits[number] if number in fits else _compute_alone(run, view)) for number, run in enumerate(runs)]
+
+
+def _apprentice(run: Run, view: View) -> Apprentice:
+    """A run's model before training, its parts and its data, from the run's seed."""
+    assert run.fold is not None
     fold = folds_of_labels(view.y, run.protocol.folds)[run.fold]
-    train, validation = view.rows(fold.train), view.rows(fold.validation)
-    architecture = Architecture(run.protocol.trunk, view.inputs, run.protocol.size, run.protocol.dim)
     torch.manual_seed(derive(run.seed, "model"))
-    model = Model(architecture)
+    model = begin(Architecture.under(run.protocol, view.inputs), run.protocol.weights)
     torch.manual_seed(derive(run.seed, "method"))
     parts = assemble(methods[run.method], run.parameters, run.protocol)
-    parts.loss.setup(run.protocol.dim, len(np.unique(train.y)))
-    return architecture, fit(model, parts, train, validation, run.protocol, run.batch, run.seed, device)
+    parts.loss.setup(run.protocol.dim, len(np.unique(view.y[fold.train])))
+    return Apprentice(model, parts, fold.train, view.rows(fold.validation), run.seed)
+
+
+def _stacks(apprentices: list[Apprentice], run: Run) -> Iterator[tuple[list[int], list[Apprentice]]]:
+    """Those that can be trained as one: their class weights have the same shapes."""
+    if not can_stack(apprentices[0], torch.device(run.environment.device)):
+        return
+    shapes = [apprentice.shapes for apprentice in apprentices]
+    for shape in dict.fromkeys(shapes):
+        numbers = [number for number, own in enumerate(shapes) if own == shape]
+        yield numbers, [apprentices[number] for number in numbers]
+
+
+def _compute_alone(run: Run, view: View, told: Told = nobody) -> Fit:
+    own, device = _apprentice(run, view), torch.device(run.environment.device)
+    train = view.rows(own.train)
+    return fit(own.model, own.parts, train, own.validation, run.protocol, run.batch, run.seed, device, told)
+
+
+def train_alone(run: Run, view: Path, inputs: int, told: Told | None = None) -> tuple[Model, Fit]:
+    """Compute a run by itself, without a store: its best model, for images of `inputs` channels or vectors; and how it went."""
+    opened = read_view(view)
+    fitted = _compute_alone(run, opened, told or nobody)
+    model = Model(Architecture.under(run.protocol, opened.inputs))
+    model.load_state_dict(fitted.weights)
+    return (with_trunk(model, run.protocol, inputs) if run.protocol.frozen == "trunk" else model), fitted
 
 
 def _compute_baseline(run: Run, view: View) -> tuple[Architecture, Fit]:
     """The trunk before training, its features reduced by a PCA fitted on trainval."""
     device = torch.device(run.environment.device)
     protocol = run.protocol
-    assert protocol.size is not None
     torch.manual_seed(derive(run.seed, "model"))
     wanted = protocol.dim * (protocol.folds if run.fold is None else 1)
-    model = Model(Architecture(protocol.trunk, view.inputs, protocol.size, wanted)).to(device)
-    features = outputs(model.trunk, view.x, device)
+    model = begin(Architecture.under(protocol, view.inputs, wanted), protocol.weights).to(device)
+    features = model.norm(outputs(model.trunk, view.x, model.architecture.size, device))
     width = min(wanted, features.shape[1], len(features) - 1)
     model.head = fit_pca(features, width)
     architecture = replace(model.architecture, dim=width)
     z = F.normalize(model.head(features)[:, : protocol.dim], dim=1).detach()
     folds = folds_of_labels(view.y, protocol.folds)
     chosen = folds if run.fold is None else [folds[run.fold]]
-    scores = _means([summary(evaluate(z[fold.validation], view.y[fold.validation])) for fold in chosen])
+    scores = mean_scores([summary(evaluate(z[fold.validation], view.y[fold.validation])) for fold in chosen])
     checkpoint = Checkpoint(0, None, scores)
     return architecture, Fit([checkpoint], checkpoint, model.state())
+
+
+def _place(store: Store, run: Run, architecture: Architecture, result: Fit, timing: dict[str, Any]) -> None:
+    """Put the run's folder into the store."""
+    with store.new_run(run.key) as folder:
+        weights = pack_model(architecture, result.weights)
+        (folder / WEIGHTS).write_bytes(weights)
+        history = "".join(canonical(checkpoint) + "\n" for checkpoint in result.history)
+        (folder / "history.jsonl").write_text(history, encoding="utf-8")
+        documents = {"config": run.config, "result": _result(result, digest_bytes(weights)), "timing": timing}
+        for name, document in documents.items():
+            (folder / f"{name}.json").write_text(pretty(document), encoding="utf-8")
 
 
 def _result(result: Fit, weights: str) -> dict[str, Any]:
@@ -274,12 +307,4 @@ def _result(result: Fit, weights: str) -> dict[str, Any]:
         "last_epoch": result.history[-1].epoch,
         "validation": result.best.validation,
         "weights": weights,
-    }
-
-
-def _means(scores: list[dict[str, float]]) -> dict[str, float]:
-    """Mean of each entry over folds; counts stay whole where they agree."""
-    means = {name: sum(part[name] for part in scores) / len(scores) for name in scores[0]}
-    return {
-        name: int(value) if name in ("queries", "skipped") and value == int(value) else value for name, value in means.items()
     }

@@ -97,9 +97,13 @@ class Store:
         """The keys of all studies begun here, sorted."""
         return sorted(path.name for path in (self.root / "studies").glob("*") if (path / "ledger.jsonl").exists())
 
-    def view(self, fingerprint: str) -> Path:
-        """The folder of the unpacked half of a data set with this fingerprint."""
-        return self.root / "views" / fingerprint
+    def answers(self, test_fingerprint: str) -> Path:
+        """Where the labels of a test half lie once the seal is open."""
+        return self.root / "answers" / f"{test_fingerprint}.npz"
+
+    def model(self, name: str) -> Path:
+        """The folder of a chosen model."""
+        return self.root / "models" / name
 
 
 def place_file(path: Path, content: bytes) -> None:

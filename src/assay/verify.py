@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from assay.canonical import digest, digest_bytes, digest_file, plain
+from assay.answers import score
+from assay.canonical import digest, digest_file, plain
 from assay.errors import BadInput
 from assay.files import read_json
 from assay.ledger import Line, completing_line, read
-from assay.run import score
+from assay.model import WEIGHTS
 from assay.seeds import derive
 from assay.store import Store
 from assay.study import StudyRecord
-from assay.study.arena import view_name
+from assay.study.arena import read_answers
 from assay.tables import RENDERERS, comparisons, render, tables_of
 
 Place = tuple[str, int, int | None, Any]
@@ -98,7 +99,7 @@ def _runs(store: Store, record: StudyRecord) -> Iterator[str]:
             yield f"reproduction {reproduction}, fold {folds[fold]} is missing"
         chosen = record.selection["parameters"] if record.selection else None
         yield from _run(store, record, entry, ("reproduction", reproduction, folds[fold], chosen))
-        if not (store.run(entry["key"]) / "model.safetensors").exists():
+        if not (store.run(entry["key"]) / WEIGHTS).exists():
             yield f"run {entry['key'][:12]}: model.safetensors is missing"
 
 
@@ -119,7 +120,7 @@ def _run(store: Store, record: StudyRecord, entry: dict[str, Any], place: Place)
         yield f"{name}: result.json was altered"
     if any(entry[field] != result[field] for field in ("status", "validation", "best_epoch")):
         yield f"{name}: the ledger does not say what its result says"
-    weights = folder / "model.safetensors"
+    weights = folder / WEIGHTS
     if weights.exists() and digest_file(weights) != result["weights"]:
         yield f"{name}: model.safetensors was altered"
     if digest(config) != entry["key"]:
@@ -195,15 +196,15 @@ def _test_scores(store: Store, record: StudyRecord) -> Iterator[str]:
     """Test scores come again from the stored vectors and the labels of the test half."""
     if record.seal is None or not record.tests:
         return
-    resolved = record.announced["protocol"]["resolved"]
-    name = view_name(record.seal["test"], resolved["size"], record.announced["environment"]["source"])
-    labels = store.view(name) / "y.npy"
+    dim = record.announced["protocol"]["resolved"]["dim"]
+    labels = store.answers(record.seal["test"])
     if not labels.exists():
         yield "the labels of the test half are missing"
         return
-    y = np.load(labels)
-    if digest_bytes(y.tobytes()) != record.seal["labels"]:
+    answers = read_answers(labels)
+    if answers is None or answers.fingerprint != record.seal["labels"]:
         yield "the labels of the test half were altered"
+        return
     for number, test in enumerate(record.tests):
         keys = [entry["key"] for entry in record.reproductions if entry["reproduction"] == number]
         if (test["reproduction"], test["test"], test["runs"]) != (number, record.seal["test"], keys):
@@ -215,7 +216,7 @@ def _test_scores(store: Store, record: StudyRecord) -> Iterator[str]:
             yield f"reproduction {test['reproduction']}: {missing[0]} is missing"
         elif [digest_file(path) for path in paths] != test["vectors"]:
             yield f"reproduction {test['reproduction']}: its test vectors were altered"
-        elif not _agree(score([np.load(path) for path in paths], y, resolved["dim"]), test):
+        elif not _agree(score([np.load(path) for path in paths], answers, dim), test):
             yield f"reproduction {test['reproduction']}: its test scores do not come out of its vectors"
 
 

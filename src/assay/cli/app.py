@@ -6,8 +6,9 @@ import sys
 import typer
 from rich.console import Console
 
-from assay.cli import bench, data, evaluate, lists, stores
+from assay.cli import baselines, bench, data, embed, evaluate, lists, stores, train
 from assay.errors import BadInput
+from assay.memory import keep_freed_memory
 
 app = typer.Typer(
     name="assay",
@@ -20,6 +21,9 @@ app = typer.Typer(
 lists.add_to(app)
 data.add_to(app)
 bench.add_to(app)
+baselines.add_to(app)
+train.add_to(app)
+embed.add_to(app)
 evaluate.add_to(app)
 stores.add_to(app)
 
@@ -44,6 +48,7 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 the work failed, 2 bad usage or bad input, 130 interrupted."""
+    keep_freed_memory()
     try:
         app()
     except BadInput as error:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from assay.cli.show import duration, print_json, print_table, size
+from assay.errors import BadInput
 
 FULL_WIDTH = 120
 """Columns that the whole table of scores needs; a narrower terminal gets the scores of single models only."""
@@ -25,6 +26,26 @@ class Device(StrEnum):
     auto = "auto"
     cpu = "cpu"
     cuda = "cuda"
+
+
+Weights = Annotated[
+    str | None,
+    typer.Option("--weights", metavar="FILE|none", help="Weights of the trunk: a file (.pth, .safetensors), or random ones."),
+]
+PretrainedOn = Annotated[
+    str | None, typer.Option("--pretrained-on", metavar="TEXT", help="What the file's weights were trained on, for the report.")
+]
+
+
+def choose_weights(protocol: Any, weights: str | None, pretrained_on: str | None) -> Any:
+    """The protocol with the weights that were named, if any."""
+    if pretrained_on is not None and weights in (None, "none", "pretrained"):
+        raise BadInput(f"--pretrained-on {pretrained_on!r} says what a file was trained on; give the file with --weights")
+    if weights is None:
+        return protocol
+    from assay.model import with_weights
+
+    return with_weights(protocol, weights, pretrained_on)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -46,6 +67,11 @@ def bench(
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the protocol, which gives it another name."),
     ] = None,
+    weights: Weights = None,
+    pretrained_on: PretrainedOn = None,
+    jpeg: Annotated[
+        bool, typer.Option("--jpeg", help="Keep prepared images as JPEG of quality 95: a fifth of the disk.")
+    ] = False,
     engine: Annotated[EngineName, typer.Option(help="Where runs execute.")] = EngineName.local,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes at work; all cores by default.")] = None,
     device: Annotated[Device, typer.Option(help="What runs compute on.")] = Device.auto,
@@ -63,7 +89,8 @@ def bench(
     from assay.protocol import customise
     from assay.protocols import protocols
 
-    chosen = customise(protocols[protocol], settings or ())
+    changes = [*(settings or ()), *(["form=jpeg"] if jpeg else [])]
+    chosen = choose_weights(customise(protocols[protocol], changes), weights, pretrained_on)
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if dry_run:
         _dry_run(data, names, chosen, imports or (), workers, device, json)
@@ -73,7 +100,14 @@ def bench(
 
     with watch() as listener:
         benched = run_and_report(
-            data, names, chosen, out, workers=workers, device=device, imports=imports or (), listener=listener
+            data,
+            names,
+            chosen,
+            out,
+            workers=workers,
+            device=device,
+            imports=imports or (),
+            listener=listener,
         )
     _print_result(benched.out, benched.studies, benched.report, json)
 
@@ -113,7 +147,7 @@ def _print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) -
         first = 1 if wide else 1 + len(table.columns) // 2
         over = [heading.split()[0].lower() for heading, count in table.groups for _ in range(count) if heading]
         headings = [f"{above} {column}" for above, column in zip(over, table.columns[1:], strict=True)][first - 1 :]
-        title = f"{comparison.data} under {comparison.protocol}: test half, percent, 95% intervals"
+        title = f"{comparison.data} under {comparison.protocol}: test half, percent, 95% intervals\ntrunk: {comparison.trunk}"
         rows = [[row[0], *row[first:]] for row in table.rows]
         print_table(["method", *headings], rows, title=title, right=range(1, len(headings) + 1))
         if len(comparison.records) > 1:

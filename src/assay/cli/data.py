@@ -1,13 +1,24 @@
-"""`assay data`: look at a data set before anything is trained on it."""
+"""`assay data`: look at a data set before anything is trained on it, and get it ready."""
 
 import csv
+import re
+import shutil
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.show import print_json, print_table
+from assay.cli.show import print_json, size
+from assay.cli.survey import print_splitting, print_survey
+from assay.errors import BadInput
+
+if TYPE_CHECKING:
+    from assay.data import Dataset
+    from assay.data.dataset import Labels
+    from assay.data.splits import SealedTest, TrainVal
+    from assay.protocol import FirstStep, Form, Protocol
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A name or kind:path, see `assay list datasets`.")]
 ProtocolName = Annotated[str, typer.Option("--protocol", help="A name of `assay list protocols`.")]
@@ -16,11 +27,16 @@ Settings = Annotated[
 ]
 Imports = Annotated[list[str] | None, typer.Option("--import", metavar="FILE|MODULE", help="Import your own data sets first.")]
 
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    data = typer.Typer(no_args_is_help=True, help="Look at a data set: show, splits.", rich_markup_mode="rich")
+    data = typer.Typer(
+        no_args_is_help=True, help="Look at a data set and get it ready: show, prepare, splits.", rich_markup_mode="rich"
+    )
     data.command()(show)
+    data.command()(prepare)
     data.command()(splits)
     app.add_typer(data, name="data")
 
@@ -29,87 +45,208 @@ def show(
     data: Data,
     protocol: ProtocolName = "quick",
     settings: Settings = None,
+    sheet: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Also draw a contact sheet: images of some classes.")
+    ] = None,
     imports: Imports = None,
-    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="For programs; every list complete.")] = False,
 ) -> None:
-    """Classes, samples, fingerprint of trainval and the splits that would be made.
+    """Classes, sizes, the splits that would be made, and problems: broken files, copies, leaks into the test half.
 
-    Example: assay data show folder:birds
+    Example: assay data show folder:birds --sheet birds.png
     """
-    facts = _facts(data, protocol, settings or (), imports or ())
+    from assay.data import inspect
+    from assay.survey import check_sheet, survey, write_sheet
+
+    if sheet is not None:
+        check_sheet(sheet)
+    dataset, chosen = _load(data, protocol, settings or (), imports or (), inspect)
+    if sheet is not None:
+        write_sheet(sheet, dataset)
+    surveyed, splitting = survey(dataset), _splitting(dataset, chosen)
     if json:
-        print_json(facts)
+        print_json({**vars(surveyed), **splitting, "sheet": sheet and str(sheet)})
+    else:
+        print_survey(surveyed)
+        print_splitting(splitting)
+        if sheet is not None:
+            print(f"\ncontact sheet: {sheet}")
+    if splitting["no_splits"] is not None:
+        raise BadInput(splitting["no_splits"])
+
+
+def prepare(
+    data: Data,
+    protocol: ProtocolName = "quick",
+    settings: Settings = None,
+    jpeg: Annotated[bool, typer.Option("--jpeg", help="Keep images as JPEG: a fifth of the disk, more work to read.")] = False,
+    limit: Annotated[str | None, typer.Option(metavar="SIZE", help="Refuse to use more disk than this, such as 10GB.")] = None,
+    imports: Imports = None,
+) -> None:
+    """Scale all images once and pack them into the cache, which the first bench would do otherwise.
+
+    After any interruption, run the same command again: it continues.
+
+    Example: assay data prepare folder:birds --limit 10GB
+    """
+    from assay.data import load, splits
+    from assay.model import settle
+
+    most = None if limit is None else _bytes(limit)
+    dataset, chosen = _load(data, protocol, settings or (), imports or (), load)
+    trainval, test = splits.of(dataset, chosen)
+    settled, _ = settle(chosen, dataset.look)
+    if settled.frozen == "trunk":
+        print(
+            f"nothing to prepare: {chosen.name} keeps the trunk {settled.trunk} frozen, "
+            "and its features of the images are computed once, at the first bench"
+        )
         return
-    for name in ("name", "look", "classes", "samples", "samples_per_class", "classes_with_one_sample", "trainval"):
-        print(f"{name.replace('_', ' '):24} {facts[name]}")
-    for note in facts["notes"]:
-        print(f"{'note':24} {note}")
-    print()
-    columns = ["part", "classes", "samples", "first class", "last class"]
-    print_table(columns, [[str(value) for value in part.values()] for part in facts["parts"]], right=(1, 2))
+    if jpeg and dataset.look == "features":
+        raise BadInput(f"{dataset.name} holds vectors, which cannot be kept as JPEG; leave out --jpeg")
+    form: Form = "jpeg" if jpeg else settled.form
+    _announce(dataset, settled, form, most)
+    _pack(trainval, test, settled.first_step, form)
 
 
 def splits(data: Data, protocol: ProtocolName = "quick", settings: Settings = None, imports: Imports = None) -> None:
-    """The exact list of samples per fold and test, as CSV.
+    """The exact list of samples per fold and test, as CSV; with the data set's own marks of query and gallery, if any.
 
     Example: assay data splits folder:birds > splits.csv
     """
+    from assay.data import load
     from assay.data.splits import parts
 
-    dataset, chosen = _load(data, protocol, settings or (), imports or ())
+    dataset, chosen = _load(data, protocol, settings or (), imports or (), load)
+    names = (dataset.class_names[label] for label in dataset.labels.tolist())
+    columns: dict[str, Any] = {"sample": dataset.ids, "class": names, "part": parts(dataset, chosen)}
+    for role, marks in (("query", dataset.query), ("gallery", dataset.gallery)):
+        if marks is not None:
+            columns[role] = marks.astype(int).tolist()
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["sample", "class", "part"])
-    for id_, label, part in zip(dataset.ids, dataset.labels.tolist(), parts(dataset, chosen), strict=True):
-        writer.writerow([id_, dataset.class_names[label], part])
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
 
 
-def _load(data: str, protocol: str, settings: Sequence[str], imports: Sequence[str]) -> Any:
-    """The data set and the protocol that would split it."""
-    from assay.data import load
+def _load(
+    data: str, protocol: str, settings: Sequence[str], imports: Sequence[str], read: "Callable[[str], Dataset]"
+) -> "tuple[Dataset, Protocol]":
+    """The data set, with its progress on stderr, and the protocol that would split it."""
+    from assay.cli.progress import follow
+    from assay.data.scan import reporting
     from assay.methods import import_parts
     from assay.protocol import customise
     from assay.protocols import protocols
 
     import_parts(imports)
-    return load(data), customise(protocols[protocol], settings)
+    chosen = customise(protocols[protocol], settings)
+    with follow() as progress, reporting(progress):
+        return read(data), chosen
 
 
-def _facts(data: str, protocol: str, settings: Sequence[str], imports: Sequence[str]) -> dict[str, Any]:
+# --- show -------------------------------------------------------------------------------------------------------------
+
+
+def _splitting(dataset: "Dataset", protocol: "Protocol") -> dict[str, Any]:
+    """Halves and folds with their fingerprints, or why there are none."""
     import numpy as np
 
     from assay.data import splits as halves
 
-    dataset, chosen = _load(data, protocol, settings, imports)
-    trainval, _ = halves.of(dataset, chosen)
-    per_class = np.bincount(dataset.labels, minlength=len(dataset.class_names))
-    middle = int(np.median(per_class))
-    trained_on = len(trainval.y)
+    facts: dict[str, Any] = {"protocol": protocol.name, "official_halves": dataset.trainval is not None}
+    try:
+        trainval, _ = halves.of(dataset, protocol)
+    except BadInput as error:
+        return {**facts, "fingerprints": None, "parts": [], "no_splits": str(error)}
+    test = np.flatnonzero(dataset.labels >= len(trainval.class_names))
     parts = [
         _part(f"fold {number}", trainval.y[fold.validation], dataset.class_names)
-        for number, fold in enumerate(halves.folds(trainval, chosen.folds))
+        for number, fold in enumerate(halves.folds(trainval, protocol.folds))
     ]
-    parts.append(_part("test", dataset.labels[dataset.labels >= len(trainval.class_names)], dataset.class_names))
-    return {
-        "name": dataset.name,
-        "look": dataset.look,
-        "classes": len(dataset.class_names),
-        "samples": len(dataset.labels),
-        "samples_per_class": f"{per_class.min()} to {per_class.max()}, median {middle}",
-        "classes_with_one_sample": int((per_class == 1).sum()),
-        "trainval": f"{trainval.fingerprint} ({len(trainval.class_names)} classes, {trained_on} samples)",
-        "notes": list(dataset.notes),
-        "parts": parts,
-    }
+    parts.append(_part("test", dataset.labels[test], dataset.class_names))
+    fingerprints = {"trainval": trainval.fingerprint, "test": dataset.fingerprint(test)}
+    return {**facts, "fingerprints": fingerprints, "parts": parts, "no_splits": None}
 
 
-def _part(name: str, labels: Any, class_names: tuple[str, ...]) -> dict[str, Any]:
+def _part(name: str, labels: "Labels", class_names: tuple[str, ...]) -> dict[str, Any]:
     import numpy as np
 
     present = np.unique(labels)
-    return {
-        "part": name,
-        "classes": len(present),
-        "samples": len(labels),
-        "first": class_names[present[0]],
-        "last": class_names[present[-1]],
+    first, last = class_names[present[0]], class_names[present[-1]]
+    return {"part": name, "classes": len(present), "samples": len(labels), "first": first, "last": last}
+
+
+# --- prepare ----------------------------------------------------------------------------------------------------------
+
+
+def _announce(dataset: "Dataset", protocol: "Protocol", form: "Form", most: int | None) -> None:
+    """Say what will be written and where, or refuse what is above the limit."""
+    import numpy as np
+
+    from assay.data.pack import expected_bytes
+    from assay.data.splits import Half
+
+    everything, step = Half(dataset, np.arange(len(dataset.labels))), protocol.first_step
+    needed = expected_bytes(everything, step, form)
+    if most is not None and needed > most:
+        raise _above(most, needed, dataset, protocol, form)
+    folder = _packs()
+    there = next(place for place in (folder, *folder.parents) if place.is_dir())
+    kept = {"pixels": "", "jpeg": "about "}[form]
+    print(f"{dataset.name} under {protocol.name}: {len(dataset.labels):,} {_stored(step, form)}")
+    print(f"{kept}{size(needed)} in {folder}, where {size(shutil.disk_usage(there).free)} are free", flush=True)
+
+
+def _above(most: int, needed: int, dataset: "Dataset", protocol: "Protocol", form: "Form") -> BadInput:
+    remedies = ["raise the limit"]
+    if dataset.look != "features":
+        side, now = ("size", protocol.size) if protocol.stored is None else ("stored", protocol.stored)
+        remedies.insert(0, f"scale the images to a smaller side with --set {side}=... (now {now})")
+    if dataset.look != "features" and form == "pixels":
+        remedies.insert(0, "keep them as JPEG with --jpeg (about a fifth)")
+    return BadInput(f"{dataset.name} needs {size(needed)}, above --limit {size(most)}; {', or '.join(remedies)}")
+
+
+def _stored(step: "FirstStep", form: "Form") -> str:
+    if not step.side:
+        return "vectors"
+    kinds = {
+        "square": "central square scaled to {0} x {0}",
+        "short": "short side scaled to {0}",
+        "stretch": "stretched to {0} x {0}",
     }
+    return f"images, {kinds[step.kind].format(step.side)} pixels, kept as {'JPEG' if form == 'jpeg' else 'pixels'}"
+
+
+def _packs() -> Path:
+    from assay.files import cache_folder
+
+    return cache_folder() / "packs"
+
+
+def _pack(trainval: "TrainVal", test: "SealedTest", step: "FirstStep", form: "Form") -> None:
+    """Pack both halves, each with a bar of its own."""
+    from assay.cli.progress import follow
+    from assay.data.views import place_view
+
+    def there() -> set[Path]:
+        return set(_packs().glob("*")) if _packs().is_dir() else set()
+
+    before = there()
+    with follow() as progress:
+        place_view(trainval, step, form, lambda what, *at: progress(f"trainval: {what}", *at))
+        test.pack(step, form, lambda what, *at: progress(f"test: {what}", *at))
+    print("packed both halves" if there() - before else "nothing left to do: all of it is there already")
+
+
+def _bytes(text: str) -> int:
+    """A size as people write it, in bytes.
+
+    >>> _bytes("10GB"), _bytes("1.5 mb")
+    (10000000000, 1500000)
+    """
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?b?)", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise BadInput(f"--limit {text}: write a size such as 500MB or 10GB")
+    unit = match[2].upper()
+    return int(float(match[1]) * UNITS[unit if not unit or unit.endswith("B") else f"{unit}B"])

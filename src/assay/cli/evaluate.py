@@ -1,4 +1,4 @@
-"""`assay evaluate`: score embeddings, or the model of a run, as a search."""
+"""`assay evaluate`: score embeddings, or a model, as a search."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from assay.metrics import Scores
     from assay.metrics.task import Progress
     from assay.protocol import Protocol
-    from assay.study import FinishedRun, Part
+    from assay.study import FinishedRun, Learner, Part
 
 Parts = Callable[["Progress"], "Iterable[Part]"]
 """Gives the parts to score, telling how far it is."""
@@ -52,7 +52,11 @@ def add_to(app: typer.Typer) -> None:
 
 def evaluate(
     what: Annotated[
-        Path, typer.Argument(metavar="WHAT", help="F.npz with z, y; F.npy with --labels or --data; or a run, STORE/runs/aa/KEY.")
+        Path,
+        typer.Argument(
+            metavar="WHAT",
+            help="F.npz with z, y; F.npy with --labels or --data; a model folder, a trunk by name (lite0), or a run.",
+        ),
     ],
     data: Annotated[
         str | None, typer.Option(help="A name or kind:path, see `assay list datasets`: row i of the file is its sample i.")
@@ -79,11 +83,11 @@ def evaluate(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="For programs; what is not finite is 'inf', '-inf' or 'nan'.")] = False,
 ) -> None:
-    """Score embeddings, or the model of a run, as a search: each sample is looked up among all others.
+    """Score embeddings, or a model, as a search: each sample is looked up among all others.
 
     An .npz holds z (N, D) and y (N,); it may hold ids (N,), and boolean masks query and gallery (N,).
 
-    With --data, the validation part of each fold is searched by itself; of a run, only the fold that it held out.
+    With --data, the validation part of each fold is searched by itself; of a model, only the fold that it held out.
 
     Example: assay evaluate clip.npz --data folder:birds --metrics map_at_r,recall_at_k
     """
@@ -100,7 +104,7 @@ def evaluate(
     if what.suffix.lower() in (".npz", ".npy"):
         results = _evaluate_file(question, labels, chosen)
     else:
-        results = _evaluate_run(question, chosen, settings or ())
+        results = _evaluate_model(question, chosen, settings or ())
     if per_query is not None:
         _write_queries(per_query, results, _of_queries(question.metrics))
     _tell(question, results, json)
@@ -130,7 +134,7 @@ def _of_queries(metrics: Sequence[str]) -> list[str]:
 def _check(question: Question, labels: Path | None, per_query: Path | None) -> None:
     """Refuse what does not go together before anything is read."""
     what, ending = question.what, question.what.suffix.lower()
-    if not what.exists():
+    if not what.exists() and (ending in (".npz", ".npy") or "/" in str(what)):
         raise BadInput(f"there is no {what}")
     if labels is not None and (ending != ".npy" or question.data):
         reason = "labels come from --data" if question.data else f"it goes with an .npy, and {what} is none"
@@ -162,40 +166,59 @@ def _evaluate_file(question: Question, labels: Path | None, protocol: "Protocol"
     return results
 
 
-def _evaluate_run(question: Question, protocol: "Protocol", settings: Sequence[str]) -> dict[str, "Scores"]:
-    """Scores of a run's model on what it was not trained on."""
+def _evaluate_model(question: Question, protocol: "Protocol", settings: Sequence[str]) -> dict[str, "Scores"]:
+    """Scores of a model on what it was not trained on."""
     import numpy as np
 
     from assay.data import load, splits
-    from assay.study import FinishedRun
+    from assay.study import Learner, run_behind
 
-    run = FinishedRun.at(question.what)
+    run = run_behind(question.what)
     if question.data is None:
         raise BadInput(f"{question.what} is a model: give --data, the samples that it is to embed")
+    learner = run.learner if run else Learner.of(str(question.what))
     dataset = load(question.data)
     trainval, sealed = splits.of(dataset, protocol)
-    run.check_input(trainval)
-    own = run.was_trained_on(trainval)
+    learner.check_input(trainval)
+    own = learner.was_trained_on(trainval)
     if own:
-        _check_folds(run, settings)
-    if own and question.test:
+        _check_folds(learner, settings)
+    if own and run and question.test:
         return _look(question, run, sealed)
     if question.test:
         half = splits.Half(dataset, np.flatnonzero(np.array(splits.parts(dataset, protocol)) == "test"))
-        results = _score(question, lambda progress: [run.part("test", half, np.arange(len(half.y)), progress)])
-        _note(f"the run's study is not on {question.data}, so this look at the test half is not recorded")
+        results = _score(question, lambda progress: [learner.part("test", half, np.arange(len(half.y)), progress)])
+        _note(_keep_look(question, half.fingerprint, results["test"]) if own else _NO_STUDY.format(question.data))
         return results
-    results = _score(question, lambda progress: run.validation(trainval, protocol.folds, progress))
+    results = _score(question, lambda progress: learner.validation(trainval, protocol.folds, progress))
     if not own:
-        _note(f"the run was not trained on {question.data}, so all folds are scored")
+        _note(f"the model was not trained on {question.data}, so all folds are scored")
     return results
 
 
-def _check_folds(run: "FinishedRun", settings: Sequence[str]) -> None:
-    """The run's own folds say what it held out."""
+_NO_STUDY = "no study of this model is on {}, so this look at the test half is not recorded"
+
+
+def _keep_look(question: Question, fingerprint: str, scores: "Scores") -> str:
+    """Record a look at test by way of a model that belongs to no study in its own folder; what to say of it."""
+    from datetime import UTC, datetime
+
+    from assay.canonical import canonical
+    from assay.study.look import without_infinities
+
+    looks = question.what / "looks.jsonl"
+    said = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "test": fingerprint, "metrics": dict(scores)}
+    with looks.open("a", encoding="utf-8") as stream:
+        stream.write(canonical(without_infinities(said)) + "\n")
+    count = len(looks.read_text(encoding="utf-8").splitlines())
+    return f"recorded as look {count} at test in {looks}; a model chosen by such looks is not fairly tested any more"
+
+
+def _check_folds(learner: "Learner", settings: Sequence[str]) -> None:
+    """The model's own folds say what it held out."""
     asked = [setting for setting in settings if setting.partition("=")[0].strip() == "folds"]
-    if asked and int(asked[-1].partition("=")[2]) != run.folds:
-        raise BadInput(f"--set {asked[-1]}: the run held out a fold of {run.folds}; leave the setting out")
+    if asked and int(asked[-1].partition("=")[2]) != learner.folds:
+        raise BadInput(f"--set {asked[-1]}: the model held out a fold of {learner.folds}; leave the setting out")
 
 
 def _look(question: Question, run: "FinishedRun", sealed: "SealedTest") -> dict[str, "Scores"]:

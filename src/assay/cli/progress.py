@@ -44,6 +44,12 @@ class Lines:
         self._last = time.monotonic()
         self._print(_overall(states, seconds_left))
 
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """How far it is, not too often."""
+        if time.monotonic() - self._last >= EVERY:
+            self._last = time.monotonic()
+            self._print(f"{what}: {done} of {total}")
+
     def _print(self, text: str) -> None:
         print(f"[{duration(time.monotonic() - self._start)}] {text}", file=sys.stderr, flush=True)
 
@@ -77,6 +83,10 @@ class Panel:
             cells = (state.method, state.stage, trial, best, f"{state.done}/{state.total}")
             table.add_row(*(Text(cell) for cell in cells))
         self._live.update(table)
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """A line in the place of the table."""
+        self._live.update(Text(f"{what}: {done} of {total}"))
 
 
 def watch() -> Panel | Lines:

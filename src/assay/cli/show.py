@@ -21,12 +21,14 @@ def print_json(value: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", right: Sequence[int] = ()) -> None:
     """A table on stdout, as wide as it needs to be; columns in `right` are numbers."""
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    if title:
+        print(title)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number in right else "left", no_wrap=True, overflow="ignore")
+        table.add_column(column, justify="right" if number in right else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    Console(width=WIDEST, highlight=False, markup=False).print(table, crop=False, soft_wrap=True)
+    Console(width=WIDEST, highlight=False, markup=False).print(table, crop=False)
 
 
 def duration(seconds: float) -> str:

@@ -1,32 +1,117 @@
-"""Augmentation of a whole batch by one affine resampling. Shapes: N images, C channels, H x W pixels."""
+"""From stored samples to a batch of tensors: random crops for training, the centre for evaluation.
+
+Shapes: N images, C channels, H x W pixels, S side of the result.
+"""
 
 import math
+from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
-from assay.data.dataset import Pixels, Vectors
+from assay.data.dataset import Pixels, Samples, Vectors
 from assay.protocol import Augment
 
+CPU = torch.device("cpu")
+TRIES = 10
+Boxes = NDArray[np.int64]
+"""Top, left, height and width of a crop in each image (N, 4)."""
 
-def to_tensor(x: Pixels | Vectors) -> Tensor:
-    """Pixels as numbers in [0, 1], vectors as they are."""
+
+def to_tensor(x: Vectors | Pixels) -> Tensor:
+    """Images (N, H, W, C) as numbers (N, C, H, W) in [0, 1], in the layout of channels_last; vectors as they are."""
     tensor = torch.from_numpy(np.array(x))  # a copy: views are memory-mapped and read-only
-    return tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor
+    return tensor.permute(0, 3, 1, 2).float() / 255 if tensor.dtype == torch.uint8 else tensor
 
 
-def augment(x: Tensor, ranges: Augment, draw: torch.Generator) -> Tensor:
-    """Crop, mirror, turn and shear each image at random; vectors pass.
+def augment(x: Samples, ranges: Augment, size: int, draw: torch.Generator, device: torch.device = CPU) -> Tensor:
+    """Each image cropped and mirrored at random, where the ranges say so turned and sheared too; vectors pass."""
+    if _are_vectors(x):
+        return to_tensor(x).to(device)
+    if ranges.rotation or ranges.shear:
+        assert isinstance(x, np.ndarray), "a protocol that turns images gives them one shape"
+        return turn(to_tensor(x).to(device), ranges, size, draw)
+    boxes, mirrored = draw_crops(_shapes(x), ranges, draw)
+    return resample(cut(x, boxes), mirrored, size, device)
+
+
+def centre(x: Samples, size: int) -> Tensor:
+    """The central square of each image, not scaled (torchvision's CenterCrop); vectors pass."""
+    if _are_vectors(x) or (isinstance(x, np.ndarray) and x.shape[1:3] == (size, size)):
+        return to_tensor(x)
+    corners = np.rint((_shapes(x) - size) / 2).astype(np.int64)
+    return to_tensor(np.stack(cut(x, np.concatenate([corners, np.full_like(corners, size)], axis=1))))
+
+
+def cut(x: Samples, boxes: Boxes) -> list[Pixels]:
+    """The boxes of the images, nothing copied."""
+    corners = zip(x, boxes.tolist(), strict=True)
+    return [image[top : top + height, left : left + width] for image, (top, left, height, width) in corners]
+
+
+def draw_crops(shapes: Boxes, ranges: Augment, draw: torch.Generator) -> tuple[Boxes, Tensor]:
+    """A crop inside each image of height and width `shapes` (N, 2), and which of them are mirrored (N,).
+
+    As torchvision's RandomResizedCrop: the share of the image's area is uniform, the aspect log-uniform; of ten draws the
+    first that fits, else the largest central crop whose aspect is in range.
+    """
+    assert ranges.area and ranges.aspect and ranges.flip is not None, "the protocol was not resolved"
+    uniform = torch.rand(2 * TRIES + 3, len(shapes), generator=draw, dtype=torch.float64).numpy()
+    high, wide = shapes.T
+    area = (ranges.area[0] + (ranges.area[1] - ranges.area[0]) * uniform[:TRIES]) * high * wide
+    low, top = (math.log(end) for end in ranges.aspect)
+    aspect = np.exp(low + (top - low) * uniform[TRIES : 2 * TRIES])
+    tried = np.rint(np.sqrt([area / aspect, area * aspect])).astype(np.int64)
+    fits = ((tried >= 1) & (tried <= shapes.T[:, None])).all(0)
+    first = tried[:, fits.argmax(0), np.arange(len(shapes))].T
+    found = np.logical_or.reduce(fits)[:, None]
+    within = np.where(found, first, _largest(shapes, ranges.aspect))
+    left_over = shapes - within
+    corners = np.where(found, np.floor(uniform[2 * TRIES : 2 * TRIES + 2].T * (left_over + 1)).astype(np.int64), left_over // 2)
+    return np.concatenate([corners, within], axis=1), torch.from_numpy(uniform[-1] < ranges.flip)
+
+
+def resample(crops: Sequence[Pixels], mirrored: Tensor, size: int, device: torch.device = CPU) -> Tensor:
+    """Crops of any shapes (H, W, C) scaled to (N, C, S, S) in [0, 1], some of them mirrored.
+
+    Bilinear with antialiasing, which is linear in rows and in columns: two batched products with matrices of weights, one
+    resampling for the whole batch on whatever device it is.
+    """
+    shapes = torch.from_numpy(_shapes(crops)).to(device)
+    batch = torch.from_numpy(_pad(crops)).to(device).permute(0, 3, 1, 2).float()
+    rows_NSH = weights(shapes[:, 0], batch.shape[2], size)
+    columns_NSW = weights(shapes[:, 1], batch.shape[3], size)
+    columns_NSW = torch.where(mirrored.to(device)[:, None, None], columns_NSW.flip(1), columns_NSW) / 255
+    scaled = rows_NSH[:, None] @ batch @ columns_NSW.transpose(1, 2)[:, None]
+    return scaled.contiguous(memory_format=torch.channels_last)
+
+
+def weights(lengths: Tensor, longest: int, size: int) -> Tensor:
+    """Matrices (N, size, longest) that scale the first `lengths` entries of a line to `size`.
+
+    Output i lies at c = (i + 1/2) length / size; it weighs entry j by max(0, 1 - |j + 1/2 - c| / max(1, length / size)),
+    normalised to 1: the triangle filter that torchvision and Pillow scale with.
+    """
+    scale_N11 = lengths[:, None, None].double() / size
+    centre_NS1 = (torch.arange(size, device=lengths.device)[:, None] + 0.5) * scale_N11
+    position_L = torch.arange(longest, device=lengths.device) + 0.5
+    triangle_NSL = (1 - (position_L - centre_NS1).abs() / scale_N11.clamp(min=1)).clamp(min=0)
+    triangle_NSL = torch.where(position_L < lengths[:, None, None], triangle_NSL, 0.0)
+    return (triangle_NSL / triangle_NSL.sum(2, keepdim=True)).float()
+
+
+def turn(x: Tensor, ranges: Augment, size: int, draw: torch.Generator) -> Tensor:
+    """Crop, mirror, turn and shear each image (N, C, H, W) at random.
 
     For each image: area and aspect (log-uniform) of a crop inside it, a flip, a rotation and a horizontal shear, as one
     matrix from output to input coordinates, sampled bilinearly; what falls outside takes the border's colour.
     """
-    if x.ndim == 2:
-        return x
-    theta_N23 = affine(len(x), ranges, draw)
-    grid = F.affine_grid(theta_N23, list(x.shape), align_corners=False)
+    theta_N23 = affine(len(x), ranges, draw).to(x.device)
+    grid = F.affine_grid(theta_N23, [len(x), x.shape[1], size, size], align_corners=False)
     return F.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
@@ -50,3 +135,29 @@ def affine(count: int, ranges: Augment, draw: torch.Generator) -> Tensor:
 
 def _between(low: float, high: float, share: Tensor) -> Tensor:
     return low + (high - low) * share
+
+
+def _are_vectors(x: Samples) -> TypeGuard[Vectors]:
+    return isinstance(x, np.ndarray) and x.ndim == 2
+
+
+def _shapes(x: Samples | Sequence[Pixels]) -> Boxes:
+    """Height and width of each image (N, 2)."""
+    return np.array([image.shape[:2] for image in x], dtype=np.int64)
+
+
+def _largest(shapes: Boxes, aspect: tuple[float, float]) -> Boxes:
+    """Height and width of the largest crops whose aspect is in range."""
+    high, wide = shapes.T
+    nearest = np.clip(wide / high, *aspect)
+    tall, broad = np.minimum(high, np.rint(wide / nearest)), np.minimum(wide, np.rint(high * nearest))
+    return np.stack([tall, broad], axis=1).clip(min=1).astype(np.int64)
+
+
+def _pad(crops: Sequence[Pixels]) -> Pixels:
+    """The crops in the upper left corners of one array."""
+    high, wide = (max(crop.shape[axis] for crop in crops) for axis in (0, 1))
+    batch = np.zeros((len(crops), high, wide, crops[0].shape[2]), dtype=np.uint8)
+    for row, crop in zip(batch, crops, strict=True):
+        row[: crop.shape[0], : crop.shape[1]] = crop
+    return batch

@@ -1,18 +1,22 @@
 """A data set: samples with labels, and what tells one version of it from another. Shapes: N samples."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from assay.canonical import digest
-from assay.protocol import Look
+from assay.protocol import FirstStep, Look
 
 Labels = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
 Vectors = NDArray[np.float32]
+Marks = NDArray[np.bool_]
+
+Samples = Vectors | Pixels | list[Pixels]
+"""Vectors (n, width), images (n, height, width, channels), or where they keep their shapes a list of (H, W, channels)."""
 
 
 class Items(Protocol):
@@ -21,11 +25,14 @@ class Items(Protocol):
     inputs: int
     """Channels of an image, or width of a vector."""
 
-    def arrays(self, indices: Labels, size: int) -> Pixels | Vectors:
-        """Images (n, channels, size, size) or vectors (n, width) of these samples."""
+    def arrays(self, indices: Labels, step: FirstStep) -> Samples:
+        """These samples, images after the first step."""
 
     def digest(self, index: int) -> str:
         """Hash of a sample's content as it was given."""
+
+    def problem(self, index: int) -> str | None:
+        """Why a sample cannot be used, with the remedy; None where it can."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +43,14 @@ class Dataset:
         name: how it was asked for, without the folders above it.
         look: drawings, photos or features: what `auto` settings go by.
         labels: class number of each sample (N,), into `class_names`.
-        class_names: in class order, which decides halves and folds.
+        class_names: in class order, which decides halves and folds; those of an official trainval half come first.
         ids: a name of each sample that does not depend on where the data lies.
         items: the samples themselves.
         notes: what was left out on loading, for people.
+        trainval: how many classes the official trainval half has; None: halves are made of the class order.
+        query: marks of the samples (N,) that are looked up at the test; None: all are.
+        gallery: marks of the samples (N,) that they are looked up in; None: all are.
+        metadata: further columns by name, one word for each sample.
     """
 
     name: str
@@ -49,8 +60,17 @@ class Dataset:
     ids: Sequence[str]
     items: Items
     notes: tuple[str, ...] = field(default=())
+    trainval: int | None = None
+    query: Marks | None = None
+    gallery: Marks | None = None
+    metadata: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def fingerprint(self, indices: Labels) -> str:
         """Hash of everything about these samples that a run could depend on."""
         rows = [[self.class_names[self.labels[i]], self.ids[i], self.items.digest(i)] for i in indices.tolist()]
-        return digest({"look": self.look, "samples": rows})
+        return digest({"look": self.look, "samples": rows} | self._roles(indices))
+
+    def _roles(self, indices: Labels) -> dict[str, Any]:
+        """Which of the samples are looked up, and in which, where the data set says so."""
+        marks = {"query": self.query, "gallery": self.gallery}
+        return {role: mark[indices].tolist() for role, mark in marks.items() if mark is not None}

@@ -1,5 +1,6 @@
 """`features:F.npz`: vectors that come ready made, from a foundation model or any other source."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.canonical import digest_bytes
-from assay.data.dataset import Dataset, Labels, Vectors
+from assay.data.dataset import Dataset, Labels, Marks, Vectors
 from assay.errors import BadInput
+from assay.protocol import FirstStep
 
 LARGEST = 1e15
 """Above it the squares of a vector's entries may no longer add up in single precision."""
+
+OPTIONAL = ("classes", "ids", "trainval", "query", "gallery")
 
 
 class Features:
@@ -22,7 +26,7 @@ class Features:
         self.z = z
         self.inputs = z.shape[1]
 
-    def arrays(self, indices: Labels, size: int) -> Vectors:
+    def arrays(self, indices: Labels, step: FirstStep) -> Vectors:
         """The rows; vectors have no size in pixels."""
         return self.z[indices]
 
@@ -30,29 +34,34 @@ class Features:
         """Hash of the row's bytes."""
         return digest_bytes(self.z[index].tobytes())
 
+    def problem(self, index: int) -> str | None:
+        """None: rows that cannot be used are refused on loading."""
+        return None
+
 
 def load_features(path: Path) -> Dataset:
-    """An .npz with `z` (N, D) numbers and `y` (N,) labels, integers or strings; classes in sorted order."""
+    """An .npz with `z` (N, D) numbers and `y` (N,) labels, integers or strings; classes in sorted order.
+
+    It may also hold `classes`, their names in class order (`y` is then numbers into it), `ids`, a name of each row,
+    `trainval`, the number of classes of the official trainval half, and `query` and `gallery`, marks of the rows that are
+    looked up at the test, and in which.
+    """
     called = f"features:{path}"
-    arrays = read_arrays(path, called, ["z", "y"])
-    z = arrays["z"]
-    check_vectors(z, called)
-    words = read_labels(arrays["y"], len(z), called)
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is named below
-        vectors = np.ascontiguousarray(z, dtype=np.float32)
-    bad = np.flatnonzero(~(np.abs(vectors) < LARGEST).all(axis=1))
-    if len(bad):
-        raise BadInput(
-            f"{called}: row {bad[0]} of z has a value that is NaN, infinite or above {LARGEST:g} ({len(bad)} such rows)"
-        )
-    classes, labels = np.unique(words, return_inverse=True)
+    arrays = read_arrays(path, called, ["z", "y"], OPTIONAL)
+    check_vectors(arrays["z"], called)
+    vectors = _finite(arrays["z"], called)
+    words = read_labels(arrays["y"], len(vectors), called)
+    labels, class_names = _numbered(words, arrays.get("classes"), called)
     return Dataset(
         name=f"features:{path.name}",
         look="features",
-        labels=labels.astype(np.int64),
-        class_names=tuple(str(name) for name in classes.tolist()),
-        ids=_ids(labels, [str(name) for name in classes.tolist()]),
+        labels=labels,
+        class_names=class_names,
+        ids=_own_ids(arrays["ids"], len(labels), called) if "ids" in arrays else _ids(labels, class_names),
         items=Features(vectors),
+        trainval=_trainval(arrays["trainval"], len(class_names), called) if "trainval" in arrays else None,
+        query=_marks("query", arrays["query"], len(labels), called) if "query" in arrays else None,
+        gallery=_marks("gallery", arrays["gallery"], len(labels), called) if "gallery" in arrays else None,
     )
 
 
@@ -68,16 +77,90 @@ def read_labels(y: NDArray[Any], rows: int, called: str) -> NDArray[Any]:
         raise BadInput(f"{called}: y has shape {y.shape}; z has {rows} rows, so y must have shape ({rows},)")
     if y.dtype.kind not in "iuSU":
         raise BadInput(f"{called}: y is {y.dtype}; labels are integers or strings")
+    return _words("y", y, called)
+
+
+def _words(name: str, values: NDArray[Any], called: str) -> NDArray[Any]:
+    """Bytes as the words they spell, anything else as it is."""
     try:
-        words: NDArray[Any] = np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y
+        words: NDArray[Any] = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
         if words.dtype.kind == "U":
             np.char.encode(words, "utf-8")
     except UnicodeError:
-        raise BadInput(f"{called}: a label of y is not UTF-8; save labels as text or integers") from None
+        kind = "label" if name == "y" else "name"
+        raise BadInput(f"{called}: a {kind} of {name} is not UTF-8; save {kind}s as text or integers") from None
     return words
 
 
-def _ids(labels: Labels, class_names: list[str]) -> list[str]:
+def _finite(z: NDArray[Any], called: str) -> Vectors:
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is named below
+        vectors = np.ascontiguousarray(z, dtype=np.float32)
+    bad = np.flatnonzero(~(np.abs(vectors) < LARGEST).all(axis=1))
+    if len(bad):
+        raise BadInput(
+            f"{called}: row {bad[0]} of z has a value that is NaN, infinite or above {LARGEST:g} ({len(bad)} such rows)"
+        )
+    return vectors
+
+
+def _numbered(words: NDArray[Any], classes: NDArray[Any] | None, called: str) -> tuple[Labels, tuple[str, ...]]:
+    """Numbers of the classes and their names: those given, else the labels in sorted order."""
+    if classes is None:
+        found, labels = np.unique(words, return_inverse=True)
+        return labels.astype(np.int64), tuple(str(name) for name in found.tolist())
+    names = _names("classes", classes, called)
+    if words.dtype.kind not in "iu":
+        raise BadInput(f"{called}: y holds words; beside the names in classes it must hold their numbers, from 0")
+    outside = np.flatnonzero((words < 0) | (words >= len(names)))
+    if len(outside):
+        raise BadInput(
+            f"{called}: row {outside[0]} of y is {words[outside[0]]}; "
+            f"with {len(names)} classes it is between 0 and {len(names) - 1}"
+        )
+    labels = words.astype(np.int64)
+    empty = np.flatnonzero(np.bincount(labels, minlength=len(names)) == 0)
+    if len(empty):
+        raise BadInput(
+            f"{called}: no row of y is {empty[0]}, so the class {names[empty[0]]!r} has no sample ({len(empty)} such "
+            "classes); leave them out of classes and number y anew"
+        )
+    return labels, names
+
+
+def _names(name: str, values: NDArray[Any], called: str) -> tuple[str, ...]:
+    """Words that are all different."""
+    if values.ndim != 1 or values.dtype.kind not in "SU":
+        raise BadInput(f"{called}: {name} is {values.dtype} of shape {values.shape}; it must be strings, one after the other")
+    words = tuple(str(word) for word in _words(name, values, called).tolist())
+    twice = [word for word, times in Counter(words).items() if times > 1]
+    if twice:
+        raise BadInput(f"{called}: {name} holds {twice[0]!r} twice; they must all be different")
+    return words
+
+
+def _own_ids(ids: NDArray[Any], rows: int, called: str) -> list[str]:
+    names = _names("ids", ids, called)
+    if len(names) != rows:
+        raise BadInput(f"{called}: ids has {len(names)} names; z has {rows} rows, so ids must have {rows}")
+    return list(names)
+
+
+def _trainval(number: NDArray[Any], classes: int, called: str) -> int:
+    if number.size != 1 or number.dtype.kind not in "iu":
+        raise BadInput(f"{called}: trainval is {number.dtype} of shape {number.shape}; it is one integer, a number of classes")
+    count = int(number.item())
+    if not 0 < count < classes:
+        raise BadInput(f"{called}: trainval is {count}; of {classes} classes it has at least 1 and at most {classes - 1}")
+    return count
+
+
+def _marks(name: str, values: NDArray[Any], rows: int, called: str) -> Marks:
+    if values.shape != (rows,) or values.dtype != np.bool_:
+        raise BadInput(f"{called}: {name} is {values.dtype} of shape {values.shape}; it must be bool of shape ({rows},)")
+    return values
+
+
+def _ids(labels: Labels, class_names: Sequence[str]) -> list[str]:
     """Class and number in it: a name that rows of other classes cannot change."""
     seen = [0] * len(class_names)
     ids = []

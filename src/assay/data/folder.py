@@ -1,51 +1,29 @@
 """`folder:PATH`: one folder per class, with images in it."""
 
+import unicodedata
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from assay.canonical import digest_bytes
-from assay.data.dataset import Dataset, Labels, Pixels
-from assay.data.images import decode, endings, square
+from assay.data.dataset import Dataset
+from assay.data.image_files import ImageFiles
+from assay.data.images import endings
+from assay.data.paths import check_inside
 from assay.errors import BadInput
-
-
-class ImageFiles:
-    """Image files, decoded when asked for."""
-
-    inputs = 3
-
-    def __init__(self, paths: list[Path]) -> None:
-        self.paths = paths
-        with ThreadPoolExecutor() as pool:
-            self._digests = list(pool.map(_checked_digest, paths))
-
-    def arrays(self, indices: Labels, size: int) -> Pixels:
-        """Central squares of the images."""
-        with ThreadPoolExecutor() as pool:
-            return np.stack(list(pool.map(lambda index: self._square(index, size), indices.tolist())))
-
-    def digest(self, index: int) -> str:
-        """Hash of the file's bytes."""
-        return self._digests[index]
-
-    def _square(self, index: int, size: int) -> Pixels:
-        content = _read(self.paths[index])
-        if digest_bytes(content) != self._digests[index]:
-            raise BadInput(f"{self.paths[index]} has changed since it was first read; leave the data alone while it is in use")
-        return square(decode(content, self.paths[index]), size)
 
 
 def load_folder(path: Path) -> Dataset:
     """Images, one folder per class, classes in the order of their names; folders inside a class are not entered.
 
-    Every image is read once, so that a broken one is named before any work begins, whichever half it belongs to.
+    Names are taken in Unicode's composed form (NFC), so that a copy on another file system is the same data set. Every
+    image is checked once, whichever half it belongs to.
     """
     if not path.is_dir():
         raise BadInput(f"folder:{path} is a file; give the folder that holds one folder per class")
-    folders = sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
+    folders = _in_order(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
     files = {folder: _files_in(folder) for folder in folders}
     images = {folder: [file for file in files[folder] if file.suffix.lower() in endings()] for folder in folders}
     classes = [folder for folder in folders if images[folder]]
@@ -54,19 +32,38 @@ def load_folder(path: Path) -> Dataset:
     paths = [image for folder in classes for image in images[folder]]
     for image in paths:
         _check_name(image)
+    for names in (classes, *(images[folder] for folder in classes)):
+        _check_distinct(names)
+    check_inside(path, paths)
     return Dataset(
         name=f"folder:{path.resolve().name}",
         look="photo",
         labels=np.repeat(np.arange(len(classes)), [len(images[folder]) for folder in classes]),
-        class_names=tuple(folder.name for folder in classes),
-        ids=[f"{image.parent.name}/{image.name}" for image in paths],
-        items=ImageFiles(paths),
+        class_names=tuple(_composed(folder) for folder in classes),
+        ids=[f"{_composed(image.parent)}/{_composed(image)}" for image in paths],
+        items=ImageFiles(paths, path),
         notes=(*_empty(folders, images), *_left_out(folders, files, images)),
     )
 
 
+def _composed(path: Path) -> str:
+    return unicodedata.normalize("NFC", path.name)
+
+
+def _in_order(paths: Iterable[Path]) -> list[Path]:
+    """By the composed name, and by the one on disk where two of those coincide."""
+    return sorted(paths, key=lambda path: (_composed(path), path.name))
+
+
 def _files_in(folder: Path) -> list[Path]:
-    return sorted(child for child in folder.iterdir() if not child.is_dir() and not child.name.startswith("."))
+    return _in_order(child for child in folder.iterdir() if not child.is_dir() and not child.name.startswith("."))
+
+
+def _check_distinct(paths: list[Path]) -> None:
+    """Of paths in order, so that two of one name stand side by side."""
+    for one, other in pairwise(paths):
+        if _composed(one) == _composed(other):
+            raise BadInput(f"{one} and {other.name!a} beside it have one name, written in two ways of Unicode; rename one")
 
 
 def _empty(folders: list[Path], images: dict[Path, list[Path]]) -> list[str]:
@@ -89,16 +86,3 @@ def _check_name(path: Path) -> None:
         str(path).encode()
     except UnicodeEncodeError:
         raise BadInput(f"the file name {str(path)!a} is not UTF-8; rename it") from None
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}; mend or remove it") from None
-
-
-def _checked_digest(path: Path) -> str:
-    content = _read(path)
-    decode(content, path)
-    return digest_bytes(content)

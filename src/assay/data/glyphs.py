@@ -4,7 +4,6 @@ Classes are letters and digits of Latin, Greek, Cyrillic, Armenian and Georgian,
 halves of a benchmark are roughly Latin with its phonetic letters, and everything else.
 """
 
-import os
 import unicodedata
 from collections import defaultdict
 from contextlib import suppress
@@ -17,7 +16,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from assay.canonical import digest, digest_bytes, digest_file
 from assay.data.dataset import Dataset, Labels, Pixels
-from assay.files import write_atomically
+from assay.data.images import first_step
+from assay.files import cache_folder, write_atomically
+from assay.protocol import FirstStep
 
 SIZE, POINTS, BASELINE = 28, 19, 20
 FEWEST_FACES = 10
@@ -45,16 +46,23 @@ class Drawings:
     def __init__(self, pixels: Pixels) -> None:
         self.pixels = pixels
 
-    def arrays(self, indices: Labels, size: int) -> Pixels:
-        """Images (n, 1, size, size), scaled where another size than the drawn one is asked for."""
-        chosen = self.pixels[indices]
-        if size != SIZE:
-            chosen = np.stack([np.asarray(Image.fromarray(image).resize((size, size))) for image in chosen])
-        return chosen[:, None]
+    def arrays(self, indices: Labels, step: FirstStep) -> Pixels:
+        """Images (n, side, side, 1), scaled where another side than the drawn one is asked for."""
+        chosen = self.pixels[indices][..., None]
+        if step.side == SIZE:
+            return chosen
+        scaled = np.empty((len(chosen), step.side, step.side, 1), dtype=np.uint8)
+        for row, image in enumerate(chosen):
+            scaled[row] = first_step(Image.fromarray(image[..., 0]), step, channels=1)
+        return scaled
 
     def digest(self, index: int) -> str:
         """Hash of the pixels."""
         return digest_bytes(self.pixels[index].tobytes())
+
+    def problem(self, index: int) -> str | None:
+        """None: what is drawn here is whole."""
+        return None
 
 
 def load_glyphs() -> Dataset:
@@ -71,13 +79,6 @@ def load_glyphs() -> Dataset:
         ids=ids,
         items=Drawings(pixels),
     )
-
-
-def cache_folder() -> Path:
-    """Where drawn data is kept between runs: ASSAY_CACHE, else the user's cache folder."""
-    if chosen := os.environ.get("ASSAY_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay"
 
 
 def _from_cache() -> tuple[Pixels, list[str]]:

@@ -1,13 +1,21 @@
-"""From an image file of any kind to upright RGB pixels."""
+"""From an image file of any kind to upright pixels, and the first step that is taken with all of them."""
 
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from io import BytesIO
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
-from PIL import Image, ImageOps
+import PIL
+from PIL import Image, features
 
+from assay.canonical import digest, digest_file
 from assay.data.dataset import Pixels
 from assay.errors import BadInput
+from assay.protocol import FirstStep
 
 Image.init()
 FORMATS: list[str] = [
@@ -18,14 +26,40 @@ FORMATS: list[str] = [
 LARGEST = 80_000_000
 """Pixels of the largest image that is unpacked; a little below what Pillow warns of."""
 
+LONGEST = 16
+"""Times the short side: a thread of pixels that is longer would fill the memory once its short side is scaled up."""
+
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What turns an image upright, by its EXIF orientation."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
 
 def endings() -> set[str]:
     """File name endings of the formats that are read, such as `.jpg`."""
     return {ending for ending, name in Image.registered_extensions().items() if name in (*FORMATS, "MPO")}  # MPO is JPEG
 
 
+@cache
+def made_by() -> str:
+    """Hash of all that decoding and scaling depend on: this file, Pillow and its JPEG library."""
+    return digest([digest_file(Path(__file__)), PIL.__version__, features.version("jpg"), features.version("libjpeg_turbo")])
+
+
 def decode(content: bytes, path: Path) -> Image.Image:
-    """The image upright and in RGB: EXIF rotation applied, 16 bits scaled to 8, transparency laid on white."""
+    """The image upright and in RGB: EXIF rotation applied, 16 bits scaled to 8, transparency laid on white.
+
+    Of several pictures in a file the first is taken.
+    """
     if not content:
         raise BadInput(f"{path} cannot be read as an image (the file is empty); mend or remove it")
     try:
@@ -33,22 +67,86 @@ def decode(content: bytes, path: Path) -> Image.Image:
             if image.width * image.height > LARGEST:
                 raise Image.DecompressionBombError
             image.load()
-            return _to_rgb(ImageOps.exif_transpose(image), path)
+            return _to_rgb(_upright(image), path)
     except BadInput:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise BadInput(f"{path} would unpack to an enormous image, above {LARGEST:,} pixels; shrink or remove it") from None
+    except MemoryError as error:
+        raise BadInput(f"{path} needs more memory than there is; close other programs, or shrink or remove it") from error
     except Exception as error:  # decoders raise whatever they like
         reason = "not a format it knows" if "cannot identify" in str(error) else str(error)
         raise BadInput(f"{path} cannot be read as an image ({reason}); mend or remove it") from None
 
 
-def square(image: Image.Image, size: int) -> Pixels:
-    """The central square scaled to `size`, as (3, size, size)."""
-    side = min(image.size)
-    left, top = ((length - side) / 2 for length in image.size)
-    scaled = image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
-    return np.asarray(scaled).transpose(2, 0, 1)
+def first_step(image: Image.Image, step: FirstStep, channels: int) -> Pixels:
+    """The image scaled, as (height, width, channels); one channel is grey."""
+    assert not is_too_long(*image.size, step), "whoever knows the file's name has to refuse it"
+    height, width = shape_after(*image.size, step)
+    whole = image.convert("L") if channels == 1 else image
+    box = _central_square(image.size) if step.kind == "square" else None
+    scaled = np.asarray(whole.resize((width, height), Image.Resampling.BILINEAR, box=box))
+    return scaled[..., None] if channels == 1 else scaled
+
+
+def read_images(images: Sequence[str | Path | Pixels], step: FirstStep, channels: int) -> Pixels | list[Pixels]:
+    """Files, or pixels (height, width, 3) or (height, width), after the first step: one array where they get one shape."""
+    read = in_threads(lambda image: first_step(_opened(image, step), step, channels), images)
+    return read if step.kind == "short" else np.stack(read)
+
+
+def _opened(image: str | Path | Pixels, step: FirstStep) -> Image.Image:
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8 or image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
+            raise BadInput(f"pixels are uint8 of shape (height, width, 3), got {image.dtype} of shape {image.shape}")
+        opened, called = Image.fromarray(image).convert("RGB"), "an image"
+    else:
+        called = str(image)
+        try:
+            opened = decode(Path(image).read_bytes(), Path(image))
+        except OSError as error:
+            raise BadInput(f"{image} cannot be read: {error.strerror}") from None
+    if is_too_long(*opened.size, step):
+        raise BadInput(f"{called} is {opened.width} x {opened.height} pixels, too long and narrow to be scaled; crop it")
+    return opened
+
+
+def shape_after(width: int, height: int, step: FirstStep) -> tuple[int, int]:
+    """Height and width of an image after the step; `short` rounds down, as torchvision's Resize does.
+
+    >>> shape_after(640, 480, FirstStep("short", 256))
+    (256, 341)
+    """
+    if step.kind != "short":
+        return step.side, step.side
+    if width <= height:
+        return int(step.side * height / width), step.side
+    return step.side, int(step.side * width / height)
+
+
+def is_too_long(width: int, height: int, step: FirstStep) -> bool:
+    """Whether the image would be an enormous one after the step."""
+    return max(shape_after(width, height, step)) > LONGEST * step.side
+
+
+def in_threads(function: Callable[[T], R], values: Iterable[T]) -> list[R]:
+    """The function of each value, in order, on all cores: Pillow works without the interpreter's lock."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(function, values))
+
+
+def _central_square(size: tuple[int, int]) -> tuple[float, float, float, float]:
+    side = min(size)
+    left, top = ((length - side) / 2 for length in size)
+    return left, top, left + side, top + side
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        turn = _UPRIGHT.get(image.getexif().get(0x0112, 1))
+    except Exception:  # spoilt notes about a picture, which can fail anywhere, do not spoil the picture
+        turn = None
+    return image if turn is None else image.transpose(turn)
 
 
 def _to_rgb(image: Image.Image, path: Path) -> Image.Image:

@@ -4,10 +4,17 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from assay.data.cars import load_cars
+from assay.data.cub import load_cub
 from assay.data.dataset import Dataset
 from assay.data.features import load_features
 from assay.data.folder import load_folder
 from assay.data.glyphs import load_glyphs
+from assay.data.inshop import load_inshop
+from assay.data.landmarks import load_landmarks
+from assay.data.omniglot import load_omniglot
+from assay.data.sop import load_sop
+from assay.data.table import load_table
 from assay.errors import BadInput
 from assay.registry import Registry
 
@@ -17,14 +24,31 @@ datasets = Registry[Loader]("data set")
 datasets.set("glyphs", load_glyphs)
 datasets.set("folder:", load_folder)
 datasets.set("features:", load_features)
+datasets.set("table:", load_table)
+datasets.set("cub:", load_cub)
+datasets.set("cars:", load_cars)
+datasets.set("sop:", load_sop)
+datasets.set("inshop:", load_inshop)
+datasets.set("landmarks:", load_landmarks)
+datasets.set("omniglot:", load_omniglot)
 
 
 def load(name: str) -> Dataset:
-    """The data set called `name`: a plain name, or kind:path.
+    """The data set called `name`, a plain name or kind:path, every sample of which can be used.
 
     >>> len(load("glyphs").class_names) > 300
     True
     """
+    dataset = inspect(name)
+    problems = [problem for index in range(len(dataset.labels)) if (problem := dataset.items.problem(index))]
+    if problems:
+        more = f" ({len(problems):,} such samples; `assay data show {name}` names them)" if len(problems) > 1 else ""
+        raise BadInput(problems[0] + more)
+    return dataset
+
+
+def inspect(name: str) -> Dataset:
+    """The data set called `name` as it is, samples that cannot be used among the others: ask its items for the problems."""
     kind, colon, path = name.partition(":")
     loader = datasets[kind + colon]
     if not colon:

@@ -2,13 +2,18 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.data.dataset import Dataset, Labels, Pixels, Vectors
+from assay.data.dataset import Dataset, Labels, Marks, Samples
+from assay.data.scan import Progress
 from assay.errors import BadInput
 from assay.ledger import Receipt
-from assay.protocol import FEWEST_CLASSES, Look, Protocol
+from assay.protocol import FEWEST_CLASSES, FirstStep, Look, Protocol
+
+if TYPE_CHECKING:
+    from assay.protocol import Form
 
 
 @dataclass(frozen=True)
@@ -51,17 +56,35 @@ class Half:
         first = int(self._dataset.labels[self._indices].min())
         return self._dataset.class_names[first : first + int(self.y.max()) + 1]
 
-    def arrays(self, size: int) -> Pixels | Vectors:
-        """The samples, read now."""
-        return self._dataset.items.arrays(self._indices, size)
+    @property
+    def query(self) -> Marks | None:
+        """Marks of the samples that are looked up; None: all are."""
+        return None if self._dataset.query is None else self._dataset.query[self._indices]
 
-    def some(self, rows: Labels, size: int) -> Pixels | Vectors:
+    @property
+    def gallery(self) -> Marks | None:
+        """Marks of the samples that they are looked up in; None: all are."""
+        return None if self._dataset.gallery is None else self._dataset.gallery[self._indices]
+
+    def some(self, rows: Labels, step: FirstStep) -> Samples:
         """Some of the samples, read now."""
-        return self._dataset.items.arrays(self._indices[rows], size)
+        return self._dataset.items.arrays(self._indices[rows], step)
+
+    def arrays(self, step: FirstStep) -> Samples:
+        """The samples, read now."""
+        return self.some(np.arange(len(self._indices)), step)
 
 
 class TrainVal(Half):
     """The half on which everything is trained, tuned, stopped and selected."""
+
+    @property
+    def query(self) -> None:
+        """Marks are for the test: in validation every sample is looked up."""
+
+    @property
+    def gallery(self) -> None:
+        """Marks are for the test: in validation samples are looked up in all others."""
 
 
 class SealedTest:
@@ -75,6 +98,16 @@ class SealedTest:
         receipt.check(self.__trainval.fingerprint)
         return self.__half
 
+    def pack(self, step: FirstStep, form: "Form" = "pixels", progress: Progress | None = None) -> None:
+        """Pack the test half into the cache, so that the study which gets to open it need not.
+
+        The seal holds: nothing comes back, neither samples nor labels nor the place, and nothing that trains or selects
+        looks for packs other than those of the halves in its hands.
+        """
+        from assay.data.views import place_view  # which stands on this module
+
+        place_view(self.__half, step, form, progress)
+
 
 @dataclass(frozen=True)
 class Fold:
@@ -85,19 +118,14 @@ class Fold:
 
 
 def of(dataset: Dataset, protocol: Protocol) -> tuple[TrainVal, SealedTest]:
-    """The first half of the classes, and the second one sealed."""
-    classes = len(dataset.class_names)
-    fewest = max(FEWEST_CLASSES, 4 * protocol.folds)
-    if classes < fewest:
-        raise BadInput(
-            f"{dataset.name} has {classes} class{'es' * (classes != 1)}; "
-            f"two halves with {protocol.folds} folds need at least {fewest}"
-        )
-    trainval = TrainVal(dataset, np.flatnonzero(dataset.labels < classes // 2))
-    test = Half(dataset, np.flatnonzero(dataset.labels >= classes // 2))
+    """The classes of the official trainval half, or else the first half of all classes; and the others sealed."""
+    _need_classes(dataset, protocol.folds)
+    in_trainval = len(dataset.class_names) // 2 if dataset.trainval is None else dataset.trainval
+    trainval = TrainVal(dataset, np.flatnonzero(dataset.labels < in_trainval))
+    test = Half(dataset, np.flatnonzero(dataset.labels >= in_trainval))
     for number, fold in enumerate(folds(trainval, protocol.folds)):
         _need_a_pair(trainval.y[fold.validation], f"{dataset.name}: fold {number}")
-    _need_a_pair(test.y, f"{dataset.name}: the test half")
+    _need_something_to_find(test, f"{dataset.name}: the test half")
     return trainval, SealedTest(test, trainval)
 
 
@@ -122,6 +150,39 @@ def folds_of_labels(y: Labels, count: int) -> list[Fold]:
     return [Fold(np.flatnonzero(~part), np.flatnonzero(part)) for part in parts]
 
 
+def _need_classes(dataset: Dataset, folds: int) -> None:
+    """Both halves of a data set without an official split come from the same number of classes; an official one is as it is."""
+    classes = len(dataset.class_names)
+    fewest = max(FEWEST_CLASSES, 4 * folds)
+    if dataset.trainval is None and classes < fewest:
+        raise BadInput(
+            f"{dataset.name} has {classes} class{'es' * (classes != 1)}; two halves with {folds} folds need at least {fewest}"
+        )
+    if dataset.trainval is not None and dataset.trainval < fewest // 2:
+        raise BadInput(
+            f"{dataset.name} has {dataset.trainval} class{'es' * (dataset.trainval != 1)} in trainval; "
+            f"{folds} folds need at least {fewest // 2}"
+        )
+    if dataset.trainval is not None and classes - dataset.trainval < 2:
+        raise BadInput(f"{dataset.name} has {classes - dataset.trainval} classes in its test half; it needs at least 2")
+
+
 def _need_a_pair(y: Labels, where: str) -> None:
     if np.bincount(y).max() < 2:
         raise BadInput(f"{where} has no class with two samples, so there is nothing to find; add samples to its classes")
+
+
+def _need_something_to_find(test: Half, where: str) -> None:
+    """Some query must have a gallery sample of its class other than itself."""
+    if test.query is None and test.gallery is None:
+        return _need_a_pair(test.y, where)
+    everything = np.ones(len(test.y), dtype=np.bool_)
+    query = everything if test.query is None else test.query
+    gallery = everything if test.gallery is None else test.gallery
+    relevant = np.bincount(test.y[gallery], minlength=int(test.y.max()) + 1)[test.y] - gallery
+    if not (relevant[query] > 0).any():
+        raise BadInput(
+            f"{where} has {int(query.sum())} queries and {int(gallery.sum())} gallery samples, and no query has another sample "
+            "of its class in the gallery, so there is nothing to find; mark samples of the same classes as both"
+        )
+    return None

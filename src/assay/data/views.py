@@ -1,46 +1,143 @@
 """Views: one half of a data set as arrays on disk, which is all that a task gets to see of it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
-from assay.data.dataset import Labels, Pixels, Vectors
+from assay.data.dataset import Labels, Marks, Pixels, Samples, Vectors
+from assay.data.pack import made_by, read_pack, write_pack, write_vectors
+from assay.data.scan import Progress
 from assay.data.splits import Half
-from assay.files import new_folder
+from assay.files import cache_folder
 from assay.ledger import Receipt
+from assay.protocol import FirstStep, Form
+
+
+class Images(Protocol):
+    """Images that are read when they are asked for: a `Pack`, or some rows of one."""
+
+    @property
+    def channels(self) -> int:
+        """Channels of each image."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Labels | slice) -> Samples: ...
+
+    def __iter__(self) -> Iterator[Pixels]: ...
+
+    def shape_of(self, row: int) -> tuple[int, int]:
+        """Height and width of an image, without reading it."""
+
+    def crops(self, rows: Labels, boxes: Labels) -> list[Pixels]:
+        """Of each image its box (top, left, height, width) alone."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some of the images of another collection, none of them read."""
+
+    base: Images
+    indices: Labels
+
+    @property
+    def channels(self) -> int:
+        """Channels of each image."""
+        return self.base.channels
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, rows: Labels | slice) -> Samples:
+        return self.base[self.indices[rows]]
+
+    def __iter__(self) -> Iterator[Pixels]:
+        return (image for row in range(len(self)) for image in self.base[self.indices[row : row + 1]])
+
+    def shape_of(self, row: int) -> tuple[int, int]:
+        """Height and width of an image, without reading it."""
+        return self.base.shape_of(int(self.indices[row]))
+
+    def crops(self, rows: Labels, boxes: Labels) -> list[Pixels]:
+        """Of each image its box (top, left, height, width) alone."""
+        return self.base.crops(self.indices[rows], boxes)
 
 
 @dataclass(frozen=True)
 class View:
-    """Samples `x`, memory-mapped, and labels `y` numbered from 0."""
+    """Samples `x` and labels `y` numbered from 0.
 
-    x: Pixels | Vectors
+    Args:
+        x: vectors (N, width), or images: in memory (N, H, W, C), or read when they are asked for.
+        y: label of each (N,).
+        query: marks of those that are looked up; None: all are.
+        gallery: marks of those that they are looked up in; None: all are.
+    """
+
+    x: Vectors | Pixels | Images
     y: Labels
+    query: Marks | None = None
+    gallery: Marks | None = None
 
     def rows(self, indices: Labels) -> "View":
-        """Some of the samples; labels keep their numbers."""
-        return View(self.x[indices], self.y[indices])
+        """Some of the samples, images of them unread; labels keep their numbers."""
+        query, gallery = (None if marks is None else marks[indices] for marks in (self.query, self.gallery))
+        return View(_some(self.x, indices), self.y[indices], query, gallery)
 
     @property
     def inputs(self) -> int:
         """Channels of an image, or width of a vector."""
-        return int(self.x.shape[1])
+        return int(self.x.shape[-1]) if isinstance(self.x, np.ndarray) else self.x.channels
 
 
-def write_view(folder: Path, half: Half, size: int) -> None:
+def _some(x: Vectors | Pixels | Images, indices: Labels) -> Vectors | Pixels | Images:
+    if isinstance(x, np.ndarray):
+        chosen: Vectors | Pixels = x[indices]  # in memory, so that every batch of it is one gather
+        return chosen
+    if isinstance(x, Rows):
+        return Rows(x.base, x.indices[indices])
+    return Rows(x, np.arange(len(x))[indices])
+
+
+def write_view(folder: Path, half: Half, step: FirstStep, form: Form = "pixels", progress: Progress | None = None) -> None:
     """Place the view of a half at `folder`, unless it is there. A test half can be had only against a receipt."""
-    if folder.exists():
-        return
-    with new_folder(folder) as draft:
-        np.save(draft / "x.npy", half.arrays(size))
-        np.save(draft / "y.npy", half.y)
+    write_pack(folder, half, step, form, progress)
+
+
+def place_view(half: Half, step: FirstStep, form: Form = "pixels", progress: Progress | None = None) -> Path:
+    """The folder in the cache with the view of a half, made unless it is there.
+
+    Its name is all that its bytes depend on, so any store may use it.
+    """
+    name = f"{half.fingerprint}-{step.kind}-{step.side}-{form}-{made_by()[:16]}"
+    folder = cache_folder() / "packs" / name
+    write_view(folder, half, step, form, progress)
+    return folder
+
+
+def place_vectors(half: Half, name: str, make: Callable[[], Vectors]) -> Path:
+    """The folder in the cache with vectors of a half's samples as its view, made unless one of that name is there."""
+    folder = cache_folder() / "features" / name
+    if not folder.exists():
+        write_vectors(folder, half, make())
+    return folder
 
 
 def read_view(folder: Path) -> View:
     """The view at `folder`."""
-    return View(np.load(folder / "x.npy", mmap_mode="r"), np.load(folder / "y.npy"))
+    vectors = (folder / "x.npy").exists()
+    x = np.load(folder / "x.npy", mmap_mode="r") if vectors else read_pack(folder)
+    return View(x, np.load(folder / "y.npy"), _marks(folder / "query.npy"), _marks(folder / "gallery.npy"))
+
+
+def _marks(path: Path) -> Marks | None:
+    if not path.exists():
+        return None
+    marks: Marks = np.load(path)
+    return marks
 
 
 def read_test(folder: Path, receipt: Receipt, trainval: str) -> View:

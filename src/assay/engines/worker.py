@@ -11,10 +11,12 @@ from multiprocessing.reduction import ForkingPickler
 
 from assay.engines.engine import TaskFailed
 from assay.errors import BadInput
+from assay.memory import keep_freed_memory
 
 
 def main(handle: int) -> None:
     """Serve the driver at the other end of the socket."""
+    keep_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
     threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
     connection = Connection(handle)

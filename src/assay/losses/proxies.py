@@ -21,7 +21,7 @@ def cosines(z_ND: Tensor, y_N: Tensor, weights_CD: Tensor) -> Tensor:
 
 def is_own_class(y_N: Tensor, classes: int) -> Tensor:
     """Mask (N, C): which class is each sample's."""
-    return torch.zeros(len(y_N), classes, dtype=torch.bool, device=y_N.device).scatter_(1, y_N.long()[:, None], True)
+    return torch.zeros(len(y_N), classes, dtype=torch.bool, device=y_N.device).scatter(1, y_N.long()[:, None], True)
 
 
 def cross_entropy(logits_NC: Tensor, y_N: Tensor) -> Tensor:
@@ -52,7 +52,10 @@ def check_labels(y_N: Tensor, classes: int) -> None:
         raise ValueError("there is no weight for any class yet: call setup(dim, classes) first")
     if y_N.device.type != "cpu" or torch.compiler.is_compiling() or len(y_N) == 0:
         return
-    labels = y_N.tolist()
+    try:
+        labels = y_N.tolist()
+    except RuntimeError:  # stacked by `torch.vmap`
+        return
     worst = min(labels) if min(labels) < 0 else max(labels)
     if not 0 <= worst < classes:
         raise ValueError(f"label {worst} has no weight: setup was told {classes} classes, so labels are 0 to {classes - 1}")

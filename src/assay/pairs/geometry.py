@@ -28,7 +28,7 @@ def unit(z_ND: Tensor) -> Tensor:
 
     u = z / |z|,  du = (dz - u (u . dz)) / |z|
     """
-    return _Unit.apply(z_ND)  # type: ignore[no-untyped-call, no-any-return]
+    return _Unit.apply(z_ND)[0]  # type: ignore[no-untyped-call, no-any-return]
 
 
 def similarities(z_ND: Tensor, references_MD: Tensor) -> Tensor:
@@ -46,8 +46,8 @@ def distances(z_ND: Tensor, references_MD: Tensor) -> Tensor:
     |a|^2 + |b|^2: what is not above that cannot be told from 0 and is 0.
     """
     if references_MD is z_ND:
-        return _OwnDistances.apply(z_ND)  # type: ignore[no-untyped-call, no-any-return]
-    return _Distances.apply(z_ND, references_MD)  # type: ignore[no-untyped-call, no-any-return]
+        return _OwnDistances.apply(z_ND)[0]  # type: ignore[no-untyped-call, no-any-return]
+    return _Distances.apply(z_ND, references_MD)[0]  # type: ignore[no-untyped-call, no-any-return]
 
 
 def squared_distances(z_ND: Tensor, references_MD: Tensor) -> Tensor:
@@ -59,34 +59,46 @@ def squared_distances(z_ND: Tensor, references_MD: Tensor) -> Tensor:
 
 def sine(cosine: Tensor) -> Tensor:
     """Sine of an angle between 0 and 180 degrees, from its cosine: no arc cosine, and no gradient at its two ends."""
-    return _Sine.apply(cosine)  # type: ignore[no-untyped-call, no-any-return]
+    return _Sine.apply(cosine)[0]  # type: ignore[no-untyped-call, no-any-return]
 
 
-class _Unit(torch.autograd.Function):
+class _ClosedForm(torch.autograd.Function):
+    """A function with a gradient of its own; the last of its outputs is for the backward pass alone.
+
+    Written in two parts, forward and what to keep, so that it can be stacked by `torch.vmap`.
+    """
+
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, z_ND: Tensor) -> Tensor:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        kept = output if isinstance(output, tuple) else ()
+        ctx.save_for_backward(*inputs, *kept)
+        ctx.mark_non_differentiable(*kept[1:])
+
+
+class _Unit(_ClosedForm):
+    @staticmethod
+    def forward(z_ND: Tensor) -> tuple[Tensor, Tensor]:
         length_N1: Tensor = torch.linalg.vector_norm(z_ND, dim=1, keepdim=True)
         length_N1.masked_fill_(length_N1 <= torch.finfo(z_ND.dtype).tiny, torch.inf)
-        unit_ND = z_ND / length_N1
-        ctx.save_for_backward(unit_ND, length_N1)
-        return unit_ND
+        return z_ND / length_N1, length_N1
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (gradient_ND,) = gradients
-        unit_ND, length_N1 = ctx.saved_tensors
+        gradient_ND = gradients[0]
+        _, unit_ND, length_N1 = ctx.saved_tensors
         along_N1 = (unit_ND * gradient_ND).sum(1, keepdim=True)
         across_ND: Tensor = torch.addcmul(gradient_ND, unit_ND, along_N1, value=-1).div_(length_N1)
         return across_ND
 
 
-class _OwnSimilarities(torch.autograd.Function):
+class _OwnSimilarities(_ClosedForm):
     """The inner products among one set of vectors: half of the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, z_ND: Tensor) -> Tensor:
-        ctx.save_for_backward(z_ND)
+    def forward(z_ND: Tensor) -> Tensor:
         return z_ND @ z_ND.T
 
     @staticmethod
@@ -98,51 +110,44 @@ class _OwnSimilarities(torch.autograd.Function):
         return along_ND
 
 
-class _Distances(torch.autograd.Function):
+class _Distances(_ClosedForm):
     @staticmethod
-    def forward(ctx: Any, z_ND: Tensor, references_MD: Tensor) -> Tensor:
+    def forward(z_ND: Tensor, references_MD: Tensor) -> tuple[Tensor, Tensor]:
         norms_NM = z_ND.square().sum(1)[:, None] + references_MD.square().sum(1)
-        distance_NM, inverse_NM = _lengths(norms_NM, z_ND, references_MD)
-        ctx.save_for_backward(z_ND, references_MD, inverse_NM)
-        return distance_NM
+        return _lengths(norms_NM, z_ND, references_MD)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
-        (gradient_NM,) = gradients
-        z_ND, references_MD, inverse_NM = ctx.saved_tensors
-        share_NM = gradient_NM * inverse_NM
+        z_ND, references_MD, _, inverse_NM = ctx.saved_tensors
+        share_NM = gradients[0] * inverse_NM
         return (
             torch.addmm(share_NM.sum(1)[:, None] * z_ND, share_NM, references_MD, alpha=-1),
             torch.addmm(share_NM.sum(0)[:, None] * references_MD, share_NM.T, z_ND, alpha=-1),
         )
 
 
-class _OwnDistances(torch.autograd.Function):
+class _OwnDistances(_ClosedForm):
     """The distances among one set of vectors: half of the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, z_ND: Tensor) -> Tensor:
+    def forward(z_ND: Tensor) -> tuple[Tensor, Tensor]:
         norms_N = z_ND.square().sum(1)
-        distance_NN, inverse_NN = _lengths(norms_N[:, None] + norms_N, z_ND, z_ND)
-        ctx.save_for_backward(z_ND, inverse_NN)
-        return distance_NN
+        return _lengths(norms_N[:, None] + norms_N, z_ND, z_ND)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (gradient_NN,) = gradients
-        z_ND, inverse_NN = ctx.saved_tensors
+        gradient_NN = gradients[0]
+        z_ND, _, inverse_NN = ctx.saved_tensors
         share_NN = (gradient_NN + gradient_NN.T) * inverse_NN
         return torch.addmm(share_NN.sum(1)[:, None] * z_ND, share_NN, z_ND, alpha=-1)
 
 
-class _Sine(torch.autograd.Function):
+class _Sine(_ClosedForm):
     @staticmethod
-    def forward(ctx: Any, cosine: Tensor) -> Tensor:
-        sine = ((1 - cosine) * (1 + cosine)).clamp_(min=0).sqrt_()
-        ctx.save_for_backward(cosine, sine)
-        return sine
+    def forward(cosine: Tensor) -> tuple[Tensor]:
+        return (((1 - cosine) * (1 + cosine)).clamp(min=0).sqrt_(),)
 
     @staticmethod
     @once_differentiable

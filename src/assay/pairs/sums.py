@@ -55,7 +55,7 @@ def soft_histograms(x_NM: Tensor, pairs: Pairs, low: float, high: float, bins: i
     counts are differentiable in it.
     """
     place_NM = ((x_NM - low) * (bins / (high - low))).clamp(0, bins)
-    below_NM = place_NM.detach().floor().clamp_(max=bins - 1)
+    below_NM = place_NM.detach().floor().clamp(max=bins - 1)
     counted_NM = (pairs.positive | pairs.negative).to(x_NM.dtype)
     upper_NM = (place_NM - below_NM) * counted_NM
     # negatives are counted in a grid of their own, beside that of the positives

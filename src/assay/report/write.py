@@ -104,10 +104,21 @@ def _departures(comparison: Comparison) -> list[tuple[str, str]]:
 
 def _notices(comparison: Comparison) -> list[str]:
     """What a careful reader must be told beside the scores."""
-    notices = [_unfinished_notice(record) for record in comparison.unfinished]
+    notices = [*_contamination(comparison), *(_unfinished_notice(record) for record in comparison.unfinished)]
     for record in comparison.records:
         notices += _notices_of(record)
     return notices
+
+
+def _contamination(comparison: Comparison) -> list[str]:
+    """What the trunk has seen before, some of which may be in the test half."""
+    weights = comparison.announced.get("weights")
+    if not weights:
+        return []
+    return [
+        f"The trunk was pretrained on {weights['pretrained_on']}. Classes or images of the test half that are in there have been "
+        "seen before: scores say how methods compare on this trunk, not how well unseen things are told apart."
+    ]
 
 
 def _unfinished_notice(record: StudyRecord) -> str:

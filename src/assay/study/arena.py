@@ -1,16 +1,34 @@
 """What all studies of a bench share."""
 
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from assay.data.dataset import Dataset
+import numpy as np
+import torch
+
+from assay.answers import Answers
+from assay.canonical import digest
+from assay.data.dataset import Dataset, Labels, Samples, Vectors
 from assay.data.splits import Half, SealedTest, TrainVal, folds
-from assay.data.views import write_view
-from assay.protocol import Protocol, resolve
+from assay.data.views import place_vectors, place_view
+from assay.embed import read_and_embed
+from assay.model import Architecture, begin, settle
+from assay.protocol import FirstStep, Protocol
 from assay.run import Environment
-from assay.store import Store
+from assay.store import Store, place_file
+from assay.trunks.weights import Weights
+
+Progress = Callable[[str, int, int], None]
+"""What is being done, how many are done, how many there are."""
+
+
+def in_silence(what: str, done: int, total: int) -> None:
+    """Tell nobody."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +51,49 @@ class Arena:
     device: str
     imports: tuple[str, ...] = ()
 
-    @cached_property
+    @property
     def resolved(self) -> Protocol:
         """The protocol without any `auto`."""
-        return resolve(self.protocol, self.trainval.look)
+        return self._settled[0]
 
-    def place(self, half: Half, store: Store) -> Path:
-        """Put the view of a half into a store, at the protocol's size; its folder."""
-        assert self.resolved.size is not None
-        folder = store.view(view_name(half.fingerprint, self.resolved.size, self.environment.source))
-        write_view(folder, half, self.resolved.size)
-        return folder
+    @property
+    def weights(self) -> Weights | None:
+        """What the trunk starts from; None: random weights."""
+        return self._settled[1]
+
+    @property
+    def on_vectors(self) -> bool:
+        """Whether runs train a head on vectors: the data are some, or the trunk is frozen."""
+        return self.trainval.look == "features" or self.resolved.frozen == "trunk"
+
+    @cached_property
+    def _settled(self) -> tuple[Protocol, Weights | None]:
+        return settle(self.protocol, self.trainval.look)
+
+    def place(self, half: Half, progress: Progress = in_silence) -> Path:
+        """The folder of the view of a half, made where it is not there: features where the trunk is frozen, else samples."""
+        if self.resolved.frozen != "trunk":
+            return place_view(half, self.resolved.first_step, self.resolved.form, progress)
+        return place_vectors(half, self._features_name(half), lambda: self.features(half, None, progress))
+
+    def _features_name(self, half: Half) -> str:
+        """Features depend on the samples, on trunk and first step, and on the code and library that compute them."""
+        settings = {name: getattr(self.resolved, name) for name in ("trunk", "weights", "pooling", "size", "resize", "stored")}
+        return f"{half.fingerprint}-{digest([settings, self.environment])[:16]}"
+
+    def features(self, half: Half, rows: Labels | None = None, progress: Progress = in_silence) -> Vectors:
+        """What the frozen trunk says to these samples of a half, to all if None."""
+        chosen = np.arange(len(half.y)) if rows is None else rows
+        device = torch.device(self.device)
+        architecture = Architecture.under(_unfrozen(self.resolved), half.inputs, dim=0)
+        model = begin(architecture, self.resolved.weights).to(device)
+        told = f"features of {self.resolved.trunk}"
+
+        def read(numbers: Labels, step: FirstStep) -> Samples:
+            return half.some(chosen[numbers], step)
+
+        z = read_and_embed(model.trunk, read, len(chosen), architecture, device, lambda *at: progress(told, *at))
+        return np.asarray(z.numpy())
 
     @cached_property
     def classes_in_training(self) -> int:
@@ -57,9 +107,24 @@ class Arena:
         return Environment.here(self.device, self.protocol.threads)
 
 
-def view_name(fingerprint: str, size: int, source: str) -> str:
-    """A view depends on the data, the size, and the code that decodes and scales."""
-    return f"{fingerprint}-{size}-{source[:16]}"
+def _unfrozen(protocol: Protocol) -> Protocol:
+    return replace(protocol, frozen="nothing")
+
+
+def place_answers(store: Store, half: Half) -> None:
+    """Keep the labels of an opened test half in the store, so that its scores can be checked where the data are not."""
+    packed = BytesIO()
+    np.savez(packed, **Answers.of(half).marks())  # type: ignore[arg-type]
+    place_file(store.answers(half.fingerprint), packed.getvalue())
+
+
+def read_answers(path: Path) -> Answers | None:
+    """The labels of a test half that a store keeps; None where the file is spoilt."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            return Answers(**arrays)
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile):
+        return None
 
 
 def describe_data(dataset: Dataset, trainval: TrainVal) -> dict[str, Any]:

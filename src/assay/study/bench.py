@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from assay.data import Dataset, load, splits
+from assay.data.scan import reporting
+from assay.embed import choose_device
 from assay.engines import Engine, LocalEngine, Task
 from assay.errors import BadInput
 from assay.methods import import_parts, methods
@@ -45,7 +45,8 @@ def run_bench(
 ) -> Bench:
     """Study each method on the data under the protocol; what is finished already is not done again."""
     listener = listener or Silent()
-    designs = design_bench(data, names, protocol, device, imports)
+    with reporting(listener.preparing):
+        designs = design_bench(data, names, protocol, device, imports)
     store = Store.create(out)
     with store.driving(), LocalEngine(workers) as engine:
         drive([Study(design, store, listener) for design in designs], engine, listener)
@@ -66,7 +67,11 @@ def plan_bench(
 
 
 def design_bench(
-    data: str | Dataset, names: Sequence[str], protocol: str | Protocol, device: str, imports: Sequence[str]
+    data: str | Dataset,
+    names: Sequence[str],
+    protocol: str | Protocol,
+    device: str,
+    imports: Sequence[str],
 ) -> list[Design]:
     """A design for each method, everything looked up and checked before anything is written."""
     import_parts(imports)
@@ -90,15 +95,6 @@ def choose(names: Sequence[str]) -> list[str]:
     if twice or not names:
         raise BadInput(f"the method {twice[0]!r} is named twice" if twice else "name at least one method")
     return [methods[name].name for name in names]
-
-
-def choose_device(device: str) -> str:
-    """`auto` is the GPU where there is one."""
-    if device not in ("auto", "cpu", "cuda"):
-        raise BadInput(f"--device {device}: choose auto, cpu or cuda")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BadInput("--device cuda: torch sees no GPU here; use --device cpu")
-    return "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def drive(studies: Sequence[Study], engine: Engine, listener: Listener) -> None:
@@ -152,8 +148,9 @@ class _Progress:
             if future.exception() is not None:
                 self._give_up(future.exception())
             elif isinstance(task, Training):
-                runs += 1
-                self._study.listener.say(self._study.design.method.name, f"run {task.run.key[:12]} done")
+                runs += len(task.runs)
+                for run in task.runs:
+                    self._study.listener.say(self._study.design.method.name, f"run {run.key[:12]} done")
         self._study.state.done += runs
         return runs
 

@@ -8,7 +8,6 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from assay.canonical import digest, plain
-from assay.errors import BadInput
 from assay.method import Method
 from assay.methods import defaults, departures, source_of, space_of
 from assay.protocol import Protocol
@@ -17,7 +16,7 @@ from assay.seeds import derive
 from assay.space import Parameters, Space, Value
 from assay.study.arena import Arena
 from assay.study.search import Told, ask
-from assay.trunks import trunks
+from assay.trunks import find
 
 Stage = Literal["trial", "reproduction"]
 
@@ -57,7 +56,8 @@ class Design:
     @cached_property
     def fixed_baseline(self) -> bool:
         """An untrained trunk that is the same at every build: one run says it all."""
-        return self.method.loss is None and trunks[self.protocol.trunk].deterministic
+        fixed = self.arena.weights is not None or find(self.protocol.trunk).takes == "vectors"
+        return self.method.loss is None and fixed
 
     @property
     def folds(self) -> Sequence[int | None]:
@@ -80,10 +80,10 @@ class Design:
 
         Raises `BadInput` where protocol, method and data do not go together, so asking for it is also the check.
         """
-        self._check_trunk()
         parts = {
             "protocol": self._announced_protocol,
             "data": self.arena.data,
+            "weights": self.arena.weights,
             "method": self._announced_method,
             "space": self.space.describe(),
             "budget": {
@@ -125,13 +125,10 @@ class Design:
             environment=self.arena.environment,
         )
 
-    def _check_trunk(self) -> None:
-        trunk, size = trunks[self.protocol.trunk], self.protocol.size
-        given = "vectors" if self.arena.trainval.look == "features" else "images"
-        if trunk.takes != given:
-            raise BadInput(f"the trunk {self.protocol.trunk!r} takes {trunk.takes}, the data are {given}; use --set trunk=auto")
-        if given == "images" and (size or 0) < trunk.smallest:
-            raise BadInput(f"--set size={size}: the trunk {self.protocol.trunk!r} needs at least {trunk.smallest} pixels")
+    def together(self, runs: Sequence[Run]) -> list[tuple[Run, ...]]:
+        """The runs by task: on vectors the folds of a trial or reproduction are computed as one, on images each by itself."""
+        many = len(self.folds) if self.arena.on_vectors else 1
+        return [tuple(runs[start : start + many]) for start in range(0, len(runs), many)]
 
     @property
     def _announced_protocol(self) -> dict[str, Any]:

@@ -1,55 +1,27 @@
 """What a run of a store has learnt, looked at again: validation folds freely, the test half on the record."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from assay.canonical import digest, digest_file
-from assay.data.dataset import Labels
-from assay.data.splits import Half, SealedTest, TrainVal, folds
-from assay.embed import BATCH, embed
+from assay.data.splits import Half, SealedTest
 from assay.errors import BadInput
 from assay.files import read_json
 from assay.ledger import Ledger, SealError
 from assay.metrics import Scores
 from assay.metrics.task import Progress
-from assay.model import Model, read_model
+from assay.model import CARD, WEIGHTS, Model, read_model, with_trunk
+from assay.protocol import Protocol
 from assay.store import Store
-from assay.study.bench import choose_device
+from assay.study.learner import Learner, Part
 from assay.study.record import StudyRecord, study_records, write_record
-from assay.trunks import trunks
-
-WEIGHTS = "model.safetensors"
-
-
-@dataclass(frozen=True)
-class Part:
-    """Embeddings that are searched among themselves.
-
-    Args:
-        name: of the part: `all`, `fold 0`, `test`.
-        z: embeddings.
-        y: their labels.
-        ids: their names, row numbers if None.
-        queries: mask of those that are looked up, all if None.
-        gallery: mask of those that they are looked up in, all if None.
-    """
-
-    name: str
-    z: Any
-    y: Any
-    ids: Sequence[Any] | None = None
-    queries: Any = None
-    gallery: Any = None
+from assay.trunks import find
 
 
 @dataclass(frozen=True)
@@ -66,7 +38,8 @@ class FinishedRun:
         folder = (path.parent if path.name == WEIGHTS else path).resolve()
         if folder.parent.parent.name != "runs" or not (folder / "result.json").exists():
             raise BadInput(
-                f"{path} is neither a file of embeddings (.npz or .npy) nor a finished run of a store (STORE/runs/aa/KEY); "
+                f"{path} is neither a file of embeddings (.npz or .npy), nor a model folder, nor a finished run of a store "
+                "(STORE/runs/aa/KEY); "
                 "`assay evaluate --help` says what can be evaluated"
             )
         store = Store(folder.parents[2])
@@ -92,52 +65,47 @@ class FinishedRun:
         """Into how many folds trainval was split."""
         return int(self.config["protocol"]["folds"])
 
-    def was_trained_on(self, trainval: TrainVal) -> bool:
-        """Whether this is the half that the run has seen."""
-        return bool(self.config["trainval"] == trainval.fingerprint)
-
-    def check_input(self, half: Half) -> None:
-        """Raise `BadInput` where the model cannot take the samples."""
-        given = "vectors" if half.look == "features" else "images"
-        takes, inputs = trunks[self._model.architecture.trunk].takes, self._model.architecture.inputs
-        if (takes, inputs) != (given, half.inputs):
-            wide = {"vectors": "numbers", "images": "channels"}
-            raise BadInput(
-                f"the model of {self.folder} takes {takes} of {inputs} {wide[takes]}, "
-                f"the data are {given} of {half.inputs} {wide[given]}; give --data of its kind"
-            )
-
-    def validation(self, trainval: TrainVal, count: int, progress: Progress) -> Iterator[Part]:
-        """The folds of trainval that the model has not been trained on: all `count` of other data, one of its own."""
-        own = self.was_trained_on(trainval)
-        held_out = self.config["fold"] if own else None
-        for number, fold in enumerate(folds(trainval, self.folds if own else count)):
-            if held_out in (None, number):
-                yield self.part(f"fold {number}", trainval, fold.validation, progress)
-
-    def part(self, name: str, half: Half, rows: Labels, progress: Progress) -> Part:
-        """These samples of a half, embedded."""
-        ids = half.ids
-        labels = np.array(half.class_names)[half.y[rows]]
-        return Part(name, self._embed(name, half, rows, progress), labels, [ids[row] for row in rows.tolist()])
+    @cached_property
+    def learner(self) -> Learner:
+        """The run's model with what it has seen."""
+        frozen = self.protocol.frozen == "trunk"
+        return Learner(
+            called=str(self.folder),
+            build=self.model,
+            takes=find(self.protocol.trunk).takes,
+            inputs=None if frozen else self._trained.architecture.inputs,
+            trainval=self.config["trainval"],
+            fold=self.config["fold"],
+            folds=self.folds,
+            threads=self.config["environment"]["threads"],
+            dim=self.protocol.dim,
+        )
 
     @cached_property
-    def _model(self) -> Model:
+    def protocol(self) -> Protocol:
+        """What of the protocol the run's model depends on."""
+        said = self.config["protocol"]
+        names = ("trunk", "weights", "frozen", "pooling", "layer_norm", "size", "resize", "stored", "dim")
+        return Protocol(name="run", **{name: said[name] for name in names if name in said})
+
+    def model(self, inputs: int) -> Model:
+        """The model, for images of `inputs` channels or vectors of that width."""
+        return with_trunk(self._trained, self.protocol, inputs) if self.protocol.frozen == "trunk" else self._trained
+
+    @cached_property
+    def _trained(self) -> Model:
         return read_model(self.folder / WEIGHTS)
 
-    def _embed(self, name: str, half: Half, rows: Labels, progress: Progress) -> Tensor:
-        """Unit vectors as the run itself made them: in its batches, with its threads.
 
-        A deterministic baseline has folds x dim components, whose first `dim` are what a single model would have.
-        """
-        device = torch.device(choose_device("auto"))
-        model, size = self._model.to(device), self._model.architecture.size
-        parts = []
-        with _threads(self.config["environment"]["threads"]):
-            for start in range(0, len(rows), BATCH):
-                parts.append(embed(model, half.some(rows[start : start + BATCH], size), device))
-                progress(f"{name}, embedding", min(start + BATCH, len(rows)), len(rows))
-        return F.normalize(torch.cat(parts)[:, : self.config["protocol"]["dim"]], dim=1)
+def run_behind(path: Path) -> FinishedRun | None:
+    """The run that a path is of: its folder or weights, or the model folder that its study left; None: it is of none."""
+    if (path / CARD).exists() and path.resolve().parent.name == "models":
+        key = read_json(path / CARD).get("run")
+        store = path.resolve().parents[1]
+        return FinishedRun.at(Store(store).run(key)) if key and (store / "format.json").exists() else None
+    if (path / CARD).exists() or not path.exists():
+        return None
+    return FinishedRun.at(path)
 
 
 @dataclass(frozen=True)
@@ -167,7 +135,7 @@ class Look:
 
     def part(self, progress: Progress) -> Part:
         """The test half, embedded."""
-        return self.run.part("test", self.half, np.arange(len(self.half.y)), progress)
+        return self.run.learner.part("test", self.half, np.arange(len(self.half.y)), progress)
 
     def record(self, scores: Scores) -> list[StudyRecord]:
         """Append the look to each ledger and write its `study.json` again; the studies with their looks."""
@@ -198,14 +166,3 @@ def without_infinities(value: Any) -> Any:
 def _append(ledger: Ledger, body: dict[str, Any]) -> StudyRecord:
     ledger.look(body)
     return write_record(ledger.path.parent, ledger.lines)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Compute with so many torch threads inside."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -3,21 +3,23 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
 
-from assay.data.dataset import Labels
-from assay.data.splits import TrainVal
+from assay.data.dataset import Labels, Pixels
+from assay.data.pack import expected_bytes
 from assay.data.views import View
 from assay.embed import embed
 from assay.methods import assemble, defaults
-from assay.model import Architecture, Model
-from assay.protocol import Protocol
+from assay.model import Architecture, begin
+from assay.protocol import FirstStep
+from assay.study.arena import Arena
 from assay.study.design import Design
-from assay.train import draw_batches, make_optimisers, step
+from assay.train import draw_batches, make_optimisers, set_training, step
 
-STEPS = 12
+STEPS, FEWEST = 12, 2
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ def plan(designs: Sequence[Design], workers: int) -> Plan:
     """Time a few steps of the first trained method and count up."""
     arena = designs[0].arena
     protocol, trainval = arena.resolved, arena.trainval
-    seconds, size = _measure(protocol, trainval, designs)
+    rows: Labels = np.flatnonzero(trainval.y < max(designs[0].batch[0], FEWEST))
+    view, reading = _sample(arena, rows)
+    seconds, size = _measure(arena, view, designs)
     trained = [design for design in designs if design.trials]
     work = sum(design.runs for design in trained) * seconds
     kept = sum((design.reproductions + bool(design.trials)) * len(design.folds) for design in designs)
@@ -49,36 +53,44 @@ def plan(designs: Sequence[Design], workers: int) -> Plan:
         runs={design.method.name: design.runs for design in designs},
         batch={design.method.name: design.batch for design in designs},
         workers=workers,
-        seconds=work / min(workers, max(1, len(trained)) * protocol.folds),
-        bytes=kept * size + vectors + 2 * len(trainval.y) * _bytes_per_sample(protocol, trainval),
+        seconds=work / min(workers, max(1, len(trained)) * protocol.folds) + 2 * len(trainval.y) * reading,
+        bytes=round(kept * size + vectors + 2 * _bytes(arena, view)),
     )
 
 
-def _measure(protocol: Protocol, trainval: TrainVal, designs: Sequence[Design]) -> tuple[float, int]:
+def _sample(arena: Arena, rows: Labels) -> tuple[View, float]:
+    """The view of a few classes, and the seconds that making one sample of it took."""
+    protocol, trainval = arena.resolved, arena.trainval
+    start = time.perf_counter()
+    squares = FirstStep("square", protocol.first_step.side)  # as much work as images that keep their shapes
+    x = arena.features(trainval, rows) if protocol.frozen == "trunk" else cast("Pixels", trainval.some(rows, squares))
+    return View(x, trainval.y[rows]), (time.perf_counter() - start) / len(rows)
+
+
+def _measure(arena: Arena, sample: View, designs: Sequence[Design]) -> tuple[float, int]:
     """Seconds of one full run, and bytes of a model."""
-    assert protocol.size is not None
-    model = Model(Architecture(protocol.trunk, trainval.inputs, protocol.size, protocol.dim))
+    protocol, device = arena.resolved, torch.device("cpu")
+    model = begin(Architecture.under(protocol, sample.inputs), protocol.weights)
     weights = sum(parameter.numel() for parameter in model.parameters()) * 4
     design = next((design for design in designs if design.trials), None)
     if design is None:
         return 0.0, weights
-    classes, _ = design.batch
-    rows: Labels = np.flatnonzero(trainval.y < classes)
-    sample = View(trainval.some(rows, protocol.size), trainval.y[rows])
     parts = assemble(design.method, defaults(design.method, protocol), protocol)
-    parts.loss.setup(protocol.dim, classes)
-    device = torch.device("cpu")
-    optimisers, batches = make_optimisers(model, parts, protocol), draw_batches(sample, protocol, design.batch, 0)
+    parts.loss.setup(protocol.dim, int(sample.y.max()) + 1)
+    optimisers, batches = (
+        make_optimisers(list(model.parameters()), dict(parts.loss.named_parameters()), parts, protocol),
+        draw_batches(sample, protocol, design.batch, 0),
+    )
     threads = torch.get_num_threads()
     torch.set_num_threads(protocol.threads)
     try:
-        model.train()
-        training = _seconds(lambda: step(model, parts, optimisers, *next(batches), device))
-        looking = _seconds(lambda: embed(model, sample.x, device)) / len(rows)
+        set_training(model, protocol)
+        training = _seconds(lambda: step(model, parts, optimisers, *next(batches), protocol, device))
+        looking = _seconds(lambda: embed(model, sample.x, model.architecture.size, device)) / len(sample.y)
     finally:
         torch.set_num_threads(threads)
     validations = 1 + protocol.epochs // protocol.validate_every
-    validated = len(trainval.y) / protocol.folds
+    validated = len(arena.trainval.y) / protocol.folds
     return protocol.epochs * protocol.iterations * training + validations * validated * looking, weights
 
 
@@ -91,6 +103,8 @@ def _seconds(work: Callable[[], object]) -> float:
     return float(np.median(times))
 
 
-def _bytes_per_sample(protocol: Protocol, trainval: TrainVal) -> int:
-    assert protocol.size is not None
-    return trainval.inputs * (protocol.size**2 if protocol.size else 4)
+def _bytes(arena: Arena, sample: View) -> float:
+    """Of trainval as runs see it."""
+    if arena.on_vectors:
+        return len(arena.trainval.y) * sample.inputs * 4
+    return expected_bytes(arena.trainval, arena.resolved.first_step, arena.resolved.form)

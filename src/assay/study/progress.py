@@ -37,6 +37,9 @@ class Listener(Protocol):
     def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
         """Where things stand; called at every finished task and about once a second."""
 
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """Samples are being made ready, before the runs that need them."""
+
 
 class Silent:
     """Listens without a word."""
@@ -45,4 +48,7 @@ class Silent:
         """Nothing."""
 
     def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
+        """Nothing."""
+
+    def preparing(self, what: str, done: int, total: int) -> None:
         """Nothing."""

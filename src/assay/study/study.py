@@ -5,15 +5,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from assay.canonical import digest_bytes, digest_file
+from assay.answers import Answers
+from assay.canonical import digest_file
 from assay.engines import Task
 from assay.ledger import Ledger
+from assay.model import WEIGHTS
 from assay.run import Run, Scoring, TestEmbedding, Training, Unsealed
 from assay.space import Parameters
 from assay.store import Store
+from assay.study.arena import place_answers
 from assay.study.design import Design
+from assay.study.models import hand_over
 from assay.study.progress import Listener, State
-from assay.study.record import write_record
+from assay.study.record import StudyRecord, write_record
 from assay.study.search import Told
 
 Steps = Generator[list[Task], list[Any], None]
@@ -111,7 +115,7 @@ class Study:
     def _drop_weights(self, trial: dict[str, Any]) -> None:
         """Losing trials keep their scores and the hash of their weights, not the weights."""
         for run in trial["runs"]:
-            (self.store.run(run["key"]) / "model.safetensors").unlink(missing_ok=True)
+            (self.store.run(run["key"]) / WEIGHTS).unlink(missing_ok=True)
 
     def _reproduce(self, parameters: Parameters) -> Generator[list[Task], list[Any], list[list[Run]]]:
         """The chosen parameters with fresh seeds; the trial that was selected is not one of them."""
@@ -137,16 +141,17 @@ class Study:
         for number, (row, found) in enumerate(zip(keys, [*scored, *fresh], strict=True)):
             scores = {name: found[name] for name in ("concatenated", "separated", "vectors")}
             self.ledger.record("test", {"reproduction": number, "test": test.fingerprint, "runs": row, **scores})
-        self._save()
+        hand_over(self.design, self._save(), self.store)
 
     def _unseal(self) -> Unsealed:
         """Record the opening, then let tasks see the view of the test half."""
         receipt = self.ledger.receipt()
         half = self.design.arena.test.open(receipt)
         opening = {"test": half.fingerprint, "classes": len(half.class_names), "samples": len(half.y)}
-        labels = digest_bytes(half.y.tobytes())
-        self.ledger.record("seal", {**opening, "labels": labels, "receipt": receipt.hash})
-        view = self.design.arena.place(half, self.store)
+        answers = Answers.of(half).fingerprint
+        self.ledger.record("seal", {**opening, "labels": answers, "receipt": receipt.hash})
+        place_answers(self.store, half)
+        view = self.design.arena.place(half, self.listener.preparing)
         return Unsealed(
             store=str(self.store.root),
             view=str(view),
@@ -161,14 +166,15 @@ class Study:
     @cached_property
     def _view(self) -> Path:
         """The folder with the view of trainval, which is all that training tasks get to see."""
-        return self.design.arena.place(self.design.arena.trainval, self.store)
+        return self.design.arena.place(self.design.arena.trainval, self.listener.preparing)
 
     def _training(self, runs: Sequence[Run]) -> list[Task]:
-        """Tasks for those runs that the store does not have."""
+        """Tasks for those runs that the store does not have, and those that are computed with them."""
         store, view = str(self.store.root), str(self._view)
-        missing = [run for run in runs if not self.store.has_run(run.key)]
-        self.state.done += len(runs) - len(missing)
-        return [Training(run, store, view, self.design.arena.imports) for run in missing]
+        groups = self.design.together(runs)
+        missing = [group for group in groups if not all(self.store.has_run(run.key) for run in group)]
+        self.state.done += len(runs) - sum(map(len, missing))
+        return [Training(group, store, view, self.design.arena.imports) for group in missing]
 
     def _finished(self, run: Run) -> dict[str, Any]:
         """What the ledger keeps of a run: its scores, and the hash of its result file, which holds that of its weights."""
@@ -182,6 +188,6 @@ class Study:
             "result": digest_file(path),
         }
 
-    def _save(self) -> None:
+    def _save(self) -> StudyRecord:
         """Write `study.json`, the ledger in the form that people and reports read."""
-        write_record(self.folder, self.ledger.lines)
+        return write_record(self.folder, self.ledger.lines)

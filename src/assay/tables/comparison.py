@@ -53,6 +53,16 @@ class Comparison:
         return str(self.announced["protocol"]["name"])
 
     @property
+    def trunk(self) -> str:
+        """The trunk, what it had learnt before, and how much of it was trained."""
+        resolved, weights = self.announced["protocol"]["resolved"], self.announced.get("weights")
+        if resolved["trunk"] == "identity":
+            return "features as they were given"
+        start = f"pretrained on {weights['pretrained_on']}" if weights else "from random weights"
+        frozen = {"trunk": ", frozen: only the head was trained", "batchnorm": ", its batch normalisation frozen"}
+        return f"{resolved['trunk']}, {start}{frozen.get(resolved.get('frozen'), '')}"
+
+    @property
     def slug(self) -> str:
         """A name for files."""
         half = self.records[0].seal["test"][:8] if self.records and self.records[0].seal else "untested"

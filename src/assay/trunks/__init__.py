@@ -1,8 +1,9 @@
 """Trunks by name. Every module of this folder is imported and registers its own."""
 
 from assay.registry import import_folder
-from assay.trunks.trunk import Trunk, build, trunks
+from assay.trunks.lookup import build, find
+from assay.trunks.trunk import Trunk, trunks
 
 import_folder(__name__, __path__)
 
-__all__ = ["Trunk", "build", "trunks"]
+__all__ = ["Trunk", "build", "find", "trunks"]

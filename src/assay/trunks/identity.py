@@ -2,6 +2,8 @@
 
 from torch import Tensor
 
+from assay.errors import BadInput
+from assay.protocol import Pooling
 from assay.trunks.trunk import Trunk, trunks
 
 
@@ -9,11 +11,12 @@ from assay.trunks.trunk import Trunk, trunks
 class Identity(Trunk):
     """Passes vectors on as they are: a linear head on frozen features."""
 
-    deterministic = True
     takes = "vectors"
 
-    def __init__(self, inputs: int) -> None:
-        super().__init__(inputs)
+    def __init__(self, inputs: int, pooling: Pooling = "avg") -> None:
+        super().__init__(inputs, pooling)
+        if pooling != "avg":
+            raise BadInput(f"--set pooling={pooling}: the trunk 'identity' takes vectors, which have no positions to pool")
         self.features = inputs
 
     def forward(self, x: Tensor) -> Tensor:

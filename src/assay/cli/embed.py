@@ -1,0 +1,129 @@
+"""`assay embed`: vectors of images by a model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.cli.bench import Device
+from assay.errors import BadInput
+
+if TYPE_CHECKING:
+    from assay.data import Dataset
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command()(embed)
+
+
+def embed(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A model folder, or a pretrained trunk: lite0, any name of timm's.")
+    ],
+    images: Annotated[
+        str, typer.Argument(metavar="IMAGES", help="A folder of class folders, a folder or file of images, or kind:path.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="F.npz", help="Where the vectors go.")],
+    imports: Annotated[
+        list[str] | None, typer.Option("--import", metavar="FILE|MODULE", help="Import your own data sets and trunks first.")
+    ] = None,
+    device: Annotated[Device, typer.Option(help="What it computes on.")] = Device.auto,
+) -> None:
+    """Unit vectors of IMAGES by MODEL, as an .npz with z, ids, and where there are classes y and classes.
+
+    Official splits and roles are kept in it, so that `assay bench --data features:F.npz` splits as the images would be.
+
+    Example: assay embed lite0 birds --out birds.npz
+    """
+    from assay.cli.progress import follow
+    from assay.data.scan import reporting
+    from assay.embed import load
+    from assay.methods import import_parts
+
+    import_parts(imports or ())
+    if out.suffix != ".npz" or not out.parent.is_dir() or out.is_dir():
+        raise BadInput(f"--out {out}: give a file that ends in .npz, in a folder that is there")
+    with follow() as progress:
+        with reporting(progress):
+            found, dataset = _find(images)
+        embedder = load(model, device, inputs=found.inputs)
+        _check(embedder, model, found.inputs, dataset)
+        count = len(found.paths) if dataset is None else len(dataset.labels)
+        z = embedder.embed_read(found.arrays, count, lambda done, total: progress("embedding", done, total))
+    arrays = {"z": z, **(_described(dataset) if dataset is not None else {"ids": _names(found.paths, Path(images))})}
+    _write(out, arrays)
+    classes = f" of {len(dataset.class_names)} classes" if dataset is not None else ""
+    print(f"{len(z)} vector{'s' * (len(z) != 1)}{classes}, {z.shape[1]} dimensions: {out}")
+    if dataset is not None:
+        print(f"next: assay bench --data features:{out}")
+
+
+def _find(images: str) -> tuple[Any, "Dataset | None"]:
+    """The samples, and the data set they are of; None: images without classes."""
+    from assay.data import datasets, load
+    from assay.data.image_files import ImageFiles
+    from assay.data.images import endings
+
+    if images in datasets or (images.partition(":")[1] and f"{images.partition(':')[0]}:" in datasets):
+        dataset = load(images)
+        return dataset.items, dataset
+    path = Path(images)
+    if not path.exists():
+        raise BadInput(f"there is no {images}; give a folder or file of images, or kind:path of `assay list datasets`")
+    if path.is_dir() and any(_has_images(child, endings()) for child in path.iterdir() if child.is_dir()):
+        dataset = load(f"folder:{images}")
+        return dataset.items, dataset
+    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.suffix.lower() in endings())
+    if not files:
+        raise BadInput(f"{images} holds no images that can be read ({', '.join(sorted(endings())[:8])}, ...)")
+    items = ImageFiles(files, path if path.is_dir() else path.parent)
+    problems = [problem for row in range(len(files)) if (problem := items.problem(row))]
+    if problems:
+        raise BadInput(problems[0] + (f" ({len(problems)} such files)" if len(problems) > 1 else ""))
+    return items, None
+
+
+def _has_images(folder: Path, endings: set[str]) -> bool:
+    return any(file.suffix.lower() in endings for file in folder.iterdir())
+
+
+def _check(embedder: Any, model: str, inputs: int, dataset: "Dataset | None") -> None:
+    """The model takes such samples."""
+    from assay.trunks import find
+
+    architecture = embedder.model.architecture
+    given = "vectors" if dataset is not None and dataset.look == "features" else "images"
+    if find(architecture.trunk).takes != given or architecture.inputs != inputs:
+        raise BadInput(
+            f"{model} takes {find(architecture.trunk).takes} of {architecture.inputs} channels or numbers, "
+            f"these are {given} of {inputs}; give samples of its kind"
+        )
+
+
+def _described(dataset: "Dataset") -> dict[str, Any]:
+    """Labels and all that decides the splits."""
+    import numpy as np
+
+    arrays = {"y": dataset.labels, "classes": np.array(dataset.class_names), "ids": np.array(list(dataset.ids))}
+    official = {"query": dataset.query, "gallery": dataset.gallery}
+    official["trainval"] = None if dataset.trainval is None else np.array(dataset.trainval)
+    return arrays | {name: value for name, value in official.items() if value is not None}
+
+
+def _names(paths: list[Path], root: Path) -> Any:
+    import numpy as np
+
+    return np.array([path.name if root.is_file() else path.relative_to(root).as_posix() for path in paths])
+
+
+def _write(out: Path, arrays: dict[str, Any]) -> None:
+    from io import BytesIO
+
+    import numpy as np
+
+    from assay.files import write_atomically
+
+    packed = BytesIO()
+    np.savez(packed, **arrays)
+    write_atomically(out, packed.getvalue())

@@ -1,0 +1,77 @@
+"""`assay train`: one model, left as a folder."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assay.cli.bench import Device, PretrainedOn, Weights, choose_weights
+from assay.cli.show import print_json
+
+if TYPE_CHECKING:
+    from assay.train import Checkpoint, Told
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command()(train)
+
+
+def train(
+    data: Annotated[str, typer.Option(help="A name or kind:path, see `assay list datasets`.")],
+    method: Annotated[str, typer.Option(help="A name of `assay list methods`.")],
+    out: Annotated[Path, typer.Option(metavar="MODEL", help="The model folder to make.")],
+    parameters: Annotated[
+        list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="A parameter of the method, else its default.")
+    ] = None,
+    protocol: Annotated[str, typer.Option(help="A name of `assay list protocols`.")] = "quick",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the protocol, such as trunk.")
+    ] = None,
+    weights: Weights = None,
+    pretrained_on: PretrainedOn = None,
+    fold: Annotated[int, typer.Option(help="The fold of trainval that is held out and chooses the checkpoint.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Another one gives another model.")] = 0,
+    imports: Annotated[
+        list[str] | None, typer.Option("--import", metavar="FILE|MODULE", help="Import your own methods first.")
+    ] = None,
+    device: Annotated[Device, typer.Option(help="What it computes on.")] = Device.auto,
+    json: Annotated[bool, typer.Option("--json", help="The model's card for programs.")] = False,
+) -> None:
+    """Train one model by METHOD on the trainval half of DATA; the test half is not touched.
+
+    Example: assay train --data folder:birds --method multi_similarity --set trunk=lite0 --out birds-model
+    """
+    from assay.cli.progress import follow
+    from assay.data.scan import reporting
+    from assay.protocol import customise
+    from assay.protocols import protocols
+    from assay.study import design_bench, train_one
+
+    chosen = choose_weights(customise(protocols[protocol], settings or ()), weights, pretrained_on)
+    with follow() as progress:
+        with reporting(progress):
+            (design,) = design_bench(data, [method], chosen, device, imports or ())
+        card = train_one(
+            design, parameters or (), out, fold=fold, seed=seed, progress=progress, told=_teller(design.protocol.epochs)
+        )
+    if json:
+        print_json({"model": str(out), **card})
+        return
+    if card["status"] == "diverged":
+        print("training diverged; the best checkpoint before that was kept", file=sys.stderr)
+    scores = ", ".join(f"{name} {card['validation'][name]:.4f}" for name in ("precision_at_1", "r_precision", "map_at_r"))
+    print(f"validation, fold {fold}, epoch {card['epoch']}: {scores}")
+    print(f"model: {out}")
+
+
+def _teller(epochs: int) -> "Told":
+    """Tells of each validation on stderr."""
+
+    def tell(epoch: int, loss: float, checkpoint: "Checkpoint | None") -> None:
+        if checkpoint is not None:
+            found = checkpoint.validation["map_at_r"]
+            print(f"epoch {epoch} of {epochs}: loss {loss:.4f}, validation MAP@R {found:.4f}", file=sys.stderr, flush=True)
+
+    return tell

@@ -1,0 +1,235 @@
+"""Archives, unpacked once into the cache: every member is checked before the first is written."""
+
+import lzma
+import re
+import shutil
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, Self
+
+from assay.canonical import digest
+from assay.errors import BadInput
+from assay.files import cache_folder, new_folder
+
+Progress = Callable[[str, int, int], None]
+"""Told the archive's name, the bytes written so far and the bytes there are."""
+
+TAR = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
+ENDINGS = (".zip", *TAR)
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Member:
+    """One plain file of an archive."""
+
+    name: str
+    size: int
+    open: Callable[[], IO[bytes] | None]
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file's name is one of an archive that can be unpacked."""
+    return path.name.lower().endswith(ENDINGS)
+
+
+def unpack(archive: Path, progress: Progress | None = None) -> Path:
+    """The folder with what `archive` holds, in the cache; unpacked there unless this very file has been already.
+
+    Refused, with nothing left behind: an archive that is cut off, encrypted or too large for the disk, and members that are no
+    plain files or would land outside of the folder. Links of any kind are refused: none of the data sets needs one.
+    """
+    final = cache_folder() / "unpacked" / f"{_stem(archive)}-{_key(archive)}"
+    if final.is_dir():
+        return final
+    with _opened(archive) as members:
+        total = sum(member.size for member in members)
+        _need_space(archive, total)
+        with new_folder(final) as draft:
+            _write(archive, members, draft, total, progress)
+    return final
+
+
+def _stem(archive: Path) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", archive.name.split(".")[0])[:60]
+
+
+def _key(archive: Path) -> str:
+    """What tells this file from one that was put at the same place later."""
+    found = archive.stat()
+    return digest([str(archive.resolve()), found.st_size, found.st_mtime_ns])[:16]
+
+
+SPOILT = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, OSError, RuntimeError, ValueError),
+)
+"""What reading an archive can raise that is cut off, damaged or no archive."""
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[list[Member]]:
+    """The checked members, to be read while inside; whatever a spoilt archive raises becomes `BadInput`."""
+    kind = _tar if archive.name.lower().endswith(TAR) else _zip
+    try:
+        with kind(archive) as members:
+            _check_clashes(archive, members)
+            yield members
+    except BadInput:
+        raise
+    except SPOILT as error:
+        raise BadInput(_spoilt(archive, error)) from None
+
+
+def _spoilt(archive: Path, error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{archive} cannot be unpacked: {error.strerror} ({error.filename or 'no file named'})"
+    size = archive.stat().st_size
+    return (
+        f"{archive} ({size:,} bytes) cannot be unpacked: {error or type(error).__name__}; it is cut off, damaged or no such "
+        f"archive at all: fetch it again and compare its size with the one at the source"
+    )
+
+
+@contextmanager
+def _zip(archive: Path) -> Iterator[list[Member]]:
+    with zipfile.ZipFile(archive) as opened:
+        infos = [info for info in opened.infolist() if _is_file_in_zip(archive, info)]
+        yield [Member(_checked(archive, info.filename), info.file_size, partial(opened.open, info)) for info in infos]
+
+
+def _is_file_in_zip(archive: Path, info: zipfile.ZipInfo) -> bool:
+    _checked(archive, info.filename)
+    mode = info.external_attr >> 16
+    if stat.S_ISLNK(mode):
+        raise _refused(archive, info.filename, "is a link")
+    if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+        raise _refused(archive, info.filename, "is a device")
+    if info.flag_bits & 1:
+        raise BadInput(f"{archive}: {info.filename} is encrypted; unpack it yourself with the password and give the folder")
+    return not info.is_dir()
+
+
+class _Header(tarfile.TarInfo):
+    @classmethod
+    def fromtarfile(cls, opened: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(opened)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # typeshed does not list it
+            assert isinstance(opened, _Tar)
+            opened.ended = True
+            raise
+
+
+class _Tar(tarfile.TarFile):
+    """Knows whether the end mark was seen: a plain `TarFile` takes one that is cut between two members for a whole one."""
+
+    tarinfo = _Header
+    ended = False
+
+
+@contextmanager
+def _tar(archive: Path) -> Iterator[list[Member]]:
+    with _Tar.open(archive) as opened:
+        infos = [info for info in opened if _is_file_in_tar(archive, info)]
+        if not opened.ended:
+            raise EOFError("its end is missing")
+        while opened.fileobj is not None and opened.fileobj.read(CHUNK):  # compressed ones check themselves at their end
+            pass
+        yield [Member(_checked(archive, info.name), info.size, partial(opened.extractfile, info)) for info in infos]
+
+
+def _is_file_in_tar(archive: Path, info: tarfile.TarInfo) -> bool:
+    _checked(archive, info.name)
+    if info.issym() or info.islnk():
+        raise _refused(archive, info.name, f"is a link to {info.linkname}")
+    if not info.isfile() and not info.isdir():
+        raise _refused(archive, info.name, "is a device")
+    return info.isfile()
+
+
+def _checked(archive: Path, name: str) -> str:
+    """The member's name as a relative path with /, or `BadInput`."""
+    if "\\" in name or re.match(r"[A-Za-z]:", name):
+        raise _refused(archive, name, "is named as on Windows, with a drive or backslashes")
+    if name.startswith("/"):
+        raise _refused(archive, name, "has an absolute path")
+    if ".." in name.split("/"):
+        raise _refused(archive, name, "has .. in its path")
+    if not name.isprintable():
+        raise _refused(archive, name, "has characters in its name that are not text")
+    return PurePosixPath(name).as_posix()
+
+
+def _check_clashes(archive: Path, members: list[Member]) -> None:
+    names: set[str] = set()
+    for member in members:
+        if member.name in names:
+            raise _refused(archive, member.name, "is there twice")
+        names.add(member.name)
+
+
+def _refused(archive: Path, name: str, what: str) -> BadInput:
+    return BadInput(
+        f"{archive}: its member {name!a} {what}; no official archive holds such a thing: fetch it again from its source, "
+        f"or unpack it yourself and give the folder"
+    )
+
+
+def _need_space(archive: Path, total: int) -> None:
+    place = cache_folder()
+    while not place.is_dir():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if total > free:
+        raise BadInput(
+            f"{archive} takes {_amount(total)} unpacked, but {place} has {_amount(free)} free; "
+            f"make room, set ASSAY_CACHE to a folder on a larger disk, or unpack it yourself and give the folder"
+        )
+
+
+def _amount(size: int) -> str:
+    """A size for people.
+
+    >>> _amount(1_234_567_890)
+    '1.2 GB'
+    """
+    value, unit = float(size), "bytes"
+    for larger in ("kB", "MB", "GB"):
+        if value >= 1000:
+            value, unit = value / 1000, larger
+    return f"{value:,.{0 if unit == 'bytes' else 1}f} {unit}"
+
+
+def _write(archive: Path, members: list[Member], folder: Path, total: int, progress: Progress | None) -> None:
+    done = 0
+    for member in members:
+        target = folder / member.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        written = _copy(archive, member, target)
+        if written != member.size:
+            raise _refused(archive, member.name, f"has {written:,} bytes but claims {member.size:,}")
+        done += written
+        if progress is not None:
+            progress(archive.name, done, total)
+
+
+def _copy(archive: Path, member: Member, target: Path) -> int:
+    """Bytes written; one byte more than the member claims is the most that is read."""
+    source = member.open()
+    assert source is not None, "links and folders were left out"
+    written = 0
+    with source, target.open("xb") as stream:
+        while chunk := source.read(min(CHUNK, member.size - written + 1)):
+            written += stream.write(chunk)
+            if written > member.size:
+                raise _refused(archive, member.name, f"is larger than the {member.size:,} bytes it claims")
+    return written

@@ -1,0 +1,79 @@
+"""Image files as the samples of a data set: checked once, read when they are needed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from assay.canonical import digest_bytes
+from assay.data.dataset import Labels, Pixels
+from assay.data.images import LONGEST, decode, first_step, in_threads, is_too_long, shape_after
+from assay.data.scan import Progress, read, scan
+from assay.errors import BadInput
+from assay.protocol import FirstStep
+
+
+class ImageFiles:
+    """Image files, each hashed and decoded once on construction, or known from an earlier one.
+
+    A file that cannot be used raises nothing here: `problem` tells.
+
+    Args:
+        paths: of the files, all below `root`.
+        root: the folder that what is known of them is remembered by.
+        channels: 3, or 1 for grey.
+        progress: who is told of the checking; see `scan.reporting`.
+    """
+
+    def __init__(self, paths: Sequence[Path], root: Path, channels: int = 3, progress: Progress | None = None) -> None:
+        self.paths, self.inputs = list(paths), channels
+        self._seen = scan(self.paths, root, progress)
+        self.sizes = np.array([(seen.width, seen.height) for seen in self._seen], dtype=np.int64).reshape(-1, 2)
+        """Width and height of each image (N, 2), upright; 0 where it cannot be used."""
+
+    def arrays(self, indices: Labels, step: FirstStep) -> Pixels | list[Pixels]:
+        """The images after the step: one array, or where they keep their shapes a list of them."""
+        if step.kind == "short":
+            return in_threads(lambda index: self._image(index, step), indices.tolist())
+        images = np.empty((len(indices), step.side, step.side, self.inputs), dtype=np.uint8)
+
+        def put(row: int) -> None:
+            images[row] = self._image(int(indices[row]), step)
+
+        in_threads(put, range(len(indices)))
+        return images
+
+    def shapes(self, indices: Labels, step: FirstStep) -> Labels:
+        """Height and width of each image (n, 2) after the step, from what is known; the first that has none is named."""
+        for index in indices.tolist():
+            self._check(index, step)
+        shapes = [shape_after(width, height, step) for width, height in self.sizes[indices].tolist()]
+        return np.array(shapes, dtype=np.int64).reshape(-1, 2)
+
+    def digest(self, index: int) -> str:
+        """Hash of the file's bytes."""
+        return self._seen[index].digest
+
+    def problem(self, index: int) -> str | None:
+        """Why a file cannot be used, with the remedy; None where it can."""
+        reason = self._seen[index].reason
+        return None if reason is None else f"{self.paths[index]} {reason}"
+
+    def _image(self, index: int, step: FirstStep) -> Pixels:
+        path = self.paths[index]
+        content = read(path)
+        if digest_bytes(content) != self._seen[index].digest:
+            raise BadInput(f"{path} has changed since it was first read; leave the data alone while it is in use")
+        self._check(index, step)
+        return first_step(decode(content, path), step, self.inputs)
+
+    def _check(self, index: int, step: FirstStep) -> None:
+        if problem := self.problem(index):
+            raise BadInput(problem)
+        width, height = self.sizes[index].tolist()
+        if is_too_long(width, height, step):
+            raise BadInput(
+                f"{self.paths[index]} is {width} x {height} pixels: with its short side scaled to {step.side}, the long one "
+                f"would have {max(shape_after(width, height, step)):,}, above {LONGEST} x {step.side}; "
+                "crop or remove it, or take the central squares with --set resize=square"
+            )

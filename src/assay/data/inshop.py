@@ -1,0 +1,83 @@
+"""`inshop:PATH`: In-Shop Clothes Retrieval, a benchmark of DeepFashion.
+
+Liu, Luo, Qiu, Wang, Tang: DeepFashion: Powering Robust Clothes Recognition and Retrieval with Rich Annotations (2016), CVPR.
+Eval/list_eval_partition.txt names each image's item and its part: train, or query and gallery of the test. Images are in
+img/, from Img/img.zip.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from assay.data.dataset import Dataset
+from assay.data.official import Official, Rows, assemble, below, check_once, find, read_words
+from assay.errors import BadInput
+
+INSHOP = Official(
+    name="inshop",
+    home="https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html",
+    archives=("Eval/list_eval_partition.txt", "Img/img.zip"),
+    layout="Eval/list_eval_partition.txt and Img/img/WOMEN/..., Img/img/MEN/... (both also without Eval/ and Img/)",
+    unpacking="cd Img && unzip img.zip",
+    counts={
+        "classes": 7_982,
+        "images": 52_712,
+        "classes in trainval": 3_997,
+        "images in trainval": 25_882,
+        "queries": 14_218,
+        "gallery images": 12_612,
+    },
+)
+LISTS = ("Eval/list_eval_partition.txt", "list_eval_partition.txt", "Anno/list_eval_partition.txt")
+PARTS = ("train", "query", "gallery")
+
+
+def load_inshop(path: Path) -> Dataset:
+    """In-Shop Clothes Retrieval, 7,982 items: the folder of Eval/ and Img/; official split, with query and gallery."""
+    root, listed = _find_list(path)
+    rows = read_words(listed, 3, skip=2)
+    strange = [words for words in rows if words[2] not in PARTS]
+    if strange:
+        raise BadInput(f"{listed}: {strange[0][0]} is in part {strange[0][2]!a}, not in {', '.join(PARTS)}; {INSHOP.remedy()}")
+    _check_first_line(listed, len(rows))
+    in_train = sorted({item for _, item, part in rows if part == "train"})
+    in_test = sorted({item for _, item, part in rows if part != "train"})
+    shared = sorted({*in_train} & {*in_test})
+    if shared:
+        raise BadInput(f"{listed}: item {shared[0]} is both in train and in the test half; {INSHOP.remedy()}")
+    ids = [name for name, _, _ in rows]
+    check_once(ids, listed)
+    parts = np.array([part for _, _, part in rows])
+    query, gallery = parts == "query", parts == "gallery"
+    classes = [*in_train, *in_test]
+    found = {"images": len(rows), "classes": len(classes), "images in trainval": int((parts == "train").sum())}
+    found |= {"classes in trainval": len(in_train), "queries": int(query.sum()), "gallery images": int(gallery.sum())}
+    INSHOP.check(listed, found)
+    paths, notes = below(_find_images(root), ids, INSHOP)
+    place = {item: row for row, item in enumerate(classes)}
+    labels = np.array([place[item] for _, item, _ in rows])
+    return assemble("inshop", Rows(ids, paths, labels, query, gallery), classes, trainval=len(in_train), notes=notes)
+
+
+def _find_list(path: Path) -> tuple[Path, Path]:
+    """The folder of the data set and its list; of a file at `path`, one of the two folders above it."""
+    starts = [path.absolute()] if path.is_dir() else [path.absolute().parent, path.absolute().parent.parent]
+    for start in starts:
+        for name in LISTS:
+            if root := find(start, name, ()):
+                return root, root / name
+    raise INSHOP.not_found(path)
+
+
+def _find_images(root: Path) -> Path:
+    found = find(root, "img", ("Img/img.zip", "img.zip"))
+    if found is None:
+        raise BadInput(f"{root} has the list of images but neither Img/img/ nor Img/img.zip; {INSHOP.remedy()}")
+    return found
+
+
+def _check_first_line(listed: Path, rows: int) -> None:
+    with listed.open(encoding="utf-8") as stream:
+        first = stream.readline().strip()
+    if first != str(rows):
+        raise BadInput(f"{listed} says on its first line that it has {first} rows but has {rows}; {INSHOP.remedy()}")

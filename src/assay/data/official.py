@@ -1,0 +1,216 @@
+"""What the loaders of published data sets share: finding the files, checking them against the official counts, sorting them."""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from assay.data.archives import is_archive, unpack
+from assay.data.dataset import Dataset, Labels, Marks
+from assay.data.image_files import ImageFiles
+from assay.data.paths import check_inside
+from assay.data.scan import watching
+from assay.errors import BadInput
+from assay.protocol import Look
+
+
+@dataclass(frozen=True)
+class Official:
+    """A data set as its publishers give it out.
+
+    Args:
+        name: the kind in `kind:path`.
+        home: page of the publishers.
+        archives: names of the files they give out, from the folder that holds them.
+        layout: what lies where once those are unpacked.
+        unpacking: the command that does it.
+        counts: how many it has of what, in words for people.
+    """
+
+    name: str
+    home: str
+    archives: tuple[str, ...]
+    layout: str
+    unpacking: str
+    counts: Mapping[str, int]
+
+    def remedy(self) -> str:
+        """Where the data set comes from and how it is unpacked."""
+        return f"get {', '.join(self.archives)} from {self.home} and give that folder, or unpack there with: {self.unpacking}"
+
+    def not_found(self, path: Path) -> BadInput:
+        """What to say where nothing of the data set is at `path`."""
+        return BadInput(f"{self.name}:{path} does not hold the data set, which is {self.layout}; {self.remedy()}")
+
+    def check(self, where: Path, found: Mapping[str, int], more: str = "") -> None:
+        """Raise `BadInput` unless as many of each were found `where` as there officially are; `more` says which."""
+        for what, count in found.items():
+            expected = self.counts[what]
+            if count != expected:
+                wrong = f"{abs(count - expected):,} too {'few' if count < expected else 'many'}"
+                raise BadInput(f"{where} has {count:,} {what}, officially {expected:,}: {wrong}{more}; {self.remedy()}")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Samples in any order: names, files, class numbers from 0, and what else is known of each."""
+
+    ids: Sequence[str]
+    paths: Sequence[Path]
+    labels: Labels
+    query: Marks | None = None
+    gallery: Marks | None = None
+    metadata: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def find(path: Path, sign: str, archives: Sequence[str]) -> Path | None:
+    """The folder with `sign` in it: at `path`, one below it, or in either way in an archive, which is unpacked for that.
+
+    `path` may be the archive itself, whatever its name.
+    """
+    for start in _starts(path, archives):
+        if found := _holding(start, sign):
+            return found
+    return None
+
+
+def _starts(path: Path, archives: Sequence[str]) -> Iterator[Path]:
+    if path.is_file():
+        if is_archive(path):
+            yield unpack(path, watching.get())
+        return
+    yield path
+    for name in archives:
+        if (path / name).is_file():
+            yield unpack(path / name, watching.get())
+
+
+def _holding(start: Path, sign: str) -> Path | None:
+    if (start / sign).exists():
+        return start
+    with os.scandir(start) as entries:
+        folders = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith((".", "__")))
+    found = [start / folder for folder in folders if (start / folder / sign).exists()]
+    if len(found) > 1:
+        raise BadInput(f"{start} holds the data set twice, in {found[0].name} and {found[1].name}; give one of the two")
+    return found[0] if found else None
+
+
+def read_words(path: Path, columns: int, skip: int = 0) -> list[list[str]]:
+    """Lines of `columns` words each, without the first `skip` ones."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise BadInput(f"{path} cannot be read: {reason}; unpack the data set again") from None
+    rows = []
+    for number, line in enumerate(lines[skip:], skip + 1):
+        words = line.split()
+        if words and len(words) != columns:
+            raise BadInput(f"line {number} of {path} has {len(words)} words, not {columns}: {line!a}; unpack the data set again")
+        if words:
+            rows.append(words)
+    return rows
+
+
+def as_numbers(words: Sequence[str], where: Path) -> Labels:
+    """Words as whole numbers."""
+    try:
+        return np.array([int(word) for word in words], dtype=np.int64)
+    except ValueError as error:
+        raise BadInput(f"{where} has a word where a number belongs ({error}); unpack the data set again") from None
+
+
+def check_once(words: Sequence[str], where: Path) -> None:
+    """Raise `BadInput` where a word is there twice."""
+    seen: set[str] = set()
+    for word in words:
+        if word in seen:
+            raise BadInput(f"{where} lists {word} twice; unpack the data set again")
+        seen.add(word)
+
+
+def below(base: Path, names: Sequence[str], official: Official) -> tuple[list[Path], list[str]]:
+    """Paths of the listed files, each of which is there and really lies below `base`; and notes on files that no list has."""
+    for name in names:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise BadInput(f"{official.name}: the list names {name!a}, which leads out of {base}; {official.remedy()}")
+    missing, extra = compare(base, names)
+    if missing:
+        raise BadInput(some_missing(base, missing, len(names), official))
+    paths = [base / name for name in names]
+    check_inside(base, paths)
+    return paths, [f"{len(extra)} files left out that are not in the official list: {shortly(extra)}"] if extra else []
+
+
+def compare(base: Path, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those of the names that are no file below `base`, and the files beside them that are not among the names.
+
+    Each folder is read once; nothing is asked of a single file.
+    """
+    listed: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        folder, _, file = name.rpartition("/")
+        listed[folder].add(file)
+    missing, extra = [], []
+    for folder, wanted in listed.items():
+        there = files_in(base / folder)
+        prefix = f"{folder}/" if folder else ""
+        missing += [prefix + file for file in wanted - there]
+        extra += [prefix + file for file in there - wanted if folder and not file.startswith(".")]
+    return sorted(missing), sorted(extra)
+
+
+def files_in(folder: Path) -> set[str]:
+    """Names of the files in a folder; none where there is no such folder."""
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if entry.is_file()}
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+
+
+def some_missing(base: Path, missing: Sequence[str], listed: int, official: Official) -> str:
+    """What to say where files are not there."""
+    return f"{base} lacks {len(missing):,} of {listed:,} images: {shortly(missing)}; {official.remedy()}"
+
+
+def shortly(names: Sequence[str]) -> str:
+    """The first three of the names.
+
+    >>> shortly(["a", "b", "c", "d"])
+    'a, b, c, ...'
+    """
+    return ", ".join([*names[:3], *["..."] * (len(names) > 3)])
+
+
+def assemble(
+    name: str,
+    rows: Rows,
+    class_names: Sequence[str],
+    *,
+    trainval: int | None = None,
+    look: Look = "photo",
+    channels: int = 3,
+    notes: Sequence[str] = (),
+) -> Dataset:
+    """The data set, its samples sorted by class and name, so that the order they were listed in does not matter."""
+    labels = rows.labels.tolist()
+    order = np.array(sorted(range(len(labels)), key=lambda row: (labels[row], rows.ids[row])), dtype=np.int64)
+    paths = [rows.paths[row] for row in order]
+    return Dataset(
+        name=name,
+        look=look,
+        labels=rows.labels[order],
+        class_names=tuple(class_names),
+        ids=[rows.ids[row] for row in order],
+        items=ImageFiles(paths, Path(os.path.commonpath({path.parent for path in paths})), channels),
+        notes=tuple(notes),
+        trainval=trainval,
+        query=None if rows.query is None else rows.query[order],
+        gallery=None if rows.gallery is None else rows.gallery[order],
+        metadata={column: [words[row] for row in order] for column, words in rows.metadata.items()},
+    )

@@ -1,0 +1,39 @@
+"""Data stays inside its folder: links that lead out of it are refused."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from assay.errors import BadInput
+
+
+def check_inside(root: Path, paths: Sequence[Path]) -> None:
+    """Raise `BadInput`, with the link named, where one of the files below `root` really lies outside of it.
+
+    Folders are resolved once each and files are looked at without being opened. A file that is not there is nobody's link.
+    """
+    home = root.resolve()
+    for folder in sorted({path.parent for path in paths}):
+        if not _target(folder).is_relative_to(home):
+            link = _link_above(folder, home)
+            raise BadInput(_leads_out(root, link, _target(link)))
+    for path in paths:
+        if path.is_symlink() and not _target(path).is_relative_to(home):
+            raise BadInput(_leads_out(root, path, _target(path)))
+
+
+def _target(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except RuntimeError:
+        raise BadInput(f"{path} is a link that leads round in a circle; put the file itself there") from None
+
+
+def _link_above(folder: Path, home: Path) -> Path:
+    """The highest folder on the way to `folder` that lies outside: the link that has to go."""
+    while folder.parent != folder and not _target(folder.parent).is_relative_to(home):
+        folder = folder.parent
+    return folder
+
+
+def _leads_out(root: Path, link: Path, target: Path) -> str:
+    return f"{link} leads out of {root}, to {target}; put the files themselves there, or copy the folder with cp -rL"

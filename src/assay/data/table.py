@@ -1,0 +1,238 @@
+"""`table:FILE`: a CSV or Parquet file that names images and their labels, for data that is laid out in its own way.
+
+Columns: `path` (from the folder of the table, or absolute) and `label`; and where wanted `split` (trainval or test), `query` and
+`gallery` (marks of the test half) and any others, which are kept as metadata. The order of the rows does not matter. In a CSV
+the header counts as row 1, as in a spreadsheet; rows of a Parquet file count from 1.
+"""
+
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from assay.data.dataset import Dataset, Labels, Marks
+from assay.data.official import Rows, assemble, files_in, shortly
+from assay.data.paths import check_inside
+from assay.errors import BadInput
+
+SPLITS = {"train": True, "trainval": True, "test": False}
+MARKS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
+NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells by column, and the number of each row as people count it."""
+
+    file: Path
+    columns: dict[str, list[str]]
+    numbers: list[int]
+
+    def wrong(self, row: int, what: str) -> BadInput:
+        """What to say of a row."""
+        return BadInput(f"table:{self.file}: row {self.numbers[row]} {what}")
+
+
+def load_table(path: Path) -> Dataset:
+    """A .csv or .parquet file with the columns path and label, and perhaps split, query, gallery, category and others."""
+    table = _read(path)
+    for column in ("path", "label"):
+        _need(table, column)
+    ids, paths = _find_images(table)
+    split = _words(table, "split", SPLITS, "trainval (or train) or test; folds for validation are made of trainval")
+    class_names, labels, trainval = _classes(table, split)
+    query, gallery = (_words(table, role, MARKS, "1 or 0, true or false, yes or no") for role in ("query", "gallery"))
+    known = ("path", "label", "split", "query", "gallery")
+    metadata = {column: cells for column, cells in table.columns.items() if column not in known}
+    rows = Rows(ids, paths, labels, query, gallery, metadata)
+    notes = [*_absolute(ids), *_unused(split, query, gallery)]
+    return assemble(f"table:{path.name}", rows, class_names, trainval=trainval, notes=notes)
+
+
+def _read(path: Path) -> Table:
+    readers: dict[str, Callable[[Path], Table]] = {".csv": _read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
+    reader = readers.get(path.suffix.lower())
+    if path.is_dir() or reader is None:
+        raise BadInput(f"table:{path} must be a .csv or .parquet file with the columns path and label")
+    table = reader(path)
+    if not table.numbers:
+        raise BadInput(f"table:{path} has no rows")
+    return table
+
+
+def _read_csv(path: Path) -> Table:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            lines = [[cell.strip() for cell in line] for line in csv.reader(stream, strict=True)]
+    except UnicodeDecodeError:
+        raise BadInput(f"table:{path} is not UTF-8; save it as CSV UTF-8") from None
+    except (OSError, csv.Error) as error:
+        raise BadInput(f"table:{path} cannot be read as a CSV: {error}") from None
+    header = lines[0] if lines else []
+    _check_header(path, header)
+    numbers = [number for number, line in enumerate(lines[1:], 2) if line]
+    for number in numbers:
+        cells = lines[number - 1]
+        if len(cells) != len(header):
+            raise BadInput(
+                f"table:{path}: row {number} has {len(cells)} cells but the header has {len(header)}; "
+                "put cells that have a comma in them in double quotes"
+            )
+    columns = {column: [lines[number - 1][place] for number in numbers] for place, column in enumerate(header)}
+    return Table(path, columns, numbers)
+
+
+def _read_parquet(path: Path) -> Table:
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise BadInput(f"table:{path} needs pyarrow: pip install 'assay-dml[parquet]', or save it as .csv") from None
+    try:
+        content = parquet.ParquetFile(path).read()
+    except (OSError, arrow.ArrowException) as error:
+        raise BadInput(f"table:{path} cannot be read as a Parquet file: {error}") from None
+    _check_header(path, content.column_names)
+    columns = {name: [_cell(cell) for cell in content[name].to_pylist()] for name in content.column_names}
+    return Table(path, columns, list(range(1, content.num_rows + 1)))
+
+
+def _cell(cell: Any) -> str:
+    """A cell as a CSV would have it: nothing for what is missing, whole numbers without a point."""
+    if cell is None or cell != cell:
+        return ""
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell).strip()
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    if "" in header:
+        raise BadInput(f"table:{path}: column {header.index('') + 1} has no name; name or remove it (in pandas: index=False)")
+    twice = [column for place, column in enumerate(header) if column in header[:place]]
+    if twice:
+        raise BadInput(f"table:{path} has two columns called {twice[0]}; rename one")
+
+
+def _need(table: Table, column: str) -> None:
+    if column not in table.columns:
+        has = ", ".join(table.columns)
+        raise BadInput(f"table:{table.file} has no column {column} (it has {has}); it needs path and label, separated by commas")
+    for row, cell in enumerate(table.columns[column]):
+        if not cell:
+            raise table.wrong(row, f"has no {column}; fill it in or remove the row")
+
+
+def _find_images(table: Table) -> tuple[list[str], list[Path]]:
+    """Name and file of each row: those that are below the folder of the table are named from there."""
+    folder = table.file.absolute().parent
+    paths = [_path(table, row, folder) for row in range(len(table.numbers))]
+    ids = [(path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix() for path in paths]
+    _check_once(table, ids)
+    there: dict[Path, set[str]] = {parent: files_in(parent) for parent in {path.parent for path in paths}}
+    missing = [row for row, path in enumerate(paths) if path.name not in there[path.parent]]
+    if missing:
+        some = shortly([f"{ids[row]} (row {table.numbers[row]})" for row in missing])
+        raise BadInput(
+            f"table:{table.file}: {len(missing):,} of {len(paths):,} files are not there: {some}; "
+            f"paths are relative to {folder}, the folder of the table"
+        )
+    check_inside(folder, [path for path in paths if path.is_relative_to(folder)])
+    return ids, paths
+
+
+def _path(table: Table, row: int, folder: Path) -> Path:
+    cell = table.columns["path"][row]
+    parts = PurePosixPath(cell).parts
+    if ".." in parts:
+        raise table.wrong(row, f"has .. in its path {cell!a}; move the table above its images, or write the absolute path")
+    if "\\" in cell or not cell.isprintable():
+        raise table.wrong(row, f"has a path that cannot be read here: {cell!a}; write folders with / and names in plain text")
+    return folder / cell
+
+
+def _check_once(table: Table, ids: Sequence[str]) -> None:
+    labels = table.columns["label"]
+    first: dict[str, int] = {}
+    for row, name in enumerate(ids):
+        before = first.setdefault(name, row)
+        if before == row:
+            continue
+        if labels[before] != labels[row]:
+            labelled = f"{labels[before]!a} in row {table.numbers[before]}, {labels[row]!a} here"
+            raise table.wrong(row, f"gives {name} a second label ({labelled}); keep the right one")
+        raise table.wrong(row, f"repeats {name} of row {table.numbers[before]}; remove one of the two")
+
+
+def _words(table: Table, column: str, meaning: dict[str, bool], allowed: str) -> Marks | None:
+    """What each cell of the column means, or None where the table has no such column."""
+    if column not in table.columns:
+        return None
+    for row, cell in enumerate(table.columns[column]):
+        if cell.lower() not in meaning:
+            raise table.wrong(row, f"has {cell!a} as its {column}; write {allowed}")
+    return np.array([meaning[cell.lower()] for cell in table.columns[column]], dtype=np.bool_)
+
+
+def _classes(table: Table, split: Marks | None) -> tuple[list[str], Labels, int | None]:
+    """Class names in order, those of trainval first; the class of each row; and how many are trainval's."""
+    labels = table.columns["label"]
+    names = _in_order(table)
+    trainval = None
+    if split is not None:
+        in_trainval = _check_disjoint(table, split)
+        names = [name for name in names if name in in_trainval] + [name for name in names if name not in in_trainval]
+        trainval = len(in_trainval)
+        if trainval in (0, len(names)):
+            lacking = "trainval" if trainval == 0 else "test"
+            raise BadInput(f"table:{table.file}: no row has {lacking} as its split; mark some, or remove the column for halves")
+    number = {name: place for place, name in enumerate(names)}
+    return names, np.array([number[label] for label in labels], dtype=np.int64), trainval
+
+
+def _in_order(table: Table) -> list[str]:
+    """Labels in the order of numbers where all are numbers, of text otherwise."""
+    names = sorted(set(table.columns["label"]))
+    if not all(NUMBER.fullmatch(name) for name in names):
+        return names
+    written: dict[Decimal, list[str]] = defaultdict(list)
+    for name in names:
+        written[Decimal(name)].append(name)
+    for same in written.values():
+        if len(same) > 1:
+            row = table.columns["label"].index(same[1])
+            raise table.wrong(row, f"has the label {same[1]!a}, elsewhere written {same[0]!a}; write a number in one way only")
+    return [written[value][0] for value in sorted(written)]
+
+
+def _check_disjoint(table: Table, split: Marks) -> set[str]:
+    """Labels of trainval, of which none may be in the test half too."""
+    labels = table.columns["label"]
+    in_trainval = {label for label, trains in zip(labels, split.tolist(), strict=True) if trains}
+    for row, label in enumerate(labels):
+        if not split[row] and label in in_trainval:
+            shared = {label for label, trains in zip(labels, split.tolist(), strict=True) if not trains} & in_trainval
+            raise table.wrong(
+                row,
+                f"has {label!a} in test, which is in trainval too ({len(shared)} such labels); the test is on classes that "
+                "were never trained on: put all rows of a label on one side, or remove the column split for halves by class",
+            )
+    return in_trainval
+
+
+def _absolute(ids: Sequence[str]) -> list[str]:
+    outside = sum(name.startswith("/") for name in ids)
+    return [f"{outside} absolute paths: elsewhere this data has another fingerprint"] if outside else []
+
+
+def _unused(split: Marks | None, query: Marks | None, gallery: Marks | None) -> list[str]:
+    if split is None or query is None or gallery is None:
+        return []
+    unused = int((~split & ~query & ~gallery).sum())
+    return [f"{unused} samples of the test half are neither query nor gallery"] if unused else []

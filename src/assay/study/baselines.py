@@ -1,0 +1,107 @@
+"""What trunks are worth before any metric learning: their features, reduced by a PCA, as a search.
+
+This is Table 1 of the reality check (Musgrave et al. 2020, arxiv.org/abs/2003.08505) on any data.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from assay.data.dataset import Dataset
+from assay.data.splits import parts
+from assay.embed import choose_device, fit_pca, read_and_embed
+from assay.errors import BadInput
+from assay.metrics import Scores, evaluate
+from assay.model import Architecture, begin, settle
+from assay.protocol import Protocol
+from assay.registry import UnknownName
+from assay.seeds import derive
+from assay.trunks import trunks
+
+Progress = Callable[[str, int, int], None]
+Start = Literal["pretrained", "none"]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A trunk as it is.
+
+    Args:
+        trunk: its name.
+        pretrained_on: the data its weights come from; None: random weights.
+        features: width of its features.
+        dim: width after the PCA.
+        scores: of each part that was searched, by its name.
+        problem: why there are no scores, such as weights that are not on this machine.
+    """
+
+    trunk: str
+    pretrained_on: str | None
+    features: int = 0
+    dim: int = 0
+    scores: dict[str, Scores] | None = None
+    problem: str | None = None
+
+    def mean(self, metric: str) -> float:
+        """Over the parts."""
+        assert self.scores is not None
+        return float(np.mean([scores[metric] for scores in self.scores.values()]))
+
+
+def baselines(
+    dataset: Dataset, protocol: Protocol, names: Sequence[str], metrics: Sequence[str], *, test: bool, progress: Progress
+) -> Iterator[Baseline]:
+    """Each trunk with random and, where it has some, with pretrained weights, under the protocol's input and `dim`.
+
+    The PCA is fitted on trainval; without `test` the validation part of each fold is searched by itself.
+    """
+    for name in names or _suitable(dataset):
+        for start in ("none", "pretrained"):
+            found = _baseline(dataset, replace(protocol, trunk=name, weights=start, frozen="trunk"), metrics, test, progress)
+            if found is not None:
+                yield found
+            if found is not None and found.problem and start == "none":  # nothing that weights would mend
+                break
+
+
+def _suitable(dataset: Dataset) -> list[str]:
+    """The trunks that Assay knows by name and that take such samples."""
+    takes = "vectors" if dataset.look == "features" else "images"
+    return [name for name, kind in trunks.items() if kind.takes == takes]
+
+
+def _baseline(dataset: Dataset, protocol: Protocol, metrics: Sequence[str], test: bool, progress: Progress) -> Baseline | None:
+    try:
+        settled, weights = settle(protocol, dataset.look)
+        if protocol.weights == "pretrained" and weights is None:
+            return None
+        features, labels = _features(dataset, settled, progress), dataset.labels
+    except (BadInput, UnknownName) as error:
+        return Baseline(protocol.trunk, None, problem=str(error))
+    belongs = np.array(parts(dataset, protocol))
+    seen = belongs != "test"
+    width = min(protocol.dim, features.shape[1], int(seen.sum()) - 1)
+    with torch.no_grad():
+        z = F.normalize(fit_pca(features[seen], width)(features), dim=1)
+    searched = ["test"] if test else [f"fold {number}" for number in range(protocol.folds)]
+    scores = {}
+    for part in searched:
+        rows = np.flatnonzero(belongs == part)
+        marks = [None if mark is None or not test else np.flatnonzero(mark[rows]) for mark in (dataset.query, dataset.gallery)]
+        scores[part] = evaluate(z[rows], labels[rows], metrics, queries=marks[0], gallery=marks[1])
+    return Baseline(protocol.trunk, weights.pretrained_on if weights else None, features.shape[1], width, scores)
+
+
+def _features(dataset: Dataset, protocol: Protocol, progress: Progress) -> torch.Tensor:
+    """Of all samples."""
+    device = torch.device(choose_device("auto"))
+    architecture = Architecture.under(replace(protocol, frozen="nothing"), dataset.items.inputs, dim=0)
+    torch.manual_seed(derive(protocol.seed, "model"))
+    model = begin(architecture, protocol.weights).to(device)
+    told = f"features of {protocol.trunk}, {'random weights' if protocol.weights == 'none' else 'pretrained'}"
+    count = len(dataset.labels)
+    return read_and_embed(model.trunk, dataset.items.arrays, count, architecture, device, lambda *at: progress(told, *at))

@@ -1,0 +1,144 @@
+"""A model with what it has seen: a finished run's, that of a model folder, or a pretrained trunk; and data as it sees them."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from assay.data.dataset import Labels
+from assay.data.splits import Half, TrainVal, folds
+from assay.embed import batch_of, choose_device, embed, load
+from assay.errors import BadInput
+from assay.metrics.task import Progress
+from assay.model import Model
+from assay.trunks import find
+
+
+@dataclass(frozen=True)
+class Part:
+    """Embeddings that are searched among themselves.
+
+    Args:
+        name: of the part: `all`, `fold 0`, `test`.
+        z: embeddings.
+        y: their labels.
+        ids: their names, row numbers if None.
+        queries: mask of those that are looked up, all if None.
+        gallery: mask of those that they are looked up in, all if None.
+    """
+
+    name: str
+    z: Any
+    y: Any
+    ids: Sequence[Any] | None = None
+    queries: Any = None
+    gallery: Any = None
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A model that embeds samples of a data set.
+
+    Args:
+        called: how it was asked for.
+        build: makes it for images of so many channels, or vectors of such a width.
+        takes: what its trunk takes.
+        inputs: channels or width that it was made for; None: images of any that its trunk takes.
+        trainval: fingerprint of the half that it has seen, if any.
+        fold: the fold of it that was held out; None: it was trained on none of it.
+        folds: into how many that half was split.
+        threads: torch threads to compute with.
+        dim: the first so many dimensions are the embedding; None: all.
+    """
+
+    called: str
+    build: Callable[[int], Model]
+    takes: Literal["images", "vectors"]
+    inputs: int | None
+    trainval: str | None = None
+    fold: int | None = None
+    folds: int | None = None
+    threads: int = 1
+    dim: int | None = None
+
+    @classmethod
+    def of(cls, name: str) -> "Learner":
+        """The model of a model folder, or the pretrained trunk of this name."""
+        loaded = load(name)
+        kind, card = find(loaded.model.architecture.trunk), loaded.card
+        threads = len(os.sched_getaffinity(0))
+        if not Path(name).is_dir():
+            return cls(name, lambda inputs: load(name, inputs=inputs).model, kind.takes, None, threads=threads)
+        return cls(
+            name,
+            lambda inputs: loaded.model,
+            kind.takes,
+            loaded.model.architecture.inputs,
+            card.get("trainval"),
+            card.get("fold"),
+            card.get("folds"),
+            threads,
+        )
+
+    def was_trained_on(self, trainval: TrainVal) -> bool:
+        """Whether this is the half that the model has seen."""
+        return self.trainval == trainval.fingerprint
+
+    def check_input(self, half: Half) -> None:
+        """Raise `BadInput` where the model cannot take the samples."""
+        given = "vectors" if half.look == "features" else "images"
+        inputs = half.inputs if self.inputs is None else self.inputs
+        if (self.takes, inputs) != (given, half.inputs):
+            wide = {"vectors": "numbers", "images": "channels"}
+            raise BadInput(
+                f"the model of {self.called} takes {self.takes} of {inputs} {wide[self.takes]}, "
+                f"the data are {given} of {half.inputs} {wide[given]}; give --data of its kind"
+            )
+
+    def validation(self, trainval: TrainVal, count: int, progress: Progress) -> Iterator[Part]:
+        """The folds of trainval that the model has not been trained on: all `count` of other data, one of its own."""
+        own = self.was_trained_on(trainval)
+        held_out = self.fold if own else None
+        for number, fold in enumerate(folds(trainval, (own and self.folds) or count)):
+            if held_out in (None, number):
+                yield self.part(f"fold {number}", trainval, fold.validation, progress)
+
+    def part(self, name: str, half: Half, rows: Labels, progress: Progress) -> Part:
+        """These samples of a half, embedded."""
+        ids = half.ids
+        labels = np.array(half.class_names)[half.y[rows]]
+        marks = [None if mark is None else mark[rows] for mark in (half.query, half.gallery)]
+        return Part(name, self._embed(name, half, rows, progress), labels, [ids[row] for row in rows.tolist()], *marks)
+
+    def _embed(self, name: str, half: Half, rows: Labels, progress: Progress) -> Tensor:
+        """Unit vectors, of a run as the run itself made them: in its batches, with its threads.
+
+        A deterministic baseline has folds x dim components, whose first `dim` are what a single model would have.
+        """
+        device = torch.device(choose_device("auto"))
+        model = self.build(half.inputs).to(device)
+        size, step = model.architecture.size, model.architecture.first_step
+        many, parts = batch_of(size), []
+        with _threads(self.threads):
+            for start in range(0, len(rows), many):
+                parts.append(embed(model, half.some(rows[start : start + many], step), size, device))
+                progress(f"{name}, embedding", min(start + many, len(rows)), len(rows))
+        return F.normalize(torch.cat(parts)[:, : self.dim], dim=1)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Compute with so many torch threads inside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

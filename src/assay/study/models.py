@@ -1,0 +1,131 @@
+"""Model folders: the winner of a study handed over, and a single model trained for its own sake."""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from assay.errors import BadInput
+from assay.methods import read_parameters
+from assay.model import CARD, WEIGHTS, Model, write_model_folder
+from assay.run import train_alone
+from assay.store import Store
+from assay.study.arena import in_silence
+from assay.study.design import Design
+from assay.study.look import FinishedRun
+from assay.study.record import StudyRecord
+from assay.train import Told
+
+Progress = Callable[[str, int, int], None]
+
+
+def hand_over(design: Design, record: StudyRecord, store: Store) -> Path | None:
+    """Write the model folder of a finished study, unless it is there: the best fold of the best reproduction, by validation.
+
+    None where the weights are gone.
+    """
+    folder = store.model(_name(record))
+    chosen = _best(record)
+    if (folder / CARD).exists() or not (store.run(chosen["key"]) / WEIGHTS).exists():
+        return folder if folder.exists() else None
+    run = FinishedRun.at(store.run(chosen["key"]))
+    card = {
+        **_card(design, run.config, chosen["validation"]),
+        "study": record.key,
+        "preregistration": record.preregistration,
+        "reproduction": chosen["reproduction"],
+        "run": chosen["key"],
+        "test": {name: record.tests[chosen["reproduction"]][name] for name in ("separated", "concatenated")},
+    }
+    write_model_folder(folder, _single(run.model(design.arena.trainval.inputs), design.protocol.dim), card)
+    return folder
+
+
+def train_one(
+    design: Design,
+    settings: Sequence[str],
+    out: Path,
+    *,
+    fold: int = 0,
+    seed: int = 0,
+    progress: Progress = in_silence,
+    told: Told | None = None,
+) -> dict[str, Any]:
+    """Train one model on all folds of trainval but one, which chooses its checkpoint; leave it at `out`. Its card."""
+    arena = design.arena
+    if design.method.loss is None:
+        raise BadInput(f"{design.method.name} is not trained; `assay embed` takes a pretrained trunk by its name")
+    _check_out(out)
+    if not 0 <= fold < arena.resolved.folds:
+        raise BadInput(f"--fold {fold}: the protocol has folds 0 to {arena.resolved.folds - 1}")
+    parameters = read_parameters(design.method, design.protocol, settings)
+    run = design.run("trial", seed, fold, parameters)
+    view = arena.place(arena.trainval, progress)
+    model, fit = train_alone(run, view, arena.trainval.inputs, told)
+    card = {**_card(design, run.config, fit.best.validation), "status": fit.status, "epoch": fit.best.epoch}
+    write_model_folder(out, model, card)
+    return card
+
+
+def _check_out(out: Path) -> None:
+    """Raise `BadInput` where no model folder could be made in the end."""
+    if out.exists():
+        raise BadInput(f"{out} is there already; give another --out, or remove it")
+    above = next(folder for folder in out.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK) or above == Path("/proc"):
+        raise BadInput(f"--out {out}: nothing can be made in {above}; give another --out")
+
+
+def _single(model: Model, dim: int) -> Model:
+    """A model as wide as a single one: of a deterministic baseline, which has folds x dim components, the first `dim`."""
+    if model.architecture.dim <= dim:
+        return model
+    head = nn.Linear(model.trunk.features, dim)
+    with torch.no_grad():
+        head.weight.copy_(model.head.get_parameter("weight")[:dim])
+        head.bias.copy_(model.head.get_parameter("bias")[:dim])
+    model.head, model.architecture = head, replace(model.architecture, dim=dim)
+    return model
+
+
+def _card(design: Design, config: dict[str, Any], validation: dict[str, float]) -> dict[str, Any]:
+    """What a model is and comes from."""
+    weights = design.arena.weights
+    announced = design.preregistration
+    return {
+        "data": announced["data"]["name"],
+        "trainval": config["trainval"],
+        "fold": config["fold"],
+        "folds": config["protocol"]["folds"],
+        "protocol": announced["protocol"]["name"],
+        "method": config["method"],
+        "parameters": config["parameters"],
+        "seed": config["seed"],
+        "pretrained_on": weights.pretrained_on if weights else None,
+        "weights": config["protocol"]["weights"],
+        "validation": validation,
+        "environment": config["environment"],
+    }
+
+
+def _best(record: StudyRecord) -> dict[str, Any]:
+    """The run with the highest validation MAP@R, of the reproduction with the highest mean; the first among equals."""
+    by_number: dict[int, list[dict[str, Any]]] = {}
+    for entry in record.reproductions:
+        by_number.setdefault(entry["reproduction"], []).append(entry)
+    best = max(by_number.values(), key=lambda entries: sum(map(_validated, entries)) / len(entries))
+    return max(best, key=_validated)
+
+
+def _validated(entry: dict[str, Any]) -> float:
+    return float(entry["validation"]["map_at_r"])
+
+
+def _name(record: StudyRecord) -> str:
+    words = f"{record.announced['data']['name']}-{record.method}-{record.key[:8]}"
+    return re.sub(r"[^A-Za-z0-9_]+", "-", words).strip("-")

@@ -1,0 +1,306 @@
+"""What a data set is like and what is wrong with it: facts for whoever looks before training. Shapes: N samples."""
+
+from collections import defaultdict
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, pairwise
+
+import numpy as np
+
+from assay.data.dataset import Dataset, Items, Labels, Marks
+from assay.data.glyphs import Drawings
+from assay.data.image_files import ImageFiles
+from assay.protocol import Look
+
+TINY = 32
+"""Pixels of a photo's short side below which little can be seen on it."""
+
+LONG = 5
+"""Times the short side: of anything longer the central square shows less than a fifth."""
+
+BARS = 12
+TAIL = 20
+"""Times the median, above which the classes have a long tail, and the bars of a histogram double."""
+
+OFTEN = 3
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Least, quartiles, most and mean of the classes' numbers of samples."""
+
+    least: int
+    first_quartile: float
+    median: float
+    third_quartile: float
+    most: int
+    mean: float
+
+
+@dataclass(frozen=True)
+class Bar:
+    """How many classes have from `least` to `most` samples."""
+
+    least: int
+    most: int
+    classes: int
+
+
+@dataclass(frozen=True)
+class Size:
+    """An image's size upright in pixels, and how many images have it."""
+
+    width: int
+    height: int
+    images: int
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the smallest, the middle and the largest image by area, and those that most images have."""
+
+    smallest: Size
+    median: Size
+    largest: Size
+    commonest: tuple[Size, ...]
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A sample that cannot be used, and why."""
+
+    sample: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Samples with the very same content, and the class of each."""
+
+    samples: tuple[str, ...]
+    classes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A sample with the size of its image."""
+
+    sample: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Problems:
+    """What is wrong.
+
+    Args:
+        unreadable: samples that cannot be used.
+        leaks: the same content in trainval and in the test half.
+        ambiguous: the same content under two or more classes, leaks among them.
+        repeats: the same content several times in one class.
+        tiny: photos whose short side is below `TINY` pixels.
+        long: images whose long side is more than `LONG` times the short one.
+        single: classes with one sample.
+    """
+
+    unreadable: tuple[Unreadable, ...]
+    leaks: tuple[Copies, ...]
+    ambiguous: tuple[Copies, ...]
+    repeats: tuple[Copies, ...]
+    tiny: tuple[Shape, ...]
+    long: tuple[Shape, ...]
+    single: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the data set itself says on the samples of its test half.
+
+    Args:
+        queries: those that are looked up.
+        gallery: those that they are looked up in.
+        both: those that are both.
+        neither: those that are not used.
+        unanswerable: queries without another sample of their class in the gallery.
+    """
+
+    queries: int
+    gallery: int
+    both: int
+    neither: int
+    unanswerable: int
+
+
+@dataclass(frozen=True)
+class Survey:
+    """All that is known of a data set without training on it.
+
+    Args:
+        name: as the data set calls itself.
+        look: drawings, photos or features.
+        inputs: channels of an image, or width of a vector.
+        classes: how many.
+        samples: how many.
+        samples_per_class: None where there is no class.
+        histogram: of the samples per class, from few to many.
+        classes_with_one_sample: how many.
+        sizes: of the images that can be read; None where there are none, or where nobody knows.
+        roles: None where the data set has no queries and gallery of its own.
+        metadata: how many different words each further column has.
+        notes: what was left out on loading.
+        problems: what is wrong.
+    """
+
+    name: str
+    look: Look
+    inputs: int
+    classes: int
+    samples: int
+    samples_per_class: Spread | None
+    histogram: tuple[Bar, ...]
+    classes_with_one_sample: int
+    sizes: Sizes | None
+    roles: Roles | None
+    metadata: dict[str, int]
+    notes: tuple[str, ...]
+    problems: Problems
+
+
+def survey(dataset: Dataset) -> Survey:
+    """Look at every sample of a data set; none that cannot be used is in the way."""
+    per_class = np.bincount(dataset.labels, minlength=len(dataset.class_names))
+    sizes = _sizes(dataset.items, len(dataset.labels))
+    problems = _problems(dataset, per_class, sizes)
+    return Survey(
+        name=dataset.name,
+        look=dataset.look,
+        inputs=dataset.items.inputs,
+        classes=len(dataset.class_names),
+        samples=len(dataset.labels),
+        samples_per_class=_spread(per_class) if len(per_class) else None,
+        histogram=histogram(per_class),
+        classes_with_one_sample=len(problems.single),
+        sizes=_ranked(sizes[sizes.min(axis=1) > 0]),
+        roles=_roles(dataset),
+        metadata={column: len(set(words)) for column, words in dataset.metadata.items()},
+        notes=dataset.notes,
+        problems=problems,
+    )
+
+
+def first_of_test(dataset: Dataset) -> int:
+    """The number of the first class of the test half, as `splits.of` takes it, also where no folds can be made."""
+    return len(dataset.class_names) // 2 if dataset.trainval is None else dataset.trainval
+
+
+def histogram(per_class: Labels) -> tuple[Bar, ...]:
+    """At most `BARS` bars of even width, or where few classes have very many samples bars that double.
+
+    >>> [(bar.least, bar.most, bar.classes) for bar in histogram(np.array([1, 3, 3]))]
+    [(1, 1, 1), (2, 2, 0), (3, 3, 2)]
+    """
+    if not len(per_class):
+        return ()
+    least, most = int(per_class.min()), int(per_class.max())
+    edges = _edges(least, most, float(np.median(per_class)))
+    counts = np.histogram(per_class, edges)[0].tolist()
+    return tuple(
+        Bar(max(begin, least), min(end - 1, most), classes) for (begin, end), classes in zip(pairwise(edges), counts, strict=True)
+    )
+
+
+def _edges(least: int, most: int, median: float) -> list[int]:
+    """Where each bar begins, and where the last one ends."""
+    if most > TAIL * median:
+        return [2**power if power >= 0 else 0 for power in range(least.bit_length() - 1, most.bit_length() + 1)]
+    width = next(width for width in _widths() if most // width - least // width < BARS)
+    return list(range(least // width * width, (most // width + 1) * width + 1, width))
+
+
+def _widths() -> Iterator[int]:
+    """1, 2, 5, 10, 20, 50 and so on."""
+    for power in count():
+        yield from (10**power, 2 * 10**power, 5 * 10**power)
+
+
+def _spread(per_class: Labels) -> Spread:
+    first, median, third = np.quantile(per_class, (0.25, 0.5, 0.75)).tolist()
+    return Spread(int(per_class.min()), first, median, third, int(per_class.max()), float(per_class.mean()))
+
+
+def _sizes(items: Items, samples: int) -> Labels:
+    """Width and height of each image (N, 2); 0 where it cannot be read or is none, or where nobody knows."""
+    if isinstance(items, ImageFiles):
+        return items.sizes
+    height, width = items.pixels.shape[1:3] if isinstance(items, Drawings) else (0, 0)
+    return np.tile(np.array([width, height], dtype=np.int64), (samples, 1))
+
+
+def _ranked(sizes: Labels) -> Sizes | None:
+    if not len(sizes):
+        return None
+    found, counts = np.unique(sizes, axis=0, return_counts=True)
+    known = [Size(width, height, images) for (width, height), images in zip(found.tolist(), counts.tolist(), strict=True)]
+    known.sort(key=lambda size: (size.width * size.height, size.width))
+    middle = int(np.searchsorted(np.cumsum([size.images for size in known]), len(sizes) // 2, side="right"))
+    commonest = sorted(known, key=lambda size: -size.images)[:OFTEN]
+    return Sizes(known[0], known[middle], known[-1], tuple(commonest))
+
+
+def _roles(dataset: Dataset) -> Roles | None:
+    if dataset.query is None and dataset.gallery is None:
+        return None
+    test: Marks = dataset.labels >= first_of_test(dataset)
+    query, gallery = (test if marks is None else test & marks for marks in (dataset.query, dataset.gallery))
+    relevant = np.bincount(dataset.labels[gallery], minlength=len(dataset.class_names))[dataset.labels] - gallery
+    found = query, gallery, query & gallery, test & ~query & ~gallery, query & (relevant == 0)
+    return Roles(*(int(marks.sum()) for marks in found))
+
+
+def _problems(dataset: Dataset, per_class: Labels, sizes: Labels) -> Problems:
+    reasons = {row: reason for row in range(len(dataset.labels)) if (reason := dataset.items.problem(row))}
+    leaks, ambiguous, repeats = _copies(dataset, reasons)
+    short, long = sizes.min(axis=1), sizes.max(axis=1)
+    tiny = (short > 0) & (short < TINY) & (dataset.look == "photo")
+    return Problems(
+        unreadable=tuple(Unreadable(dataset.ids[row], reason) for row, reason in reasons.items()),
+        leaks=tuple(_named(dataset, rows) for rows in leaks),
+        ambiguous=tuple(_named(dataset, rows) for rows in ambiguous),
+        repeats=tuple(_named(dataset, rows) for rows in repeats),
+        tiny=_shapes(dataset, sizes, tiny),
+        long=_shapes(dataset, sizes, long > LONG * short),
+        single=tuple(dataset.class_names[label] for label in np.flatnonzero(per_class == 1).tolist()),
+    )
+
+
+Groups = list[list[int]]
+
+
+def _copies(dataset: Dataset, unreadable: Container[int]) -> tuple[Groups, Groups, Groups]:
+    """Rows with the same content: those of both halves, those of several classes, and those of one class."""
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row in range(len(dataset.labels)):
+        if row not in unreadable:
+            rows_of[dataset.items.digest(row)].append(row)
+    leaks: Groups = []
+    ambiguous: Groups = []
+    repeats: Groups = []
+    boundary = first_of_test(dataset)
+    for same in (rows for rows in rows_of.values() if len(rows) > 1):
+        by_label: dict[int, list[int]] = defaultdict(list)
+        for row in same:
+            by_label[int(dataset.labels[row])].append(row)
+        repeats += [rows for rows in by_label.values() if len(rows) > 1]
+        ambiguous += [same] if len(by_label) > 1 else []
+        leaks += [same] if min(by_label) < boundary <= max(by_label) else []
+    return leaks, ambiguous, repeats
+
+
+def _named(dataset: Dataset, rows: Sequence[int]) -> Copies:
+    classes = tuple(dataset.class_names[dataset.labels[row]] for row in rows)
+    return Copies(tuple(dataset.ids[row] for row in rows), classes)
+
+
+def _shapes(dataset: Dataset, sizes: Labels, marked: Marks) -> tuple[Shape, ...]:
+    return tuple(Shape(dataset.ids[row], *sizes[row].tolist()) for row in np.flatnonzero(marked).tolist())

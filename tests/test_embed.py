@@ -1,0 +1,319 @@
+"""From images to unit vectors: whatever form they come in, whatever order, whatever else is in the batch."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import assay.embed
+from assay.data.images import read_images
+from assay.embed import Embedder, batch_of, choose_device, embed, load, outputs, read_and_embed
+from assay.errors import BadInput
+from assay.model import CARD, WEIGHTS, Architecture, Model, write_model_folder
+
+CPU = torch.device("cpu")
+SHAPES = [(40, 30), (30, 40), (24, 24), (60, 25), (25, 61), (31, 33), (90, 44)]
+FORMS = {
+    "square": Architecture("conv", 3, 24, 6),
+    "short": Architecture("conv", 3, 20, 6, "gem", True, "short", 24),
+    "stretch": Architecture("conv", 3, 20, 0, "avg", False, "stretch", 26),
+    "grey": Architecture("conv", 1, 20, 6, "avg", False, "short", 24),
+}
+every_form = pytest.mark.parametrize("form", list(FORMS))
+
+
+def picture(height: int, width: int, seed: int) -> np.ndarray:
+    """Blots of colour, no two images alike."""
+    draw = np.random.default_rng(seed)
+    small = Image.fromarray(draw.integers(0, 256, (5, 4, 3), dtype=np.uint8))
+    return np.asarray(small.resize((width, height), Image.Resampling.BICUBIC))
+
+
+PICTURES = [picture(*shape, seed) for seed, shape in enumerate(SHAPES)]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / f"{number}.png" for number in range(len(PICTURES))]
+    for path, pixels in zip(paths, PICTURES, strict=True):
+        Image.fromarray(pixels).save(path)
+    return paths
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assay.embed, "BATCH", 3)
+
+
+def network(architecture: Architecture, seed: int = 0) -> Model:
+    """Untrained, but with running statistics that tell images apart."""
+    torch.manual_seed(seed)
+    model = Model(architecture)
+    if architecture.size:
+        seen = np.stack([picture(architecture.size, architecture.size, number) for number in range(50, 66)])
+        x = torch.from_numpy(seen[..., : architecture.inputs]).permute(0, 3, 1, 2) / 255
+        with torch.no_grad():
+            for _ in range(40):
+                model.train()(x)
+    return model
+
+
+def embedder(form: str) -> Embedder:
+    return Embedder(network(FORMS[form]), {}, CPU)
+
+
+# --- The same vectors, however they are asked for ---
+
+
+@every_form
+def test_vectors_have_unit_length_and_differ(form: str) -> None:
+    z = embedder(form).embed(PICTURES)
+    assert z.shape == (len(PICTURES), 6 if FORMS[form].dim else 64)
+    assert z.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, atol=1e-6)
+    assert (z @ z.T - 2 * np.eye(len(z))).max() < 1 - 1e-6
+
+
+@every_form
+def test_files_and_pixels_are_the_same(form: str, files: list[Path]) -> None:
+    model = embedder(form)
+    expected = model.embed(PICTURES)
+    np.testing.assert_allclose(model.embed(files), expected, atol=1e-5)
+    np.testing.assert_allclose(model.embed([str(path) for path in files]), expected, atol=1e-5)
+    mixed = [path if number % 2 else pixels for number, (path, pixels) in enumerate(zip(files, PICTURES, strict=True))]
+    np.testing.assert_allclose(model.embed(mixed), expected, atol=1e-5)
+
+
+@every_form
+def test_order_and_company_do_not_matter(form: str, small_batches: None) -> None:
+    model = embedder(form)
+    expected = model.embed(PICTURES)
+    order = np.random.default_rng(0).permutation(len(PICTURES))
+    np.testing.assert_allclose(model.embed([PICTURES[number] for number in order]), expected[order], atol=1e-5)
+    for number, pixels in enumerate(PICTURES):
+        np.testing.assert_allclose(model.embed([pixels])[0], expected[number], atol=1e-5)
+
+
+@every_form
+def test_the_size_of_a_batch_does_not_matter(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = embedder(form)
+    expected = model.embed(PICTURES)
+    for many in (1, 2, 5):
+        monkeypatch.setattr(assay.embed, "BATCH", many)
+        np.testing.assert_allclose(model.embed(PICTURES), expected, atol=1e-5)
+
+
+@every_form
+def test_the_vectors_are_those_of_the_centres_after_the_first_step(form: str) -> None:
+    """By hand: scaled by Pillow, cut out, divided by 255, through the network, divided by their length."""
+    model, architecture = embedder(form), FORMS[form]
+    expected = []
+    for pixels in PICTURES:
+        image = Image.fromarray(pixels)
+        side = architecture.stored or architecture.size
+        if architecture.resize == "square":
+            least = min(image.size)
+            left, top = (image.width - least) / 2, (image.height - least) / 2
+            image = image.resize((side, side), Image.Resampling.BILINEAR, box=(left, top, left + least, top + least))
+        elif architecture.resize == "stretch":
+            image = image.resize((side, side), Image.Resampling.BILINEAR)
+        else:
+            width, height = (int(side * length / min(image.size)) for length in image.size)
+            image = (image.convert("L") if form == "grey" else image).resize((width, height), Image.Resampling.BILINEAR)
+        left, top = (round((length - architecture.size) / 2) for length in image.size)
+        cut = np.asarray(image.crop((left, top, left + architecture.size, top + architecture.size)), dtype=np.float32) / 255
+        x = torch.from_numpy(cut.reshape(architecture.size, architecture.size, -1)).permute(2, 0, 1)[None]
+        with torch.no_grad():
+            z = model.model.eval()(x)[0]
+        expected.append((z / z.norm()).numpy())
+    np.testing.assert_allclose(model.embed(PICTURES), np.stack(expected), atol=1e-5)
+
+
+def test_grey_pixels_of_two_dimensions_are_images_too() -> None:
+    grey = [pixels[..., 0] for pixels in PICTURES]
+    in_colour = [np.repeat(pixels[..., None], 3, axis=2) for pixels in grey]
+    for form in ("square", "grey"):
+        model = embedder(form)
+        np.testing.assert_allclose(model.embed(grey), model.embed(in_colour), atol=1e-5)
+
+
+def test_embedding_twice_gives_the_same_bytes_and_leaves_the_model_as_it_was() -> None:
+    model = embedder("square")
+    before = model.model.state()
+    model.model.train()
+    first = model.embed(PICTURES)
+    assert (model.embed(PICTURES) == first).all()
+    assert all(torch.equal(before[name], after) for name, after in model.model.state().items())
+    assert not model.model.training
+
+
+def test_the_number_of_cores_makes_no_difference(monkeypatch: pytest.MonkeyPatch, small_batches: None) -> None:
+    model = embedder("square")
+    found = []
+    for cores in (1, 4):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+        found.append(model.embed(PICTURES))
+    assert (found[0] == found[1]).all()
+
+
+# --- Vectors ---
+
+
+def test_vectors_go_through_a_head_of_vectors() -> None:
+    model = Embedder(network(Architecture("identity", 7, 0, 4, layer_norm=True)), {}, CPU)
+    x = np.random.default_rng(0).normal(size=(9, 7))
+    z = model.embed(x.astype(np.float32))
+    assert z.shape == (9, 4)
+    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(model.embed(x.tolist()), z, atol=1e-6)
+    np.testing.assert_allclose(model.embed(x[::-1].astype(np.float32))[::-1], z, atol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [np.zeros((0, 7)), [], np.zeros((3, 5)), np.zeros(7), ["a.png"]])
+def test_vectors_that_a_head_cannot_take_are_refused(bad: Any) -> None:
+    model = Embedder(network(Architecture("identity", 7, 0, 4)), {}, CPU)
+    with pytest.raises(BadInput):
+        model.embed(bad)
+
+
+# --- What is refused ---
+
+
+def test_nothing_cannot_be_embedded() -> None:
+    with pytest.raises(BadInput, match="nothing to embed"):
+        embedder("square").embed([])
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (np.zeros((8, 8, 3), dtype=np.float32), "float32"),
+        (np.zeros((8, 8, 4), dtype=np.uint8), r"\(8, 8, 4\)"),
+        (np.zeros((8,), dtype=np.uint8), r"\(8,\)"),
+        (np.zeros((2, 900, 3), dtype=np.uint8), "900 x 2"),
+    ],
+)
+def test_pixels_of_another_kind_are_refused(bad: Any, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        embedder("short").embed([PICTURES[0], bad])
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "text.png").write_text("no picture")
+    for name, said in (("text.png", "cannot be read as an image"), ("missing.png", "No such file")):
+        with pytest.raises(BadInput, match=said) as raised:
+            embedder("square").embed([tmp_path / name])
+        assert name in str(raised.value)
+
+
+def test_threads_are_given_back_whatever_happens(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        embedder("square").embed(PICTURES)
+        assert torch.get_num_threads() == 2
+        with pytest.raises(BadInput):
+            embedder("square").embed([tmp_path / "missing.png"])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+# --- Batches ---
+
+
+def test_large_images_go_through_in_smaller_batches() -> None:
+    assert batch_of(0) == batch_of(64) > batch_of(65) == batch_of(224) > 0
+
+
+def test_progress_is_told_to_the_end(small_batches: None) -> None:
+    told: list[tuple[int, int]] = []
+    architecture = FORMS["square"]
+    read_and_embed(
+        network(architecture),
+        lambda rows, step: read_images([PICTURES[row] for row in rows], step, 3),
+        len(PICTURES),
+        architecture,
+        CPU,
+        lambda done, total: told.append((done, total)),
+    )
+    assert told == [(3, 7), (6, 7), (7, 7)]
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 7])
+def test_a_network_says_the_same_in_any_number_of_batches(count: int, small_batches: None) -> None:
+    model = network(Architecture("conv", 3, 20, 6))
+    x = np.random.default_rng(0).integers(0, 256, (count, 23, 23, 3), dtype=np.uint8)
+    found = outputs(model, x, 20, CPU)
+    assert not model.training
+    assert not found.requires_grad
+    centred = torch.from_numpy(x[:, 2:22, 2:22].copy()).permute(0, 3, 1, 2) / 255
+    with torch.no_grad():
+        torch.testing.assert_close(found, model(centred), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(embed(model, x, 20, CPU), torch.nn.functional.normalize(found, dim=1))
+
+
+# --- By name or from a folder ---
+
+
+def test_a_pretrained_trunk_by_its_name_embeds_by_its_features() -> None:
+    model = load("lite0")
+    assert model.card["pretrained_on"] == "ImageNet-1k"
+    assert model.model.architecture.size == 224
+    z = model.embed(PICTURES[:3])
+    assert z.shape == (3, 1280)
+    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(load("lite0", "cpu").embed(PICTURES[2::-1])[::-1], z, atol=1e-5)
+
+
+def test_a_trunk_by_name_may_take_grey_images() -> None:
+    grey = [pixels[..., 0] for pixels in PICTURES[:2]]
+    np.testing.assert_allclose(load("lite0", inputs=1).embed(grey), load("lite0").embed(grey), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["conv", "identity"])
+def test_a_trunk_without_weights_of_its_own_cannot_embed(name: str) -> None:
+    with pytest.raises(BadInput, match=f"the trunk '{name}' has no pretrained weights to embed with; .*lite0"):
+        load(name)
+
+
+@pytest.mark.parametrize(("name", "near"), [("lite_0", "'lite0'"), ("resnet5", "'resnet50'"), ("convv", "'conv'")])
+def test_an_unknown_name_suggests_the_nearest(name: str, near: str) -> None:
+    with pytest.raises(BadInput, match=f"{name} is neither a model folder nor a trunk: .*did you mean .*{near}"):
+        load(name)
+
+
+@every_form
+def test_a_model_from_a_folder_embeds_as_the_one_that_was_put_there(form: str, tmp_path: Path, files: list[Path]) -> None:
+    model = embedder(form)
+    write_model_folder(tmp_path / "model", model.model, {"name": form})
+    for name in (tmp_path / "model", str(tmp_path / "model")):
+        found = load(name)
+        assert found.card["name"] == form
+        np.testing.assert_allclose(found.embed(files), model.embed(PICTURES), atol=1e-6)
+
+
+def test_a_folder_of_other_things_is_refused_with_the_command_that_makes_one(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=rf"is not a model folder \(no {CARD} in it\); `assay train --out"):
+        load(tmp_path)
+    write_model_folder(tmp_path / "model", network(FORMS["square"]), {})
+    (tmp_path / "model" / WEIGHTS).write_bytes(b"spoilt")
+    with pytest.raises(BadInput, match="cannot be read as a model folder"):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(("device", "said"), [("gpu", "choose auto, cpu or cuda"), ("", "choose auto"), ("cuda", "sees no GPU")])
+def test_a_device_that_is_not_there_is_refused(device: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(BadInput, match=said):
+        choose_device(device)
+
+
+def test_auto_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for there, chosen in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        assert (choose_device("auto"), choose_device("cpu")) == (chosen, "cpu")

@@ -1,0 +1,289 @@
+"""Models: what they are made of, and that a folder gives back what was put into it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from assay.canonical import canonical
+from assay.errors import BadInput
+from assay.model import (
+    CARD,
+    WEIGHTS,
+    Architecture,
+    Model,
+    begin,
+    pack_model,
+    read_model,
+    read_model_folder,
+    settle,
+    with_trunk,
+    write_model_folder,
+)
+from assay.protocol import FirstStep, Protocol
+from assay.trunks import weights
+
+PROTOCOL = Protocol("test.v1", trunk="conv", size=20, stored=24, resize="short", dim=5)
+ARCHITECTURES = {
+    "plain": Architecture("conv", 3, 20, 5),
+    "grey": Architecture("conv", 1, 28, 5),
+    "with all there is": Architecture("conv", 3, 20, 5, "gem", True, "short", 24),
+    "without a head": Architecture("conv", 3, 20, 0),
+    "without a head, standardised": Architecture("conv", 3, 20, 0, "avg+max", True, "stretch", 24),
+    "a head on vectors": Architecture("identity", 7, 0, 5, layer_norm=True),
+    "nothing at all": Architecture("identity", 7, 0, 0),
+}
+every_architecture = pytest.mark.parametrize("name", list(ARCHITECTURES))
+
+
+def inputs_of(architecture: Architecture, count: int = 6) -> Tensor:
+    draw = torch.Generator().manual_seed(1)
+    shape = (architecture.inputs, architecture.size, architecture.size) if architecture.size else (architecture.inputs,)
+    return torch.rand(count, *shape, generator=draw)
+
+
+def with_a_past(architecture: Architecture, seed: int = 0) -> Model:
+    """A model whose running statistics are not those of a new one."""
+    torch.manual_seed(seed)
+    model = Model(architecture)
+    with torch.no_grad():
+        for _ in range(3):
+            model.train()(inputs_of(architecture))
+        for weight in model.parameters():
+            weight += 0.1 * torch.randn(weight.shape)
+    return model.eval()
+
+
+def said(model: Model, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model.eval()(x)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model folder that is as it should be."""
+    write_model_folder(tmp_path / "model", with_a_past(ARCHITECTURES["plain"]), {"made": "of stripes"})
+    return tmp_path / "model"
+
+
+# --- What it is made of ---
+
+
+@every_architecture
+def test_embeddings_are_as_wide_as_the_architecture_says(name: str) -> None:
+    architecture = ARCHITECTURES[name]
+    model = with_a_past(architecture)
+    assert said(model, inputs_of(architecture)).shape == (6, architecture.dim or model.trunk.features)
+
+
+def test_features_are_standardised_before_the_head_where_that_is_wanted() -> None:
+    model = with_a_past(Architecture("identity", 7, 0, 5, layer_norm=True))
+    x = 10 * inputs_of(model.architecture) + 3
+    standard = (x - x.mean(1, keepdim=True)) / (x.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    torch.testing.assert_close(said(model, x), standard @ model.head.weight.detach().T + model.head.bias.detach())
+    assert [name for name, _ in model.named_parameters()] == ["head.weight", "head.bias"]
+
+
+def test_a_frozen_trunk_leaves_a_head_on_vectors() -> None:
+    frozen = replace(PROTOCOL, frozen="trunk", layer_norm=True)
+    assert Architecture.under(frozen, 64) == Architecture("identity", 64, 0, 5, layer_norm=True)
+    assert Architecture.under(frozen, 64, 9).dim == 9
+
+
+def test_the_architecture_is_that_of_the_protocol() -> None:
+    found = Architecture.under(replace(PROTOCOL, pooling="gem", layer_norm=True), 3)
+    assert found == Architecture("conv", 3, 20, 5, "gem", True, "short", 24)
+    assert found.first_step == FirstStep("short", 24)
+    assert Architecture.under(PROTOCOL, 3, 0).dim == 0
+    assert Architecture("conv", 3, 20, 5).first_step == FirstStep("square", 20)
+
+
+def test_the_random_state_decides_on_the_weights() -> None:
+    states = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        states.append(begin(ARCHITECTURES["plain"], "none").state())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert not torch.equal(states[0]["head.weight"], states[2]["head.weight"])
+
+
+def test_the_state_is_a_copy() -> None:
+    model = with_a_past(ARCHITECTURES["plain"])
+    state = model.state()
+    before = {name: tensor.clone() for name, tensor in state.items()}
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            tensor.zero_()
+    assert all(torch.equal(state[name], before[name]) for name in before)
+    assert not any(tensor.requires_grad for tensor in state.values())
+
+
+# --- What a protocol settles on ---
+
+
+@pytest.mark.parametrize(("look", "trunk", "size"), [("photo", "conv", 48), ("drawing", "conv", 28), ("features", "identity", 0)])
+def test_a_trunk_without_weights_of_its_own_is_trained_from_scratch(look: Any, trunk: str, size: int) -> None:
+    settled, found = settle(Protocol("p.v1"), look)
+    assert (settled.trunk, settled.size, settled.weights, settled.frozen) == (trunk, size, "none", "nothing")
+    assert found is None
+
+
+def test_a_pretrained_trunk_is_frozen_unless_told_otherwise_and_named_by_its_weights() -> None:
+    settled, found = settle(Protocol("p.v1", trunk="lite0"), "photo")
+    assert found is not None
+    assert (settled.weights, settled.frozen, settled.size) == (found.digest, "trunk", 224)
+    for frozen in ("nothing", "batchnorm"):
+        assert settle(Protocol("p.v1", trunk="lite0", frozen=frozen), "photo")[0].frozen == frozen
+    assert settle(Protocol("p.v1", trunk="lite0", size=64), "photo")[0].size == 64
+    random, nothing = settle(Protocol("p.v1", trunk="lite0", weights="none"), "photo")
+    assert (random.weights, random.frozen, nothing) == ("none", "nothing", None)
+
+
+def test_what_is_settled_stays_so() -> None:
+    for protocol in (Protocol("p.v1", trunk="lite0"), Protocol("p.v1")):
+        settled, found = settle(protocol, "photo")
+        assert settle(settled, "photo") == (settled, found)
+
+
+# --- The trunk before the head ---
+
+
+@pytest.mark.parametrize("change", [{}, {"layer_norm": True}, {"pooling": "gem", "dim": 9}, {"dim": 1}])
+def test_a_head_on_frozen_features_and_its_trunk_are_one_model(change: dict[str, Any]) -> None:
+    protocol, found = settle(replace(Protocol("p.v1", trunk="lite0", size=64, stored=70, dim=5), **change), "photo")
+    assert found is not None
+    trunk = begin(Architecture.under(replace(protocol, frozen="nothing"), 3, 0), found.digest).trunk
+    head = with_a_past(Architecture.under(protocol, trunk.features))
+    x = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(5)
+    model = with_trunk(head, protocol, 3)
+    with torch.no_grad():
+        by_hand = head(trunk.eval()(x))
+    torch.testing.assert_close(said(model, x), by_hand, atol=1e-6, rtol=1e-5)
+    assert (model.architecture.trunk, model.architecture.size, model.architecture.dim) == ("lite0", 64, protocol.dim)
+    assert model.architecture.first_step == FirstStep("square", 70)
+    assert model.architecture.layer_norm == protocol.layer_norm
+
+
+def test_a_whole_model_can_be_kept_and_read_without_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    protocol, _ = settle(Protocol("p.v1", trunk="lite0", size=64, dim=5, layer_norm=True), "photo")
+    model = with_trunk(with_a_past(Architecture.under(protocol, 1280)), protocol, 3)
+    write_model_folder(tmp_path / "model", model, {})
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "empty"))
+    monkeypatch.setattr(weights, "load", None)
+    x = torch.rand(2, 3, 64, 64)
+    assert torch.equal(said(read_model_folder(tmp_path / "model")[0], x), said(model, x))
+
+
+# --- Folders ---
+
+
+@every_architecture
+def test_a_folder_gives_back_the_model(name: str, tmp_path: Path) -> None:
+    model = with_a_past(ARCHITECTURES[name])
+    card = {"method": "triplet", "scores": {"map_at_r": 0.5}}
+    write_model_folder(tmp_path / "model", model, card)
+    torch.manual_seed(99)
+    found, about = read_model_folder(tmp_path / "model")
+    assert found.architecture == model.architecture
+    x = inputs_of(model.architecture)
+    assert torch.equal(said(found, x), said(model, x))
+    assert {key: about[key] for key in card} == card
+    assert Architecture(**about["architecture"]) == model.architecture
+
+
+def test_a_folder_holds_the_weights_and_a_card_for_people(folder: Path) -> None:
+    assert sorted(path.name for path in folder.iterdir()) == sorted([WEIGHTS, CARD])
+    card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+    assert card["made"] == "of stripes"
+    assert card["architecture"]["trunk"] == "conv"
+
+
+def test_the_same_model_is_the_same_bytes() -> None:
+    first, second = (with_a_past(ARCHITECTURES["with all there is"]) for _ in range(2))
+    assert pack_model(first.architecture, first.state()) == pack_model(second.architecture, second.state())
+
+
+def test_a_model_of_before_there_were_poolings_can_still_be_read(tmp_path: Path) -> None:
+    old = {"trunk": "conv", "inputs": 3, "size": 20, "dim": 5}
+    model = with_a_past(ARCHITECTURES["plain"])
+    (tmp_path / WEIGHTS).write_bytes(save(model.state(), metadata={"architecture": canonical(old)}))
+    found = read_model(tmp_path / WEIGHTS)
+    assert found.architecture == ARCHITECTURES["plain"]
+    x = inputs_of(model.architecture)
+    assert torch.equal(said(found, x), said(model, x))
+
+
+def spoil_weights(change: Any) -> Any:
+    return lambda folder: (folder / WEIGHTS).write_bytes(change((folder / WEIGHTS).read_bytes()))
+
+
+def foreign(state: dict[str, Tensor], metadata: dict[str, str] | None) -> Any:
+    return lambda folder: (folder / WEIGHTS).write_bytes(save(state, metadata=metadata))
+
+
+STATE = with_a_past(ARCHITECTURES["plain"]).state()
+SAYS = {"architecture": canonical(ARCHITECTURES["plain"])}
+SPOILT = {
+    "weights cut short": spoil_weights(lambda content: content[:-10]),
+    "weights cut in the header": spoil_weights(lambda content: content[:20]),
+    "empty weights": spoil_weights(lambda _: b""),
+    "text for weights": spoil_weights(lambda _: b"not a model at all"),
+    "no weights": lambda folder: (folder / WEIGHTS).unlink(),
+    "no card": lambda folder: (folder / CARD).unlink(),
+    "a card cut short": lambda folder: (folder / CARD).write_text('{"architecture": '),
+    "an empty card": lambda folder: (folder / CARD).write_text(""),
+    "a card that is a number": lambda folder: (folder / CARD).write_text("3"),
+    "a card that is no text": lambda folder: (folder / CARD).write_bytes(b"\xff\xfe\x00"),
+    "weights of anything else": foreign({"weight": torch.ones(3)}, None),
+    "weights that say something else": foreign({"weight": torch.ones(3)}, {"format": "pt"}),
+    "an architecture that is no JSON": foreign(STATE, {"architecture": "conv"}),
+    "an architecture that is a list": foreign(STATE, {"architecture": "[1, 2]"}),
+    "an architecture of another program": foreign(STATE, {"architecture": '{"layers": 12}'}),
+    "a trunk that nobody knows": foreign(
+        STATE, {"architecture": canonical(replace(ARCHITECTURES["plain"], trunk="no-such-trunk"))}
+    ),
+    "a pooling that nobody knows": foreign(
+        STATE, {"architecture": canonical({**vars(ARCHITECTURES["plain"]), "pooling": "best"})}
+    ),
+    "a missing weight": foreign({name: tensor for name, tensor in STATE.items() if name != "head.bias"}, SAYS),
+    "a weight too many": foreign({**STATE, "extra": torch.ones(2)}, SAYS),
+    "a weight of another shape": foreign({**STATE, "head.weight": torch.ones(5, 63)}, SAYS),
+}
+
+
+@pytest.mark.parametrize("how", list(SPOILT))
+def test_a_spoilt_folder_is_refused_by_its_name(how: str, folder: Path) -> None:
+    SPOILT[how](folder)
+    with pytest.raises(BadInput, match="model folder") as raised:
+        read_model_folder(folder)
+    assert str(folder) in str(raised.value)
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("a file")])
+def test_what_is_no_folder_is_refused_by_its_name(make: Any, tmp_path: Path) -> None:
+    make(tmp_path / "there")
+    with pytest.raises(BadInput, match="there cannot be read as a model folder"):
+        read_model_folder(tmp_path / "there")
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = with_a_past(ARCHITECTURES["plain"])
+    with pytest.raises(TypeError):
+        write_model_folder(tmp_path / "model", model, {"cannot be written": object()})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_keep_their_layout_out_of_the_file(tmp_path: Path) -> None:
+    """channels_last is a matter of speed: the file has the numbers in their plain order."""
+    model = with_a_past(ARCHITECTURES["plain"])
+    assert all(tensor.is_contiguous() for tensor in model.state().values())
+    convolution = next(part for part in model.modules() if isinstance(part, nn.Conv2d))
+    first = next(tensor for tensor in model.state().values() if tensor.ndim == 4)
+    np.testing.assert_array_equal(first.numpy(), convolution.weight.detach().numpy())

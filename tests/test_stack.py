@@ -1,0 +1,470 @@
+"""Heads trained as one stack: each comes out as if it had been trained alone."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import assay.run
+from assay.bridge import adopt
+from assay.data.splits import folds_of_labels
+from assay.data.views import View
+from assay.losses import losses
+from assay.method import Loss
+from assay.methods import Method, Parts, defaults, methods
+from assay.miners import miners
+from assay.miners.miner import Miner
+from assay.model import Architecture, Model
+from assay.pairs import Mined, References, all_pairs
+from assay.protocol import Augment, Batch, Optimiser, Protocol
+from assay.registry import Paper
+from assay.run import Environment, Run, Training, compute
+from assay.samplers import samplers
+from assay.space import Space
+from assay.stack import Apprentice, can_stack, fit_stacked
+from assay.store import Store
+from assay.train import Fit, fit
+
+CPU = torch.device("cpu")
+PROTOCOL = Protocol(
+    "test.v1",
+    trunk="identity",
+    weights="none",
+    frozen="nothing",
+    size=0,
+    dim=6,
+    augment=Augment((1.0, 1.0), (1.0, 1.0), 0.0, 0.0, 0.0),
+    batch=Batch((6, 4), (12, 2)),
+    optimiser=Optimiser(lr=1e-3),
+    iterations=4,
+    epochs=2,
+    validate_every=1,
+    patience=100,
+)
+HERE = Environment("cpu", 1, torch.__version__, "source")
+
+TRAINED = [name for name, method in methods.items() if method.loss is not None]
+BY_CHANCE = ("contrastive_sampled", "triplet_sampled")
+"""Those that draw numbers on the way: a stack draws others than each of its heads alone."""
+
+ALONE = ("margin_distance_weighted", "quadruplet")
+"""Those that torch cannot stack: the folds of a trial are then trained one after the other."""
+
+EXACT = [name for name in TRAINED if name not in (*BY_CHANCE, *ALONE)]
+UNDETERMINED = {"triplet_semihard_squared": ("head.bias",)}
+"""Distances of raw embeddings do not depend on the bias: its gradient is rounding, which RMSprop makes steps of."""
+
+
+# --- A small world to train in ---
+
+
+def vectors(classes: int = 16, per_class: int = 6, dim: int = 10) -> View:
+    """Classes that differ in three directions."""
+    draw = np.random.default_rng(0)
+    y = np.repeat(np.arange(classes), per_class)
+    x = draw.normal(size=(len(y), dim))
+    x[:, :3] = 1.5 * draw.normal(size=(classes, 3))[y] + 0.5 * x[:, :3]
+    return View(x.astype(np.float32), y)
+
+
+VIEW = vectors()
+
+
+def runs_of(name: str, protocol: Protocol = PROTOCOL, view: View = VIEW, seed: int = 100) -> list[Run]:
+    method = methods[name]
+    fewest = min(len(np.unique(view.y[fold.train])) for fold in folds_of_labels(view.y, protocol.folds))
+    batch = protocol.batch_for(method.batch, fewest)
+    parameters = defaults(method, protocol)
+    return [Run(protocol, "view", name, "source", parameters, batch, fold, seed + fold, HERE) for fold in range(protocol.folds)]
+
+
+def apprentices_of(runs: list[Run], view: View = VIEW) -> list[Apprentice]:
+    return [assay.run._apprentice(run, view) for run in runs]
+
+
+def fit_alone(one: Apprentice, view: View, protocol: Protocol, batch: tuple[int, int]) -> Fit:
+    return fit(one.model, one.parts, view.rows(one.train), one.validation, protocol, batch, one.seed, CPU)
+
+
+def differ(first: Tensor, second: Tensor) -> float:
+    """How far apart two weights are, to the length of the second."""
+    return ((first - second).norm() / second.norm().clamp(min=1e-12)).item()
+
+
+def assert_same_losses(found: Fit, expected: Fit) -> None:
+    assert found.status == expected.status
+    assert [checkpoint.epoch for checkpoint in found.history] == [checkpoint.epoch for checkpoint in expected.history]
+    for one, other in zip(found.history, expected.history, strict=True):
+        assert one.loss == (None if other.loss is None else pytest.approx(other.loss, rel=1e-4, abs=1e-6))
+
+
+def assert_same_weights(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name in found:
+        assert differ(found[name], expected[name]) < 1e-4, name
+
+
+def assert_same(found: Fit, expected: Fit) -> None:
+    assert_same_losses(found, expected)
+    for one, other in zip(found.history, expected.history, strict=True):
+        assert one.validation == pytest.approx(other.validation, abs=1e-4)
+    assert found.best.epoch == expected.best.epoch
+    assert_same_weights(found.weights, expected.weights)
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many heads `compute` has stacked at a time."""
+    seen: list[int] = []
+
+    def watched(apprentices: Any, *arguments: Any) -> Any:
+        seen.append(len(apprentices))
+        return fit_stacked(apprentices, *arguments)
+
+    monkeypatch.setattr(assay.run, "fit_stacked", watched)
+    return seen
+
+
+# --- Every method ---
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_heads_trained_together_are_those_trained_alone(name: str) -> None:
+    runs = runs_of(name)
+    together, apart = apprentices_of(runs), apprentices_of(runs)
+    assert can_stack(together[0], CPU)
+    found = fit_stacked(together, VIEW, PROTOCOL, runs[0].batch)
+    assert found is not None
+    for fitted, one, other in zip(found, together, apart, strict=True):
+        expected = fit_alone(other, VIEW, PROTOCOL, runs[0].batch)
+        (assert_same_losses if name in UNDETERMINED else assert_same)(fitted, expected)
+        assert fitted.history[-1].loss != fitted.history[1].loss
+        left_out = UNDETERMINED.get(name, ())
+        last, others = ({key: weight for key, weight in of.model.state().items() if key not in left_out} for of in (one, other))
+        assert_same_weights(last, others)
+        assert_same_weights(dict(one.parts.loss.named_parameters()), dict(other.parts.loss.named_parameters()))
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_these_methods_cannot_be_stacked(name: str) -> None:
+    """Nor the second time: of some things torch warns only once, and the answer decides on a run's bytes."""
+    runs = runs_of(name)
+    for _ in range(2):
+        assert fit_stacked(apprentices_of(runs), VIEW, PROTOCOL, runs[0].batch) is None
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_what_cannot_be_stacked_is_trained_as_if_nobody_had_tried(name: str) -> None:
+    runs = runs_of(name)
+    for (_, found), run in zip(compute(runs, VIEW), runs, strict=True):
+        [(_, expected)] = compute([run], VIEW)
+        assert found.history == expected.history
+        assert all(torch.equal(found.weights[key], expected.weights[key]) for key in expected.weights)
+
+
+@pytest.mark.parametrize("name", BY_CHANCE)
+def test_methods_that_draw_numbers_learn_together_too(name: str) -> None:
+    protocol = replace(PROTOCOL, epochs=6)
+    runs = runs_of(name, protocol)
+    found = fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch)
+    assert found is not None
+    for fitted in found:
+        assert all(checkpoint.loss is not None and math.isfinite(checkpoint.loss) for checkpoint in fitted.history[1:])
+        assert fitted.best.validation["map_at_r"] > fitted.history[0].validation["map_at_r"] + 0.05
+
+
+@pytest.mark.parametrize("name", [*BY_CHANCE, "triplet"])
+def test_the_same_seeds_give_the_same_bytes_whatever_the_global_generator_holds(name: str) -> None:
+    """Pitfall 14."""
+    results = []
+    for noise in (1, 2):
+        apprentices = apprentices_of(runs_of(name))
+        torch.manual_seed(noise)
+        results.append(fit_stacked(apprentices, VIEW, PROTOCOL, runs_of(name)[0].batch))
+    for first, second in zip(*results, strict=True):
+        assert first.history == second.history
+        assert all(torch.equal(first.weights[key], second.weights[key]) for key in first.weights)
+
+
+def test_stacked_heads_draw_different_numbers() -> None:
+    """Twins on the same batches, told apart by nothing but the miner's chance."""
+    runs = runs_of("triplet_sampled")
+    twins = [apprentices_of(runs)[0] for _ in range(2)]
+    fit_stacked(twins, VIEW, PROTOCOL, runs[0].batch)
+    assert differ(twins[0].model.head.weight, twins[1].model.head.weight) > 1e-3
+
+
+def test_twins_stay_twins_where_nothing_is_left_to_chance() -> None:
+    runs = runs_of("triplet")
+    twins = [apprentices_of(runs)[0] for _ in range(2)]
+    fit_stacked(twins, VIEW, PROTOCOL, runs[0].batch)
+    assert differ(twins[0].model.head.weight, twins[1].model.head.weight) < 1e-6
+
+
+# --- Heads do not disturb each other ---
+
+
+def test_a_head_that_stops_early_does_not_disturb_the_others() -> None:
+    protocol = replace(PROTOCOL, epochs=9, patience=2, optimiser=Optimiser(lr=3e-3))
+    runs = runs_of("normalized_softmax", protocol)
+    expected = [fit_alone(one, VIEW, protocol, runs[0].batch) for one in apprentices_of(runs)]
+    lengths = [len(fitted.history) for fitted in expected]
+    assert min(lengths) < max(lengths)
+    assert any(fitted.history[-1].epoch == fitted.best.epoch + 2 < 9 for fitted in expected)
+    found = fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch)
+    assert found is not None
+    for one, other in zip(found, expected, strict=True):
+        assert_same(one, other)
+
+
+def test_training_ends_when_all_have_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = itertools.count()
+    whole = assay.stack._Stack.step
+    monkeypatch.setattr(assay.stack._Stack, "step", lambda *arguments: (next(steps), whole(*arguments))[1])
+    protocol = replace(PROTOCOL, epochs=50, patience=2, optimiser=Optimiser(lr=1e-12, weight_decay=0))
+    runs = runs_of("triplet", protocol)
+    found = fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch)
+    assert found is not None
+    assert [fitted.history[-1].epoch for fitted in found] == [2] * 4
+    assert next(steps) == 2 * protocol.iterations
+
+
+@pytest.mark.parametrize("name", ["triplet", "normalized_softmax", "margin_per_class"])
+def test_a_head_that_diverges_does_not_disturb_the_others(name: str) -> None:
+    """Only the second head trains on a class whose numbers have overflown."""
+    view = View(np.concatenate([VIEW.x, np.full((6, 10), np.inf, dtype=np.float32)]), np.append(VIEW.y, [99] * 6))
+    runs = runs_of(name)
+
+    def spoilt() -> list[Apprentice]:
+        made = apprentices_of(runs)
+        replaced = made[1].train.copy()
+        replaced[:6] = np.arange(len(VIEW.y), len(view.y))
+        made[1] = replace(made[1], train=replaced)
+        return made
+
+    found = fit_stacked(spoilt(), view, PROTOCOL, runs[0].batch)
+    expected = [fit_alone(one, view, PROTOCOL, runs[0].batch) for one in spoilt()]
+    assert found is not None
+    assert [fitted.status for fitted in found] == ["finished", "diverged", "finished", "finished"]
+    for one, other in zip(found, expected, strict=True):
+        assert_same(one, other)
+
+
+def test_a_head_that_starts_without_finite_embeddings_does_not_disturb_the_others() -> None:
+    def spoilt() -> list[Apprentice]:
+        made = apprentices_of(runs)
+        with torch.no_grad():
+            made[2].model.head.bias.fill_(torch.inf)
+        return made
+
+    runs = runs_of("contrastive")
+    found = fit_stacked(spoilt(), VIEW, PROTOCOL, runs[0].batch)
+    assert found is not None
+    assert [fitted.status for fitted in found] == ["finished", "finished", "diverged", "finished"]
+    assert len(found[2].history) == 1
+    for number in (0, 1, 3):
+        assert_same(found[number], fit_alone(spoilt()[number], VIEW, PROTOCOL, runs[0].batch))
+
+
+def test_the_weights_kept_are_a_copy_and_not_a_part_of_the_stack() -> None:
+    runs = runs_of("triplet")
+    apprentices = apprentices_of(runs)
+    found = fit_stacked(apprentices, VIEW, PROTOCOL, runs[0].batch)
+    assert found is not None
+    before = [fitted.weights["head.weight"].clone() for fitted in found]
+    with torch.no_grad():
+        for one in apprentices:
+            one.model.head.weight.zero_()
+    assert all(torch.equal(fitted.weights["head.weight"], kept) for fitted, kept in zip(found, before, strict=True))
+    assert differ(before[0], before[1]) > 1e-3
+
+
+def test_vectors_that_cannot_be_written_to_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views are memory-mapped; torch warns of such arrays, once in a process."""
+    plain = torch.from_numpy
+
+    def checked(array: Any) -> Tensor:
+        assert array.flags.writeable
+        return plain(array)
+
+    monkeypatch.setattr(torch, "from_numpy", checked)
+    x = VIEW.x.copy()
+    x.setflags(write=False)
+    protocol = replace(PROTOCOL, epochs=1, iterations=1)
+    runs = runs_of("triplet", protocol)
+    view = View(x, VIEW.y)
+    assert fit_stacked(apprentices_of(runs, view), view, protocol, runs[0].batch) is not None
+
+
+# --- What is stacked with what ---
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("normalized_softmax", [2, 2]), ("margin_per_class", [2, 2]), ("triplet", [4])])
+def test_heads_whose_class_weights_differ_in_shape_are_stacked_in_groups(name: str, sizes: list[int], groups: list[int]) -> None:
+    """18 classes in 4 folds: two train on 13 of them, two on 14."""
+    view = vectors(classes=18)
+    runs = runs_of(name, view=view)
+    found = [fitted for _, fitted in compute(runs, view)]
+    assert groups == sizes
+    for one, run in zip(found, runs, strict=True):
+        assert_same(one, compute([run], view)[0][1])
+    assert groups == sizes
+
+
+def test_features_may_be_standardised_before_the_head() -> None:
+    protocol = replace(PROTOCOL, layer_norm=True)
+    uneven = View(VIEW.x * np.linspace(1, 5, len(VIEW.y), dtype=np.float32)[:, None] + 3, VIEW.y)
+    for name in ("triplet", "normalized_softmax"):
+        runs = runs_of(name, protocol)
+        found = fit_stacked(apprentices_of(runs, uneven), uneven, protocol, runs[0].batch)
+        assert found is not None
+        for one, other in zip(found, apprentices_of(runs, uneven), strict=True):
+            assert isinstance(other.model.norm, nn.LayerNorm)
+            assert_same(one, fit_alone(other, uneven, protocol, runs[0].batch))
+
+
+@pytest.mark.parametrize("name", ["triplet", "normalized_softmax"])
+def test_another_sampler_may_put_the_classes_in_any_order(name: str, as_before: None, groups: list[int]) -> None:
+    @samplers("shuffled")
+    def shuffled(y: Any, batch: tuple[int, int], seed: int) -> Iterator[Any]:
+        draw = np.random.default_rng(seed)
+        return (draw.permutation(rows) for rows in samplers["balanced"](y, batch, seed))
+
+    protocol = replace(PROTOCOL, sampler="shuffled")
+    runs = runs_of(name, protocol)
+    for (_, found), run in zip(compute(runs, VIEW), runs, strict=True):
+        assert_same(found, compute([run], VIEW)[0][1])
+    assert groups == [4]
+
+
+class Weird(Loss):
+    """A user's own: what it gives depends on how often it was asked, which a trace would not see."""
+
+    paper: ClassVar[Paper] = Paper("none", 2000, "example.org")
+
+    def __init__(self, *, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale, self.calls = scale, itertools.count(1)
+
+    def forward(self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None) -> Tensor:
+        return (z * torch.arange(1.0, z.shape[1] + 1)).square().sum(1).mean() * self.scale / next(self.calls)
+
+
+class Descendant(losses["triplet"]):
+    """A user's version of one of ours."""
+
+
+class Drawn(nn.Module):
+    def forward(self, z: Tensor, labels: Tensor) -> Tensor:
+        return z.square().mean()
+
+
+class Whim(Miner):
+    """A user's own miner."""
+
+    def mine(self, z: Tensor, y: Tensor, references: References) -> Mined:
+        return all_pairs(y, references)
+
+
+class Remembering(losses["triplet"]):
+    """Pretends to be ours, with a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("memory", torch.zeros(3))
+
+
+Remembering.__module__ = "assay.losses.remembering"
+
+
+def head(trunk: str = "identity") -> Model:
+    return Model(Architecture(trunk, 3, 0 if trunk == "identity" else 16, 4))
+
+
+def to_train(loss: Loss, miner: Any = None, trunk: str = "identity") -> Apprentice:
+    return Apprentice(head(trunk), Parts(loss, miner, 0.01, 0.01), np.arange(4), VIEW, 0)
+
+
+def test_a_head_on_vectors_with_a_loss_and_a_miner_of_ours_can_be_stacked() -> None:
+    assert can_stack(to_train(losses["triplet"]()), CPU)
+    assert can_stack(to_train(losses["multi_similarity"](), miners["multi_similarity"]()), CPU)
+
+
+@pytest.mark.parametrize(
+    ("loss", "miner"),
+    [
+        (Weird, None),
+        (Descendant, None),
+        (adopt(Drawn), None),
+        (losses["triplet"], Whim),
+        (Remembering, None),
+    ],
+)
+def test_parts_of_ones_own_and_those_with_a_memory_are_not_stacked(loss: Any, miner: Any) -> None:
+    assert not can_stack(to_train(loss(), miner and miner()), CPU)
+
+
+def test_trunks_on_images_and_gpus_are_not_stacked() -> None:
+    assert not can_stack(to_train(losses["triplet"](), trunk="conv"), CPU)
+    assert not can_stack(to_train(losses["triplet"]()), torch.device("cuda"))
+
+
+def test_a_loss_of_ones_own_is_called_for_every_step_of_every_fold(as_before: None, groups: list[int]) -> None:
+    methods.add(Method("weird", Weird, space=Space()))
+    runs = runs_of("weird")
+    found = compute(runs, VIEW)
+    assert groups == []
+    for (_, one), run in zip(found, runs, strict=True):
+        other = compute([run], VIEW)[0][1]
+        assert one.history == other.history
+        assert one.history[2].loss < one.history[1].loss / 1.5  # type: ignore[operator]
+
+
+# --- What is in the store already makes no difference ---
+
+
+def content(store: Store, runs: list[Run]) -> list[dict[str, bytes]]:
+    names = ("model.safetensors", "history.jsonl", "result.json", "config.json")
+    return [{name: (store.run(run.key) / name).read_bytes() for name in names} for run in runs]
+
+
+@pytest.mark.parametrize(
+    ("name", "there"), [("triplet", (0,)), ("contrastive_sampled", (0, 1, 2)), ("normalized_softmax", (1, 3))]
+)
+def test_what_a_run_gives_does_not_depend_on_which_runs_are_there(name: str, there: tuple[int, ...], tmp_path: Path) -> None:
+    view = vectors(classes=18)  # folds of two shapes
+    (tmp_path / "view").mkdir()
+    np.save(tmp_path / "view" / "x.npy", view.x)
+    np.save(tmp_path / "view" / "y.npy", view.y)
+    runs = runs_of(name, replace(PROTOCOL, epochs=1), view)
+    store = Store.create(tmp_path / "store")
+    task = Training(tuple(runs), str(store.root), str(tmp_path / "view"))
+    torch.manual_seed(1)
+    task()
+    whole = content(store, runs)
+    assert len({part["model.safetensors"] for part in whole}) == 4
+    stamps = [(store.run(runs[number].key) / "result.json").stat().st_mtime_ns for number in there]
+    for number in set(range(4)) - set(there):
+        store.run(runs[number].key).rename(tmp_path / f"gone{number}")
+    torch.manual_seed(2)
+    task()
+    assert content(store, runs) == whole
+    assert [(store.run(runs[number].key) / "result.json").stat().st_mtime_ns for number in there] == stamps
+
+
+def test_runs_that_are_all_there_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "view").mkdir()
+    np.save(tmp_path / "view" / "x.npy", VIEW.x)
+    np.save(tmp_path / "view" / "y.npy", VIEW.y)
+    store = Store.create(tmp_path / "store")
+    task = Training(tuple(runs_of("triplet", replace(PROTOCOL, epochs=1))), str(store.root), str(tmp_path / "view"))
+    task()
+    monkeypatch.setattr(assay.run, "compute", None)
+    task()
