@@ -70,17 +70,18 @@ def seconds(work: Callable[[], object], times: int) -> float:
 
 
 def packing(folder: Path, cores: set[int]) -> float:
-    """Seconds to pack trainval with these cores, the files checked before."""
+    """Seconds to pack trainval with these cores, the files checked and the processes started before."""
     code = (
         "import os, sys, time; os.sched_setaffinity(0, {cores}); from pathlib import Path\n"
         "from assay.data import load, splits; from assay.protocol import FirstStep, Protocol\n"
         "from assay.data.pack import write_pack\n"
         "half, _ = splits.of(load('folder:{folder}'), Protocol('b.v1'))\n"
-        "start = time.perf_counter(); write_pack(Path('{out}'), half, FirstStep('short', 256))\n"
+        "write_pack(Path('{out}') / 'first', half, FirstStep('square', 8))\n"
+        "start = time.perf_counter(); write_pack(Path('{out}') / 'pack', half, FirstStep('short', 256))\n"
         "print(time.perf_counter() - start)"
     )
     with tempfile.TemporaryDirectory() as out:
-        text = code.format(cores=cores, folder=folder, out=Path(out) / "pack")
+        text = code.format(cores=cores, folder=folder, out=out)
         return float(subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout)
 
 

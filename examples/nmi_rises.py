@@ -21,6 +21,7 @@ from assay.data import load
 from assay.data.splits import of
 from assay.embed import embed
 from assay.model import Architecture, Model
+from assay.protocol import FirstStep
 from assay.protocols import protocols
 from assay.seeds import derive
 
@@ -44,7 +45,8 @@ def untrained_trunk() -> Embedding:
     trainval, _ = of(load("glyphs"), protocols["quick"])
     torch.manual_seed(derive(0, "model"))
     model = Model(Architecture("conv", trainval.inputs, size=28, dim=64))
-    return embed(model, trainval.arrays(28), torch.device("cpu")).numpy(), trainval.y
+    pixels = trainval.arrays(FirstStep("square", 28))
+    return embed(model, pixels, 28, torch.device("cpu")).numpy(), trainval.y
 
 
 def only_some(embedding: Embedding, images_per_class: int) -> Embedding:

@@ -55,3 +55,31 @@ class Sleep:
     def __call__(self):
         Path(self.mark).write_text(str(os.getpid()))
         time.sleep(600)
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def where(number: int) -> int:
+    time.sleep(0.002)  # long enough for another process to take its share
+    return os.getpid()
+
+
+def fail_at(kind: type[Exception], bad: int, number: int) -> int:
+    if number == bad:
+        raise kind("on purpose")
+    return number
+
+
+def die_at(bad: int, number: int) -> int:
+    if number == bad:
+        os._exit(7)
+    return number
+
+
+def die_once_at(mark: str, bad: int, number: int) -> int:
+    if number == bad and not Path(mark).exists():
+        Path(mark).touch()
+        os._exit(7)
+    return number

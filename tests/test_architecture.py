@@ -118,6 +118,7 @@ PUBLIC = {
     "assay.report": ["Benched", "bench", "write_report"],
     "assay.samplers": ["samplers"],
     "assay.survey": ["Survey", "check_sheet", "survey", "write_sheet"],
+    "assay.workers": ["Task", "TaskFailed", "Worker", "in_processes", "in_threads"],
     "assay.trunks": ["Trunk", "build", "find", "trunks"],
 }
 

@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import struct
+import subprocess
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from assay.data import archives
 from assay.data.archives import is_archive, unpack
 from assay.data.paths import check_inside
 from assay.errors import BadInput
+from assay.files import DRAFT
 
 FILES = {"birds/one.txt": b"one", "birds/deep/two.txt": b"two" * 1000, "list.txt": b""}
 MODES = {".tar": "w", ".tgz": "w:gz", ".tar.gz": "w:gz", ".tar.bz2": "w:bz2", ".tar.xz": "w:xz"}
@@ -271,7 +274,56 @@ def test_an_archive_larger_than_the_disk_is_refused_before_a_byte_is_written(
     monkeypatch.setattr(archives, "new_folder", None)
     with pytest.raises(BadInput, match=r"takes 5\.0 MB unpacked, but .* has 4\.9 MB free; .*ASSAY_CACHE"):
         unpack(path)
-    assert not cache.exists()
+    assert left_in(cache) == []
+
+
+UNPACKING = """
+import sys, time
+from pathlib import Path
+from assay.data import archives
+written, real, told = [], archives._write, []
+def write(*arguments):
+    written.append(1)
+    time.sleep(0.5)
+    real(*arguments)
+archives._write = write
+print("ready", flush=True)
+sys.stdin.readline()
+archives.unpack(Path(sys.argv[1]), lambda what, done, total: told.append(what))
+print(len(written), any("waiting" in what for what in told))
+"""
+
+
+def test_of_two_processes_one_unpacks_and_the_other_waits(tmp_path: Path, cache: Path) -> None:
+    path = write_zip(tmp_path / "birds.zip")
+    command = [sys.executable, "-c", UNPACKING, str(path)]
+    both = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert sorted(process.communicate(timeout=60)[0] for process in both) == ["0 True\n", "1 False\n"]
+    assert unpacked(unpack(path)) == FILES
+    assert [path.name for path in cache.iterdir()] == ["unpacked"]
+
+
+def test_what_killed_processes_left_half_unpacked_is_cleared(tmp_path: Path, cache: Path) -> None:
+    first = unpack(write_zip(tmp_path / "first.zip", {f"{DRAFT}named by somebody/a.txt": b"a"}))
+    (cache / "unpacked" / f"{DRAFT}killed" / "birds").mkdir(parents=True)
+    (cache / "unpacked" / f"{DRAFT}killed" / "birds" / "one.txt").write_text("half")
+    second = unpack(write_zip(tmp_path / "second.zip"))
+    assert set((cache / "unpacked").iterdir()) == {first, second}
+    assert unpacked(first) == {f"{DRAFT}named by somebody/a.txt": b"a"}
+
+
+def test_a_cache_that_cannot_be_used_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_zip(tmp_path / "birds.zip")
+    monkeypatch.setenv("ASSAY_CACHE", str(path))
+    with pytest.raises(BadInput, match=r"cache folder .*birds\.zip cannot be used .*; set ASSAY_CACHE"):
+        unpack(path)
 
 
 def test_being_stopped_leaves_nothing_behind(tmp_path: Path, cache: Path) -> None:

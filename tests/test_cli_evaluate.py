@@ -210,13 +210,27 @@ def test_the_protocol_says_which_folds_there_are(assay, tmp_path, arrays, data):
     assert [part["classes"] for part in found["parts"].values()] == [4, 4]
 
 
-def test_masks_hold_inside_each_part(assay, tmp_path, arrays, data):
-    query = np.random.default_rng(2).random(N) < 0.5
-    save(tmp_path / "f.npz", arrays, query=query)
+def test_roles_of_the_data_count_at_the_test_and_nowhere_else(assay, tmp_path, arrays, data):
+    """As they do for a model: in validation everything is looked up in everything else."""
+    query = np.arange(N) % 3 == 0
+    np.savez(tmp_path / "data.npz", z=load(data).items.z, y=arrays["y"], query=query, gallery=~query)
+    np.savez(tmp_path / "f.npz", z=arrays["z"])
+    found = result(assay("evaluate", "f.npz", "--data", data, "--test", "--json"))
+    rows = rows_of("test")
+    expected = package.evaluate(arrays["z"][rows], arrays["y"][rows], queries=query[rows], gallery=~query[rows])
+    assert found["mean"] == dict(expected)
+    assert found["parts"]["test"]["queries"] == expected.queries < len(rows)
     found = result(assay("evaluate", "f.npz", "--data", data, "--json"))
-    rows = rows_of("fold 1")
-    expected = package.evaluate(arrays["z"][rows], arrays["y"][rows], queries=query[rows])
-    assert found["parts"]["fold 1"]["metrics"]["map_at_r"]["mean"] == expected["map_at_r"]
+    assert [part["queries"] for part in found["parts"].values()] == [10, 10, 10, 10]
+
+
+@pytest.mark.parametrize("test", [[], ["--test"]])
+def test_roles_of_the_file_do_not_count_beside_those_of_the_data(assay, tmp_path, arrays, data, test):
+    """Not even those that would leave nothing to look up."""
+    save(tmp_path / "plain.npz", arrays)
+    save(tmp_path / "marked.npz", arrays, query=np.zeros(N, bool), gallery=np.arange(N) < 5)
+    plain, marked = (result(assay("evaluate", name, "--data", data, *test, "--json")) for name in ("plain.npz", "marked.npz"))
+    assert marked["parts"] == plain["parts"]
 
 
 def test_test_scores_the_test_half_and_says_that_nothing_is_recorded(assay, tmp_path, arrays, data):

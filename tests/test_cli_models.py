@@ -106,6 +106,15 @@ def benched(mini):
 
 
 @pytest.fixture(scope="module")
+def frozen(mini, tiny_weights):
+    """The store of a finished bench of heads on a frozen trunk, whose runs hold the heads alone."""
+    out = mini.parent / "frozen"
+    words = ["--methods", "triplet,pretrained", *SET, "--set", f"trunk={TINY}", "--set", "size=32", "--weights", tiny_weights]
+    make("bench", "--data", f"folder:{mini}", *words, "--out", out)
+    return out
+
+
+@pytest.fixture(scope="module")
 def table(mini):
     """The same images with an official split that is not the order of the names, and marks of queries and gallery."""
     rows = []
@@ -549,16 +558,73 @@ def test_a_model_is_scored_on_the_fold_that_it_held_out(assay, mini, model):
     assert sorted(path.name for path in model.iterdir()) == ["model.json", "model.safetensors"]
 
 
+def know_classes(folder, names):
+    """Let the card of a model name the classes that it was trained on; None: as cards of before did not."""
+    card = json.loads((folder / "model.json").read_text())
+    card.pop("classes", None)
+    (folder / "model.json").write_text(json.dumps(card if names is None else {**card, "classes": names}))
+
+
+def other_half(data):
+    return f"note: the trainval half of {data} is not the very one that the model was trained on, so all folds are scored\n"
+
+
 def test_other_data_are_scored_on_all_folds(assay, model, table):
+    know_classes(model, ["class00", "class01"])
     code, out, err = assay("evaluate", model, "--data", f"table:{table}", "--json")
     assert code == 0
     assert list(json.loads(out)["parts"]) == ["fold 0", "fold 1", "fold 2", "fold 3"]
-    assert err == f"note: the model was not trained on table:{table}, so all folds are scored\n"
+    assert err == other_half(f"table:{table}")
     code, out, err = assay("evaluate", model, "--data", f"table:{table}", "--json", "--test")
     assert code == 0
     assert json.loads(out)["parts"]["test"]["queries"] == 16
     assert err == f"note: no study of this model is on table:{table}, so this look at the test half is not recorded\n"
     assert not (model / "looks.jsonl").exists()
+
+
+SEEN = {
+    "six classes": (
+        [f"class{number:02d}" for number in (0, 1, 2, 3, 6, 7)],
+        "note: 6 classes of {data} have the same names as classes that the model was trained on; "
+        "their scores are not those of unseen classes\n",
+    ),
+    "one class": (
+        ["class00", "cormorant"],
+        "note: 1 class of {data} has the same name as a class that the model was trained on; "
+        "its scores are not those of an unseen class\n",
+    ),
+    "no class": (["cormorant"], ""),
+    "classes of the other half": (["class12"], ""),
+    "not known": (None, "note: whether the model has seen some of {data} cannot be told\n"),
+}
+
+
+def grow(mini):
+    """The miniature folder with one file more, in a class of trainval."""
+    grown = Path(shutil.copytree(mini, "grown")).absolute()
+    shutil.copy(grown / "class00" / "0.png", grown / "class00" / "9.png")
+    return f"folder:{grown}"
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_data_that_have_grown_since_are_not_called_unseen(assay, mini, model, name):
+    """One more file makes another fingerprint, and the other images are those that the model was trained on."""
+    classes, said = SEEN[name]
+    know_classes(model, classes)
+    data = grow(mini)
+    code, out, err = assay("evaluate", model, "--data", data, "--json")
+    assert code == 0
+    assert len(json.loads(out)["parts"]) == 4
+    assert err == other_half(data) + said.format(data=data)
+
+
+def test_at_the_test_the_classes_of_the_test_half_are_compared(assay, mini, model):
+    know_classes(model, ["class00", "class12", "class13"])
+    data = grow(mini)
+    code, _, err = assay("evaluate", model, "--data", data, "--test")
+    assert code == 0
+    assert f"note: 2 classes of {data} have the same names" in err
+    assert "is not recorded" in err
 
 
 def test_a_look_at_test_by_way_of_a_model_is_counted_in_its_folder(assay, mini, model):
@@ -591,13 +657,61 @@ def test_a_trunk_by_name_scores_as_its_embeddings_do(assay, mini, monkeypatch):
     assert code == 0
     found = json.loads(out)
     assert list(found["parts"]) == ["fold 0", "fold 1", "fold 2", "fold 3"]
-    assert "the model was not trained on" in err
+    assert err == f"note: the model was not trained on folder:{mini}, so all folds are scored\n"
     assert assay("embed", "lite0", mini, "--out", "f.npz")[0] == 0
     of_file = documents(assay("evaluate", "f.npz", "--data", f"folder:{mini}", "--json"))
     assert found["mean"] == pytest.approx(of_file["mean"], abs=1e-6)
     code, _, err = assay("evaluate", "lite0", "--data", f"folder:{mini}", "--test")
     assert code == 0
-    assert "is not recorded" in err
+    assert err == f"note: no study of this model is on folder:{mini}, so this look at the test half is not recorded\n"
+
+
+@pytest.mark.parametrize("test", [[], ["--test"]])
+def test_embeddings_of_data_with_roles_score_as_their_model_does(assay, table, monkeypatch, test):
+    monkeypatch.setattr(Lite0, "side", 32)
+    assert assay("embed", "lite0", f"table:{table}", "--out", "t.npz")[0] == 0
+    words = ["--data", f"table:{table}", *test, "--json"]
+    of_model, of_file = (documents(assay("evaluate", what, *words)) for what in ("lite0", "t.npz"))
+    assert of_file["mean"] == pytest.approx(of_model["mean"], abs=1e-6)
+    counts = [{name: part["queries"] for name, part in found["parts"].items()} for found in (of_model, of_file)]
+    assert counts[0] == counts[1] == ({"test": 16} if test else {f"fold {number}": 8 for number in range(4)})
+
+
+@pytest.mark.parametrize("method", ["triplet", "pretrained"])
+def test_a_model_of_a_frozen_trunk_needs_no_cache(assay, mini, frozen, offline, method):
+    store = Path(shutil.copytree(frozen, "store"))
+    (place,) = (store / "models").glob(f"*-{method}-*")
+    card = json.loads((place / "model.json").read_text())
+    found = documents(assay("evaluate", place, "--data", f"folder:{mini}", "--json"))
+    assert found["mean"]["map_at_r"] == pytest.approx(card["validation"]["map_at_r"], abs=1e-5)
+    code, out, err = assay("evaluate", place, "--data", f"folder:{mini}", "--test", "--json")
+    assert code == 0, err
+    assert f"recorded as look 1 at test in the study of {method}" in err
+    (look,) = next(record for record in study_records(Store(store)) if record.method == method).looks
+    assert (look["run"], look["metrics"]) == (card["run"], json.loads(out)["mean"])
+    assert not Path("cache/weights").exists()
+
+
+def test_without_test_a_model_needs_nothing_of_its_store(assay, mini, benched):
+    store = Path(shutil.copytree(benched, "store"))
+    (place,) = (store / "models").glob("*-triplet-*")
+    words = ["evaluate", place, "--data", f"folder:{mini}", "--json"]
+    before = assay(*words)
+    shutil.rmtree(store / "runs")
+    shutil.rmtree(store / "studies")
+    assert assay(*words) == before
+    assert before[0] == 0
+
+
+def test_other_weights_in_the_folder_are_not_recorded_as_the_run(assay, mini, benched, trained):
+    store = Path(shutil.copytree(benched, "store"))
+    (place,) = (store / "models").glob("*-triplet-*")
+    shutil.copy(trained / "model.safetensors", place / "model.safetensors")
+    code, out, err = assay("evaluate", place, "--data", f"folder:{mini}", "--test")
+    assert (code, out) == (2, "")
+    assert "has other weights than the run" in err
+    assert err.count("\n") == 1
+    assert not any(record.looks for record in study_records(Store(store)))
 
 
 def test_a_model_that_a_bench_left_stands_for_its_run(assay, mini, benched):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from assay.engines import LocalEngine
-from assay.engines.engine import TaskFailed
 from assay.engines.local import WorkerDied
 from assay.errors import BadInput
+from assay.workers import TaskFailed
 from tasks import Die, DieOnce, Fail, Sleep, Square, Where
 
 
@@ -111,7 +111,7 @@ def test_where_no_worker_can_be_started_the_task_fails(monkeypatch):
     def refuse(*_, **__):
         raise OSError("no more processes")
 
-    monkeypatch.setattr("assay.engines.local.subprocess.Popen", refuse)
+    monkeypatch.setattr("assay.workers.process.subprocess.Popen", refuse)
     with LocalEngine(1) as engine, pytest.raises(WorkerDied, match="no more processes"):
         engine.submit(Square(2)).result(timeout=60)
 

@@ -13,7 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from assay.files import DRAFT, in_turn, new_folder, only_one, read_json, remove_drafts, write_atomically
+from assay.files import (
+    DRAFT,
+    cache_folder,
+    in_turn,
+    new_folder,
+    only_one,
+    read_json,
+    remove_drafts,
+    remove_drafts_in,
+    usable_cache,
+    write_atomically,
+)
 
 HELD_LOCK = """
 import sys
@@ -218,6 +229,43 @@ def test_clearing_drafts_touches_nothing_else(tmp_path: Path) -> None:
     assert names_in(tmp_path) == [".hidden", "runs"]
     assert names_in(tmp_path / "runs") == ["kept"]
     assert names_in(tmp_path / "runs" / "kept") == ["result.json"]
+
+
+def test_drafts_of_a_folder_itself_are_cleared_and_nothing_deeper(tmp_path: Path) -> None:
+    (tmp_path / f"{DRAFT}x" / "deep").mkdir(parents=True)
+    (tmp_path / f"{DRAFT}y").touch()
+    (tmp_path / "data" / f"{DRAFT}z").mkdir(parents=True)
+    remove_drafts_in(tmp_path)
+    assert names_in(tmp_path) == ["data"]
+    assert names_in(tmp_path / "data") == [f"{DRAFT}z"]
+
+
+def test_a_usable_cache_is_made_and_left_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "deep" / "cache"))
+    assert usable_cache() == usable_cache() == tmp_path / "deep" / "cache"
+    assert names_in(tmp_path / "deep" / "cache") == []
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_a_cache_that_cannot_be_used_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    for place, reason in ((tmp_path / "file", "File exists"), (tmp_path / "file" / "cache", "Not a directory")):
+        monkeypatch.setenv("ASSAY_CACHE", str(place))
+        with pytest.raises(OSError, match=rf"cache folder {place} cannot be used \({reason}\); set ASSAY_CACHE to a folder"):
+            usable_cache()
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    monkeypatch.setattr("assay.files.tempfile.TemporaryFile", refuse)
+    with pytest.raises(OSError, match=r"cannot be used \(Permission denied\); set ASSAY_CACHE"):
+        usable_cache()
+
+
+def test_a_home_is_meant_by_its_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("ASSAY_CACHE", "~/my cache")
+    assert cache_folder() == tmp_path / "my cache"
 
 
 def test_there_may_be_no_draft_to_clear(tmp_path: Path) -> None:

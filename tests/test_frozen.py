@@ -17,10 +17,14 @@ from assay.canonical import digest, digest_file
 from assay.cli import main
 from assay.data import load
 from assay.data.splits import Half
+from assay.errors import BadInput
 from assay.files import cache_folder, read_json
+from assay.methods import import_parts
 from assay.model import read_model
+from assay.protocol import customise
+from assay.protocols import protocols
 from assay.store import Store
-from assay.study import study_records
+from assay.study import design_bench, study_records
 from assay.trunks.lite0 import Lite0
 from miniature import MINI, make_folder, snapshot
 
@@ -56,7 +60,7 @@ def _watched(tmp_path_factory):
     forward, threads = Lite0.forward, torch.get_num_threads()
 
     def count(self, x):
-        SEEN["images"] += len(x)
+        SEEN["images"] += len(x) if x.any() else 0  # a blank one is a trial before the work
         return forward(self, x)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -214,3 +218,54 @@ def test_frozen_batch_normalisation_trains_all_weights_and_leaves_the_running_st
         state = read_model(run / "model.safetensors").state_dict()
         same = {name for name, tensor in trunk[1].items() if torch.equal(state[f"trunk.body.{name}"], tensor)}
         assert same == {name for name in trunk[1] if "running_" in name}
+
+
+def test_a_trunk_of_random_weights_is_not_frozen(benched):
+    folder = benched[0]
+    with pytest.raises(BadInput, match="--set frozen=trunk: the trunk 'conv' starts from random weights"):
+        design_bench(f"folder:{folder}", ["triplet"], customise(protocols["quick"], [*MINI, "frozen=trunk"]), "cpu", ())
+
+
+def test_features_of_a_trunk_that_was_edited_since_are_not_used_again(benched, tmp_path, as_before):
+    """Pitfall 10."""
+    folder = benched[0]
+    names = []
+    for factor in (1, 2):
+        mine = tmp_path / f"mine{factor}.py"
+        mine.write_text(
+            "import torch\nfrom assay.trunks.trunk import Origin, Trunk, trunks\n"
+            f"@trunks('mine{factor}')\nclass Mine(Trunk):\n    features = 3\n"
+            "    def __init__(self, inputs, pooling='avg'):\n        super().__init__(inputs, pooling)\n"
+            "        self.scale = torch.nn.Parameter(torch.ones(3))\n"
+            f"    def forward(self, x):\n        return x.mean((2, 3)) * self.scale * {factor}\n"
+            "    @classmethod\n    def origin(cls):\n"
+            "        return Origin('nothing', 'mine', lambda: {'scale': torch.ones(3)})\n"
+        )
+        import_parts([str(mine)])
+        settings = customise(protocols["quick"], [*MINI, f"trunk=mine{factor}"])
+        (design,) = design_bench(f"folder:{folder}", ["triplet"], settings, "cpu", ())
+        names.append(design.arena._features_name(design.arena.trainval))
+    assert names[0] != names[1]
+
+
+def test_another_decoder_makes_other_runs_of_images(benched, monkeypatch):
+    folder = benched[0]
+
+    def key():
+        (design,) = design_bench(f"folder:{folder}", ["triplet"], customise(protocols["quick"], MINI), "cpu", ())
+        return design.run("trial", 0, 0, {"margin": 0.1}).key
+
+    before = key()
+    monkeypatch.setattr("assay.study.arena.made_by", lambda: "another Pillow")
+    assert key() != before
+
+
+def test_vectors_of_a_pretrained_trunk_say_what_it_has_seen(benched, tmp_path, assay):
+    folder = benched[0]
+    assert assay("embed", "lite0", folder, "--out", tmp_path / "f.npz")[0] == 0
+    dataset = load(f"features:{tmp_path / 'f.npz'}")
+    assert dataset.pretrained_on == "ImageNet-1k"
+    package.bench(f"features:{tmp_path / 'f.npz'}", ["triplet"], customise(protocols["quick"], MINI), tmp_path / "store")
+    store = tmp_path / "store"
+    assert "by a model pretrained on ImageNet-1k" in (store / "report" / "index.html").read_text()
+    assert "The trunk was pretrained on ImageNet-1k" in (store / "report" / "index.html").read_text()

@@ -153,7 +153,11 @@ def test_on_other_data_all_folds_are_scored(look):
     make_data("other.npz", classes=20, seed=1)
     found, err = look(record_of("triplet").reproductions[0]["key"], "--set", "folds=5", data="features:other.npz")
     assert [part["classes"] for part in found["parts"].values()] == [2, 2, 2, 2, 2]
-    assert err == "note: the model was not trained on features:other.npz, so all folds are scored\n"
+    assert err == (
+        "note: the trainval half of features:other.npz is not the very one that the model was trained on, "
+        "so all folds are scored\n"
+        "note: whether the model has seen some of features:other.npz cannot be told\n"
+    )
 
 
 # --- test -------------------------------------------------------------------------------------------------------------
@@ -280,7 +284,10 @@ def test_on_other_data_no_study_is_concerned(look):
     found, err = look(record_of("triplet").reproductions[0]["key"], "--test", data="features:other.npz")
     assert list(found["parts"]) == ["test"]
     assert found["parts"]["test"]["classes"] == 10
-    assert err == "note: no study of this model is on features:other.npz, so this look at the test half is not recorded\n"
+    assert err == (
+        "note: no study of this model is on features:other.npz, so this look at the test half is not recorded\n"
+        "note: whether the model has seen some of features:other.npz cannot be told\n"
+    )
     assert ledgers() == before
 
 

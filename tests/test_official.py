@@ -103,6 +103,17 @@ def test_relative_paths_will_do(name: str, made: dict[str, Path], monkeypatch: p
     assert everything(load(f"{kind}:.")) == whole
 
 
+def test_a_home_is_meant_by_its_sign(made: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    name = next(iter(MINIATURES))
+    shrink(monkeypatch, name)
+    kind = MINIATURES[name].kind
+    whole = everything(load(f"{kind}:{made[name]}"))
+    monkeypatch.setenv("HOME", str(made[name].parent))
+    assert everything(load(f"{kind}:~/{made[name].name}")) == whole
+    with pytest.raises(BadInput, match="there is no ~nobody-of-this-name/birds"):
+        load(f"{kind}:~nobody-of-this-name/birds")
+
+
 @every_miniature
 def test_neither_place_nor_order_on_disk_matters(
     name: str, made: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -543,3 +543,163 @@ def test_vectors_of_a_halfs_samples_are_made_once(tmp_path: Path, root: Path, mo
     assert (view.x == z).all()
     assert (view.y == half.y).all()
     assert view.inputs == 5
+
+
+def cut_pixels(folder: Path) -> None:
+    os.truncate(folder / "pixels.bin", 1000)
+
+
+def change_a_label(folder: Path) -> None:
+    y = np.load(folder / "y.npy")
+    y[0] += 1
+    np.save(folder / "y.npy", y)
+
+
+def change_the_channels(folder: Path) -> None:
+    text = (folder / "pack.json").read_text()
+    (folder / "pack.json").write_text(text.replace('"channels": 3', '"channels": 1'))
+
+
+def overwrite(name: str, content: bytes) -> Any:
+    def spoil(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+
+    return spoil
+
+
+def lose(name: str) -> Any:
+    def spoil(folder: Path) -> None:
+        (folder / name).unlink()
+
+    return spoil
+
+
+def empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+SPOILT: dict[str, Any] = {
+    "pixels cut": cut_pixels,
+    "pixels gone": lose("pixels.bin"),
+    "a label changed": change_a_label,
+    "labels gone": lose("y.npy"),
+    "labels empty": overwrite("y.npy", b""),
+    "labels an archive": overwrite("y.npy", b"PK\x03\x04 and no more"),
+    "the index is text": overwrite("index.npy", b"no array"),
+    "the index gone": lose("index.npy"),
+    "the note gone": lose("pack.json"),
+    "the note no JSON": overwrite("pack.json", b"\xff{"),
+    "the note of another form": overwrite("pack.json", b"[]"),
+    "the note changed": change_the_channels,
+    "everything gone": empty,
+}
+"""What may befall a pack in the cache."""
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_spoilt_pack_is_refused_by_who_reads_and_made_again_by_who_places(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    half = trainval_of(root)
+    folder = place_view(half, SHORT)
+    before = contents(folder)
+    SPOILT[how](folder)
+    with pytest.raises(BadInput, match=f"^{folder} is not the pack that was written there; remove the folder") as error:
+        read_view(folder)
+    assert "\n" not in str(error.value)
+    assert place_view(half, SHORT) == folder
+    assert contents(folder) == before
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_marks_that_are_gone_are_missed(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    dataset = load_folder(root)
+    marks = np.arange(len(dataset.labels)) % 2 == 0
+    half = Half(replace(dataset, query=marks, gallery=~marks), np.arange(20, 30))
+    folder = place_view(half, SQUARE)
+    (folder / "query.npy").unlink()
+    with pytest.raises(BadInput, match="remove the folder"):
+        read_view(folder)
+    assert read_view(place_view(half, SQUARE)).query is not None
+
+
+@pytest.mark.parametrize(
+    "how", ["a label changed", "labels gone", "the note gone", "everything gone", "vectors cut", "vectors gone"]
+)
+def test_spoilt_vectors_are_refused_by_who_reads_and_made_again_by_who_places(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    half, z = trainval_of(root), np.random.default_rng(0).normal(size=(COUNT, 5)).astype(np.float32)
+    folder = place_vectors(half, "resnet50", lambda: z)
+    before = contents(folder)
+    {"vectors cut": overwrite("x.npy", before["x.npy"][:-4]), "vectors gone": lose("x.npy"), **SPOILT}[how](folder)
+    with pytest.raises(BadInput, match=f"^{folder} is not the pack that was written there; remove the folder"):
+        read_view(folder)
+    assert place_vectors(half, "resnet50", lambda: z) == folder
+    assert contents(folder) == before
+    assert [path.name for path in folder.parent.iterdir()] == ["resnet50"]
+
+
+def test_a_file_or_a_dangling_link_in_the_place_of_a_pack_makes_room(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    half = trainval_of(root)
+    folder = place_view(half, SHORT)
+    for put in (Path.touch, lambda path: path.symlink_to("nowhere")):
+        shutil.rmtree(folder)
+        put(folder)
+        assert (read_view(place_view(half, SHORT)).y == half.y).all()
+
+
+def test_pixels_are_not_hashed_at_every_start(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    half, hashed, real = trainval_of(root), [], pack.digest_file
+    place_view(half, SHORT)
+    monkeypatch.setattr(pack, "digest_file", lambda path: hashed.append(path.name) or real(path))
+    read_view(place_view(half, SHORT))
+    assert "y.npy" in hashed
+    assert "pixels.bin" not in hashed
+
+
+def test_of_two_processes_one_makes_a_spoilt_pack_again(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    half = trainval_of(root)
+    folder = place_view(half, SHORT)
+    before = contents(folder)
+    cut_pixels(folder)
+    code = """
+from assay.data.views import place_view, read_view
+chunks, arrays = [], ImageFiles.arrays
+ImageFiles.arrays = lambda *a: (chunks.append(1), time.sleep(0.15), arrays(*a))[2]
+read_view(place_view(trainval, FirstStep('short', 8)))
+print(len(chunks))
+"""
+    both = [run(root, folder, code) for _ in range(2)]
+    assert sorted(process.communicate()[0] for process in both) == ["0\n", "5\n"]
+    assert contents(folder) == before
+
+
+def test_a_cache_that_cannot_be_used_is_one_message(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "file"))
+    for place in (
+        lambda: place_view(trainval_of(root), SHORT),
+        lambda: place_vectors(trainval_of(root), "x", lambda: np.ones(1)),
+    ):
+        with pytest.raises(BadInput, match=r"cache folder .*file cannot be used \(.*\); set ASSAY_CACHE"):
+            place()
+
+
+def test_a_whole_pack_is_used_though_the_cache_cannot_be_written_to(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    half = trainval_of(root)
+    folder = place_view(half, SHORT)
+    monkeypatch.setattr("assay.data.views.writable_cache", lambda: pytest.fail("asked for"))
+    assert place_view(half, SHORT) == folder

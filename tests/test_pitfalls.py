@@ -292,7 +292,9 @@ def test_pitfall_23_the_boundary_is_not_decayed(name: str) -> None:
         before = [weight.detach().clone() for weight in weights]
         for weight in weights:
             weight.grad = torch.zeros_like(weight)
-        for optimiser in make_optimisers(model, Parts(loss, None, 0.1, 0.1), protocol):
+        for optimiser in make_optimisers(
+            list(model.parameters()), dict(loss.named_parameters()), Parts(loss, None, 0.1, 0.1), protocol
+        ):
             optimiser.step()
         moved = [not torch.equal(weight, start) for weight, start in zip(weights, before, strict=True)]
         assert moved == [True, True, decayed]

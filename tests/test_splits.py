@@ -375,7 +375,7 @@ def test_a_view_holds_trainval_and_nothing_else(tmp_path: Path) -> None:
     dataset = make([2, 3] * 8)
     trainval, _ = splits.of(dataset, PROTOCOL)
     write_view(tmp_path / "view", trainval, NO_STEP)
-    assert sorted(path.name for path in (tmp_path / "view").iterdir()) == ["x.npy", "y.npy"]
+    assert sorted(path.name for path in (tmp_path / "view").iterdir()) == ["pack.json", "x.npy", "y.npy"]
     view = read_view(tmp_path / "view")
     hidden = dataset.items.arrays(np.flatnonzero(dataset.labels >= 8), NO_STEP)
     assert len(view.x) == len(view.y) == len(trainval.y)

@@ -4,6 +4,7 @@ import builtins
 import random
 import re
 import shutil
+import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,33 @@ def test_unicode_is_read_with_a_mark_and_without(tmp_path: Path, encoding: str, 
     (tmp_path / "t.csv").write_bytes(newline.join(lines).encode(encoding))
     dataset = load(f"table:{tmp_path / 't.csv'}")
     assert (dataset.ids, dataset.class_names) == (["größe, ß.jpg"], ("Größe",))
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_both_ways_of_unicode_are_one_data_set(tmp_path: Path, form: Any) -> None:
+    rows: list[Row] = [{"path": f"größe/{n}é.jpg", "label": f"Größe {n}"} for n in range(4)]
+    other: list[Row] = [{key: unicodedata.normalize(form, str(value)) for key, value in row.items()} for row in rows]
+    first, second = table(tmp_path / "one", rows), table(tmp_path / form, other)
+    assert fingerprint(second) == fingerprint(first)
+    assert (second.ids, second.class_names) == (first.ids, first.class_names)
+
+
+def test_names_and_labels_that_coincide_are_refused(tmp_path: Path) -> None:
+    composed, apart = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
+    twice: list[Row] = [{"path": f"{composed}.jpg", "label": 1}, {"path": f"{apart}.jpg", "label": 2}]
+    with pytest.raises(BadInput, match=r"row 3 has the name '\\xe9\.jpg' of row 2, written in two ways of Unicode; rename one"):
+        table(tmp_path / "names", twice)
+    mixed: list[Row] = [{"path": "a.jpg", "label": composed}, {"path": "b.jpg", "label": apart}]
+    with pytest.raises(BadInput, match=r"row 3 has the label 'e\\u0301', elsewhere written '\\xe9'; write it in one way"):
+        table(tmp_path / "labels", mixed)
+
+
+def test_a_home_is_meant_by_its_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    put(tmp_path / "photos" / "a.jpg", jpg(0))
+    put(tmp_path / "tables" / "~b.jpg", jpg(1))
+    write_csv(tmp_path / "tables" / "t.csv", ["path", "label"], [["~/photos/a.jpg", 1], ["~b.jpg", 2]])
+    assert load("table:~/tables/t.csv").ids == [str(tmp_path / "photos" / "a.jpg"), "~b.jpg"]
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])

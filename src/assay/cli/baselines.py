@@ -1,10 +1,12 @@
 """`assay baselines`: what trunks are worth before any metric learning."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.cli.show import print_json, print_table
+from assay.errors import BadInput
 
 if TYPE_CHECKING:
     from assay.study import Baseline
@@ -28,6 +30,9 @@ def baselines(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the protocol, such as size.")
     ] = None,
+    weights: Annotated[
+        str | None, typer.Option("--weights", metavar="FILE", help="Weights of the one trunk named, where not its own.")
+    ] = None,
     imports: Annotated[
         list[str] | None, typer.Option("--import", metavar="FILE|MODULE", help="Import your own data sets and trunks first.")
     ] = None,
@@ -43,6 +48,7 @@ def baselines(
     from assay.data import load
     from assay.data.scan import reporting
     from assay.methods import import_parts
+    from assay.model import with_weights
     from assay.protocol import customise
     from assay.protocols import protocols
     from assay.study import baselines as compute
@@ -50,6 +56,10 @@ def baselines(
     import_parts(imports or ())
     chosen = customise(protocols[protocol], [*(settings or ()), f"dim={dim}"])
     names = [name.strip() for name in trunks.split(",") if name.strip()]
+    if weights is not None:
+        if len(names) != 1:
+            raise BadInput(f"--weights {weights}: say whose they are with --trunks, one name")
+        chosen = with_weights(customise(chosen, [f"trunk={names[0]}"]), weights)
     with follow() as progress:
         with reporting(progress):
             dataset = load(data)
@@ -64,6 +74,8 @@ def baselines(
         title=f"{dataset.name}: {part}, percent; PCA fitted on trainval",
         right=range(2, 4 + len(SHOWN)),
     )
+    if test:
+        print("note: this look at the test half belongs to no study and is not recorded", file=sys.stderr)
     for baseline in found:
         if baseline.problem:
             print(f"{baseline.trunk}: {baseline.problem}")

@@ -86,9 +86,11 @@ def bench(
 
     Example: assay bench --data folder:birds --methods contrastive,triplet --set reproductions=10
     """
+    from assay.methods import import_parts
     from assay.protocol import customise
     from assay.protocols import protocols
 
+    import_parts(imports or ())
     changes = [*(settings or ()), *(["form=jpeg"] if jpeg else [])]
     chosen = choose_weights(customise(protocols[protocol], changes), weights, pretrained_on)
     names = [name.strip() for name in methods.split(",") if name.strip()]

@@ -25,6 +25,9 @@ def embed(
         str, typer.Argument(metavar="IMAGES", help="A folder of class folders, a folder or file of images, or kind:path.")
     ],
     out: Annotated[Path, typer.Option(metavar="F.npz", help="Where the vectors go.")],
+    weights: Annotated[
+        Path | None, typer.Option("--weights", metavar="FILE", help="Weights of a trunk by name, where not its own.")
+    ] = None,
     imports: Annotated[
         list[str] | None, typer.Option("--import", metavar="FILE|MODULE", help="Import your own data sets and trunks first.")
     ] = None,
@@ -47,11 +50,13 @@ def embed(
     with follow() as progress:
         with reporting(progress):
             found, dataset = _find(images)
-        embedder = load(model, device, inputs=found.inputs)
+        embedder = load(model, device, inputs=found.inputs, weights_file=weights)
         _check(embedder, model, found.inputs, dataset)
         count = len(found.paths) if dataset is None else len(dataset.labels)
         z = embedder.embed_read(found.arrays, count, lambda done, total: progress("embedding", done, total))
     arrays = {"z": z, **(_described(dataset) if dataset is not None else {"ids": _names(found.paths, Path(images))})}
+    if embedder.card.get("pretrained_on"):
+        arrays["pretrained_on"] = embedder.card["pretrained_on"]
     _write(out, arrays)
     classes = f" of {len(dataset.class_names)} classes" if dataset is not None else ""
     print(f"{len(z)} vector{'s' * (len(z) != 1)}{classes}, {z.shape[1]} dimensions: {out}")

@@ -1,6 +1,6 @@
 """Files of embeddings, as they are or by the parts of a data set; heavy imports, so commands import it inside."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -44,10 +44,10 @@ class Embeddings:
 
     def whole(self) -> Part:
         """All rows, with the file's own labels."""
-        return self._part("all", np.arange(len(self.z)), self.y, self.ids)
+        return self._part("all", np.arange(len(self.z)), self.y, self.ids, self.roles)
 
     def parts(self, dataset: Dataset, called: str, protocol: Protocol, which: Literal["fold", "test"]) -> Iterator[Part]:
-        """The validation part of each fold, or the test half, with the labels and ids of the data."""
+        """The validation part of each fold, or the test half, with the labels, ids and, for the test, roles of the data."""
         if len(self.z) != len(dataset.labels):
             raise BadInput(
                 f"{self.path} has {len(self.z)} rows, {called} has {len(dataset.labels)} samples; row i must be "
@@ -55,12 +55,14 @@ class Embeddings:
             )
         belongs = np.array(parts(dataset, protocol))
         labels, ids = np.array(dataset.class_names)[dataset.labels], np.array(dataset.ids)
+        marks = {"query": dataset.query, "gallery": dataset.gallery} if which == "test" else {}
+        roles = {role: mask for role, mask in marks.items() if mask is not None}
         for name in ["test"] if which == "test" else [f"fold {number}" for number in range(protocol.folds)]:
-            yield self._part(name, np.flatnonzero(belongs == name), labels, ids)
+            yield self._part(name, np.flatnonzero(belongs == name), labels, ids, roles)
 
-    def _part(self, name: str, rows: Labels, y: Array | None, ids: Array | None) -> Part:
+    def _part(self, name: str, rows: Labels, y: Array | None, ids: Array | None, roles: Mapping[str, Array]) -> Part:
         assert y is not None
-        masks = {role: mask[rows] for role, mask in self.roles.items()}
+        masks = {role: mask[rows] for role, mask in roles.items()}
         self._check_finite(rows[masks["query"] | masks["gallery"]] if len(masks) == 2 else rows)
         named = None if ids is None else ids[rows].tolist()
         return Part(name, self.z[_as_slice(rows)], y[rows], named, masks.get("query"), masks.get("gallery"))

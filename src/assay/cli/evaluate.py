@@ -15,7 +15,7 @@ from assay.cli.show import print_json, print_table
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
-    from assay.data.splits import SealedTest
+    from assay.data.splits import Half, SealedTest
     from assay.metrics import Scores
     from assay.metrics.task import Progress
     from assay.protocol import Protocol
@@ -87,7 +87,8 @@ def evaluate(
 
     An .npz holds z (N, D) and y (N,); it may hold ids (N,), and boolean masks query and gallery (N,).
 
-    With --data, the validation part of each fold is searched by itself; of a model, only the fold that it held out.
+    With --data, the validation part of each fold is searched by itself; of a model, only the fold that it held out. Labels, ids
+    and, with --test, roles are then those of the data, not of the file.
 
     Example: assay evaluate clip.npz --data folder:birds --metrics map_at_r,recall_at_k
     """
@@ -171,9 +172,11 @@ def _evaluate_model(question: Question, protocol: "Protocol", settings: Sequence
     import numpy as np
 
     from assay.data import load, splits
-    from assay.study import Learner, run_behind
+    from assay.model import CARD
+    from assay.study import FinishedRun, Learner, run_behind
 
-    run = run_behind(question.what)
+    folder = (question.what / CARD).exists()
+    run = None if folder or not question.what.exists() else FinishedRun.at(question.what)
     if question.data is None:
         raise BadInput(f"{question.what} is a model: give --data, the samples that it is to embed")
     learner = run.learner if run else Learner.of(str(question.what))
@@ -183,20 +186,49 @@ def _evaluate_model(question: Question, protocol: "Protocol", settings: Sequence
     own = learner.was_trained_on(trainval)
     if own:
         _check_folds(learner, settings)
-    if own and run and question.test:
-        return _look(question, run, sealed)
+    if own and question.test and (behind := run_behind(question.what) if folder else run):
+        return _look(question, behind, learner, sealed)
     if question.test:
         half = splits.Half(dataset, np.flatnonzero(np.array(splits.parts(dataset, protocol)) == "test"))
-        results = _score(question, lambda progress: [learner.part("test", half, np.arange(len(half.y)), progress)])
+        results = _score(question, lambda progress: [_test_part(learner, half, progress)])
         _note(_keep_look(question, half.fingerprint, results["test"]) if own else _NO_STUDY.format(question.data))
-        return results
-    results = _score(question, lambda progress: learner.validation(trainval, protocol.folds, progress))
+    else:
+        half = trainval
+        results = _score(question, lambda progress: learner.validation(trainval, protocol.folds, progress))
+        if not own:
+            _note((_UNTRAINED if learner.trainval is None else _OTHER_HALF).format(question.data))
     if not own:
-        _note(f"the model was not trained on {question.data}, so all folds are scored")
+        _note_seen(learner, half, question.data)
     return results
 
 
 _NO_STUDY = "no study of this model is on {}, so this look at the test half is not recorded"
+_UNTRAINED = "the model was not trained on {}, so all folds are scored"
+_OTHER_HALF = "the trainval half of {} is not the very one that the model was trained on, so all folds are scored"
+
+
+def _test_part(learner: "Learner", half: "Half", progress: "Progress") -> "Part":
+    """The test half, embedded."""
+    import numpy as np
+
+    return learner.part("test", half, np.arange(len(half.y)), progress)
+
+
+def _note_seen(learner: "Learner", half: "Half", data: str) -> None:
+    """Say what of the half that was scored the model may have been trained on although its fingerprint is another."""
+    seen = learner.classes_seen(half)
+    if seen is None:
+        _note(f"whether the model has seen some of {data} cannot be told")
+    elif seen == 1:
+        _note(
+            f"1 class of {data} has the same name as a class that the model was trained on; "
+            "its scores are not those of an unseen class"
+        )
+    elif seen:
+        _note(
+            f"{seen} classes of {data} have the same names as classes that the model was trained on; "
+            "their scores are not those of unseen classes"
+        )
 
 
 def _keep_look(question: Question, fingerprint: str, scores: "Scores") -> str:
@@ -221,7 +253,7 @@ def _check_folds(learner: "Learner", settings: Sequence[str]) -> None:
         raise BadInput(f"--set {asked[-1]}: the model held out a fold of {learner.folds}; leave the setting out")
 
 
-def _look(question: Question, run: "FinishedRun", sealed: "SealedTest") -> dict[str, "Scores"]:
+def _look(question: Question, run: "FinishedRun", learner: "Learner", sealed: "SealedTest") -> dict[str, "Scores"]:
     """Scores of the test half, recorded before anything of them is told."""
     from assay.ledger import SealError
     from assay.study import Look
@@ -231,7 +263,7 @@ def _look(question: Question, run: "FinishedRun", sealed: "SealedTest") -> dict[
             look = Look.open(run, sealed)
         except SealError as error:
             raise BadInput(f"{error}; run `assay bench` to its end first, or leave out --test") from None
-        results = _score(question, lambda progress: [look.part(progress)])
+        results = _score(question, lambda progress: [_test_part(learner, look.half, progress)])
         for record in look.record(results["test"]):
             _note(f"recorded as look {len(record.looks)} at test in the study of {record.method} ({record.key[:12]})")
     return results

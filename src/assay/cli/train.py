@@ -45,10 +45,12 @@ def train(
     """
     from assay.cli.progress import follow
     from assay.data.scan import reporting
+    from assay.methods import import_parts
     from assay.protocol import customise
     from assay.protocols import protocols
     from assay.study import design_bench, train_one
 
+    import_parts(imports or ())
     chosen = choose_weights(customise(protocols[protocol], settings or ()), weights, pretrained_on)
     with follow() as progress:
         with reporting(progress):

@@ -1,6 +1,7 @@
 """Archives, unpacked once into the cache: every member is checked before the first is written."""
 
 import lzma
+import os
 import re
 import shutil
 import stat
@@ -16,8 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Self
 
 from assay.canonical import digest
+from assay.data.paths import writable_cache
 from assay.errors import BadInput
-from assay.files import cache_folder, new_folder
+from assay.files import cache_folder, in_turn, new_folder, remove_drafts_in
 
 Progress = Callable[[str, int, int], None]
 """Told the archive's name, the bytes written so far and the bytes there are."""
@@ -46,16 +48,31 @@ def unpack(archive: Path, progress: Progress | None = None) -> Path:
 
     Refused, with nothing left behind: an archive that is cut off, encrypted or too large for the disk, and members that are no
     plain files or would land outside of the folder. Links of any kind are refused: none of the data sets needs one.
+    One process at a time unpacks; what killed ones left half unpacked is cleared then.
     """
     final = cache_folder() / "unpacked" / f"{_stem(archive)}-{_key(archive)}"
-    if final.is_dir():
+    if os.path.isdir(final):  # noqa: PTH112 (a cache that cannot be entered holds nothing)
         return final
+    place = writable_cache() / "unpacked"
+    place.mkdir(exist_ok=True)
+
+    def waiting() -> None:
+        if progress is not None:
+            progress(f"{archive.name}: waiting for another process that unpacks", 0, 1)
+
+    with in_turn(place.with_name("unpacked.lock"), waiting):
+        remove_drafts_in(place)
+        if not final.is_dir():
+            _unpack(archive, final, progress)
+    return final
+
+
+def _unpack(archive: Path, final: Path, progress: Progress | None) -> None:
     with _opened(archive) as members:
         total = sum(member.size for member in members)
         _need_space(archive, total)
         with new_folder(final) as draft:
             _write(archive, members, draft, total, progress)
-    return final
 
 
 def _stem(archive: Path) -> str:

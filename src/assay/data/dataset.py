@@ -51,6 +51,7 @@ class Dataset:
         query: marks of the samples (N,) that are looked up at the test; None: all are.
         gallery: marks of the samples (N,) that they are looked up in; None: all are.
         metadata: further columns by name, one word for each sample.
+        pretrained_on: the data that the model behind ready-made features has seen, where the file says so.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Dataset:
     query: Marks | None = None
     gallery: Marks | None = None
     metadata: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    pretrained_on: str | None = None
 
     def fingerprint(self, indices: Labels) -> str:
         """Hash of everything about these samples that a run could depend on."""

@@ -16,7 +16,7 @@ from assay.protocol import FirstStep
 LARGEST = 1e15
 """Above it the squares of a vector's entries may no longer add up in single precision."""
 
-OPTIONAL = ("classes", "ids", "trainval", "query", "gallery")
+OPTIONAL = ("classes", "ids", "trainval", "query", "gallery", "pretrained_on")
 
 
 class Features:
@@ -44,7 +44,7 @@ def load_features(path: Path) -> Dataset:
 
     It may also hold `classes`, their names in class order (`y` is then numbers into it), `ids`, a name of each row,
     `trainval`, the number of classes of the official trainval half, and `query` and `gallery`, marks of the rows that are
-    looked up at the test, and in which.
+    looked up at the test, and in which, and `pretrained_on`, what the model behind the vectors has seen, in words.
     """
     called = f"features:{path}"
     arrays = read_arrays(path, called, ["z", "y"], OPTIONAL)
@@ -62,6 +62,7 @@ def load_features(path: Path) -> Dataset:
         trainval=_trainval(arrays["trainval"], len(class_names), called) if "trainval" in arrays else None,
         query=_marks("query", arrays["query"], len(labels), called) if "query" in arrays else None,
         gallery=_marks("gallery", arrays["gallery"], len(labels), called) if "gallery" in arrays else None,
+        pretrained_on=str(arrays["pretrained_on"]) if "pretrained_on" in arrays else None,
     )
 
 

@@ -1,16 +1,18 @@
 """Image files as the samples of a data set: checked once, read when they are needed."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from assay.canonical import digest_bytes
 from assay.data.dataset import Labels, Pixels
-from assay.data.images import LONGEST, decode, first_step, in_threads, is_too_long, shape_after
+from assay.data.images import LONGEST, decode, first_step, is_too_long, shape_after
 from assay.data.scan import Progress, read, scan
 from assay.errors import BadInput
 from assay.protocol import FirstStep
+from assay.workers import in_processes
 
 
 class ImageFiles:
@@ -33,15 +35,13 @@ class ImageFiles:
 
     def arrays(self, indices: Labels, step: FirstStep) -> Pixels | list[Pixels]:
         """The images after the step: one array, or where they keep their shapes a list of them."""
+        for index in indices.tolist():
+            self._check(index, step)
+        files = [(self.paths[index], self.digest(index)) for index in indices.tolist()]
+        images = in_processes(partial(_read_image, step, self.inputs), files)
         if step.kind == "short":
-            return in_threads(lambda index: self._image(index, step), indices.tolist())
-        images = np.empty((len(indices), step.side, step.side, self.inputs), dtype=np.uint8)
-
-        def put(row: int) -> None:
-            images[row] = self._image(int(indices[row]), step)
-
-        in_threads(put, range(len(indices)))
-        return images
+            return images
+        return np.stack(images) if images else np.empty((0, step.side, step.side, self.inputs), dtype=np.uint8)
 
     def shapes(self, indices: Labels, step: FirstStep) -> Labels:
         """Height and width of each image (n, 2) after the step, from what is known; the first that has none is named."""
@@ -59,14 +59,6 @@ class ImageFiles:
         reason = self._seen[index].reason
         return None if reason is None else f"{self.paths[index]} {reason}"
 
-    def _image(self, index: int, step: FirstStep) -> Pixels:
-        path = self.paths[index]
-        content = read(path)
-        if digest_bytes(content) != self._seen[index].digest:
-            raise BadInput(f"{path} has changed since it was first read; leave the data alone while it is in use")
-        self._check(index, step)
-        return first_step(decode(content, path), step, self.inputs)
-
     def _check(self, index: int, step: FirstStep) -> None:
         if problem := self.problem(index):
             raise BadInput(problem)
@@ -77,3 +69,12 @@ class ImageFiles:
                 f"would have {max(shape_after(width, height, step)):,}, above {LONGEST} x {step.side}; "
                 "crop or remove it, or take the central squares with --set resize=square"
             )
+
+
+def _read_image(step: FirstStep, channels: int, file: tuple[Path, str]) -> Pixels:
+    """The image after the step, if it is still the one of this hash."""
+    path, digest = file
+    content = read(path)
+    if digest_bytes(content) != digest:
+        raise BadInput(f"{path} has changed since it was first read; leave the data alone while it is in use")
+    return first_step(decode(content, path), step, channels)

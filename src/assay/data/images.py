@@ -1,12 +1,9 @@
 """From an image file of any kind to upright pixels, and the first step that is taken with all of them."""
 
-import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import PIL
@@ -16,6 +13,7 @@ from assay.canonical import digest, digest_file
 from assay.data.dataset import Pixels
 from assay.errors import BadInput
 from assay.protocol import FirstStep
+from assay.workers import in_threads
 
 Image.init()
 FORMATS: list[str] = [
@@ -39,9 +37,6 @@ _UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 """What turns an image upright, by its EXIF orientation."""
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def endings() -> set[str]:
@@ -127,12 +122,6 @@ def shape_after(width: int, height: int, step: FirstStep) -> tuple[int, int]:
 def is_too_long(width: int, height: int, step: FirstStep) -> bool:
     """Whether the image would be an enormous one after the step."""
     return max(shape_after(width, height, step)) > LONGEST * step.side
-
-
-def in_threads(function: Callable[[T], R], values: Iterable[T]) -> list[R]:
-    """The function of each value, in order, on all cores: Pillow works without the interpreter's lock."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(function, values))
 
 
 def _central_square(size: tuple[int, int]) -> tuple[float, float, float, float]:

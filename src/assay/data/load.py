@@ -55,6 +55,7 @@ def inspect(name: str) -> Dataset:
         return loader()  # type: ignore[call-arg]
     if not path:
         raise BadInput(f"{name} needs a path, for example {name}some/path")
-    if not os.path.exists(path):  # noqa: PTH110 (a path too long for the file system is not there either)
-        raise BadInput(f"{name}: there is no {path}")
-    return loader(Path(path))  # type: ignore[call-arg]
+    place = os.path.expanduser(path)  # noqa: PTH111 (which raises nothing where ~ is nobody's)
+    if not os.path.exists(place):  # noqa: PTH110 (a path too long for the file system is not there either)
+        raise BadInput(f"{name}: there is no {place}")
+    return loader(Path(place))  # type: ignore[call-arg]

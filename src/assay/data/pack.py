@@ -1,8 +1,8 @@
 """Packs: the images of a half after the first step, memory-mapped. Shapes: N images, H x W pixels, C channels.
 
 `pixels.bin` holds the images one after the other, `index.npy` (N, 4) offset, height, width and bytes of each, `pack.json`
-what they were made of. A pack that is being written lies in `<folder>.partial` beside a log of its finished chunks, from
-which a killed process is resumed.
+what they were made of, and hash or length of each file, by which a pack that was spoilt later is found. A pack that is being
+written lies in `<folder>.partial` beside a log of its finished chunks, from which a killed process is resumed.
 """
 
 import errno
@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from itertools import takewhile
 from pathlib import Path
@@ -28,12 +29,16 @@ from assay.data.splits import Half
 from assay.errors import BadInput
 from assay.files import in_turn, new_folder, read_json, sync_folder, write_atomically
 from assay.protocol import FirstStep, Form
+from assay.workers import in_threads
 
 Index = NDArray[np.int64]
 
 CHUNK = 256
 BUFFER = 2**26
 """Images, and about as many bytes, that are held in memory at a time."""
+
+LARGE = ("pixels.bin", "x.npy")
+"""Files of which the length alone is compared, not the hash: they may have 30 GB."""
 
 JPEG_SHARE = 0.2
 """Bytes of a JPEG to those of its pixels: 0.14 to 0.20 measured on three photos at 256 pixels, less above, more below."""
@@ -45,10 +50,10 @@ class Pack:
     def __init__(self, folder: Path) -> None:
         about = read_json(folder / "pack.json")
         self.folder, self.form, self.channels = folder, about["form"], int(about["channels"])
-        self.index: Index = np.load(folder / "index.npy")
+        self.index: Index = read_array(folder / "index.npy")
         self._bytes: Pixels = np.memmap(folder / "pixels.bin", dtype=np.uint8, mode="r").view(np.ndarray)
         if len(self.index) != about["count"] or len(self._bytes) != self.index[:, 3].sum():
-            raise BadInput(f"{folder} is not the pack that was written there; remove the folder, and it is made again")
+            raise spoilt(folder)
         self._even = bool((self.index[:, 1:3] == self.index[0, 1:3]).all())
 
     def __len__(self) -> int:
@@ -94,12 +99,65 @@ class Pack:
         return self.image(row)[top : top + height, left : left + width]
 
     def _each(self, function: Callable[[Any], Pixels], values: list[Any]) -> list[Pixels]:
-        return [function(value) for value in values] if self.form == "pixels" else images.in_threads(function, values)
+        return [function(value) for value in values] if self.form == "pixels" else in_threads(function, values)
 
 
 def read_pack(folder: Path) -> Pack:
     """The pack at `folder`."""
-    return Pack(folder)
+    with reading(folder):
+        return Pack(folder)
+
+
+def read_array(path: Path) -> Any:
+    """The array of a .npy file, and no other that NumPy might take its bytes for."""
+    with path.open("rb") as stream:
+        return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+def spoilt(folder: Path, error: Exception | None = None) -> BadInput:
+    """What to say of a folder that is not as it was written, and of what came up in reading it."""
+    because = f" ({type(error).__name__}: {' '.join(str(error).split())})" if error else ""
+    return BadInput(f"{folder} is not the pack that was written there; remove the folder, and it is made again{because}")
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Whatever a spoilt folder raises while inside becomes `BadInput`."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:  # numpy, JSON and the memory map have many words for bytes that they cannot read
+        raise spoilt(folder, error) from error
+
+
+def is_as_written(folder: Path) -> bool:
+    """Whether every file that was written to `folder` is there with its hash; of pixels and vectors, with its length."""
+    try:
+        about = read_json(folder / "pack.json")
+        own = about.pop("digest")
+        traces = {name: _trace(folder / name) for name in about["files"]}
+        return bool(own == digest(about) and about["files"] == traces)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def remove_spoilt(folder: Path) -> None:
+    """Make room at `folder` where something lies that is not as it was written; a process killed here is no harm."""
+    if not folder.exists() and not folder.is_symlink():
+        return
+    with in_turn(beside(folder, ".lock"), lambda: None):
+        if is_as_written(folder):
+            return
+        if folder.is_dir() and not folder.is_symlink():
+            shutil.rmtree(folder)
+        else:
+            folder.unlink(missing_ok=True)
+
+
+def beside(folder: Path, ending: str) -> Path:
+    """The file or folder of that ending next to `folder`."""
+    return folder.with_name(folder.name + ending)
 
 
 def made_by() -> str:
@@ -133,7 +191,7 @@ def write_pack(folder: Path, half: Half, step: FirstStep, form: Form = "pixels",
     def waiting() -> None:
         report("waiting for another process that packs these images", 0, len(half.y))
 
-    with in_turn(_beside(folder, ".lock"), waiting):
+    with in_turn(beside(folder, ".lock"), waiting):
         if not folder.exists():
             _write_images(folder, half, step, form, report)
 
@@ -143,14 +201,23 @@ def write_vectors(folder: Path, half: Half, x: Samples) -> None:
     with new_folder(folder) as draft:
         np.save(draft / "x.npy", np.asarray(x, dtype=np.float32))
         _write_labels(draft, half)
+        _describe(draft, {"fingerprint": half.fingerprint, "count": len(half.y), "made_by": made_by()})
 
 
 def _nobody(what: str, done: int, total: int) -> None:
     """Nobody is told."""
 
 
-def _beside(folder: Path, ending: str) -> Path:
-    return folder.with_name(folder.name + ending)
+def _describe(folder: Path, about: dict[str, Any]) -> None:
+    """Write `pack.json`, with the traces of all other files and the hash of itself."""
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".npy", ".bin"))
+    written = about | {"files": {path.name: _trace(path) for path in files}}
+    write_atomically(folder / "pack.json", pretty(written | {"digest": digest(written)}))
+
+
+def _trace(path: Path) -> int | str:
+    """Length of a large file, hash of a small one."""
+    return path.stat().st_size if path.name in LARGE else digest_file(path)
 
 
 def _write_labels(folder: Path, half: Half) -> None:
@@ -168,7 +235,7 @@ def _write_images(folder: Path, half: Half, step: FirstStep, form: Form, report:
     needed = expected_bytes(half, step, form)
     _check_space(folder, needed)
     try:
-        partial = Partial(_beside(folder, ".partial"), canonical(about))
+        partial = Partial(beside(folder, ".partial"), canonical(about))
         _fill(partial, half, step, form, report)
         partial.finish(folder, half, about)
     except OSError as error:
@@ -178,7 +245,7 @@ def _write_images(folder: Path, half: Half, step: FirstStep, form: Form, report:
 
 
 def _check_space(folder: Path, needed: int) -> None:
-    begun = _beside(folder, ".partial") / "pack" / "pixels.bin"
+    begun = beside(folder, ".partial") / "pack" / "pixels.bin"
     there = begun.stat().st_size if begun.exists() else 0
     if needed - there > shutil.disk_usage(folder.parent).free:
         raise _no_space(folder, needed)
@@ -211,9 +278,7 @@ class Partial:
 
     def append(self, chunk: list[Any], form: Form) -> None:
         """Add a chunk of images; it counts once the line of it in the log is on disk."""
-        contents = (
-            [np.ascontiguousarray(image).data for image in chunk] if form == "pixels" else images.in_threads(_encode, chunk)
-        )
+        contents = [np.ascontiguousarray(image).data for image in chunk] if form == "pixels" else in_threads(_encode, chunk)
         sizes = [memoryview(content).nbytes for content in contents]
         offsets = self.size + np.cumsum([0, *sizes[:-1]])
         index = np.array([[o, *i.shape[:2], s] for o, i, s in zip(offsets, chunk, sizes, strict=True)], dtype=np.int64)
@@ -230,7 +295,7 @@ class Partial:
         for path in pack.glob("*.npy"):
             with path.open("rb") as stream:
                 os.fsync(stream.fileno())
-        write_atomically(pack / "pack.json", pretty(about))
+        _describe(pack, about)
         pack.rename(final)
         sync_folder(final.parent)
         shutil.rmtree(self.folder)

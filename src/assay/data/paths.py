@@ -1,9 +1,18 @@
-"""Data stays inside its folder: links that lead out of it are refused."""
+"""Data stays inside its folder, links that lead out of it are refused; and what is made of it goes into the cache."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from assay.errors import BadInput
+from assay.files import usable_cache
+
+
+def writable_cache() -> Path:
+    """The cache folder, ready to be written to, or `BadInput` with the remedy."""
+    try:
+        return usable_cache()
+    except OSError as error:
+        raise BadInput(str(error)) from None
 
 
 def check_inside(root: Path, paths: Sequence[Path]) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assay.canonical import digest_bytes
-from assay.data.images import decode, in_threads, made_by
+from assay.data.images import decode, made_by
 from assay.errors import BadInput
 from assay.files import cache_folder
+from assay.workers import in_processes
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many are done, and of how many."""
@@ -71,7 +72,7 @@ def scan(paths: Sequence[Path], root: Path, progress: Progress | None = None) ->
         for start in range(0, len(new), CHUNK):
             report("checking images", len(found), len(paths))
             rows, begun = new[start : start + CHUNK], time.time_ns()
-            looks = in_threads(_look, [paths[row] for row in rows])
+            looks = in_processes(_look, [paths[row] for row in rows])
             for row, (seen, lasts) in zip(rows, looks, strict=True):
                 found[row], stamp = seen, stamps[row]
                 if stamp is not None and lasts and _is_settled(stamp, begun):

@@ -1,6 +1,6 @@
 """Halves and folds by class, and the seal on the test half."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -77,6 +77,11 @@ class Half:
 
 class TrainVal(Half):
     """The half on which everything is trained, tuned, stopped and selected."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of these samples, and of nothing in the other half; marks for the test are no part of it."""
+        return replace(self._dataset, query=None, gallery=None).fingerprint(self._indices)
 
     @property
     def query(self) -> None:

@@ -1,15 +1,17 @@
 """`table:FILE`: a CSV or Parquet file that names images and their labels, for data that is laid out in its own way.
 
 Columns: `path` (from the folder of the table, or absolute) and `label`; and where wanted `split` (trainval or test), `query` and
-`gallery` (marks of the test half) and any others, which are kept as metadata. The order of the rows does not matter. In a CSV
-the header counts as row 1, as in a spreadsheet; rows of a Parquet file count from 1.
+`gallery` (marks of the test half) and any others, which are kept as metadata. The order of the rows does not matter. Names and
+labels are taken in Unicode's composed form (NFC), so that a copy written in the other one is the same data set. In a CSV the
+header counts as row 1, as in a spreadsheet; rows of a Parquet file count from 1.
 """
 
 import csv
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -44,6 +46,7 @@ def load_table(path: Path) -> Dataset:
     table = _read(path)
     for column in ("path", "label"):
         _need(table, column)
+    table = _with_composed_labels(table)
     ids, paths = _find_images(table)
     split = _words(table, "split", SPLITS, "trainval (or train) or test; folds for validation are made of trainval")
     class_names, labels, trainval = _classes(table, split)
@@ -129,12 +132,25 @@ def _need(table: Table, column: str) -> None:
             raise table.wrong(row, f"has no {column}; fill it in or remove the row")
 
 
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _with_composed_labels(table: Table) -> Table:
+    written: dict[str, str] = {}
+    for row, label in enumerate(table.columns["label"]):
+        before = written.setdefault(_composed(label), label)
+        if before != label:
+            raise table.wrong(row, f"has the label {label!a}, elsewhere written {before!a}; write it in one way of Unicode only")
+    return replace(table, columns=table.columns | {"label": [_composed(label) for label in table.columns["label"]]})
+
+
 def _find_images(table: Table) -> tuple[list[str], list[Path]]:
     """Name and file of each row: those that are below the folder of the table are named from there."""
     folder = table.file.absolute().parent
     paths = [_path(table, row, folder) for row in range(len(table.numbers))]
-    ids = [(path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix() for path in paths]
-    _check_once(table, ids)
+    ids = [_composed((path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix()) for path in paths]
+    _check_once(table, ids, paths)
     there: dict[Path, set[str]] = {parent: files_in(parent) for parent in {path.parent for path in paths}}
     missing = [row for row, path in enumerate(paths) if path.name not in there[path.parent]]
     if missing:
@@ -154,16 +170,21 @@ def _path(table: Table, row: int, folder: Path) -> Path:
         raise table.wrong(row, f"has .. in its path {cell!a}; move the table above its images, or write the absolute path")
     if "\\" in cell or not cell.isprintable():
         raise table.wrong(row, f"has a path that cannot be read here: {cell!a}; write folders with / and names in plain text")
-    return folder / cell
+    return Path(cell).expanduser() if cell.startswith("~/") else folder / cell
 
 
-def _check_once(table: Table, ids: Sequence[str]) -> None:
+def _check_once(table: Table, ids: Sequence[str], paths: Sequence[Path]) -> None:
     labels = table.columns["label"]
     first: dict[str, int] = {}
     for row, name in enumerate(ids):
         before = first.setdefault(name, row)
         if before == row:
             continue
+        if paths[before] != paths[row]:
+            raise table.wrong(
+                row,
+                f"has the name {name!a} of row {table.numbers[before]}, written in two ways of Unicode; rename one of the files",
+            )
         if labels[before] != labels[row]:
             labelled = f"{labels[before]!a} in row {table.numbers[before]}, {labels[row]!a} here"
             raise table.wrong(row, f"gives {name} a second label ({labelled}); keep the right one")

@@ -8,10 +8,22 @@ from typing import Protocol
 import numpy as np
 
 from assay.data.dataset import Labels, Marks, Pixels, Samples, Vectors
-from assay.data.pack import made_by, read_pack, write_pack, write_vectors
+from assay.data.pack import (
+    beside,
+    is_as_written,
+    made_by,
+    read_array,
+    read_pack,
+    reading,
+    remove_spoilt,
+    spoilt,
+    write_pack,
+    write_vectors,
+)
+from assay.data.paths import writable_cache
 from assay.data.scan import Progress
 from assay.data.splits import Half
-from assay.files import cache_folder
+from assay.files import cache_folder, in_turn
 from assay.ledger import Receipt
 from assay.protocol import FirstStep, Form
 
@@ -108,35 +120,52 @@ def write_view(folder: Path, half: Half, step: FirstStep, form: Form = "pixels",
 
 
 def place_view(half: Half, step: FirstStep, form: Form = "pixels", progress: Progress | None = None) -> Path:
-    """The folder in the cache with the view of a half, made unless it is there.
+    """The folder in the cache with the view of a half, made unless it is there as it was written.
 
-    Its name is all that its bytes depend on, so any store may use it.
+    Its name is all that its bytes depend on, so any store may use it. Labels, index and marks are compared by their hashes,
+    pixels and vectors by their length alone: they may be 30 GB, and this is asked at every start.
     """
     name = f"{half.fingerprint}-{step.kind}-{step.side}-{form}-{made_by()[:16]}"
     folder = cache_folder() / "packs" / name
-    write_view(folder, half, step, form, progress)
+    if not is_as_written(folder):
+        writable_cache()
+        remove_spoilt(folder)
+        write_view(folder, half, step, form, progress)
     return folder
 
 
 def place_vectors(half: Half, name: str, make: Callable[[], Vectors]) -> Path:
-    """The folder in the cache with vectors of a half's samples as its view, made unless one of that name is there."""
+    """The folder in the cache with vectors of a half's samples as its view, made unless one of that name is there as written.
+
+    What that means is said at `place_view`. One process makes them, and others that want the same wait for it.
+    """
     folder = cache_folder() / "features" / name
-    if not folder.exists():
-        write_vectors(folder, half, make())
+    if not is_as_written(folder):
+        writable_cache()
+        remove_spoilt(folder)
+        folder.parent.mkdir(exist_ok=True)
+        with in_turn(beside(folder, ".lock"), lambda: None):
+            if not folder.exists():
+                write_vectors(folder, half, make())
     return folder
 
 
 def read_view(folder: Path) -> View:
-    """The view at `folder`."""
-    vectors = (folder / "x.npy").exists()
-    x = np.load(folder / "x.npy", mmap_mode="r") if vectors else read_pack(folder)
-    return View(x, np.load(folder / "y.npy"), _marks(folder / "query.npy"), _marks(folder / "gallery.npy"))
+    """The view at `folder`; `BadInput` where that is not as it was written, as far as `place_view` looks."""
+    with reading(folder):
+        vectors = (folder / "x.npy").exists()
+        x = np.lib.format.open_memmap(folder / "x.npy", mode="r") if vectors else read_pack(folder)
+        view = View(x, read_array(folder / "y.npy"), _marks(folder / "query.npy"), _marks(folder / "gallery.npy"))
+        whole = len(view.x) == len(view.y) and is_as_written(folder)
+    if not whole:
+        raise spoilt(folder)
+    return view
 
 
 def _marks(path: Path) -> Marks | None:
     if not path.exists():
         return None
-    marks: Marks = np.load(path)
+    marks: Marks = read_array(path)
     return marks
 
 

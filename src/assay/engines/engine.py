@@ -1,19 +1,16 @@
 """What an engine is."""
 
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol, Self
 
-Task = Callable[[], Any]
-"""Something to call in a worker: small, picklable, and done for good once it has been done."""
-
-
-class TaskFailed(RuntimeError):
-    """An exception inside a worker, with its traceback as text."""
+from assay.workers import Task
 
 
 class Engine(Protocol):
-    """Runs tasks in any order and any number at a time; what they give must not depend on either."""
+    """Runs tasks in any order and any number at a time; what they give must not depend on either.
+
+    A task that has been done is done for good: doing it again changes nothing.
+    """
 
     workers: int
 

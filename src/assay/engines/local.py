@@ -1,23 +1,15 @@
 """The local engine: worker processes on this machine.
 
-Workers are started as programs of their own, not forked and not by importing the caller's main module again, so that
-`assay.bench` works from any script or notebook. A worker that dies (out of memory, say) is replaced and its task tried
-again.
+A worker that dies (out of memory, say) is replaced and its task tried again.
 """
 
 import os
 import queue
-import socket
-import subprocess
-import sys
 import threading
 from concurrent.futures import Future
-from contextlib import ExitStack
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, Self
 
-from assay.engines.engine import Task
+from assay.workers import Task, Worker
 
 ATTEMPTS = 3
 
@@ -32,7 +24,7 @@ class LocalEngine:
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or len(os.sched_getaffinity(0))
         self._tasks: queue.SimpleQueue[tuple[Task, Future[Any]] | None] = queue.SimpleQueue()
-        self._processes: set[_Worker] = set()
+        self._processes: set[Worker] = set()
         self._closing = False
         self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(self.workers)]
 
@@ -59,7 +51,7 @@ class LocalEngine:
 
     def _serve(self) -> None:
         """One thread's life: give tasks to its worker process, a new one where the last has died."""
-        worker: _Worker | None = None
+        worker: Worker | None = None
         while (item := self._tasks.get()) is not None:
             task, future = item
             if self._closing:
@@ -79,58 +71,18 @@ class LocalEngine:
         if worker is not None:
             self._bury(worker)
 
-    def _start(self) -> "_Worker":
-        worker = _Worker()
+    def _start(self) -> "Worker":
+        worker = Worker()
         self._processes.add(worker)
         if self._closing:  # the list of those to kill was drawn up before this one was on it
             worker.kill()
         return worker
 
-    def _bury(self, worker: "_Worker") -> str:
+    def _bury(self, worker: "Worker") -> str:
         """End the process and say how it ended."""
         self._processes.discard(worker)
         code = worker.end()
         return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-class _Worker:
-    """A process that runs the tasks sent to it."""
-
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs, ExitStack() as on_failure:
-            on_failure.callback(ours.close)
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "assay.engines.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
-            )
-            self._connection = Connection(ours.detach())
-            on_failure.pop_all()
-
-    def run(self, task: Task, future: Future[Any]) -> None:
-        """Do the task and settle the future; raises `EOFError` or `OSError` where the process dies."""
-        try:
-            self._connection.send(task)
-            done, value = self._connection.recv()
-        except (EOFError, OSError):
-            raise
-        except Exception as error:  # what cannot be packed or unpacked must not leave the future waiting
-            done, value = False, error
-        if done:
-            future.set_result(value)
-        else:
-            future.set_exception(value)
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def end(self) -> int:
-        """Close the line, on which the process ends; its exit code."""
-        self._connection.close()
-        self.kill()
-        return self._process.wait()
 
 
 def _obituary(task: Task, ended: str) -> str:

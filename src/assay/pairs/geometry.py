@@ -34,7 +34,7 @@ def unit(z_ND: Tensor) -> Tensor:
 def similarities(z_ND: Tensor, references_MD: Tensor) -> Tensor:
     """Inner products (N, M), on unit vectors the cosines."""
     if references_MD is z_ND:
-        return _OwnSimilarities.apply(z_ND)  # type: ignore[no-untyped-call, no-any-return]
+        return _OwnSimilarities.apply(z_ND)[0]  # type: ignore[no-untyped-call, no-any-return]
     return z_ND @ references_MD.T
 
 
@@ -63,7 +63,7 @@ def sine(cosine: Tensor) -> Tensor:
 
 
 class _ClosedForm(torch.autograd.Function):
-    """A function with a gradient of its own; the last of its outputs is for the backward pass alone.
+    """A function with a gradient of its own; what it gives beside its first output is for the backward pass alone.
 
     Written in two parts, forward and what to keep, so that it can be stacked by `torch.vmap`.
     """
@@ -71,10 +71,9 @@ class _ClosedForm(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        kept = output if isinstance(output, tuple) else ()
-        ctx.save_for_backward(*inputs, *kept)
-        ctx.mark_non_differentiable(*kept[1:])
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        ctx.save_for_backward(*inputs, *output)
+        ctx.mark_non_differentiable(*output[1:])
 
 
 class _Unit(_ClosedForm):
@@ -98,14 +97,14 @@ class _OwnSimilarities(_ClosedForm):
     """The inner products among one set of vectors: half of the backward pass."""
 
     @staticmethod
-    def forward(z_ND: Tensor) -> Tensor:
-        return z_ND @ z_ND.T
+    def forward(z_ND: Tensor) -> tuple[Tensor]:
+        return (z_ND @ z_ND.T,)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (gradient_NN,) = gradients
-        (z_ND,) = ctx.saved_tensors
+        z_ND, _ = ctx.saved_tensors
         along_ND: Tensor = (gradient_NN + gradient_NN.T) @ z_ND
         return along_ND
 

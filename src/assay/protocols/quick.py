@@ -25,7 +25,8 @@ QUICK = Protocol(
     threads=1,
     shrink_batch=True,
     departures=(
-        "follows no paper: a small trunk trained from scratch for a few hundred iterations, for trying things out",
+        "follows no paper: a few hundred iterations of a small trunk from scratch, or of a head on the features of a frozen "
+        "pretrained one, for trying things out",
         "3 reproductions see only large differences; use --set reproductions=10 to tell close methods apart",
     ),
 )

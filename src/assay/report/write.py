@@ -112,11 +112,10 @@ def _notices(comparison: Comparison) -> list[str]:
 
 def _contamination(comparison: Comparison) -> list[str]:
     """What the trunk has seen before, some of which may be in the test half."""
-    weights = comparison.announced.get("weights")
-    if not weights:
+    if comparison.pretrained_on is None:
         return []
     return [
-        f"The trunk was pretrained on {weights['pretrained_on']}. Classes or images of the test half that are in there have been "
+        f"The trunk was pretrained on {comparison.pretrained_on}. Classes or images of the test half that are in there have been "
         "seen before: scores say how methods compare on this trunk, not how well unseen things are told apart."
     ]
 

@@ -1,7 +1,6 @@
 """What all studies of a bench share."""
 
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
@@ -14,17 +13,20 @@ import torch
 from assay.answers import Answers
 from assay.canonical import digest
 from assay.data.dataset import Dataset, Labels, Samples, Vectors
+from assay.data.images import made_by
+from assay.data.pack import expected_bytes
+from assay.data.scan import Progress
 from assay.data.splits import Half, SealedTest, TrainVal, folds
 from assay.data.views import place_vectors, place_view
 from assay.embed import read_and_embed
+from assay.files import cache_folder
+from assay.methods import trunk_source
 from assay.model import Architecture, begin, settle
 from assay.protocol import FirstStep, Protocol
 from assay.run import Environment
 from assay.store import Store, place_file
+from assay.trunks import build
 from assay.trunks.weights import Weights
-
-Progress = Callable[[str, int, int], None]
-"""What is being done, how many are done, how many there are."""
 
 
 def in_silence(what: str, done: int, total: int) -> None:
@@ -79,7 +81,7 @@ class Arena:
     def _features_name(self, half: Half) -> str:
         """Features depend on the samples, on trunk and first step, and on the code and library that compute them."""
         settings = {name: getattr(self.resolved, name) for name in ("trunk", "weights", "pooling", "size", "resize", "stored")}
-        return f"{half.fingerprint}-{digest([settings, self.environment])[:16]}"
+        return f"{half.fingerprint}-{digest([settings, self.environment, trunk_source(self.resolved.trunk)])[:16]}"
 
     def features(self, half: Half, rows: Labels | None = None, progress: Progress = in_silence) -> Vectors:
         """What the frozen trunk says to these samples of a half, to all if None."""
@@ -104,7 +106,25 @@ class Arena:
     @cached_property
     def environment(self) -> Environment:
         """Where runs run, as far as their bytes may depend on it."""
-        return Environment.here(self.device, self.protocol.threads)
+        images = "" if self.trainval.look == "features" else made_by()
+        return Environment.here(self.device, self.protocol.threads, images)
+
+    def disk_needed(self) -> str | None:
+        """What is about to be written beside the store, in words; None where it is features only."""
+        if self.on_vectors:
+            return None
+        step, form = self.resolved.first_step, self.resolved.form
+        needed = expected_bytes(self.trainval, step, form) / 1e9
+        return f"trainval takes {needed:.3g} GB after the first step, as {form} in {cache_folder()}; the test half comes later"
+
+    def check_trunk(self) -> None:
+        """Show the trunk one blank image, so that what it cannot take is refused before anything is begun."""
+        if self.trainval.look == "features":
+            return
+        size = self.resolved.size or 0
+        trunk = build(self.resolved.trunk, self.trainval.inputs, self.resolved.pooling).eval()
+        with torch.no_grad():
+            trunk(torch.zeros(1, self.trainval.inputs, size, size))
 
 
 def _unfrozen(protocol: Protocol) -> Protocol:
@@ -135,4 +155,5 @@ def describe_data(dataset: Dataset, trainval: TrainVal) -> dict[str, Any]:
         "trainval": trainval.fingerprint,
         "classes": len(trainval.class_names),
         "samples": len(trainval.y),
+        **({"pretrained_on": dataset.pretrained_on} if dataset.pretrained_on else {}),
     }

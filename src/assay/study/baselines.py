@@ -3,27 +3,24 @@
 This is Table 1 of the reality check (Musgrave et al. 2020, arxiv.org/abs/2003.08505) on any data.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from assay.data.dataset import Dataset
+from assay.data.dataset import Dataset, Labels, Samples
+from assay.data.scan import Progress
 from assay.data.splits import parts
 from assay.embed import choose_device, fit_pca, read_and_embed
 from assay.errors import BadInput
 from assay.metrics import Scores, evaluate
 from assay.model import Architecture, begin, settle
-from assay.protocol import Protocol
+from assay.protocol import FirstStep, Protocol
 from assay.registry import UnknownName
 from assay.seeds import derive
 from assay.trunks import trunks
-
-Progress = Callable[[str, int, int], None]
-Start = Literal["pretrained", "none"]
 
 
 @dataclass(frozen=True)
@@ -57,11 +54,12 @@ def baselines(
 ) -> Iterator[Baseline]:
     """Each trunk with random and, where it has some, with pretrained weights, under the protocol's input and `dim`.
 
-    The PCA is fitted on trainval; without `test` the validation part of each fold is searched by itself.
+    Weights of a file that the protocol names take the place of a trunk's own. The PCA is fitted on trainval; without `test`
+    the validation part of each fold is searched by itself, and the test half is left alone.
     """
     for name in names or _suitable(dataset):
-        for start in ("none", "pretrained"):
-            found = _baseline(dataset, replace(protocol, trunk=name, weights=start, frozen="trunk"), metrics, test, progress)
+        for start in ("none", protocol.weights if protocol.weights != "none" else "pretrained"):
+            found = _baseline(dataset, replace(protocol, trunk=name, weights=start, frozen="nothing"), metrics, test, progress)
             if found is not None:
                 yield found
             if found is not None and found.problem and start == "none":  # nothing that weights would mend
@@ -75,33 +73,39 @@ def _suitable(dataset: Dataset) -> list[str]:
 
 
 def _baseline(dataset: Dataset, protocol: Protocol, metrics: Sequence[str], test: bool, progress: Progress) -> Baseline | None:
+    belongs = np.array(parts(dataset, protocol))
+    rows = np.flatnonzero((belongs != "test") | test)
     try:
         settled, weights = settle(protocol, dataset.look)
-        if protocol.weights == "pretrained" and weights is None:
+        if protocol.weights != "none" and weights is None:
             return None
-        features, labels = _features(dataset, settled, progress), dataset.labels
+        features = _features(dataset, rows, settled, progress)
     except (BadInput, UnknownName) as error:
         return Baseline(protocol.trunk, None, problem=str(error))
-    belongs = np.array(parts(dataset, protocol))
-    seen = belongs != "test"
-    width = min(protocol.dim, features.shape[1], int(seen.sum()) - 1)
+    where = belongs[rows]
+    width = min(protocol.dim, features.shape[1], int((where != "test").sum()) - 1)
     with torch.no_grad():
-        z = F.normalize(fit_pca(features[seen], width)(features), dim=1)
-    searched = ["test"] if test else [f"fold {number}" for number in range(protocol.folds)]
-    scores = {}
-    for part in searched:
-        rows = np.flatnonzero(belongs == part)
-        marks = [None if mark is None or not test else np.flatnonzero(mark[rows]) for mark in (dataset.query, dataset.gallery)]
-        scores[part] = evaluate(z[rows], labels[rows], metrics, queries=marks[0], gallery=marks[1])
+        z = F.normalize(fit_pca(features[where != "test"], width)(features), dim=1)
+    names = ["test"] if test else [f"fold {number}" for number in range(protocol.folds)]
+    scores = {name: _score(dataset, z[where == name], rows[where == name], metrics, test) for name in names}
     return Baseline(protocol.trunk, weights.pretrained_on if weights else None, features.shape[1], width, scores)
 
 
-def _features(dataset: Dataset, protocol: Protocol, progress: Progress) -> torch.Tensor:
-    """Of all samples."""
+def _score(dataset: Dataset, z: torch.Tensor, rows: Labels, metrics: Sequence[str], test: bool) -> Scores:
+    """Of these samples among themselves, at the test by the roles that the data give them."""
+    marks = [None if mark is None or not test else np.flatnonzero(mark[rows]) for mark in (dataset.query, dataset.gallery)]
+    return evaluate(z, dataset.labels[rows], metrics, queries=marks[0], gallery=marks[1])
+
+
+def _features(dataset: Dataset, rows: Labels, protocol: Protocol, progress: Progress) -> torch.Tensor:
+    """What the trunk says to these samples."""
     device = torch.device(choose_device("auto"))
-    architecture = Architecture.under(replace(protocol, frozen="nothing"), dataset.items.inputs, dim=0)
+    architecture = Architecture.under(protocol, dataset.items.inputs, dim=0)
     torch.manual_seed(derive(protocol.seed, "model"))
     model = begin(architecture, protocol.weights).to(device)
     told = f"features of {protocol.trunk}, {'random weights' if protocol.weights == 'none' else 'pretrained'}"
-    count = len(dataset.labels)
-    return read_and_embed(model.trunk, dataset.items.arrays, count, architecture, device, lambda *at: progress(told, *at))
+
+    def read(numbers: Labels, step: FirstStep) -> Samples:
+        return dataset.items.arrays(rows[numbers], step)
+
+    return read_and_embed(model.trunk, read, len(rows), architecture, device, lambda *at: progress(told, *at))

@@ -48,6 +48,8 @@ def run_bench(
     with reporting(listener.preparing):
         designs = design_bench(data, names, protocol, device, imports)
     store = Store.create(out)
+    if words := designs[0].arena.disk_needed():
+        listener.say("images", words)
     with store.driving(), LocalEngine(workers) as engine:
         drive([Study(design, store, listener) for design in designs], engine, listener)
     return Bench(out, tuple(design.key for design in designs))
@@ -81,6 +83,7 @@ def design_bench(
     trainval, test = splits.of(dataset, declared)
     here = tuple(str(Path(name).resolve()) if name.endswith(".py") else name for name in imports)
     arena = Arena(describe_data(dataset, trainval), trainval, test, declared, on, here)
+    arena.check_trunk()
     designs = [Design(arena, methods[name]) for name in chosen]
     for design in designs:
         design.preregistration  # noqa: B018 (raises what does not go together)

@@ -56,6 +56,7 @@ class Learner:
         folds: into how many that half was split.
         threads: torch threads to compute with.
         dim: the first so many dimensions are the embedding; None: all.
+        classes: names of the classes that it was trained on; None: they are not known.
     """
 
     called: str
@@ -67,6 +68,7 @@ class Learner:
     folds: int | None = None
     threads: int = 1
     dim: int | None = None
+    classes: frozenset[str] | None = None
 
     @classmethod
     def of(cls, name: str) -> "Learner":
@@ -75,21 +77,33 @@ class Learner:
         kind, card = find(loaded.model.architecture.trunk), loaded.card
         threads = len(os.sched_getaffinity(0))
         if not Path(name).is_dir():
-            return cls(name, lambda inputs: load(name, inputs=inputs).model, kind.takes, None, threads=threads)
+            return cls(
+                called=name,
+                build=lambda inputs: load(name, inputs=inputs).model,
+                takes=kind.takes,
+                inputs=None,
+                threads=threads,
+                classes=frozenset(),
+            )
         return cls(
-            name,
-            lambda inputs: loaded.model,
-            kind.takes,
-            loaded.model.architecture.inputs,
-            card.get("trainval"),
-            card.get("fold"),
-            card.get("folds"),
-            threads,
+            called=name,
+            build=lambda inputs: loaded.model,
+            takes=kind.takes,
+            inputs=loaded.model.architecture.inputs,
+            trainval=card.get("trainval"),
+            fold=card.get("fold"),
+            folds=card.get("folds"),
+            threads=threads,
+            classes=frozenset(card["classes"]) if "classes" in card else None,
         )
 
     def was_trained_on(self, trainval: TrainVal) -> bool:
-        """Whether this is the half that the model has seen."""
+        """Whether this is the very half that the model has seen; of another it may still have seen some, see `classes_seen`."""
         return self.trainval == trainval.fingerprint
+
+    def classes_seen(self, half: Half) -> int | None:
+        """How many classes of a half are called as classes that the model was trained on; None: it cannot be told."""
+        return None if self.classes is None else len(self.classes.intersection(half.class_names))
 
     def check_input(self, half: Half) -> None:
         """Raise `BadInput` where the model cannot take the samples."""

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 
 from assay.canonical import digest, digest_file
 from assay.data.splits import Half, SealedTest
@@ -15,11 +15,10 @@ from assay.errors import BadInput
 from assay.files import read_json
 from assay.ledger import Ledger, SealError
 from assay.metrics import Scores
-from assay.metrics.task import Progress
 from assay.model import CARD, WEIGHTS, Model, read_model, with_trunk
 from assay.protocol import Protocol
 from assay.store import Store
-from assay.study.learner import Learner, Part
+from assay.study.learner import Learner
 from assay.study.record import StudyRecord, study_records, write_record
 from assay.trunks import find
 
@@ -92,25 +91,41 @@ class FinishedRun:
         """The model, for images of `inputs` channels or vectors of that width."""
         return with_trunk(self._trained, self.protocol, inputs) if self.protocol.frozen == "trunk" else self._trained
 
+    def made(self, model: Model) -> bool:
+        """Whether the model has the run's weights: all of them, of a wide head the first rows; a frozen trunk is not compared."""
+        own, given = self._trained.state(), model.state()
+        own |= {name: own[name][: model.architecture.dim] for name in ("head.weight", "head.bias")}
+        return all(name in given and torch.equal(own[name], given[name]) for name in own)
+
     @cached_property
     def _trained(self) -> Model:
         return read_model(self.folder / WEIGHTS)
 
 
 def run_behind(path: Path) -> FinishedRun | None:
-    """The run that a path is of: its folder or weights, or the model folder that its study left; None: it is of none."""
-    if (path / CARD).exists() and path.resolve().parent.name == "models":
-        key = read_json(path / CARD).get("run")
-        store = path.resolve().parents[1]
-        return FinishedRun.at(Store(store).run(key)) if key and (store / "format.json").exists() else None
-    if (path / CARD).exists() or not path.exists():
+    """The run whose study left this model folder, on whose record looks at the test half belong; None: no study did."""
+    key = read_json(path / CARD).get("run")
+    folder = path.resolve()
+    if not key or folder.parent.name != "models" or not (folder.parents[1] / "format.json").exists():
         return None
-    return FinishedRun.at(path)
+    run = FinishedRun.at(Store(folder.parents[1]).run(key))
+    if not run.made(read_model(path / WEIGHTS)):
+        raise BadInput(
+            f"{path} has other weights than the run {key[:12]} that it is said to be of, so no look is recorded as that run's; "
+            "remove the folder and run `assay bench` again, which makes it anew"
+        )
+    return run
 
 
 @dataclass(frozen=True)
 class Look:
-    """A look at the test half by way of a run, for the driver of its store: recorded before anything is told of it."""
+    """A look at the test half by way of a run, for the driver of its store: recorded before anything is told of it.
+
+    Args:
+        run: whose model looks.
+        half: the test half, unsealed.
+        ledgers: of the studies on whose record it goes.
+    """
 
     run: FinishedRun
     half: Half
@@ -132,10 +147,6 @@ class Look:
             raise SealError(f"{ledgers[0].path}: the study is still being scored, so nobody else looks at the test half")
         halves = [sealed.open(ledger.receipt()) for ledger in complete]
         return cls(run, halves[0], complete)
-
-    def part(self, progress: Progress) -> Part:
-        """The test half, embedded."""
-        return self.run.learner.part("test", self.half, np.arange(len(self.half.y)), progress)
 
     def record(self, scores: Scores) -> list[StudyRecord]:
         """Append the look to each ledger and write its `study.json` again; the studies with their looks."""

@@ -2,14 +2,17 @@
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from assay.data.scan import Progress
+from assay.data.splits import folds
 from assay.errors import BadInput
 from assay.methods import read_parameters
 from assay.model import CARD, WEIGHTS, Model, write_model_folder
@@ -20,8 +23,6 @@ from assay.study.design import Design
 from assay.study.look import FinishedRun
 from assay.study.record import StudyRecord
 from assay.train import Told
-
-Progress = Callable[[str, int, int], None]
 
 
 def hand_over(design: Design, record: StudyRecord, store: Store) -> Path | None:
@@ -100,6 +101,7 @@ def _card(design: Design, config: dict[str, Any], validation: dict[str, float]) 
     return {
         "data": announced["data"]["name"],
         "trainval": config["trainval"],
+        "classes": _trained_on(design, config["fold"]),
         "fold": config["fold"],
         "folds": config["protocol"]["folds"],
         "protocol": announced["protocol"]["name"],
@@ -111,6 +113,15 @@ def _card(design: Design, config: dict[str, Any], validation: dict[str, float]) 
         "validation": validation,
         "environment": config["environment"],
     }
+
+
+def _trained_on(design: Design, fold: int | None) -> list[str]:
+    """Names of the classes that a model saw in training: none of a fixed baseline, else all but the fold's."""
+    trainval = design.arena.trainval
+    if fold is None:
+        return []
+    rows = folds(trainval, design.protocol.folds)[fold].train
+    return [trainval.class_names[label] for label in np.unique(trainval.y[rows]).tolist()]
 
 
 def _best(record: StudyRecord) -> dict[str, Any]:

@@ -7,10 +7,10 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from assay.data.dataset import Dataset, Labels
-from assay.data.images import in_threads
 from assay.errors import BadInput
 from assay.files import write_atomically
 from assay.protocol import FirstStep, Resize
+from assay.workers import in_threads
 
 CLASSES, IMAGES = 12, 8
 CELL, GAP, MARGIN = 112, 8, 24

@@ -57,10 +57,18 @@ class Comparison:
         """The trunk, what it had learnt before, and how much of it was trained."""
         resolved, weights = self.announced["protocol"]["resolved"], self.announced.get("weights")
         if resolved["trunk"] == "identity":
-            return "features as they were given"
+            seen = self.pretrained_on
+            return "features as they were given" + (f", by a model pretrained on {seen}" if seen else "")
         start = f"pretrained on {weights['pretrained_on']}" if weights else "from random weights"
         frozen = {"trunk": ", frozen: only the head was trained", "batchnorm": ", its batch normalisation frozen"}
         return f"{resolved['trunk']}, {start}{frozen.get(resolved.get('frozen'), '')}"
+
+    @property
+    def pretrained_on(self) -> str | None:
+        """What trunk or features have learnt from before, where it is known."""
+        weights = self.announced.get("weights")
+        found = weights["pretrained_on"] if weights else self.announced["data"].get("pretrained_on")
+        return None if found is None else str(found)
 
     @property
     def slug(self) -> str:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from assay.errors import BadInput
 from assay.protocol import Pooling
 from assay.trunks.downloads import from_address
 from assay.trunks.photo import Photo, channels_last
@@ -124,20 +125,26 @@ class BNInception(Photo):
     """Inception with batch normalisation (Ioffe and Szegedy 2015, arxiv.org/abs/1502.03167), the Caffe model.
 
     Batch normalisation keeps the published momentum: in torch's sense 0.9 is the weight of the newest batch, so that
-    running statistics that are not frozen are nearly those of the last one. Sides are multiples of 32, at which the
-    branches of a halving block agree.
+    running statistics that are not frozen are nearly those of the last one. The branches of its halving blocks agree for
+    sides from one below a multiple of 32 to six above it: 224 is one, and so is the 227 of the field's protocols.
     """
 
     name = "bn_inception"
     mean = (104 / 255, 117 / 255, 128 / 255)
     std = (1 / 255, 1 / 255, 1 / 255)
     classifier = ("last_linear", "fc")
-    multiple = 32
     features = 1024
 
     def __init__(self, inputs: int, pooling: Pooling = "avg") -> None:
         super().__init__(inputs, pooling)
         self.body = channels_last(Body(make_pool(pooling)))
+
+    def check_side(self, height: int, width: int) -> None:
+        """Raise `BadInput` for images at which the branches of a halving block do not agree."""
+        super().check_side(height, width)
+        if any((side + 1) % 32 >= 8 for side in (height, width)):
+            near = 32 * round(width / 32)
+            raise BadInput(f"--set size={width}: the trunk {self.name!r} takes sides from {near - 1} to {near + 6}, for example")
 
     def normalise(self, x: Tensor) -> Tensor:
         """BGR: 255 x less the mean colour."""

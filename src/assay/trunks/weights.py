@@ -1,10 +1,11 @@
 """Weights a trunk starts from. Whatever their origin, they are brought once into the cache and named by their hash.
 
-`<cache>/weights/<sha256>.safetensors` says in its header what it is; `<cache>/weights/<trunk>.json` remembers which file holds
-a trunk's own pretrained weights. What trains reads only the former, never the network.
+`<cache>/weights/<sha256>.safetensors` holds the tensors and nothing else, so that equal weights have one hash whatever their
+file was called; `<sha256>.json` beside it says for each trunk they were given for where they came from, as told last;
+`<trunk>.json` remembers which are a trunk's own. What trains reads only the first, never the network.
 """
 
-import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -15,9 +16,9 @@ from safetensors.torch import load as unpack
 from safetensors.torch import save
 from torch import Tensor
 
-from assay.canonical import canonical, digest_bytes, pretty
+from assay.canonical import digest_bytes, pretty
 from assay.errors import BadInput
-from assay.files import cache_folder, read_json, write_atomically
+from assay.files import cache_folder, in_turn, read_json, usable_cache, write_atomically
 from assay.trunks import checkpoints
 from assay.trunks.lookup import build, find
 from assay.trunks.photo import Photo
@@ -32,7 +33,7 @@ class Weights:
     """Weights in the cache.
 
     Args:
-        digest: SHA-256 of the file, the same on every machine.
+        digest: SHA-256 of the tensors with their names, types and shapes, the same on every machine.
         pretrained_on: the data they were trained on.
         source: the file, package or address they came from.
     """
@@ -71,7 +72,8 @@ def load(trunk: Trunk, digest: str) -> None:
 
 
 def _by_digest(trunk: str, digest: str) -> Weights:
-    if not _path(digest).is_file():
+    described = _described(digest) if _is_there(digest) else {}
+    if not described:
         own = resolve(trunk, PRETRAINED) if len(digest) == 64 else None
         if own is None or own.digest != digest:
             raise BadInput(
@@ -79,19 +81,20 @@ def _by_digest(trunk: str, digest: str) -> Weights:
                 f"or --weights {PRETRAINED} or {NONE}"
             )
         return own
-    described = _describe(digest)
-    if described["trunk"] != trunk:
-        raise BadInput(f"weights={digest} are those of the trunk {described['trunk']!r}, not of {trunk!r}")
-    return Weights(digest, described["pretrained_on"], described["source"])
+    _check_readable(digest)
+    if trunk not in described:
+        others = " and ".join(map(repr, described))
+        raise BadInput(f"weights={digest} are those of the trunk {others}, not of {trunk!r}")
+    return described[trunk]
 
 
 def _remembered(trunk: str, origin: Origin) -> Weights | None:
     try:
         noted = Weights(**read_json(_note(trunk)))
-    except (FileNotFoundError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError):
         return None
     same = (noted.pretrained_on, noted.source) == (origin.pretrained_on, origin.source)
-    return noted if same and _path(noted.digest).is_file() else None
+    return noted if same and _is_there(noted.digest) and trunk in _described(noted.digest) else None
 
 
 def _fetched(trunk: str, origin: Origin) -> Weights:
@@ -124,28 +127,46 @@ def _fit(trunk: str, state: checkpoints.State, what: str) -> dict[str, Tensor]:
 
 
 def _keep(trunk: str, state: dict[str, Tensor], pretrained_on: str, source: str) -> Weights:
-    """One key of metadata: the order of several is not defined, and the hash must be."""
-    about = {"trunk": trunk, "pretrained_on": pretrained_on, "source": source}
-    content = save({name: state[name] for name in sorted(state)}, metadata={"weights": canonical(about)})
-    digest = digest_bytes(content)
-    write_atomically(_path(digest), content)
-    return Weights(digest, pretrained_on, source)
-
-
-def _describe(digest: str) -> dict[str, str]:
+    """The header has the tensors in an order of its own and no metadata, so the hash of the file is one of the tensors."""
+    content = save({name: state[name] for name in sorted(state)})
+    weights = Weights(digest_bytes(content), pretrained_on, source)
     try:
-        with safe_open(_path(digest), framework="pt") as file:
-            described: dict[str, str] = json.loads(file.metadata()["weights"])
-    except (SafetensorError, KeyError, TypeError) as error:
+        usable_cache()
+    except OSError as error:
+        raise BadInput(str(error)) from None
+    write_atomically(_path(weights.digest), content)
+    with in_turn(_folder() / f"{weights.digest}.lock", lambda: None):
+        known = _described(weights.digest) | {trunk: weights}
+        notes = {name: {"pretrained_on": each.pretrained_on, "source": each.source} for name, each in known.items()}
+        write_atomically(_sidecar(weights.digest), pretty(notes))
+    return weights
+
+
+def _described(digest: str) -> dict[str, Weights]:
+    """What is known of weights by the trunks they were given for; nothing where their note is missing or damaged."""
+    try:
+        return {trunk: Weights(digest, **about) for trunk, about in read_json(_sidecar(digest)).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _check_readable(digest: str) -> None:
+    try:
+        with safe_open(_path(digest), framework="pt"):
+            pass
+    except (SafetensorError, OSError) as error:
         raise BadInput(f"{_path(digest)} is damaged; remove it and run again") from error
-    return described
+
+
+def _is_there(digest: str) -> bool:
+    return os.path.isfile(_path(digest))  # noqa: PTH113 (a cache that cannot be entered holds nothing)
 
 
 def _read(digest: str) -> bytes:
     try:
         return _path(digest).read_bytes()
-    except FileNotFoundError:
-        raise BadInput(f"the weights {digest} are not in {_folder()}; give --weights again") from None
+    except OSError as error:
+        raise BadInput(f"the weights {digest} are not in {_folder()} ({error.strerror}); give --weights again") from None
 
 
 def _folder() -> Path:
@@ -154,6 +175,10 @@ def _folder() -> Path:
 
 def _path(digest: str) -> Path:
     return _folder() / f"{digest}.safetensors"
+
+
+def _sidecar(digest: str) -> Path:
+    return _folder() / f"{digest}.json"
 
 
 def _note(trunk: str) -> Path:

@@ -9,9 +9,9 @@ import traceback
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 
-from assay.engines.engine import TaskFailed
 from assay.errors import BadInput
 from assay.memory import keep_freed_memory
+from assay.workers.process import TaskFailed
 
 
 def main(handle: int) -> None:
