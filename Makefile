@@ -18,7 +18,7 @@ demo: $(READY)  ## benchmark four methods and the baseline on the embedded data,
 		--methods contrastive,triplet,multi_similarity,normalized_softmax,pretrained
 
 test: $(READY)  ## all tests but the slow ones
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 test-all: $(READY)  ## all tests
 	$(BIN)/python -m pytest -q -m ''
@@ -37,6 +37,7 @@ docs: $(READY)  ## write docs/methods.md from the code
 speed: $(READY)  ## measure what docs/performance.md says
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/evaluation.py
 

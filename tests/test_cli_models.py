@@ -6,7 +6,6 @@ import shutil
 import sys
 import time
 import urllib.error
-from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -26,32 +25,13 @@ from assay.store import Store
 from assay.study import study_records
 from assay.trunks import build
 from assay.trunks.lite0 import Lite0
+from at_once import AtOnce
 from miniature import IMAGES, MINI, make_folder
 
 SET = tuple(part for setting in MINI for part in ("--set", setting))
 TINY = "test_resnet.r160_in1k"
 TEST_CLASSES = 8
 """Of the miniature folder, from this class on."""
-
-
-class AtOnce:
-    """The engine of a bench that runs every task in this process: no workers to wait for."""
-
-    workers = 1
-
-    def __init__(self, workers=None):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        pass
-
-    def submit(self, task):
-        future = Future()
-        future.set_result(task())
-        return future
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -4,7 +4,6 @@ import json
 import shutil
 import sys
 from collections import Counter
-from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -26,32 +25,13 @@ from assay.protocols import protocols
 from assay.store import Store
 from assay.study import design_bench, study_records
 from assay.trunks.lite0 import Lite0
+from at_once import AtOnce
 from miniature import MINI, make_folder, snapshot
 
 SETTINGS = (*MINI, "trunk=lite0", "size=32")
 METHODS = ("triplet", "pretrained")
 SEEN = Counter()
 """How many images have gone through the trunk."""
-
-
-class AtOnce:
-    """The engine of a bench that runs every task in this process, where it can be watched."""
-
-    workers = 1
-
-    def __init__(self, workers=None):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        pass
-
-    def submit(self, task):
-        future = Future()
-        future.set_result(task())
-        return future
 
 
 @pytest.fixture(scope="module", autouse=True)

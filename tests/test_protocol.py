@@ -39,6 +39,7 @@ OTHER: dict[str, Any] = {
     "size": 64,
     "resize": "short",
     "stored": 72,
+    "form": "jpeg",
     "dim": 7,
     "augment": Augment(flip=0.25),
     "folds": 3,

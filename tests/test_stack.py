@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 import assay.run
 from assay.bridge import adopt
+from assay.data.pack import write_vectors
 from assay.data.splits import folds_of_labels
 from assay.data.views import View
 from assay.losses import losses
@@ -87,6 +89,11 @@ def runs_of(name: str, protocol: Protocol = PROTOCOL, view: View = VIEW, seed: i
 
 def apprentices_of(runs: list[Run], view: View = VIEW) -> list[Apprentice]:
     return [assay.run._apprentice(run, view) for run in runs]
+
+
+def place(folder: Path, view: View) -> None:
+    """Put the view where a task reads it."""
+    write_vectors(folder, SimpleNamespace(y=view.y, query=None, gallery=None, fingerprint="made"), view.x)
 
 
 def fit_alone(one: Apprentice, view: View, protocol: Protocol, batch: tuple[int, int]) -> Fit:
@@ -440,9 +447,7 @@ def content(store: Store, runs: list[Run]) -> list[dict[str, bytes]]:
 )
 def test_what_a_run_gives_does_not_depend_on_which_runs_are_there(name: str, there: tuple[int, ...], tmp_path: Path) -> None:
     view = vectors(classes=18)  # folds of two shapes
-    (tmp_path / "view").mkdir()
-    np.save(tmp_path / "view" / "x.npy", view.x)
-    np.save(tmp_path / "view" / "y.npy", view.y)
+    place(tmp_path / "view", view)
     runs = runs_of(name, replace(PROTOCOL, epochs=1), view)
     store = Store.create(tmp_path / "store")
     task = Training(tuple(runs), str(store.root), str(tmp_path / "view"))
@@ -460,9 +465,7 @@ def test_what_a_run_gives_does_not_depend_on_which_runs_are_there(name: str, the
 
 
 def test_runs_that_are_all_there_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "view").mkdir()
-    np.save(tmp_path / "view" / "x.npy", VIEW.x)
-    np.save(tmp_path / "view" / "y.npy", VIEW.y)
+    place(tmp_path / "view", VIEW)
     store = Store.create(tmp_path / "store")
     task = Training(tuple(runs_of("triplet", replace(PROTOCOL, epochs=1))), str(store.root), str(tmp_path / "view"))
     task()

@@ -292,6 +292,6 @@ def test_studies_are_those_with_a_ledger_in_the_order_of_keys(store: Store) -> N
 
 
 def test_every_thing_has_a_place_of_its_own(store: Store) -> None:
-    places = [store.run(KEY), store.study(KEY), store.view(KEY), store.test_vectors(KEY, KEY)]
+    places = [store.run(KEY), store.study(KEY), store.answers(KEY), store.model(KEY), store.test_vectors(KEY, KEY)]
     assert len(set(places)) == len(places)
     assert all(place.is_relative_to(store.root) for place in places)

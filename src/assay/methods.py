@@ -22,7 +22,7 @@ from assay.protocol import Protocol
 from assay.registry import replacing
 from assay.samplers import samplers
 from assay.space import Parameters, Space, Value
-from assay.trunks import find
+from assay.trunks import Trunk, find
 
 __all__ = [
     "Method",
@@ -139,19 +139,24 @@ def assemble(method: Method, parameters: Parameters, protocol: Protocol) -> Part
 
 def source_of(method: Method, protocol: Protocol) -> str:
     """Hash of the files in which the parts of a run are written: trunk and sampler of the protocol, loss, miner, the method."""
-    parts: list[object] = [samplers[protocol.sampler]]
+    trunk = find(protocol.trunk)
+    parts: list[object] = [trunk, samplers[protocol.sampler]]
     parts += method.loss.written_in() if method.loss else ()
     parts += [miners[method.miner]] if method.miner else []
     if methods.get(method.name) is method:
         parts.append(sys.modules[methods.origin(method.name)])
     files = [digest_file(file) for file in dict.fromkeys(_file_of(part) for part in parts)]
-    return digest([*files, *(method.loss.distributions() if method.loss else ()), trunk_source(protocol.trunk)])
+    return digest([*files, *(method.loss.distributions() if method.loss else ()), *_libraries(trunk)])
 
 
 def trunk_source(name: str) -> str:
     """Hash of the file in which a trunk is written, and of the versions of the libraries that its network comes from."""
     trunk = find(name)
-    return digest([digest_file(_file_of(trunk)), *(f"{library} {version(library)}" for library in trunk.libraries)])
+    return digest([digest_file(_file_of(trunk)), *_libraries(trunk)])
+
+
+def _libraries(trunk: type[Trunk]) -> list[str]:
+    return [f"{library} {version(library)}" for library in trunk.libraries]
 
 
 def import_parts(names: Iterable[str]) -> None:

@@ -47,7 +47,6 @@ ABOVE = (
     "export",
     "study",
     "engines",
-    "workers",
     "catalogue",
 )
 """Parts of Assay that cannot change what a run gives."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assay.cli.options import Data, Imports, Json, ProtocolName, Settings, WeightsFile
 from assay.cli.show import print_json, print_table
 from assay.errors import BadInput
 
@@ -20,23 +21,17 @@ def add_to(app: typer.Typer) -> None:
 
 
 def baselines(
-    data: Annotated[str, typer.Option(help="A name or kind:path, see `assay list datasets`.")] = "glyphs",
+    data: Data = "glyphs",
     trunks: Annotated[str, typer.Option(help="Comma-separated names; all that Assay knows by name where left out.")] = "",
     dim: Annotated[int, typer.Option(min=1, help="Dimensions after the PCA, which is fitted on trainval.")] = 512,
     test: Annotated[
         bool, typer.Option("--test", help="Search the test half, as the paper does, not the validation folds.")
     ] = False,
-    protocol: Annotated[str, typer.Option(help="A name of `assay list protocols`, for halves, folds and input.")] = "quick",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the protocol, such as size.")
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option("--weights", metavar="FILE", help="Weights of the one trunk named, where not its own.")
-    ] = None,
-    imports: Annotated[
-        list[str] | None, typer.Option("--import", metavar="FILE|MODULE", help="Import your own data sets and trunks first.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    protocol: ProtocolName = "quick",
+    settings: Settings = None,
+    weights: WeightsFile = None,
+    imports: Imports = None,
+    json: Json = False,
 ) -> None:
     """Random and pretrained trunks on DATA, features reduced by a PCA: Table 1 of the reality check, for any data.
 

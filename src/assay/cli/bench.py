@@ -7,8 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
+from assay.cli.options import (
+    Data,
+    Device,
+    DeviceName,
+    Imports,
+    Json,
+    PretrainedOn,
+    ProtocolName,
+    Settings,
+    Weights,
+    choose_weights,
+)
 from assay.cli.show import duration, print_json, print_table, size
-from assay.errors import BadInput
 
 FULL_WIDTH = 120
 """Columns that the whole table of scores needs; a narrower terminal gets the scores of single models only."""
@@ -20,53 +31,20 @@ class EngineName(StrEnum):
     local = "local"
 
 
-class Device(StrEnum):
-    """What runs compute on."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-Weights = Annotated[
-    str | None,
-    typer.Option("--weights", metavar="FILE|none", help="Weights of the trunk: a file (.pth, .safetensors), or random ones."),
-]
-PretrainedOn = Annotated[
-    str | None, typer.Option("--pretrained-on", metavar="TEXT", help="What the file's weights were trained on, for the report.")
-]
-
-
-def choose_weights(protocol: Any, weights: str | None, pretrained_on: str | None) -> Any:
-    """The protocol with the weights that were named, if any."""
-    if pretrained_on is not None and weights in (None, "none", "pretrained"):
-        raise BadInput(f"--pretrained-on {pretrained_on!r} says what a file was trained on; give the file with --weights")
-    if weights is None:
-        return protocol
-    from assay.model import with_weights
-
-    return with_weights(protocol, weights, pretrained_on)
-
-
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
     app.command()(bench)
 
 
 def bench(
-    data: Annotated[str, typer.Option(help="A name or kind:path, see `assay list datasets`.")] = "glyphs",
+    data: Data = "glyphs",
     methods: Annotated[
         str, typer.Option(help="Comma-separated names of `assay list methods`, or 'all'.")
     ] = "contrastive,triplet,multi_similarity,normalized_softmax,pretrained",
-    protocol: Annotated[str, typer.Option(help="A name of `assay list protocols`.")] = "quick",
+    protocol: ProtocolName = "quick",
     out: Annotated[Path, typer.Option(metavar="DIR", help="The run store; an existing one is continued.")] = Path("assay-runs"),
-    imports: Annotated[
-        list[str] | None, typer.Option("--import", metavar="FILE|MODULE", help="Import your own methods first.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the protocol, which gives it another name."),
-    ] = None,
+    imports: Imports = None,
+    settings: Settings = None,
     weights: Weights = None,
     pretrained_on: PretrainedOn = None,
     jpeg: Annotated[
@@ -74,11 +52,11 @@ def bench(
     ] = False,
     engine: Annotated[EngineName, typer.Option(help="Where runs execute.")] = EngineName.local,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes at work; all cores by default.")] = None,
-    device: Annotated[Device, typer.Option(help="What runs compute on.")] = Device.auto,
+    device: DeviceName = Device.auto,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say how many runs, how long and how much disk; do nothing.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="The result for programs.")] = False,
+    json: Json = False,
 ) -> None:
     """Compare METHODS on DATA under one protocol, and write a report.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.cli.options import Imports, ProtocolName, Settings
 from assay.cli.show import print_json, size
 from assay.cli.survey import print_splitting, print_survey
 from assay.errors import BadInput
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
     from assay.protocol import FirstStep, Form, Protocol
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A name or kind:path, see `assay list datasets`.")]
-ProtocolName = Annotated[str, typer.Option("--protocol", help="A name of `assay list protocols`.")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the protocol, such as folds.")
-]
-Imports = Annotated[list[str] | None, typer.Option("--import", metavar="FILE|MODULE", help="Import your own data sets first.")]
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.bench import Device
+from assay.cli.options import Device, DeviceName, Imports, WeightsFile
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
@@ -25,13 +25,9 @@ def embed(
         str, typer.Argument(metavar="IMAGES", help="A folder of class folders, a folder or file of images, or kind:path.")
     ],
     out: Annotated[Path, typer.Option(metavar="F.npz", help="Where the vectors go.")],
-    weights: Annotated[
-        Path | None, typer.Option("--weights", metavar="FILE", help="Weights of a trunk by name, where not its own.")
-    ] = None,
-    imports: Annotated[
-        list[str] | None, typer.Option("--import", metavar="FILE|MODULE", help="Import your own data sets and trunks first.")
-    ] = None,
-    device: Annotated[Device, typer.Option(help="What it computes on.")] = Device.auto,
+    weights: WeightsFile = None,
+    imports: Imports = None,
+    device: DeviceName = Device.auto,
 ) -> None:
     """Unit vectors of IMAGES by MODEL, as an .npz with z, ids, and where there are classes y and classes.
 

@@ -1,9 +1,7 @@
 """`assay evaluate`: score embeddings, or a model, as a search."""
 
-import csv
-import io
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.show import print_json, print_table
+from assay.cli.options import Imports, ProtocolName, Settings
+from assay.cli.scores import tell, write_queries
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
@@ -71,13 +70,9 @@ def evaluate(
     test: Annotated[
         bool, typer.Option("--test", help="The test half instead of validation folds; of a run, on the record of its study.")
     ] = False,
-    protocol: Annotated[str, typer.Option(help="A name of `assay list protocols`, whose folds are scored.")] = "quick",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the protocol, such as folds.")
-    ] = None,
-    imports: Annotated[
-        list[str] | None, typer.Option("--import", metavar="FILE|MODULE", help="Import your own data sets and trunks first.")
-    ] = None,
+    protocol: ProtocolName = "quick",
+    settings: Settings = None,
+    imports: Imports = None,
     per_query: Annotated[
         Path | None, typer.Option("--per-query", metavar="F.csv", help="Write the scores of each query, with its id, there.")
     ] = None,
@@ -107,8 +102,8 @@ def evaluate(
     else:
         results = _evaluate_model(question, chosen, settings or ())
     if per_query is not None:
-        _write_queries(per_query, results, _of_queries(question.metrics))
-    _tell(question, results, json)
+        write_queries(per_query, results, _of_queries(question.metrics))
+    tell(question, results, json)
 
 
 def _names(metrics: str) -> tuple[str, ...]:
@@ -296,66 +291,6 @@ def _score(question: Question, parts: Parts) -> dict[str, "Scores"]:
 
 def _named(progress: "Progress", part: str) -> "Progress":
     return lambda stage, done, total: progress(stage if part == "all" else f"{part}, {stage}", done, total)
-
-
-def _means(results: Mapping[str, "Scores"]) -> dict[str, float]:
-    """Of each metric over the parts."""
-    every = list(results.values())
-    return {name: sum(scores[name] for scores in every) / len(every) for name in every[0]}
-
-
-def _tell(question: Question, results: dict[str, "Scores"], json: bool) -> None:
-    """Print the table, or for programs: {"what", "data", "test", "parts": {name: Scores.to_dict()}, "mean": {metric: value}}."""
-    from assay.study.look import without_infinities
-
-    if json:
-        parts = {name: scores.to_dict() for name, scores in results.items()}
-        asked = {"what": str(question.what), "data": question.data, "test": question.test}
-        print_json(without_infinities({**asked, "parts": parts, "mean": _means(results)}))
-        return
-    on = f" on {question.data}" if question.data else ""
-    if len(results) == 1:
-        ((name, scores),) = results.items()
-        columns, rows = ["metric", "mean", "over queries", "over classes"], _rows(scores)
-        title = f"{question.what}{on}{f': {name}' * (name != 'all')}, 95% intervals"
-    else:
-        means = _means(results)
-        columns = ["metric", *results, "mean"]
-        rows = [[name, *(f"{part[name]:.4f}" for part in results.values()), f"{mean:.4f}"] for name, mean in means.items()]
-        title = f"{question.what}{on}"
-    print_table(columns, rows, title=title, right=range(1, len(columns)))
-    print(_counts(list(results.values())))
-
-
-def _rows(scores: "Scores") -> list[list[str]]:
-    """Each metric with its intervals; one of the whole, or of a single class, has none."""
-
-    def interval(ends: Sequence[float | None]) -> str:
-        return "-" if ends[0] is None else f"[{ends[0]:.4f}, {ends[1]:.4f}]"
-
-    overs, none = ("over_queries", "over_classes"), (None, None)
-    entries = scores.to_dict()["metrics"].items()
-    return [[name, f"{entry['mean']:.4f}", *(interval(entry.get(over, none)) for over in overs)] for name, entry in entries]
-
-
-def _counts(every: list["Scores"]) -> str:
-    queries, classes, skipped = (sum(getattr(scores, name) for scores in every) for name in ("queries", "classes", "skipped"))
-    said = f", {skipped} skipped (nothing to find)" if skipped else ""
-    return f"{queries} queries of {classes} classes{said}; {every[0].metric}"
-
-
-def _write_queries(path: Path, results: dict[str, "Scores"], names: Sequence[str]) -> None:
-    """A line per query: part, id, label, and each metric of single queries, empty where there is nothing to find."""
-    from assay.files import write_atomically
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["part", "id", "label", *names])
-    for part, scores in results.items():
-        values = [scores.per_query(name).tolist() for name in names]
-        for id_, label, *found in zip(scores.ids, scores.labels, *values, strict=True):
-            writer.writerow([part, id_, label, *("" if value != value else value for value in found)])
-    write_atomically(path, text.getvalue())
 
 
 def _note(text: str) -> None:

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.bench import Device, PretrainedOn, Weights, choose_weights
+from assay.cli.options import (
+    Data,
+    Device,
+    DeviceName,
+    Imports,
+    Json,
+    PretrainedOn,
+    ProtocolName,
+    Settings,
+    Weights,
+    choose_weights,
+)
 from assay.cli.show import print_json
 
 if TYPE_CHECKING:
@@ -19,25 +30,21 @@ def add_to(app: typer.Typer) -> None:
 
 
 def train(
-    data: Annotated[str, typer.Option(help="A name or kind:path, see `assay list datasets`.")],
+    data: Data,
     method: Annotated[str, typer.Option(help="A name of `assay list methods`.")],
     out: Annotated[Path, typer.Option(metavar="MODEL", help="The model folder to make.")],
     parameters: Annotated[
         list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="A parameter of the method, else its default.")
     ] = None,
-    protocol: Annotated[str, typer.Option(help="A name of `assay list protocols`.")] = "quick",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the protocol, such as trunk.")
-    ] = None,
+    protocol: ProtocolName = "quick",
+    settings: Settings = None,
     weights: Weights = None,
     pretrained_on: PretrainedOn = None,
     fold: Annotated[int, typer.Option(help="The fold of trainval that is held out and chooses the checkpoint.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Another one gives another model.")] = 0,
-    imports: Annotated[
-        list[str] | None, typer.Option("--import", metavar="FILE|MODULE", help="Import your own methods first.")
-    ] = None,
-    device: Annotated[Device, typer.Option(help="What it computes on.")] = Device.auto,
-    json: Annotated[bool, typer.Option("--json", help="The model's card for programs.")] = False,
+    imports: Imports = None,
+    device: DeviceName = Device.auto,
+    json: Json = False,
 ) -> None:
     """Train one model by METHOD on the trainval half of DATA; the test half is not touched.
 

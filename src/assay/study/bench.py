@@ -48,9 +48,9 @@ def run_bench(
     with reporting(listener.preparing):
         designs = design_bench(data, names, protocol, device, imports)
     store = Store.create(out)
-    if words := designs[0].arena.disk_needed():
-        listener.say("images", words)
     with store.driving(), LocalEngine(workers) as engine:
+        if words := designs[0].arena.disk_needed():
+            listener.say("images", words)
         drive([Study(design, store, listener) for design in designs], engine, listener)
     return Bench(out, tuple(design.key for design in designs))
 
