@@ -427,7 +427,7 @@ def test_a_step_trains_the_model_and_the_modules_weights(loss, miner, trained) -
     watched = [model.weight, *parts.loss.parameters()]
     before = [weight.detach().clone() for weight in watched]
     optimisers = make_optimisers(list(model.parameters()), dict(parts.loss.named_parameters()), parts, QUICK)
-    values = [step(model, parts, optimisers, torch.ones(16, 6) + torch.eye(16, 6), batch()[1], torch.device("cpu"))]
+    values = [step(model, parts, optimisers, torch.ones(16, 6) + torch.eye(16, 6), batch()[1], QUICK, torch.device("cpu"))]
     assert values[0] > 0
     assert all(not torch.equal(weight, old) for weight, old in zip(watched, before, strict=True))
 

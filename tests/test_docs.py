@@ -66,7 +66,16 @@ def in_miniature(command):
     return words + [part for setting in ("trials=1", "startup=0", *small) for part in ("--set", setting)]
 
 
-@pytest.mark.parametrize(("page", "command"), ASSAY, ids=[f"{page.name}-{command}" for page, command in ASSAY])
+AT_LENGTH = ("data.md", "trunks.md")
+"""Pages whose many commands, each of which starts processes and networks, run in `make test-all`."""
+
+
+def shown(page, command):
+    marks = [pytest.mark.slow] if page.name in AT_LENGTH else []
+    return pytest.param(page, command, id=f"{page.name}-{command}", marks=marks)
+
+
+@pytest.mark.parametrize(("page", "command"), [shown(page, command) for page, command in ASSAY])
 def test_commands_work(workplaces, page, command):
     done = subprocess.run(in_miniature(command), cwd=workplaces[page], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,6 @@ import pytest
 
 import assay as package
 from assay.canonical import digest_file
-from assay.cli import evaluate as command
 from assay.data import load, splits
 from assay.data.splits import Half
 from assay.ledger import Ledger, SealError, read
@@ -224,7 +223,7 @@ def test_a_look_is_recorded_before_anything_is_told_of_it(assay, place, monkeypa
     def refuse(*words):
         raise RuntimeError("the screen is broken")
 
-    monkeypatch.setattr(command, "print_json", refuse)
+    monkeypatch.setattr("assay.cli.scores.print_json", refuse)
     run = store().run(record_of("triplet").reproductions[0]["key"])
     code, out, _ = assay("evaluate", run, "--data", "features:data.npz", "--test", "--json")
     assert (code, out) == (1, "")

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from assay.data.dataset import Labels
 from assay.data.views import View, renumber
@@ -118,6 +117,8 @@ class _Stack:
             dims = (0, 0 if y.ndim == 2 else None, *(0 for _ in leaves))
             values_S = torch.vmap(value, in_dims=dims, randomness="different")(x_SND, y, *leaves)
             return [values_S.detach(), *torch.autograd.grad(values_S.sum(), leaves, materialize_grads=True)]
+
+        from torch.fx.experimental.proxy_tensor import make_fx  # a second or two to import, which runs on images need not pay
 
         try:
             with _slow_ways_refused():
