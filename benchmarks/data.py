@@ -25,7 +25,7 @@ from assay.data.views import View, place_view, read_view
 from assay.methods import assemble, defaults, methods
 from assay.model import Architecture, Model
 from assay.protocol import Augment, FirstStep, Protocol
-from assay.train import make_optimisers, step
+from assay.train import optimisers_of, step
 
 CLASSES, IMAGES, BATCH, SIZE, ROUNDS = 100, 20, 32, 227, 5
 STEP = FirstStep("short", 256)
@@ -105,7 +105,7 @@ def training_step() -> Callable[[], object]:
     model = Model(Architecture.under(PROTOCOL, 3))
     method = methods["contrastive"]
     parts = assemble(method, defaults(method, PROTOCOL), PROTOCOL)
-    optimisers = make_optimisers(list(model.parameters()), {}, parts, PROTOCOL)
+    optimisers = optimisers_of(model, parts, PROTOCOL)
     x, y = torch.rand(BATCH, 3, SIZE, SIZE), torch.arange(8).repeat_interleave(4)
     return lambda: step(model, parts, optimisers, x, y, PROTOCOL, torch.device("cpu"))
 

@@ -34,7 +34,7 @@ from assay.model import Architecture, Model, settle
 from assay.protocol import FirstStep, Protocol
 from assay.protocols import protocols
 from assay.run import Environment, Run, compute
-from assay.train import draw_batches, make_optimisers, step
+from assay.train import draw_batches, optimisers_of, step
 
 ROUNDS, STEPS = 8, 15
 CPU = torch.device("cpu")
@@ -63,7 +63,7 @@ def training_step(name: str, model: Model, train: View, protocol: Protocol) -> C
     parts = assemble(method, defaults(method, protocol), protocol)
     classes = len(np.unique(train.y))
     parts.loss.setup(protocol.dim, classes)
-    optimisers = make_optimisers(list(model.parameters()), dict(parts.loss.named_parameters()), parts, protocol)
+    optimisers = optimisers_of(model, parts, protocol)
     batches = draw_batches(train, protocol, protocol.batch_for(method.batch, classes), seed=0)
     return lambda: step(model, parts, optimisers, *next(batches), protocol, CPU)
 
@@ -167,7 +167,7 @@ def our_loop(folder: str, compiled: bool) -> float:
     set_training(model, protocol)
     method = methods["contrastive"]
     parts = assemble(method, defaults(method, protocol), protocol)
-    optimisers = make_optimisers(list(model.parameters()), {}, parts, protocol)
+    optimisers = optimisers_of(model, parts, protocol)
     batches = draw_batches(view, protocol, (8, 4), seed=0)
     return _median_step(lambda: step(network, parts, optimisers, *next(batches), protocol, CPU))
 

@@ -1,6 +1,7 @@
 """One function of many values in several processes: order, errors, and processes that die."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -40,6 +41,12 @@ def test_relative_paths_start_from_where_the_caller_is_now(two_cores, tmp_path, 
     in_processes(square, MANY)
     monkeypatch.chdir(tmp_path)
     assert set(in_processes(Path.absolute, [Path("here")] * len(MANY))) == {tmp_path / "here"}
+
+
+def test_callers_in_several_threads_share_the_cores(two_cores):
+    with ThreadPoolExecutor(4) as threads:
+        pids = [pid for found in threads.map(lambda _: in_processes(where, MANY), range(4)) for pid in found]
+    assert len(set(pids)) <= os.cpu_count()
 
 
 def test_few_values_stay_here(two_cores):

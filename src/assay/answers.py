@@ -1,5 +1,6 @@
 """What is asked of the test half, and how reproductions are scored on it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,8 @@ from assay.canonical import digest, digest_bytes
 from assay.data.dataset import Labels, Marks
 from assay.data.splits import Half
 from assay.data.views import View
-from assay.metrics import evaluate
+from assay.metrics import Scores, evaluate
+from assay.metrics.evaluate import DEFAULT
 from assay.train import summary
 
 
@@ -39,10 +41,14 @@ class Answers:
         """Hash of all of it."""
         return digest({name: digest_bytes(array.tobytes()) for name, array in self.marks().items()})
 
-    def score(self, z: Tensor) -> dict[str, float]:
-        """Scores of embeddings of the half's samples."""
+    def evaluate(self, z: Tensor, metrics: Sequence[str] = DEFAULT) -> Scores:
+        """Scores of embeddings of the samples, looked up as their roles say."""
         rows = [None if mark is None else np.flatnonzero(mark) for mark in (self.query, self.gallery)]
-        return summary(evaluate(z, self.y, queries=rows[0], gallery=rows[1]))
+        return evaluate(z, self.y, metrics, queries=rows[0], gallery=rows[1])
+
+    def score(self, z: Tensor) -> dict[str, float]:
+        """Means of the scores, and how many queries they are over."""
+        return summary(self.evaluate(z))
 
 
 def score(vectors: list[np.ndarray[Any, Any]], answers: Answers, dim: int) -> dict[str, dict[str, float]]:

@@ -1,11 +1,13 @@
 """From samples to unit vectors, and the PCA that reduces the features of an untrained trunk. Shapes: N samples, F features."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+from typing import Protocol as Interface
 
 import numpy as np
 import torch
@@ -17,8 +19,9 @@ from assay.data.dataset import Labels, Pixels, Samples, Vectors
 from assay.data.images import read_images
 from assay.errors import BadInput
 from assay.model import CARD, Architecture, Model, begin, read_model_folder
-from assay.protocol import FirstStep
+from assay.protocol import FirstStep, Kind, Protocol
 from assay.registry import UnknownName
+from assay.seeds import derive
 from assay.trunks import find, weights
 
 SMALL, BATCH, LARGE_BATCH = 64, 256, 32
@@ -31,7 +34,7 @@ Read = Callable[[Labels, FirstStep], Samples]
 """Reads samples by their numbers."""
 
 
-class Sliceable(Protocol):
+class Sliceable(Interface):
     """Samples by slices, such as those of a view."""
 
     def __len__(self) -> int: ...
@@ -75,16 +78,35 @@ def read_and_embed(
         z: Tensor = network(centre(x, architecture.size).to(device)).cpu()
         return z
 
-    threads = torch.get_num_threads()
     parts = []
-    try:
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            for part in pool.map(one, range(0, count, many)):
-                parts.append(part)
-                progress(min(len(parts) * many, count), count)
-    finally:
-        torch.set_num_threads(threads)
+    with torch_threads(1), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for part in pool.map(one, range(0, count, many)):
+            parts.append(part)
+            progress(min(len(parts) * many, count), count)
     return torch.cat(parts)
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Compute with so many torch threads inside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def trunk_features(protocol: Protocol, read: Read, rows: Labels, inputs: int, device: torch.device, progress: Progress) -> Tensor:
+    """What the trunk of a settled protocol says to these samples, before any head; random weights are of the protocol's seed."""
+    architecture = Architecture.whole(protocol, inputs, dim=0)
+    torch.manual_seed(derive(protocol.seed, "model"))
+    model = begin(architecture, protocol.weights).to(device)
+
+    def some(numbers: Labels, step: FirstStep) -> Samples:
+        return read(rows[numbers], step)
+
+    return read_and_embed(model.trunk, some, len(rows), architecture, device, progress)
 
 
 @dataclass(frozen=True)
@@ -125,6 +147,16 @@ class Embedder:
             raise BadInput("there is nothing to embed: no samples were given")
         z = read_and_embed(self.model, read, count, self.model.architecture, self.device, progress)
         return np.asarray(F.normalize(z, dim=1).numpy())
+
+
+def check_kind(called: str, takes: Kind, inputs: int, given: Kind, found: int) -> None:
+    """Raise `BadInput` where a model takes other samples than are given, or of another number of channels or numbers."""
+    wide = {"vectors": "numbers", "images": "channels"}
+    if (takes, inputs) != (given, found):
+        raise BadInput(
+            f"the model of {called} takes {takes} of {inputs} {wide[takes]}, "
+            f"the data are {given} of {found} {wide[given]}; give --data of its kind"
+        )
 
 
 def _shape(samples: Any) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from assay.canonical import canonical, pretty
 from assay.errors import BadInput
 from assay.files import new_folder, read_json
-from assay.protocol import FirstStep, Look, Pooling, Protocol, Resize, customise, resolve
+from assay.protocol import FirstStep, Kind, Look, Pooling, Protocol, Resize, customise, kind_of, resolve
 from assay.trunks import Trunk, build, find, weights
 from assay.trunks.weights import Weights
 
@@ -47,12 +47,17 @@ class Architecture:
 
     @classmethod
     def under(cls, protocol: Protocol, inputs: int, dim: int | None = None) -> "Architecture":
-        """The architecture that a settled protocol asks for; its head alone where the trunk is frozen."""
+        """What runs of a settled protocol train: the head alone where the trunk is frozen, else everything."""
         width = protocol.dim if dim is None else dim
         if protocol.frozen == "trunk":
             return cls("identity", inputs, 0, width, layer_norm=protocol.layer_norm)
+        return cls.whole(protocol, inputs, width)
+
+    @classmethod
+    def whole(cls, protocol: Protocol, inputs: int, dim: int) -> "Architecture":
+        """Trunk and head of a settled protocol, frozen or not."""
         step, size = protocol.first_step, protocol.size or 0
-        return cls(protocol.trunk, inputs, size, width, protocol.pooling, protocol.layer_norm, step.kind, step.side)
+        return cls(protocol.trunk, inputs, size, dim, protocol.pooling, protocol.layer_norm, step.kind, step.side)
 
     @property
     def first_step(self) -> FirstStep:
@@ -90,11 +95,11 @@ def settle(protocol: Protocol, look: Look) -> tuple[Protocol, Weights | None]:
     size = kind.side if protocol.size is None and kind.side else chosen.size
     frozen = protocol.frozen or ("trunk" if found else "nothing")
     settled = replace(chosen, weights=found.digest if found else weights.NONE, frozen=frozen, size=size)
-    _check_input(settled, kind, "vectors" if look == "features" else "images")
+    _check_input(settled, kind, kind_of(look))
     return settled, found
 
 
-def _check_input(protocol: Protocol, kind: type[Trunk], given: str) -> None:
+def _check_input(protocol: Protocol, kind: type[Trunk], given: Kind) -> None:
     """Raise `BadInput` where trunk, data and the protocol's input do not go together."""
     if kind.takes != given:
         raise BadInput(f"the trunk {protocol.trunk!r} takes {kind.takes}, the data are {given}; use --set trunk=auto")
@@ -135,11 +140,12 @@ def begin(architecture: Architecture, digest: str) -> Model:
     return model
 
 
-def with_trunk(head: Model, protocol: Protocol, inputs: int) -> Model:
-    """The model of images that a head trained on a frozen trunk's features belongs to."""
-    whole = replace(protocol, frozen="nothing")
-    model = begin(Architecture.under(whole, inputs, head.architecture.dim), protocol.weights)
-    model.norm, model.head = head.norm, head.head
+def with_trunk(trained: Model, protocol: Protocol, inputs: int) -> Model:
+    """The whole model of what a run has trained: itself, or the frozen trunk with it as its head."""
+    if protocol.frozen != "trunk":
+        return trained
+    model = begin(Architecture.whole(protocol, inputs, trained.architecture.dim), protocol.weights)
+    model.norm, model.head = trained.norm, trained.head
     return model
 
 

@@ -16,6 +16,9 @@ from assay.space import Space
 Look = Literal["drawing", "photo", "features"]
 """What the data looks like, which is all that `auto` settings may depend on."""
 
+Kind = Literal["images", "vectors"]
+"""What samples are, and what a trunk takes."""
+
 Resize = Literal["square", "short", "stretch"]
 Pooling = Literal["avg", "avg+max", "gem"]
 Frozen = Literal["nothing", "batchnorm", "trunk"]
@@ -193,6 +196,15 @@ _AUTO: dict[Look, tuple[str, int, Augment]] = {
     "photo": ("conv", 48, Augment(area=(0.4, 1.0), aspect=(0.75, 1.3333), flip=0.5, rotation=0.0, shear=0.0)),
     "features": ("identity", 0, Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0)),
 }
+
+
+def kind_of(look: Look) -> Kind:
+    """What samples of this look are.
+
+    >>> kind_of("drawing")
+    'images'
+    """
+    return "vectors" if look == "features" else "images"
 
 
 def resolve(protocol: Protocol, look: Look) -> Protocol:

@@ -268,7 +268,7 @@ def train_alone(run: Run, view: Path, inputs: int, told: Told | None = None) -> 
     fitted = _compute_alone(run, opened, told or nobody)
     model = Model(Architecture.under(run.protocol, opened.inputs))
     model.load_state_dict(fitted.weights)
-    return (with_trunk(model, run.protocol, inputs) if run.protocol.frozen == "trunk" else model), fitted
+    return with_trunk(model, run.protocol, inputs), fitted
 
 
 def _compute_baseline(run: Run, view: View) -> tuple[Architecture, Fit]:

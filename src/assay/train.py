@@ -112,7 +112,7 @@ def fit(
     """Train until the epochs or the patience run out."""
     network = prepare(model, protocol, device)
     parts.loss.to(device)
-    optimisers = make_optimisers(list(model.parameters()), dict(parts.loss.named_parameters()), parts, protocol)
+    optimisers = optimisers_of(model, parts, protocol)
     batches = draw_batches(train, protocol, batch, seed, device)
     judge = Judge(model, network, validation, protocol, device, told)
     for epoch in range(1, protocol.epochs + 1):
@@ -160,6 +160,11 @@ def step(
     for optimiser in optimisers:
         optimiser.step()
     return value.item()
+
+
+def optimisers_of(model: Model, parts: Parts, protocol: Protocol) -> list[torch.optim.Optimizer]:
+    """Those of one model and its method."""
+    return make_optimisers(list(model.parameters()), dict(parts.loss.named_parameters()), parts, protocol)
 
 
 def make_optimisers(

@@ -36,9 +36,13 @@ def embed(
     Example: assay embed lite0 birds --out birds.npz
     """
     from assay.cli.progress import follow
+    from assay.data.features import pack_arrays
     from assay.data.scan import reporting
-    from assay.embed import load
+    from assay.embed import check_kind, load
+    from assay.files import write_atomically
     from assay.methods import import_parts
+    from assay.protocol import kind_of
+    from assay.trunks import find
 
     import_parts(imports or ())
     if out.suffix != ".npz" or not out.parent.is_dir() or out.is_dir():
@@ -47,13 +51,14 @@ def embed(
         with reporting(progress):
             found, dataset = _find(images)
         embedder = load(model, device, inputs=found.inputs, weights_file=weights)
-        _check(embedder, model, found.inputs, dataset)
+        architecture, given = embedder.model.architecture, kind_of(dataset.look) if dataset is not None else "images"
+        check_kind(model, find(architecture.trunk).takes, architecture.inputs, given, found.inputs)
         count = len(found.paths) if dataset is None else len(dataset.labels)
         z = embedder.embed_read(found.arrays, count, lambda done, total: progress("embedding", done, total))
     arrays = {"z": z, **(_described(dataset) if dataset is not None else {"ids": _names(found.paths, Path(images))})}
     if embedder.card.get("pretrained_on"):
         arrays["pretrained_on"] = embedder.card["pretrained_on"]
-    _write(out, arrays)
+    write_atomically(out, pack_arrays(arrays))
     classes = f" of {len(dataset.class_names)} classes" if dataset is not None else ""
     print(f"{len(z)} vector{'s' * (len(z) != 1)}{classes}, {z.shape[1]} dimensions: {out}")
     if dataset is not None:
@@ -65,6 +70,7 @@ def _find(images: str) -> tuple[Any, "Dataset | None"]:
     from assay.data import datasets, load
     from assay.data.image_files import ImageFiles
     from assay.data.images import endings
+    from assay.data.load import check_usable
 
     if images in datasets or (images.partition(":")[1] and f"{images.partition(':')[0]}:" in datasets):
         dataset = load(images)
@@ -79,27 +85,12 @@ def _find(images: str) -> tuple[Any, "Dataset | None"]:
     if not files:
         raise BadInput(f"{images} holds no images that can be read ({', '.join(sorted(endings())[:8])}, ...)")
     items = ImageFiles(files, path if path.is_dir() else path.parent)
-    problems = [problem for row in range(len(files)) if (problem := items.problem(row))]
-    if problems:
-        raise BadInput(problems[0] + (f" ({len(problems)} such files)" if len(problems) > 1 else ""))
+    check_usable(items, len(files))
     return items, None
 
 
 def _has_images(folder: Path, endings: set[str]) -> bool:
     return any(file.suffix.lower() in endings for file in folder.iterdir())
-
-
-def _check(embedder: Any, model: str, inputs: int, dataset: "Dataset | None") -> None:
-    """The model takes such samples."""
-    from assay.trunks import find
-
-    architecture = embedder.model.architecture
-    given = "vectors" if dataset is not None and dataset.look == "features" else "images"
-    if find(architecture.trunk).takes != given or architecture.inputs != inputs:
-        raise BadInput(
-            f"{model} takes {find(architecture.trunk).takes} of {architecture.inputs} channels or numbers, "
-            f"these are {given} of {inputs}; give samples of its kind"
-        )
 
 
 def _described(dataset: "Dataset") -> dict[str, Any]:
@@ -116,15 +107,3 @@ def _names(paths: list[Path], root: Path) -> Any:
     import numpy as np
 
     return np.array([path.name if root.is_file() else path.relative_to(root).as_posix() for path in paths])
-
-
-def _write(out: Path, arrays: dict[str, Any]) -> None:
-    from io import BytesIO
-
-    import numpy as np
-
-    from assay.files import write_atomically
-
-    packed = BytesIO()
-    np.savez(packed, **arrays)
-    write_atomically(out, packed.getvalue())

@@ -18,11 +18,9 @@ from typing import IO, Self
 
 from assay.canonical import digest
 from assay.data.paths import writable_cache
+from assay.data.scan import Progress
 from assay.errors import BadInput
 from assay.files import cache_folder, in_turn, new_folder, remove_drafts_in
-
-Progress = Callable[[str, int, int], None]
-"""Told the archive's name, the bytes written so far and the bytes there are."""
 
 TAR = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 ENDINGS = (".zip", *TAR)

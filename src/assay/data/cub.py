@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from assay.data.dataset import Dataset
-from assay.data.official import Official, Rows, as_numbers, assemble, below, check_once, find, read_words
+from assay.data.official import Official, Rows, as_numbers, assemble, below, check_once, read_words, root_of
 from assay.errors import BadInput
 
 CUB = Official(
@@ -26,9 +26,7 @@ CUB = Official(
 
 def load_cub(path: Path) -> Dataset:
     """CUB-200-2011, 200 kinds of birds: CUB_200_2011.tgz, the folder it is in, or unpacked; first 100 classes are trainval."""
-    root = find(path.absolute(), "image_class_labels.txt", CUB.archives)
-    if root is None:
-        raise CUB.not_found(path)
+    root = root_of(path, "image_class_labels.txt", CUB)
     files = _column(root / "images.txt")
     numbers = _column(root / "image_class_labels.txt")
     names = _column(root / "classes.txt")

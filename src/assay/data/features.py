@@ -1,7 +1,8 @@
 """`features:F.npz`: vectors that come ready made, from a foundation model or any other source."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,13 @@ def _ids(labels: Labels, class_names: Sequence[str]) -> list[str]:
         ids.append(f"{class_names[label]}/{seen[label]}")
         seen[label] += 1
     return ids
+
+
+def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
+    """The arrays by name as an .npz."""
+    packed = BytesIO()
+    np.savez(packed, **arrays)
+    return packed.getvalue()
 
 
 def read_arrays(path: Path, called: str, needed: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:

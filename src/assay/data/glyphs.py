@@ -8,7 +8,6 @@ import unicodedata
 from collections import defaultdict
 from contextlib import suppress
 from importlib.metadata import version
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from assay.canonical import digest, digest_bytes, digest_file
 from assay.data.dataset import Dataset, Labels, Pixels
+from assay.data.features import pack_arrays
 from assay.data.images import first_step
 from assay.files import cache_folder, write_atomically
 from assay.protocol import FirstStep
@@ -89,10 +89,9 @@ def _from_cache() -> tuple[Pixels, list[str]]:
             return archive["pixels"], archive["ids"].tolist()
     except Exception:  # a cache that is missing or spoilt, in whatever way, is drawn anew
         pixels, ids = _draw()
-    packed = BytesIO()
-    np.savez(packed, pixels=pixels, ids=np.array(ids))
+    packed = pack_arrays({"pixels": pixels, "ids": np.array(ids)})
     with suppress(OSError):  # a cache that cannot be written only costs the drawing again
-        write_atomically(path, packed.getvalue())
+        write_atomically(path, packed)
     return pixels, ids
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from assay.data.cars import load_cars
 from assay.data.cub import load_cub
-from assay.data.dataset import Dataset
+from assay.data.dataset import Dataset, Items
 from assay.data.features import load_features
 from assay.data.folder import load_folder
 from assay.data.glyphs import load_glyphs
@@ -40,11 +40,15 @@ def load(name: str) -> Dataset:
     True
     """
     dataset = inspect(name)
-    problems = [problem for index in range(len(dataset.labels)) if (problem := dataset.items.problem(index))]
-    if problems:
-        more = f" ({len(problems):,} such samples; `assay data show {name}` names them)" if len(problems) > 1 else ""
-        raise BadInput(problems[0] + more)
+    check_usable(dataset.items, len(dataset.labels), f"; `assay data show {name}` names them")
     return dataset
+
+
+def check_usable(items: Items, count: int, remedy: str = "") -> None:
+    """Raise `BadInput` with the first problem among `count` samples, how many there are, and what else can be done."""
+    problems = [problem for index in range(count) if (problem := items.problem(index))]
+    if problems:
+        raise BadInput(problems[0] + (f" ({len(problems):,} such samples{remedy})" if len(problems) > 1 else ""))
 
 
 def inspect(name: str) -> Dataset:

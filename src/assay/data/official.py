@@ -77,6 +77,14 @@ def find(path: Path, sign: str, archives: Sequence[str]) -> Path | None:
     return None
 
 
+def root_of(path: Path, sign: str, official: Official) -> Path:
+    """The folder of the data set, which holds `sign`, as `find` finds it; `BadInput` where there is none."""
+    root = find(path.absolute(), sign, official.archives)
+    if root is None:
+        raise official.not_found(path)
+    return root
+
+
 def _starts(path: Path, archives: Sequence[str]) -> Iterator[Path]:
     if path.is_file():
         if is_archive(path):

@@ -24,7 +24,7 @@ from assay.canonical import canonical, digest, digest_file, plain, pretty
 from assay.data import images
 from assay.data.dataset import Labels, Pixels, Samples
 from assay.data.image_files import ImageFiles
-from assay.data.scan import Progress
+from assay.data.scan import Progress, nobody
 from assay.data.splits import Half
 from assay.errors import BadInput
 from assay.files import in_turn, new_folder, read_json, sync_folder, write_atomically
@@ -87,16 +87,6 @@ class Pack:
         """Height and width of an image, without reading it."""
         height, width = self.index[row, 1:3].tolist()
         return height, width
-
-    def crops(self, rows: Labels, boxes: Labels) -> list[Pixels]:
-        """Of each image its box (top, left, height, width) alone; of pixels views into the map, nothing copied."""
-        ends = boxes[:, :2] + boxes[:, 2:]
-        assert (boxes >= 0).all() and (ends <= self.index[rows, 1:3]).all(), "a box lies inside its image"
-        return self._each(self._crop, list(zip(rows.tolist(), boxes.tolist(), strict=True)))
-
-    def _crop(self, row_and_box: tuple[int, list[int]]) -> Pixels:
-        row, (top, left, height, width) = row_and_box
-        return self.image(row)[top : top + height, left : left + width]
 
     def _each(self, function: Callable[[Any], Pixels], values: list[Any]) -> list[Pixels]:
         return [function(value) for value in values] if self.form == "pixels" else in_threads(function, values)
@@ -186,7 +176,7 @@ def write_pack(folder: Path, half: Half, step: FirstStep, form: Form = "pixels",
         write_vectors(folder, half, half.arrays(step))
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    report = progress or _nobody
+    report = progress or nobody
 
     def waiting() -> None:
         report("waiting for another process that packs these images", 0, len(half.y))
@@ -202,10 +192,6 @@ def write_vectors(folder: Path, half: Half, x: Samples) -> None:
         np.save(draft / "x.npy", np.asarray(x, dtype=np.float32))
         _write_labels(draft, half)
         _describe(draft, {"fingerprint": half.fingerprint, "count": len(half.y), "made_by": made_by()})
-
-
-def _nobody(what: str, done: int, total: int) -> None:
-    """Nobody is told."""
 
 
 def _describe(folder: Path, about: dict[str, Any]) -> None:

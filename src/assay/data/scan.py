@@ -61,7 +61,7 @@ class Stamp(NamedTuple):
 
 def scan(paths: Sequence[Path], root: Path, progress: Progress | None = None) -> list[Seen]:
     """What is known of each file below `root`, those that have not been seen before looked at now."""
-    report = progress or watching.get() or _nobody
+    report = progress or watching.get() or nobody
     memory = Memory(root)
     names = [os.fsencode(path.relative_to(root)) for path in paths]
     stamps = [_stamp(path) for path in paths]
@@ -90,8 +90,8 @@ def read(path: Path) -> bytes:
         raise BadInput(f"{path} cannot be read: {error.strerror}; mend or remove it") from error
 
 
-def _nobody(what: str, done: int, total: int) -> None:
-    """Nobody is told."""
+def nobody(what: str, done: int, total: int) -> None:
+    """Is told and tells nothing."""
 
 
 def _stamp(path: Path) -> Stamp | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from assay.data.dataset import Dataset
-from assay.data.official import Official, Rows, as_numbers, assemble, below, check_once, find, read_words
+from assay.data.official import Official, Rows, as_numbers, assemble, below, check_once, read_words, root_of
 from assay.errors import BadInput
 
 SOP = Official(
@@ -25,9 +25,7 @@ SOP = Official(
 
 def load_sop(path: Path) -> Dataset:
     """Stanford Online Products, 22,634 products: Stanford_Online_Products.zip, its folder, or unpacked; official split."""
-    root = find(path.absolute(), "Ebay_train.txt", SOP.archives)
-    if root is None:
-        raise SOP.not_found(path)
+    root = root_of(path, "Ebay_train.txt", SOP)
     train, test = (read_words(root / name, 4, skip=1) for name in ("Ebay_train.txt", "Ebay_test.txt"))
     rows = train + test
     numbers = as_numbers([words[1] for words in rows], root)

@@ -41,12 +41,6 @@ class Images(Protocol):
 
     def __iter__(self) -> Iterator[Pixels]: ...
 
-    def shape_of(self, row: int) -> tuple[int, int]:
-        """Height and width of an image, without reading it."""
-
-    def crops(self, rows: Labels, boxes: Labels) -> list[Pixels]:
-        """Of each image its box (top, left, height, width) alone."""
-
 
 @dataclass(frozen=True)
 class Rows:
@@ -68,14 +62,6 @@ class Rows:
 
     def __iter__(self) -> Iterator[Pixels]:
         return (image for row in range(len(self)) for image in self.base[self.indices[row : row + 1]])
-
-    def shape_of(self, row: int) -> tuple[int, int]:
-        """Height and width of an image, without reading it."""
-        return self.base.shape_of(int(self.indices[row]))
-
-    def crops(self, rows: Labels, boxes: Labels) -> list[Pixels]:
-        """Of each image its box (top, left, height, width) alone."""
-        return self.base.crops(self.indices[rows], boxes)
 
 
 @dataclass(frozen=True)

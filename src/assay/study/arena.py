@@ -1,9 +1,7 @@
 """What all studies of a bench share."""
 
-import zipfile
-from dataclasses import dataclass, replace
-from functools import cached_property
-from io import BytesIO
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +10,23 @@ import torch
 
 from assay.answers import Answers
 from assay.canonical import digest
-from assay.data.dataset import Dataset, Labels, Samples, Vectors
+from assay.data.dataset import Dataset, Labels, Vectors
+from assay.data.features import pack_arrays, read_arrays
 from assay.data.images import made_by
 from assay.data.pack import expected_bytes
-from assay.data.scan import Progress
+from assay.data.scan import Progress, nobody
 from assay.data.splits import Half, SealedTest, TrainVal, folds
 from assay.data.views import place_vectors, place_view
-from assay.embed import read_and_embed
+from assay.embed import trunk_features
+from assay.errors import BadInput
 from assay.files import cache_folder
 from assay.methods import trunk_source
-from assay.model import Architecture, begin, settle
-from assay.protocol import FirstStep, Protocol
+from assay.model import settle
+from assay.protocol import Protocol
 from assay.run import Environment
 from assay.store import Store, place_file
 from assay.trunks import build
 from assay.trunks.weights import Weights
-
-
-def in_silence(what: str, done: int, total: int) -> None:
-    """Tell nobody."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class Arena:
     def _settled(self) -> tuple[Protocol, Weights | None]:
         return settle(self.protocol, self.trainval.look)
 
-    def place(self, half: Half, progress: Progress = in_silence) -> Path:
+    def place(self, half: Half, progress: Progress = nobody) -> Path:
         """The folder of the view of a half, made where it is not there: features where the trunk is frozen, else samples."""
         if self.resolved.frozen != "trunk":
             return place_view(half, self.resolved.first_step, self.resolved.form, progress)
@@ -83,18 +79,11 @@ class Arena:
         settings = {name: getattr(self.resolved, name) for name in ("trunk", "weights", "pooling", "size", "resize", "stored")}
         return f"{half.fingerprint}-{digest([settings, self.environment, trunk_source(self.resolved.trunk)])[:16]}"
 
-    def features(self, half: Half, rows: Labels | None = None, progress: Progress = in_silence) -> Vectors:
+    def features(self, half: Half, rows: Labels | None = None, progress: Progress = nobody) -> Vectors:
         """What the frozen trunk says to these samples of a half, to all if None."""
         chosen = np.arange(len(half.y)) if rows is None else rows
-        device = torch.device(self.device)
-        architecture = Architecture.under(_unfrozen(self.resolved), half.inputs, dim=0)
-        model = begin(architecture, self.resolved.weights).to(device)
-        told = f"features of {self.resolved.trunk}"
-
-        def read(numbers: Labels, step: FirstStep) -> Samples:
-            return half.some(chosen[numbers], step)
-
-        z = read_and_embed(model.trunk, read, len(chosen), architecture, device, lambda *at: progress(told, *at))
+        told = partial(progress, f"features of {self.resolved.trunk}")
+        z = trunk_features(self.resolved, half.some, chosen, half.inputs, torch.device(self.device), told)
         return np.asarray(z.numpy())
 
     @cached_property
@@ -127,23 +116,16 @@ class Arena:
             trunk(torch.zeros(1, self.trainval.inputs, size, size))
 
 
-def _unfrozen(protocol: Protocol) -> Protocol:
-    return replace(protocol, frozen="nothing")
-
-
 def place_answers(store: Store, half: Half) -> None:
     """Keep the labels of an opened test half in the store, so that its scores can be checked where the data are not."""
-    packed = BytesIO()
-    np.savez(packed, **Answers.of(half).marks())  # type: ignore[arg-type]
-    place_file(store.answers(half.fingerprint), packed.getvalue())
+    place_file(store.answers(half.fingerprint), pack_arrays(Answers.of(half).marks()))
 
 
 def read_answers(path: Path) -> Answers | None:
     """The labels of a test half that a store keeps; None where the file is spoilt."""
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            return Answers(**arrays)
-    except (OSError, ValueError, TypeError, zipfile.BadZipFile):
+        return Answers(**read_arrays(path, str(path), ["y"], ["query", "gallery"]))
+    except BadInput:
         return None
 
 

@@ -5,21 +5,22 @@ This is Table 1 of the reality check (Musgrave et al. 2020, arxiv.org/abs/2003.0
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from assay.data.dataset import Dataset, Labels, Samples
+from assay.answers import Answers
+from assay.data.dataset import Dataset, Labels
 from assay.data.scan import Progress
 from assay.data.splits import parts
-from assay.embed import choose_device, fit_pca, read_and_embed
+from assay.embed import choose_device, fit_pca, trunk_features
 from assay.errors import BadInput
-from assay.metrics import Scores, evaluate
-from assay.model import Architecture, begin, settle
-from assay.protocol import FirstStep, Protocol
+from assay.metrics import Scores
+from assay.model import settle
+from assay.protocol import Protocol, kind_of
 from assay.registry import UnknownName
-from assay.seeds import derive
 from assay.trunks import trunks
 
 
@@ -68,8 +69,7 @@ def baselines(
 
 def _suitable(dataset: Dataset) -> list[str]:
     """The trunks that Assay knows by name and that take such samples."""
-    takes = "vectors" if dataset.look == "features" else "images"
-    return [name for name, kind in trunks.items() if kind.takes == takes]
+    return [name for name, kind in trunks.items() if kind.takes == kind_of(dataset.look)]
 
 
 def _baseline(dataset: Dataset, protocol: Protocol, metrics: Sequence[str], test: bool, progress: Progress) -> Baseline | None:
@@ -79,7 +79,9 @@ def _baseline(dataset: Dataset, protocol: Protocol, metrics: Sequence[str], test
         settled, weights = settle(protocol, dataset.look)
         if protocol.weights != "none" and weights is None:
             return None
-        features = _features(dataset, rows, settled, progress)
+        told = partial(progress, f"features of {protocol.trunk}, {'pretrained' if weights else 'random weights'}")
+        device = torch.device(choose_device("auto"))
+        features = trunk_features(settled, dataset.items.arrays, rows, dataset.items.inputs, device, told)
     except (BadInput, UnknownName) as error:
         return Baseline(protocol.trunk, None, problem=str(error))
     where = belongs[rows]
@@ -87,25 +89,11 @@ def _baseline(dataset: Dataset, protocol: Protocol, metrics: Sequence[str], test
     with torch.no_grad():
         z = F.normalize(fit_pca(features[where != "test"], width)(features), dim=1)
     names = ["test"] if test else [f"fold {number}" for number in range(protocol.folds)]
-    scores = {name: _score(dataset, z[where == name], rows[where == name], metrics, test) for name in names}
+    scores = {name: _answers(dataset, rows[where == name], test).evaluate(z[where == name], metrics) for name in names}
     return Baseline(protocol.trunk, weights.pretrained_on if weights else None, features.shape[1], width, scores)
 
 
-def _score(dataset: Dataset, z: torch.Tensor, rows: Labels, metrics: Sequence[str], test: bool) -> Scores:
-    """Of these samples among themselves, at the test by the roles that the data give them."""
-    marks = [None if mark is None or not test else np.flatnonzero(mark[rows]) for mark in (dataset.query, dataset.gallery)]
-    return evaluate(z, dataset.labels[rows], metrics, queries=marks[0], gallery=marks[1])
-
-
-def _features(dataset: Dataset, rows: Labels, protocol: Protocol, progress: Progress) -> torch.Tensor:
-    """What the trunk says to these samples."""
-    device = torch.device(choose_device("auto"))
-    architecture = Architecture.under(protocol, dataset.items.inputs, dim=0)
-    torch.manual_seed(derive(protocol.seed, "model"))
-    model = begin(architecture, protocol.weights).to(device)
-    told = f"features of {protocol.trunk}, {'random weights' if protocol.weights == 'none' else 'pretrained'}"
-
-    def read(numbers: Labels, step: FirstStep) -> Samples:
-        return dataset.items.arrays(rows[numbers], step)
-
-    return read_and_embed(model.trunk, read, len(rows), architecture, device, lambda *at: progress(told, *at))
+def _answers(dataset: Dataset, rows: Labels, test: bool) -> Answers:
+    """Of these samples: at the test by the roles that the data give them, else all in all."""
+    marks = [None if mark is None or not test else mark[rows] for mark in (dataset.query, dataset.gallery)]
+    return Answers(dataset.labels[rows], *marks)

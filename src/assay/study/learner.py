@@ -2,10 +2,9 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,10 +13,10 @@ from torch import Tensor
 
 from assay.data.dataset import Labels
 from assay.data.splits import Half, TrainVal, folds
-from assay.embed import batch_of, choose_device, embed, load
-from assay.errors import BadInput
+from assay.embed import batch_of, check_kind, choose_device, embed, load, torch_threads
 from assay.metrics.task import Progress
 from assay.model import Model
+from assay.protocol import Kind, kind_of
 from assay.trunks import find
 
 
@@ -61,7 +60,7 @@ class Learner:
 
     called: str
     build: Callable[[int], Model]
-    takes: Literal["images", "vectors"]
+    takes: Kind
     inputs: int | None
     trainval: str | None = None
     fold: int | None = None
@@ -107,14 +106,8 @@ class Learner:
 
     def check_input(self, half: Half) -> None:
         """Raise `BadInput` where the model cannot take the samples."""
-        given = "vectors" if half.look == "features" else "images"
         inputs = half.inputs if self.inputs is None else self.inputs
-        if (self.takes, inputs) != (given, half.inputs):
-            wide = {"vectors": "numbers", "images": "channels"}
-            raise BadInput(
-                f"the model of {self.called} takes {self.takes} of {inputs} {wide[self.takes]}, "
-                f"the data are {given} of {half.inputs} {wide[given]}; give --data of its kind"
-            )
+        check_kind(self.called, self.takes, inputs, kind_of(half.look), half.inputs)
 
     def validation(self, trainval: TrainVal, count: int, progress: Progress) -> Iterator[Part]:
         """The folds of trainval that the model has not been trained on: all `count` of other data, one of its own."""
@@ -140,19 +133,8 @@ class Learner:
         model = self.build(half.inputs).to(device)
         size, step = model.architecture.size, model.architecture.first_step
         many, parts = batch_of(size), []
-        with _threads(self.threads):
+        with torch_threads(self.threads):
             for start in range(0, len(rows), many):
                 parts.append(embed(model, half.some(rows[start : start + many], step), size, device))
                 progress(f"{name}, embedding", min(start + many, len(rows)), len(rows))
         return F.normalize(torch.cat(parts)[:, : self.dim], dim=1)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Compute with so many torch threads inside."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

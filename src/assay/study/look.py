@@ -89,7 +89,7 @@ class FinishedRun:
 
     def model(self, inputs: int) -> Model:
         """The model, for images of `inputs` channels or vectors of that width."""
-        return with_trunk(self._trained, self.protocol, inputs) if self.protocol.frozen == "trunk" else self._trained
+        return with_trunk(self._trained, self.protocol, inputs)
 
     def made(self, model: Model) -> bool:
         """Whether the model has the run's weights: all of them, of a wide head the first rows; a frozen trunk is not compared."""

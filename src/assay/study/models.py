@@ -1,7 +1,7 @@
 """Model folders: the winner of a study handed over, and a single model trained for its own sake."""
 
-import os
 import re
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,29 +11,29 @@ import numpy as np
 import torch
 from torch import nn
 
-from assay.data.scan import Progress
+from assay.data.scan import Progress, nobody
 from assay.data.splits import folds
 from assay.errors import BadInput
+from assay.files import DRAFT
 from assay.methods import read_parameters
 from assay.model import CARD, WEIGHTS, Model, write_model_folder
 from assay.run import train_alone
 from assay.store import Store
-from assay.study.arena import in_silence
 from assay.study.design import Design
 from assay.study.look import FinishedRun
 from assay.study.record import StudyRecord
 from assay.train import Told
 
 
-def hand_over(design: Design, record: StudyRecord, store: Store) -> Path | None:
+def hand_over(design: Design, record: StudyRecord, store: Store) -> None:
     """Write the model folder of a finished study, unless it is there: the best fold of the best reproduction, by validation.
 
-    None where the weights are gone.
+    Where the weights are gone there is none.
     """
     folder = store.model(_name(record))
     chosen = _best(record)
     if (folder / CARD).exists() or not (store.run(chosen["key"]) / WEIGHTS).exists():
-        return folder if folder.exists() else None
+        return
     run = FinishedRun.at(store.run(chosen["key"]))
     card = {
         **_card(design, run.config, chosen["validation"]),
@@ -44,7 +44,6 @@ def hand_over(design: Design, record: StudyRecord, store: Store) -> Path | None:
         "test": {name: record.tests[chosen["reproduction"]][name] for name in ("separated", "concatenated")},
     }
     write_model_folder(folder, _single(run.model(design.arena.trainval.inputs), design.protocol.dim), card)
-    return folder
 
 
 def train_one(
@@ -54,7 +53,7 @@ def train_one(
     *,
     fold: int = 0,
     seed: int = 0,
-    progress: Progress = in_silence,
+    progress: Progress = nobody,
     told: Told | None = None,
 ) -> dict[str, Any]:
     """Train one model on all folds of trainval but one, which chooses its checkpoint; leave it at `out`. Its card."""
@@ -78,8 +77,10 @@ def _check_out(out: Path) -> None:
     if out.exists():
         raise BadInput(f"{out} is there already; give another --out, or remove it")
     above = next(folder for folder in out.absolute().parents if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK) or above == Path("/proc"):
-        raise BadInput(f"--out {out}: nothing can be made in {above}; give another --out")
+    try:
+        tempfile.TemporaryDirectory(dir=above, prefix=DRAFT).cleanup()
+    except OSError:
+        raise BadInput(f"--out {out}: nothing can be made in {above}; give another --out") from None
 
 
 def _single(model: Model, dim: int) -> Model:

@@ -11,13 +11,13 @@ import torch
 from assay.data.dataset import Labels, Pixels
 from assay.data.pack import expected_bytes
 from assay.data.views import View
-from assay.embed import embed
+from assay.embed import embed, torch_threads
 from assay.methods import assemble, defaults
 from assay.model import Architecture, begin
 from assay.protocol import FirstStep
 from assay.study.arena import Arena
 from assay.study.design import Design
-from assay.train import draw_batches, make_optimisers, set_training, step
+from assay.train import draw_batches, optimisers_of, set_training, step
 
 STEPS, FEWEST = 12, 2
 
@@ -77,18 +77,11 @@ def _measure(arena: Arena, sample: View, designs: Sequence[Design]) -> tuple[flo
         return 0.0, weights
     parts = assemble(design.method, defaults(design.method, protocol), protocol)
     parts.loss.setup(protocol.dim, int(sample.y.max()) + 1)
-    optimisers, batches = (
-        make_optimisers(list(model.parameters()), dict(parts.loss.named_parameters()), parts, protocol),
-        draw_batches(sample, protocol, design.batch, 0),
-    )
-    threads = torch.get_num_threads()
-    torch.set_num_threads(protocol.threads)
-    try:
+    optimisers, batches = optimisers_of(model, parts, protocol), draw_batches(sample, protocol, design.batch, 0)
+    with torch_threads(protocol.threads):
         set_training(model, protocol)
         training = _seconds(lambda: step(model, parts, optimisers, *next(batches), protocol, device))
         looking = _seconds(lambda: embed(model, sample.x, model.architecture.size, device)) / len(sample.y)
-    finally:
-        torch.set_num_threads(threads)
     validations = 1 + protocol.epochs // protocol.validate_every
     validated = len(arena.trainval.y) / protocol.folds
     return protocol.epochs * protocol.iterations * training + validations * validated * looking, weights

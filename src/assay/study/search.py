@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import optuna
-import torch
 from scipy.stats import qmc
 
+from assay.embed import torch_threads
 from assay.seeds import derive
 from assay.space import Choice, Integer, Parameters, Range, Real, Space, Value
 
@@ -49,20 +49,15 @@ def _by_model(space: Space, tried: Sequence[Parameters], values: Sequence[float]
     A failed trial stands among them with the worst completed value: worse news than that would be invented.
     """
     distributions = {name: _distribution(range_) for name, range_ in space.items()}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # a sum in another order would be another question
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            optuna.logging.set_verbosity(optuna.logging.ERROR)
-            sampler = optuna.samplers.GPSampler(seed=seed % 2**32, n_startup_trials=0)
-            study = optuna.create_study(direction="maximize", sampler=sampler)
-            for parameters, value in zip(tried, values, strict=True):
-                inside = {name: _inside(space[name], parameters[name]) for name in space}
-                study.add_trial(optuna.trial.create_trial(params=inside, distributions=distributions, value=value))
-            answer = study.ask(distributions).params
-    finally:
-        torch.set_num_threads(threads)
+    with torch_threads(1), warnings.catch_warnings():  # a sum in another order would be another question
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        sampler = optuna.samplers.GPSampler(seed=seed % 2**32, n_startup_trials=0)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        for parameters, value in zip(tried, values, strict=True):
+            inside = {name: _inside(space[name], parameters[name]) for name in space}
+            study.add_trial(optuna.trial.create_trial(params=inside, distributions=distributions, value=value))
+        answer = study.ask(distributions).params
     return {name: _inside(range_, answer[name]) for name, range_ in space.items()}
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from torch import Tensor, nn
 
-from assay.protocol import Pooling
+from assay.protocol import Kind, Pooling
 from assay.registry import Registry
 
 
@@ -33,7 +33,7 @@ class Trunk(nn.Module):
     apart: a run's key holds their versions.
     """
 
-    takes: ClassVar[Literal["images", "vectors"]] = "images"
+    takes: ClassVar[Kind] = "images"
     smallest: ClassVar[int] = 1
     libraries: ClassVar[tuple[str, ...]] = ()
     side: ClassVar[int | None] = None

@@ -22,7 +22,8 @@ SHARE = 16
 """Values that a process gets at a time."""
 
 _idle: "queue.LifoQueue[Worker]" = queue.LifoQueue()
-_ending = threading.Lock()
+_cores = threading.BoundedSemaphore(os.cpu_count() or 1)
+"""Held by whoever has a process at work: callers in several threads share the cores."""
 
 
 def in_threads(function: Callable[[T], R], values: Sequence[T]) -> list[R]:
@@ -60,22 +61,33 @@ class _Share:
 
 def _run(share: _Share) -> list[Any]:
     """In a process that is free, in a new one where it dies under the share the first time."""
-    for attempt in range(2):
-        worker = _take()
-        future: Future[list[Any]] = Future()
+    with _cores:
         try:
-            worker.run(share, future)
-        except (EOFError, OSError) as error:
-            code = worker.end()
-            if attempt:
-                raise RuntimeError(
-                    f"a process died on {share.values[0]} or one of the {len(share.values) - 1} after it (exit code {code}); "
-                    "if memory ran out, close other programs, else remove what it cannot read"
-                ) from error
-        else:
-            _idle.put(worker)
-            return future.result()
-    raise AssertionError
+            return _attempt(share)
+        except _Died:
+            pass
+        try:
+            return _attempt(share)
+        except _Died as died:
+            raise RuntimeError(
+                f"a process died on {share.values[0]} or one of the {len(share.values) - 1} after it (exit code {died}); "
+                "if memory ran out, close other programs, else remove what it cannot read"
+            ) from died
+
+
+class _Died(Exception):
+    """A process ended under a share; holds its exit code."""
+
+
+def _attempt(share: _Share) -> list[Any]:
+    worker = _take()
+    future: Future[list[Any]] = Future()
+    try:
+        worker.run(share, future)
+    except (EOFError, OSError):
+        raise _Died(worker.end()) from None
+    _idle.put(worker)
+    return future.result()
 
 
 def _take() -> Worker:
@@ -87,6 +99,5 @@ def _take() -> Worker:
 
 @atexit.register
 def _end_all() -> None:
-    with _ending:
-        while not _idle.empty():
-            _idle.get_nowait().end()
+    while not _idle.empty():
+        _idle.get_nowait().end()
