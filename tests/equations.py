@@ -252,8 +252,10 @@ def squared_lengths(case: Case, pairs: list[tuple[int, int]]) -> float:
 # --- Triplets ---
 
 
-def triplet(case: Case, weights: Weights, margin: float = 0.1) -> float:
-    return mean_above_zero([case.d(a, p) - case.d(a, n) + margin for a, p, n in case.triplets])
+def triplet(case: Case, weights: Weights, margin: float = 0.1, distance: str = "plain", over: str = "active") -> float:
+    power = {"plain": 1, "squared": 2}[distance]
+    terms = [case.d(a, p) ** power - case.d(a, n) ** power + margin for a, p, n in case.triplets]
+    return {"active": mean_above_zero(terms), "all": mean([above_zero(term) for term in terms])}[over]
 
 
 def triplet_mean(case: Case, weights: Weights, margin: float = 0.2) -> float:

@@ -144,7 +144,11 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
     },
     "sphereface": {"margin": ([1, 4.0, 6], [0, -1, 2.5]), "scale": ABOVE_0},
     "supcon": {"temperature": ABOVE_0},
-    "triplet": {"margin": AT_LEAST_0},
+    "triplet": {
+        "margin": AT_LEAST_0,
+        "distance": (["plain", "squared"], ["square", "", 2]),
+        "over": (["active", "all"], ["some", "", 1]),
+    },
     "triplet_mean": {"margin": AT_LEAST_0},
     "triplet_squared": {"margin": AT_LEAST_0},
     "tuplet_margin": {"scale": ABOVE_0, "margin": DEGREES},

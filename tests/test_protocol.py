@@ -15,7 +15,21 @@ from hypothesis import strategies as st
 
 from assay.domain import BatchKind
 from assay.errors import BadInput
-from assay.protocol import Augment, Batch, FirstStep, Frozen, Look, Optimiser, Pooling, Protocol, Resize, customise, resolve
+from assay.protocol import (
+    Augment,
+    Batch,
+    FirstStep,
+    Form,
+    Frozen,
+    Look,
+    Optimiser,
+    Pooling,
+    Protocol,
+    Resize,
+    Search,
+    customise,
+    resolve,
+)
 from assay.protocols import protocols
 from assay.protocols.quick import QUICK
 from assay.registry import UnknownName
@@ -24,6 +38,16 @@ from assay.study.bench import design_bench
 
 GOLDEN = {
     "quick.v1": "4c68a00f519ba2e78032d18e992272d9a2c6ff9b0e40c78a1f8c60cadce93fa0",
+    "reality-check/cub.v1": "960fffb9bd5c3a038a60a0f9f5b6ad64eb4f65f565dcaeb97aefb14b338f0dea",
+    "reality-check/cars.v1": "6e58013c958a6812f6b9d5d19a2a2c111383d01232cb549e69a1a5388791c492",
+    "reality-check/sop.v1": "20c9df122e70ffc0e275eb7f8dd0173c3f973bcb1e4306b9ec724f2a2c8b55cd",
+    "reality-check/any.v1": "960fffb9bd5c3a038a60a0f9f5b6ad64eb4f65f565dcaeb97aefb14b338f0dea",
+    "unbiased/inception-bn.v1": "47ace6d1e8282db8207ea3e673d9327732259934a28062ec08e5b23633f87106",
+    "unbiased/resnet50.v1": "5c1464e7480e4d7ef88eb84d18dd6ddcbcd8249acffd097756d2cbcab3481d49",
+    "revisiting/cub.v1": "66c8053db650b061c181f8b79dc39ecd325481c8f8705f84872af3508a53bb6f",
+    "revisiting/cars.v1": "66c8053db650b061c181f8b79dc39ecd325481c8f8705f84872af3508a53bb6f",
+    "revisiting/sop.v1": "1230c65914b7800f8f067f8b74f26f34d3bdebcb4adf80186d9d4a50c2ec58ba",
+    "revisiting/any.v1": "66c8053db650b061c181f8b79dc39ecd325481c8f8705f84872af3508a53bb6f",
 }
 """A published protocol is never edited: a change is a new version in its name, and a new line here."""
 
@@ -50,15 +74,21 @@ OTHER: dict[str, Any] = {
     "epochs": 7,
     "validate_every": 7,
     "patience": 7,
+    "search": "random",
     "trials": 7,
     "startup": 7,
+    "prune": 0.25,
     "reproductions": 7,
     "threads": 7,
     "autocast": True,
     "compile": True,
     "shrink_batch": True,
+    "metrics": ("recall_at_1", "nmi"),
+    "training_metrics": ("pi_ratio",),
     "seed": 7,
     "space": Space(lr=Real(1e-6, 1e-3, log=True)),
+    "exceptions": (("triplet", ("dim=7",)),),
+    "given": (("triplet", ("margin=0.7",)),),
 }
 """Another value of every field that is a setting."""
 
@@ -109,7 +139,7 @@ def test_every_protocol_passes_its_own_checks() -> None:
 
 
 def test_every_field_is_covered_here() -> None:
-    assert {field.name for field in dataclasses.fields(Protocol)} == {*OTHER, "name", "departures"}
+    assert {field.name for field in dataclasses.fields(Protocol)} == {*OTHER, "name", "departures", "about"}
 
 
 @pytest.mark.parametrize("name", list(OTHER))
@@ -126,7 +156,7 @@ def test_the_fingerprint_depends_on_every_inner_setting(outer: str) -> None:
 
 
 def test_the_fingerprint_does_not_depend_on_name_or_prose() -> None:
-    assert replace(BASE, name="other.v1", departures=("prose",)).fingerprint == BASE.fingerprint
+    assert replace(BASE, name="other.v1", departures=("prose",), about="prose").fingerprint == BASE.fingerprint
 
 
 LATER: dict[str, Any] = {
@@ -136,8 +166,15 @@ LATER: dict[str, Any] = {
     "layer_norm": False,
     "resize": "square",
     "stored": None,
+    "form": "pixels",
     "autocast": False,
     "compile": False,
+    "search": "bayesian",
+    "prune": None,
+    "metrics": ("precision_at_1", "r_precision", "map_at_r"),
+    "training_metrics": (),
+    "exceptions": (),
+    "given": (),
 }
 """Fields that came after the first protocols were published, at the values that those mean."""
 
@@ -147,10 +184,20 @@ def test_a_field_that_came_later_leaves_published_fingerprints_alone_where_it_ch
     assert replace(QUICK, **{name: LATER[name]}).fingerprint == GOLDEN["quick.v1"]
     assert name not in QUICK.training
     assert replace(QUICK, **{name: OTHER[name]}).fingerprint != GOLDEN["quick.v1"]
-    assert replace(QUICK, **{name: OTHER[name]}).training[name] == OTHER[name]
 
 
-@pytest.mark.parametrize(("name", "hint"), [("frozen", Frozen), ("pooling", Pooling), ("resize", Resize)])
+@pytest.mark.parametrize(("name", "neutral", "other"), [("kind", "rmsprop", "adam"), ("decay_own", True, False)])
+def test_a_setting_of_the_optimiser_that_came_later_does_so_too(name: str, neutral: Any, other: Any) -> None:
+    assert replace(QUICK, optimiser=replace(QUICK.optimiser, **{name: neutral})).fingerprint == GOLDEN["quick.v1"]
+    assert name not in QUICK.training["optimiser"]
+    changed = replace(QUICK, optimiser=replace(QUICK.optimiser, **{name: other}))
+    assert changed.fingerprint != GOLDEN["quick.v1"]
+    assert changed.training["optimiser"][name] == other
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("frozen", Frozen), ("pooling", Pooling), ("resize", Resize), ("form", Form), ("search", Search)]
+)
 def test_every_option_has_a_fingerprint_of_its_own(name: str, hint: Any) -> None:
     options = {LATER[name], *typing.get_args(hint)}
     assert len({replace(QUICK, **{name: option}).fingerprint for option in options}) == len(options)
@@ -166,11 +213,16 @@ def test_no_two_settings_have_the_same_fingerprint() -> None:
     assert len({variant.fingerprint for variant in variants}) == len(variants)
 
 
-@pytest.mark.parametrize("name", ["trials", "startup", "reproductions", "space", "name", "departures", "seed"])
-def test_a_run_does_not_depend_on_how_many_others_there_are(name: str) -> None:
+PROSE: dict[str, Any] = {"name": "other.v1", "departures": ("prose",), "about": "prose"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["trials", "startup", "reproductions", "space", "seed", "search", "prune", "metrics", "exceptions", "given", *PROSE],
+)
+def test_a_run_does_not_depend_on_how_many_others_there_are_or_what_is_made_of_it(name: str) -> None:
     assert name not in BASE.training
-    other: Any = "other.v1" if name == "name" else ("prose",) if name == "departures" else OTHER[name]
-    assert replace(BASE, **{name: other}).training == BASE.training
+    assert replace(BASE, **{name: (OTHER | PROSE)[name]}).training == BASE.training
 
 
 @pytest.mark.parametrize(
@@ -195,6 +247,8 @@ def test_a_run_does_not_depend_on_how_many_others_there_are(name: str) -> None:
         "threads",
         "autocast",
         "compile",
+        "training_metrics",
+        "form",
     ],
 )
 def test_a_run_depends_on_how_it_is_trained(name: str) -> None:
@@ -236,6 +290,14 @@ def test_a_protocol_cannot_be_changed() -> None:
         ("augment.area=0.25,0.75", "augment.area", (0.25, 0.75)),
         ("augment.flip=0.5", "augment.flip", 0.5),
         (" dim = 16 ", "dim", 16),
+        ("search=random", "search", "random"),
+        ("trials=0", "trials", 0),
+        ("prune=0.1", "prune", 0.1),
+        ("iterations=7", "iterations", 7),
+        ("metrics=recall_at_1, nmi", "metrics", ("recall_at_1", "nmi")),
+        ("training_metrics=pi_ratio", "training_metrics", ("pi_ratio",)),
+        ("optimiser.kind=adamw", "optimiser.kind", "adamw"),
+        ("optimiser.decay_own=false", "optimiser.decay_own", False),
     ],
 )
 def test_a_setting_is_read_as_the_type_of_its_field(setting: str, name: str, value: Any) -> None:
@@ -258,12 +320,14 @@ def test_a_setting_changes_nothing_else() -> None:
         ("size=auto", "size"),
         ("stored=auto", "stored"),
         ("frozen=auto", "frozen"),
+        ("prune=auto", "prune"),
+        ("iterations=auto", "iterations"),
         ("augment.area=auto", "area"),
         ("augment.flip=auto", "flip"),
     ],
 )
 def test_an_optional_setting_can_go_back_to_auto(setting: str, name: str) -> None:
-    base = replace(BASE, size=32, stored=40, frozen="trunk", augment=Augment(area=(0.5, 1.0), flip=0.5))
+    base = replace(BASE, size=32, stored=40, frozen="trunk", prune=0.5, augment=Augment(area=(0.5, 1.0), flip=0.5))
     custom = customise(base, [setting])
     assert getattr(custom if "augment" not in setting else custom.augment, name) is None
 
@@ -279,6 +343,8 @@ def test_an_optional_setting_can_go_back_to_auto(setting: str, name: str) -> Non
         ("pooling=auto", r"avg, avg\+max, gem"),
         ("frozen=all", "nothing, batchnorm, trunk"),
         ("frozen=none", "nothing, batchnorm, trunk"),
+        ("search=grid", "bayesian, random"),
+        ("optimiser.kind=lion", "rmsprop, adam, adamw, sgd"),
     ],
 )
 def test_a_word_that_is_no_option_is_refused_with_the_options(setting: str, options: str) -> None:
@@ -304,6 +370,7 @@ def test_several_settings_are_applied_together() -> None:
         "dim=auto",
         "size=big",
         "stored=big",
+        "prune=none",
         "layer_norm=yes",
         "compile=1",
         "autocast=",
@@ -337,7 +404,10 @@ def test_a_value_of_another_type_is_refused_with_the_setting(setting: str) -> No
         "epochs=0",
         "validate_every=0",
         "patience=0",
-        "trials=0",
+        "trials=-1",
+        "prune=1.5",
+        "prune=-0.1",
+        "prune=nan",
         "startup=-1",
         "reproductions=0",
         "threads=0",
@@ -412,7 +482,12 @@ def test_a_typo_in_an_inner_field_lists_the_inner_fields() -> None:
         changed("optimiser.learning_rate=3")
 
 
-@pytest.mark.parametrize("name", ["name", "space", "departures"])
+def test_of_an_optional_number_the_refusal_says_that_it_may_be_left_open() -> None:
+    with pytest.raises(BadInput, match=r"--set prune=none: 'none' is not a float, or auto$"):
+        changed("prune=none")
+
+
+@pytest.mark.parametrize("name", ["name", "space", "departures", "about", "exceptions", "given"])
 def test_what_is_no_setting_cannot_be_set(name: str) -> None:
     with pytest.raises(BadInput, match=f"no field '{name}'"):
         changed(f"{name}=x")
@@ -485,6 +560,13 @@ def test_drawings_are_turned_but_not_mirrored_and_photos_the_reverse() -> None:
 
 def test_features_are_not_augmented() -> None:
     assert resolve(BASE, "features").augment == Augment((1.0, 1.0), (1.0, 1.0), 0.0, 0.0, 0.0)
+
+
+def test_what_a_protocol_says_of_images_is_void_for_features() -> None:
+    of_images = replace(
+        BASE, size=227, stored=256, resize="short", form="jpeg", augment=Augment(area=(0.16, 1.0), flip=0.5, rotation=5.0)
+    )
+    assert resolve(of_images, "features") == resolve(BASE, "features")
 
 
 @pytest.mark.parametrize("look", ["drawing", "photo"])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from assay.canonical import canonical, pretty
 from assay.errors import BadInput
 from assay.files import new_folder, read_json
-from assay.protocol import FirstStep, Kind, Look, Pooling, Protocol, Resize, customise, kind_of, resolve
+from assay.protocol import FirstStep, Look, Pooling, Protocol, Resize, customise, kind_of, resolve
 from assay.trunks import Trunk, build, find, weights
 from assay.trunks.weights import Weights
 
@@ -90,21 +90,20 @@ class Model(nn.Module):
 def settle(protocol: Protocol, look: Look) -> tuple[Protocol, Weights | None]:
     """The protocol without any `auto`, its trunk's weights by their hash; and where those come from, None: at random."""
     chosen = resolve(protocol, look)
-    kind = find(chosen.trunk)
+    kind, given = find(chosen.trunk), kind_of(look)
+    if kind.takes != given:
+        raise BadInput(f"the trunk {chosen.trunk!r} takes {kind.takes}, the data are {given}; use --set trunk=auto")
     found = weights.resolve(chosen.trunk, protocol.weights)
     size = kind.side if protocol.size is None and kind.side else chosen.size
     frozen = protocol.frozen or ("trunk" if found else "nothing")
     settled = replace(chosen, weights=found.digest if found else weights.NONE, frozen=frozen, size=size)
-    _check_input(settled, kind, kind_of(look))
+    if given == "images":
+        _check_images(settled, kind)
     return settled, found
 
 
-def _check_input(protocol: Protocol, kind: type[Trunk], given: Kind) -> None:
-    """Raise `BadInput` where trunk, data and the protocol's input do not go together."""
-    if kind.takes != given:
-        raise BadInput(f"the trunk {protocol.trunk!r} takes {kind.takes}, the data are {given}; use --set trunk=auto")
-    if given == "vectors":
-        return
+def _check_images(protocol: Protocol, kind: type[Trunk]) -> None:
+    """Raise `BadInput` where the trunk and the size of images do not go together."""
     if protocol.frozen == "trunk" and protocol.weights == weights.NONE:
         raise BadInput(
             f"--set frozen=trunk: the trunk {protocol.trunk!r} starts from random weights, of which nothing would be learnt; "

@@ -13,6 +13,9 @@ Rows = list[dict[str, Any]]
 WIDTH, NARROWEST = 100, 24
 """Columns of a terminal in which lists stay readable, and those that folded text gets at least, whatever stands beside it."""
 
+PROTOCOL_COLUMNS = "name", "about", "trials", "reproductions", "runs"
+"""What a line of `assay list protocols` says; runs are those of a method that has something to search."""
+
 
 class Kind(StrEnum):
     """What can be listed."""
@@ -49,9 +52,15 @@ def add_to(app: typer.Typer) -> None:
             print_json(_rows(kind))
         elif kind == Kind.methods:
             _print_methods([_short(row) for row in _rows(kind)])
+        elif kind == Kind.protocols:
+            _print_rows([{column: row[column] for column in PROTOCOL_COLUMNS} for row in _rows(kind)])
         else:
-            rows = _folded(_rows(kind))
-            print_table(list(rows[0]), [list(row.values()) for row in rows])
+            _print_rows(_rows(kind))
+
+
+def _print_rows(rows: Rows) -> None:
+    folded = _folded(rows)
+    print_table(list(folded[0]), [list(row.values()) for row in folded])
 
 
 def _rows(kind: Kind) -> Rows:
@@ -120,12 +129,15 @@ def _protocols() -> Rows:
     return [
         {
             "name": name,
+            "about": protocol.about,
+            "trials": protocol.trials,
+            "reproductions": protocol.reproductions,
+            "runs": (protocol.trials + protocol.reproductions) * protocol.folds,
             "trunk": protocol.trunk,
             "dim": protocol.dim,
             "folds": protocol.folds,
-            "trials": protocol.trials,
-            "reproductions": protocol.reproductions,
-            "fingerprint": protocol.fingerprint[:16],
+            "fingerprint": protocol.fingerprint,
+            "departures": list(protocol.departures),
         }
         for name, protocol in protocols.items()
     ]

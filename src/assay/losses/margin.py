@@ -106,4 +106,15 @@ methods.add(
         space=SPACE,
         about="margin per class, on negatives drawn evenly over all distances",
     ),
+    Method(
+        "margin_distance_weighted_near",
+        MarginPerClass,
+        miner="distance_weighted",
+        fixed={"beta": 0.6},
+        space=Space(margin=SPACE["margin"], weights_lr=WEIGHTS_LR),
+        own_departures=(
+            "the boundary starts at 0.6, as in one of the two forms of Roth et al. (2020, arxiv.org/abs/2002.08473)",
+        ),
+        about="margin per class, on distance-weighted negatives, with boundaries that start at 0.6",
+    ),
 )

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
-from assay.domain import at_least
+from assay.domain import at_least, one_of
 from assay.losses.loss import losses
 from assay.method import Loss, Method, methods
-from assay.pairs import References, Triplets, distances, triplet_hinges
+from assay.pairs import References, Triplets, distances, squared_distances, triplet_hinges
 from assay.registry import Paper
 from assay.space import Real, Space
 
@@ -16,9 +16,15 @@ class Triplet(Loss):
 
     On distances instead of their squares:
         mean over its non-zero terms of [d_ap - d_an + m]+, all valid triplets
+    with distance = squared:
+        d_ap^2 and d_an^2 in the place of d_ap and d_an
+    with over = all:
+        mean over all terms, those that are 0 included
 
     Args:
         margin: by how much a negative must be farther (m).
+        distance: what the margin is on: `plain` distances, or `squared` ones.
+        over: what the mean is over: the `active` triplets, whose term is above 0, or `all`.
     """
 
     compares = "triplets"
@@ -28,17 +34,20 @@ class Triplet(Loss):
         "papers.nips.cc/paper/2795-distance-metric-learning-for-large-margin-nearest-neighbor-classification",
     )
     departures = (
-        "distances are not squared, and the mean is over non-zero terms, as in the form that the reality check benchmarked",
+        "distances are not squared, and the mean is over non-zero terms, as in the form that the reality check benchmarked; "
+        "the form of Roth et al. (2020, arxiv.org/abs/2002.08473) is distance=squared, over=all",
     )
 
-    def __init__(self, *, margin: float = 0.1) -> None:
+    def __init__(self, *, margin: float = 0.1, distance: str = "plain", over: str = "active") -> None:
         super().__init__()
         self.margin = at_least(0, "margin", margin)
+        self.apart = {"plain": distances, "squared": squared_distances}[one_of(("plain", "squared"), "distance", distance)]
+        self.over = one_of(("active", "all"), "over", over)
 
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
         """The equation above."""
-        total, active = triplet_hinges(distances(z, references.z), triplets, self.margin)
-        return total / active.clamp(min=1)
+        total, active = triplet_hinges(self.apart(z, references.z), triplets, self.margin)
+        return total / (active if self.over == "active" else triplets.negative.count_nonzero()).clamp(min=1)
 
 
 methods.add(

@@ -1,6 +1,9 @@
-"""Protocols by name; without a version the newest: `protocols["quick"]`, `protocols["quick.v1"]`."""
+"""Protocols by name; without a version the newest: `protocols["quick"]`, `protocols["reality-check/cub.v1"]`."""
+
+import difflib
 
 from assay.protocol import Protocol
+from assay.protocols import reality_check, revisiting, unbiased
 from assay.protocols.quick import QUICK
 from assay.registry import Registry
 
@@ -15,7 +18,26 @@ class Protocols(Registry[Protocol]):
         newest = max(versions, key=lambda full: int(full.rpartition(".v")[2]), default=name)
         return super().__getitem__(newest)
 
+    def miss(self, name: str) -> str:
+        """What to say of a name that no protocol has: those of which it is a part, else those that are written most alike."""
+        word = name.casefold().strip("/")
+        near = [full for full in self if word and word in full] or difflib.get_close_matches(word, self, n=3)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        return f"no protocol is called {name!r}{hint} (all: {', '.join(self)})"
+
 
 protocols = Protocols("protocol")
-for _protocol in (QUICK,):
+for _protocol in (
+    QUICK,
+    reality_check.CUB,
+    reality_check.CARS,
+    reality_check.SOP,
+    reality_check.ANY,
+    unbiased.INCEPTION_BN,
+    unbiased.RESNET50,
+    revisiting.CUB,
+    revisiting.CARS,
+    revisiting.SOP,
+    revisiting.ANY,
+):
     protocols.set(_protocol.name, _protocol)

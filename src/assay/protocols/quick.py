@@ -29,4 +29,5 @@ QUICK = Protocol(
         "pretrained one, for trying things out",
         "3 reproductions see only large differences; use --set reproductions=10 to tell close methods apart",
     ),
+    about="minutes on two cores, images or features",
 )

@@ -1,11 +1,8 @@
-"""A protocol: everything about a benchmark but the method, as one frozen and fingerprinted value."""
+"""What a protocol holds, and its fingerprint."""
 
-import dataclasses
-import math
-import types
 import typing
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from assay.canonical import digest, plain
@@ -25,8 +22,13 @@ Frozen = Literal["nothing", "batchnorm", "trunk"]
 Form = Literal["pixels", "jpeg"]
 """How images are kept after the first step: as they are, or as JPEG of quality 95 without subsampling of colours."""
 
+Search = Literal["bayesian", "random"]
+OptimiserKind = Literal["rmsprop", "adam", "adamw", "sgd"]
+
+ByMethod = tuple[tuple[str, tuple[str, ...]], ...]
+"""Settings (`name=value`) for single methods, by the method's name."""
+
 FEWEST_CLASSES = 16
-CUSTOM = "+custom-"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,15 @@ class Batch:
         classes, per_class = self.embedding
         pairs = max(1, classes * per_class // 2), 2
         return {"embedding": self.embedding, "classification": self.classification, "pairs": pairs}[kind]
+
+    def of_size(self, images: int, setting: str) -> "Batch":
+        """Batches of so many images, with as many of each class as in these."""
+        shapes = {}
+        for kind, (_, per_class) in vars(self).items():
+            if images < 1 or images % per_class:
+                raise BadInput(f"--set {setting}: {images} images are no batch of {per_class} of each class; set batch.{kind}")
+            shapes[kind] = images // per_class, per_class
+        return Batch(**shapes)
 
 
 @dataclass(frozen=True)
@@ -78,11 +89,21 @@ class FirstStep:
 
 @dataclass(frozen=True)
 class Optimiser:
-    """RMSprop, for trunk and head; the method's own weights get the same with a searched learning rate."""
+    """For trunk and head; the method's own weights get one of the same kind with a searched learning rate.
+
+    Args:
+        lr: learning rate of trunk and head.
+        momentum: of RMSprop and SGD; Adam has its own, 0.9 and 0.999.
+        weight_decay: of trunk and head.
+        kind: the algorithm.
+        decay_own: whether the method's own weights decay too.
+    """
 
     lr: float = 1e-6
     momentum: float = 0.9
     weight_decay: float = 1e-4
+    kind: OptimiserKind = "rmsprop"
+    decay_own: bool = True
 
 
 @dataclass(frozen=True)
@@ -104,20 +125,27 @@ class Protocol:
         dim: width of an embedding.
         folds: class-disjoint parts of trainval, each validated once.
         sampler: how training batches are drawn.
-        iterations: training steps in an epoch.
+        iterations: training steps in an epoch; None is one pass, as many batches as the training fold's images fill.
         epochs: at most so many.
         validate_every: epochs between validations.
         patience: epochs without a better validation after which training stops.
-        trials: parameter settings tried per method; the first is the method's defaults.
+        search: how trials are chosen after the first ones.
+        trials: parameter settings tried per method; the first is the method's defaults. 0: nothing is searched.
         startup: quasi-random trials after the defaults, before the model of the search takes over.
+        prune: give a trial up whose first fold lies below the best trial's first fold by more than this share; None: never.
         reproductions: runs of the chosen parameters with fresh seeds.
         threads: torch threads of one run, whatever the number of workers.
         autocast: compute the network in bfloat16 where the device is a GPU.
         compile: let torch compile the network; pays off in long runs.
         shrink_batch: where a fold trains on fewer classes than a batch holds, take fewer classes and more images of each.
+        metrics: scores of the test half that tables show; MAP@R, by which verdicts go, is always among those computed.
+        training_metrics: scores of the embeddings of the training classes, by the chosen checkpoint of each run.
         seed: another seed gives an independent repetition of everything.
         space: parameters searched for every method, beside its own.
+        exceptions: other settings for single methods.
+        given: parameters of single methods instead of their defaults.
         departures: where this differs from the paper it follows.
+        about: one line for lists.
     """
 
     name: str
@@ -136,25 +164,32 @@ class Protocol:
     sampler: str = "balanced"
     batch: Batch = Batch()
     optimiser: Optimiser = Optimiser()
-    iterations: int = 100
+    iterations: int | None = 100
     epochs: int = 1000
     validate_every: int = 2
     patience: int = 10
+    search: Search = "bayesian"
     trials: int = 50
     startup: int = 5
+    prune: float | None = None
     reproductions: int = 10
     threads: int = 1
     autocast: bool = False
     compile: bool = False
     shrink_batch: bool = False
+    metrics: tuple[str, ...] = ("precision_at_1", "r_precision", "map_at_r")
+    training_metrics: tuple[str, ...] = ()
     seed: int = 0
     space: Space = field(default_factory=Space)
+    exceptions: ByMethod = ()
+    given: ByMethod = ()
     departures: tuple[str, ...] = ()
+    about: str = ""
 
     @property
     def fingerprint(self) -> str:
         """Hash of every setting; the name and the prose are not settings."""
-        return digest(_settings(self, leave_out=("name", "departures")))
+        return digest(_settings(self, leave_out=PROSE))
 
     @property
     def training(self) -> dict[str, Any]:
@@ -166,6 +201,14 @@ class Protocol:
         """What is done to every image once."""
         assert self.size is not None, "the protocol was not resolved"
         return FirstStep(self.resize, self.stored or self.size)
+
+    def exceptions_for(self, method: str) -> tuple[str, ...]:
+        """The settings that hold for this method only."""
+        return dict(self.exceptions).get(method, ())
+
+    def given_for(self, method: str) -> tuple[str, ...]:
+        """The parameters that this method has here instead of its defaults."""
+        return dict(self.given).get(method, ())
 
     def batch_for(self, kind: BatchKind, classes: int) -> tuple[int, int]:
         """Classes x images for a fold that trains on `classes`; `shrink_batch` decides what too few of them mean."""
@@ -181,145 +224,30 @@ class Protocol:
         return classes, per_class if kind == "pairs" else max(1, round(wanted * per_class / classes))
 
 
+PROSE = ("name", "departures", "about")
+
 _NOT_TRAINING = (
-    "name", "departures", "trials", "startup", "reproductions", "space", "seed", "batch", "shrink_batch", "folds"
+    *PROSE, "trials", "startup", "reproductions", "space", "seed", "batch", "shrink_batch", "folds",
+    "search", "prune", "metrics", "exceptions", "given",
 )  # fmt: skip
 
-_NEUTRAL = {
+_NEUTRAL: dict[str, Any] = {
     "weights": "pretrained", "frozen": None, "pooling": "avg", "layer_norm": False, "resize": "square", "stored": None,
-    "form": "pixels", "autocast": False, "compile": False,
+    "form": "pixels", "autocast": False, "compile": False, "search": "bayesian", "prune": None,
+    "metrics": ("precision_at_1", "r_precision", "map_at_r"), "training_metrics": (), "exceptions": (), "given": (),
+    "optimiser.kind": "rmsprop", "optimiser.decay_own": True,
 }  # fmt: skip
 """Fields that came after the first protocols were published: at these values they are left out of the fingerprint."""
 
-_AUTO: dict[Look, tuple[str, int, Augment]] = {
-    "drawing": ("conv", 28, Augment(area=(0.7, 1.0), aspect=(0.85, 1.18), flip=0.0, rotation=10.0, shear=10.0)),
-    "photo": ("conv", 48, Augment(area=(0.4, 1.0), aspect=(0.75, 1.3333), flip=0.5, rotation=0.0, shear=0.0)),
-    "features": ("identity", 0, Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0)),
-}
-
-
-def kind_of(look: Look) -> Kind:
-    """What samples of this look are.
-
-    >>> kind_of("drawing")
-    'images'
-    """
-    return "vectors" if look == "features" else "images"
-
-
-def resolve(protocol: Protocol, look: Look) -> Protocol:
-    """The protocol with every `auto` replaced by what suits the look of the data.
-
-    >>> resolve(Protocol("p.v1"), "features").trunk
-    'identity'
-    """
-    trunk, size, augment = _AUTO[look]
-    own = {name: value for name, value in vars(protocol.augment).items() if value is not None}
-    return replace(
-        protocol,
-        trunk=protocol.trunk if protocol.trunk != "auto" else trunk,
-        size=protocol.size if protocol.size is not None else size,
-        augment=replace(augment, **own),
-    )
-
-
-def customise(protocol: Protocol, settings: Sequence[str]) -> Protocol:
-    """The protocol with `field=value` settings applied, typed and checked; its name tells that it is no longer the published one.
-
-    >>> customise(Protocol("p.v1"), ["dim=16", "batch.embedding=4x4"]).batch.embedding
-    (4, 4)
-    """
-    changed = protocol
-    for setting in settings:
-        path, sign, text = setting.partition("=")
-        if not sign:
-            raise BadInput(f"--set {setting}: write field=value, for example --set dim=32")
-        changed = _set(changed, path.strip().split("."), text.strip(), setting)
-    _check(changed)
-    if changed.fingerprint == protocol.fingerprint:
-        return protocol
-    published = protocol.name.partition(CUSTOM)[0]
-    return replace(changed, name=f"{published}{CUSTOM}{changed.fingerprint[:8]}")
-
 
 def _settings(protocol: Protocol, leave_out: tuple[str, ...]) -> dict[str, Any]:
-    own = {name: value for name, value in vars(protocol).items() if name not in leave_out}
-    own = {name: value for name, value in own.items() if name not in _NEUTRAL or value != _NEUTRAL[name]}
+    own = _without_neutral({name: value for name, value in vars(protocol).items() if name not in leave_out})
+    own["optimiser"] = _without_neutral(vars(protocol.optimiser), "optimiser.")
     if "space" in own:
         own["space"] = protocol.space.describe()
     return typing.cast("dict[str, Any]", plain(own))
 
 
-_FIXED = ("name", "space", "departures")
-
-
-def _set(value: Any, path: list[str], text: str, setting: str) -> Any:
-    hints = {name: hint for name, hint in typing.get_type_hints(type(value)).items() if name not in _FIXED}
-    name, *rest = path
-    if name not in hints:
-        raise BadInput(f"--set {setting}: no field {name!r}; the fields here are {', '.join(hints)}")
-    nested = dataclasses.is_dataclass(hints[name])
-    if nested != bool(rest):
-        inner = ", ".join(f"{name}.{part}" for part in typing.get_type_hints(hints[name])) if nested else f"{name}=..."
-        raise BadInput(f"--set {setting}: set {inner}")
-    new = _set(getattr(value, name), rest, text, setting) if rest else _read(hints[name], text, setting)
-    return replace(value, **{name: new})
-
-
-def _read(hint: Any, text: str, setting: str) -> Any:
-    """The text as a value of the annotated type."""
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        if text == "auto":
-            return None
-        hint = next(option for option in typing.get_args(hint) if option is not type(None))
-    if typing.get_origin(hint) is Literal:
-        if text not in typing.get_args(hint):
-            raise BadInput(f"--set {setting}: {text!r} is none of {', '.join(typing.get_args(hint))}")
-        return text
-    try:
-        if typing.get_origin(hint) is tuple:
-            inner, parts = typing.get_args(hint), text.replace("x", ",").split(",")
-            return tuple(kind(part) for kind, part in zip(inner, parts, strict=True))
-        return {"true": True, "false": False}[text] if hint is bool else hint(text)
-    except (ValueError, KeyError):
-        example = "8x4" if typing.get_origin(hint) is tuple else "true or false" if hint is bool else f"a {hint.__name__}"
-        raise BadInput(f"--set {setting}: {text!r} is not {example}") from None
-
-
-_AT_LEAST = {
-    "dim": 1, "folds": 2, "iterations": 1, "epochs": 1, "validate_every": 1, "patience": 1, "trials": 1,
-    "startup": 0, "reproductions": 1, "threads": 1, "size": 1, "stored": 1,
-}  # fmt: skip
-
-
-def _check(protocol: Protocol) -> None:
-    for name, least in _AT_LEAST.items():
-        value = getattr(protocol, name)
-        if value is not None and value < least:
-            raise BadInput(f"--set {name}={value}: {name} is at least {least}")
-    for kind, shape in vars(protocol.batch).items():
-        if min(shape) < 1:
-            raise BadInput(f"--set batch.{kind}={shape[0]}x{shape[1]}: a batch holds at least 1x1")
-    optimiser, augment = protocol.optimiser, protocol.augment
-    _check_between("optimiser.lr", optimiser.lr, 0, math.inf, open_below=True)
-    _check_between("optimiser.momentum", optimiser.momentum, 0, 1)
-    _check_between("optimiser.weight_decay", optimiser.weight_decay, 0, math.inf)
-    _check_between("augment.flip", augment.flip, 0, 1)
-    _check_between("augment.rotation", augment.rotation, 0, 180)
-    _check_between("augment.shear", augment.shear, 0, 80)
-    _check_ends("augment.area", augment.area, 1)
-    _check_ends("augment.aspect", augment.aspect, math.inf)
-
-
-def _check_between(name: str, value: float | None, low: float, high: float, open_below: bool = False) -> None:
-    if value is None:
-        return
-    if not math.isfinite(value) or not low <= value <= high or (open_below and value == low):
-        allowed = f"above {low}" if open_below else f"at least {low}" if high == math.inf else f"between {low} and {high}"
-        raise BadInput(f"--set {name}={value}: {name} is a number {allowed}")
-
-
-def _check_ends(name: str, ends: tuple[float, float] | None, high: float) -> None:
-    if ends is not None and not (0 < ends[0] <= ends[1] <= high and math.isfinite(ends[1])):
-        bound = "" if high == math.inf else f" <= {high}"
-        raise BadInput(f"--set {name}={ends[0]},{ends[1]}: write low,high with 0 < low <= high{bound}")
+def _without_neutral(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """The settings but those that came later and change nothing."""
+    return {name: value for name, value in settings.items() if path + name not in _NEUTRAL or value != _NEUTRAL[path + name]}

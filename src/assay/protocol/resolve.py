@@ -1,0 +1,36 @@
+"""What `auto` settings become, by the look of the data."""
+
+from dataclasses import replace
+
+from assay.protocol.protocol import Augment, Kind, Look, Protocol
+
+_AUTO: dict[Look, tuple[str, int, Augment]] = {
+    "drawing": ("conv", 28, Augment(area=(0.7, 1.0), aspect=(0.85, 1.18), flip=0.0, rotation=10.0, shear=10.0)),
+    "photo": ("conv", 48, Augment(area=(0.4, 1.0), aspect=(0.75, 1.3333), flip=0.5, rotation=0.0, shear=0.0)),
+    "features": ("identity", 0, Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0)),
+}
+
+
+def kind_of(look: Look) -> Kind:
+    """What samples of this look are.
+
+    >>> kind_of("drawing")
+    'images'
+    """
+    return "vectors" if look == "features" else "images"
+
+
+def resolve(protocol: Protocol, look: Look) -> Protocol:
+    """The protocol with every `auto` replaced by what suits the look of the data; what is said of images is void for vectors.
+
+    >>> resolve(Protocol("p.v1"), "features").trunk
+    'identity'
+    >>> resolve(Protocol("p.v1", size=227, stored=256), "features").first_step
+    FirstStep(kind='square', side=0)
+    """
+    trunk, size, augment = _AUTO[look]
+    named = replace(protocol, trunk=trunk) if protocol.trunk == "auto" else protocol
+    if kind_of(look) == "vectors":
+        return replace(named, size=size, resize="square", stored=None, form="pixels", augment=augment)
+    own = {name: value for name, value in vars(protocol.augment).items() if value is not None}
+    return replace(named, size=protocol.size if protocol.size is not None else size, augment=replace(augment, **own))

@@ -1,0 +1,126 @@
+"""`revisiting/{cub,cars,sop,any}`: Revisiting Training Strategies and Generalization Performance in Deep Metric Learning.
+
+Roth, Milbich, Sinha, Gupta, Ommer and Cohen, 2020, arxiv.org/abs/2002.08473.
+
+    assay bench --data cub:/data/cub --protocol revisiting/cub --methods contrastive,triplet,margin_distance_weighted,arcface
+
+Cost: nothing is searched, and 5 reproductions of 4 folds are 20 runs a method. Assumed is a V100 in single precision that trains
+ResNet50 on 300 images a second and evaluates 800. 150 epochs of a fold are 655,200 training images on CUB, 890,400 on Cars and
+6,686,400 on SOP, or 41, 56 and 418 minutes with a validation after each epoch: 14, 19 and 139 GPU-hours a method. Nobody has
+measured this here; `--dry-run` measures the machine at hand.
+
+Scores to expect (published; R@1 in percent on the test half, the best epoch on that half, of one model trained on all its
+training classes, so more than an honest one that leaves a quarter of them for validation):
+
+    ============================= ===== ===== =====
+    method                        CUB   Cars  SOP
+    ============================= ===== ===== =====
+    margin_distance_weighted      63.09 79.86 78.43
+    margin_distance_weighted_near 62.50 77.70 77.38
+    multi_similarity_mined        62.80 81.68 77.99
+    proxy_nca_strict              62.80 78.48
+    arcface                       62.67 79.16 77.71
+    normalized_softmax            61.66 78.91 76.92
+    soft_triple                   60.83 75.66
+    histogram                     60.55 76.47 71.30
+    triplet_semihard              60.09 72.51 73.61
+    ============================= ===== ===== =====
+
+The study draws the pairs and triplets of its contrastive (61.50, 75.78, 73.21), triplet (62.87, 79.13, 77.39) and quadruplet
+(61.71, 76.34, 76.95) by distance; the methods of these names take all of a batch.
+"""
+
+from dataclasses import replace
+
+from assay.protocol import Augment, Batch, ByMethod, Optimiser, Protocol
+
+GIVEN: ByMethod = (
+    ("contrastive", ("pos_margin=0", "neg_margin=1")),
+    ("triplet", ("margin=0.2", "distance=squared", "over=all")),
+    ("triplet_semihard", ("margin=0.2",)),
+    ("quadruplet", ("margin=0.2", "pair_margin=0.2")),
+    ("margin_distance_weighted", ("margin=0.2", "beta=1.2", "weights_lr=5e-4")),
+    ("margin_distance_weighted_near", ("margin=0.2", "weights_lr=5e-4")),
+    ("multi_similarity_mined", ("alpha=2", "beta=40", "base=0.5", "epsilon=0.1")),
+    ("lifted_generalized", ("margin=1",)),
+    ("angular", ("alpha=45",)),
+    ("histogram", ("bins=64",)),
+    ("arcface", ("margin=28.6", "scale=16", "weights_lr=5e-4")),
+    (
+        "soft_triple",
+        ("centres=2", "scale=8", "gamma=0.1", "margin=0.01", "regularisation=0.2", "weights_lr=1e-5"),
+    ),
+    ("normalized_softmax", ("temperature=0.05", "weights_lr=1e-5")),
+    ("proxy_nca_strict", ("scale=9", "weights_lr=5e-4")),
+)
+"""The study's parameters, and the learning rates of the methods' own weights as in its public code."""
+
+GIVEN_ON_SOP: ByMethod = tuple(
+    (name, {"histogram": ("bins=10",), "normalized_softmax": ("temperature=0.05", "weights_lr=2e-3")}.get(name, given))
+    for name, given in GIVEN
+)
+
+DEPARTURES = (
+    "the checkpoint is chosen by MAP@R on class-disjoint validation folds, where the study's figures are maxima over epochs on "
+    "the test half; a model therefore trains on three quarters of the training classes",
+    "each reproduction is four models, one for each fold, reported concatenated and separated; the study's figures are of one",
+    "crops are taken from the image scaled to 256 on its short side, not from the original",
+    "a batch holds 56 different classes with 2 different images each; the study draws both with replacement",
+    "methods that the study gives no parameters run with their defaults",
+    "contrastive, triplet and quadruplet take all pairs or triplets of a batch; the study draws them by distance, those of "
+    "triplet also at random and by two kinds of hardness",
+    "gamma of soft_triple divides the similarities to centres as in its paper; the study's code, as first published, multiplies "
+    "by it",
+    "ArcFace's margin is on the own class alone as in its paper; the study's code, as first published, shifts all logits alike",
+    "a method's own weights start from N(0, 1/D); the study's start uniform or as each method's authors had them",
+    "the study's mAP@C is given as map_at_r: theirs counts the query as one of its class's C images, looks at C neighbours and "
+    "divides by C; ours looks at C - 1 and divides by that, so it is higher for small classes",
+    "NMI and F1 come from a k-means with several seeded starts",
+)
+
+CUB = Protocol(
+    name="revisiting/cub.v1",
+    trunk="resnet50",
+    weights="pretrained",
+    frozen="batchnorm",
+    size=224,
+    resize="short",
+    stored=256,
+    dim=128,
+    augment=Augment(area=(0.08, 1.0), aspect=(3 / 4, 4 / 3), flip=0.5, rotation=0.0, shear=0.0),
+    folds=4,
+    batch=Batch(embedding=(56, 2), classification=(56, 2)),
+    optimiser=Optimiser(lr=1e-5, weight_decay=4e-4, kind="adam", decay_own=False),
+    iterations=None,
+    epochs=150,
+    validate_every=1,
+    patience=150,
+    trials=0,
+    reproductions=5,
+    metrics=("recall_at_1", "recall_at_2", "recall_at_4", "nmi", "f1", "map_at_r"),
+    training_metrics=("pi_ratio", "spectral_decay"),
+    given=GIVEN,
+    departures=DEPARTURES,
+    about="revisiting study (2020), CUB-200-2011",
+)
+
+CARS = replace(
+    CUB,
+    name="revisiting/cars.v1",
+    about="revisiting study (2020), Cars196",
+)
+
+SOP = replace(
+    CUB,
+    name="revisiting/sop.v1",
+    given=GIVEN_ON_SOP,
+    departures=(*DEPARTURES, "150 epochs as on the other data sets; the study's public scripts train 100 on this one"),
+    about="revisiting study (2020), Online Products",
+)
+
+ANY = replace(
+    CUB,
+    name="revisiting/any.v1",
+    departures=(*DEPARTURES, "on data that the study did not use, parameters are those for CUB and Cars"),
+    about="revisiting study (2020), your own data",
+)

@@ -1,0 +1,483 @@
+"""The published protocols: every number of the papers they follow, names with a slash, and nothing refused in miniature."""
+
+import csv
+import html
+import re
+from importlib.resources import files
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from assay.errors import BadInput
+from assay.losses import losses
+from assay.methods import methods, read_parameters
+from assay.metrics.metric import choose
+from assay.protocol import Augment, Protocol, customise
+from assay.protocols import protocols, quick, reality_check, revisiting, unbiased
+from assay.registry import UnknownName
+from assay.space import Real
+from assay.store import Store
+from assay.study import design_bench, study_records
+from assay.trunks import find
+from equations import REFERENCE, Case, unit
+from miniature import MINI
+
+REALITY_CHECK = ["reality-check/cub.v1", "reality-check/cars.v1", "reality-check/sop.v1", "reality-check/any.v1"]
+UNBIASED = ["unbiased/inception-bn.v1", "unbiased/resnet50.v1"]
+REVISITING = ["revisiting/cub.v1", "revisiting/cars.v1", "revisiting/sop.v1", "revisiting/any.v1"]
+
+every_protocol = pytest.mark.parametrize("name", list(protocols))
+
+
+def test_these_are_the_published_protocols() -> None:
+    assert list(protocols) == ["quick.v1", *REALITY_CHECK, *UNBIASED, *REVISITING]
+
+
+# --- Every setting of the papers ---
+
+IN_COMMON: dict[str, dict[str, Any]] = {
+    "reality-check": {
+        "trunk": "bn_inception",
+        "weights": "pretrained",
+        "frozen": "batchnorm",
+        "pooling": "avg",
+        "layer_norm": False,
+        "dim": 128,
+        "resize": "short",
+        "stored": 256,
+        "size": 227,
+        "augment": Augment(area=(0.16, 1.0), aspect=(3 / 4, 4 / 3), flip=0.5, rotation=0.0, shear=0.0),
+        "sampler": "balanced",
+        "batch.embedding": (8, 4),
+        "batch.classification": (32, 1),
+        "shrink_batch": False,
+        "optimiser.kind": "rmsprop",
+        "optimiser.lr": 1e-6,
+        "optimiser.momentum": 0.9,
+        "optimiser.weight_decay": 1e-4,
+        "optimiser.decay_own": True,
+        "iterations": 100,
+        "epochs": 1000,
+        "search": "bayesian",
+        "prune": None,
+        "trials": 50,
+        "reproductions": 10,
+        "folds": 4,
+        "metrics": ("precision_at_1", "r_precision", "map_at_r"),
+        "training_metrics": (),
+        "exceptions": (),
+        "given": (),
+    },
+    "unbiased": {
+        "weights": "pretrained",
+        "frozen": "nothing",
+        "dim": 64,
+        "resize": "stretch",
+        "stored": 256,
+        "size": 224,
+        "augment": Augment(area=(0.765625, 0.765625), aspect=(1.0, 1.0), flip=0.5, rotation=0.0, shear=0.0),
+        "sampler": "balanced",
+        "batch.embedding": (24, 5),
+        "batch.classification": (60, 2),
+        "shrink_batch": False,
+        "optimiser.kind": "adam",
+        "optimiser.lr": 1e-4,
+        "optimiser.weight_decay": 1e-5,
+        "iterations": 200,
+        "epochs": 60,
+        "validate_every": 1,
+        "patience": 10,
+        "search": "bayesian",
+        "prune": None,
+        "trials": 25,
+        "reproductions": 10,
+        "folds": 4,
+        "space": {"lr": Real(1e-6, 1e-3, log=True)},
+        "metrics": ("recall_at_1", "recall_at_2", "recall_at_4", "recall_at_8", "recall_at_16", "nmi"),
+        "training_metrics": (),
+        "given": (),
+    },
+    "revisiting": {
+        "trunk": "resnet50",
+        "weights": "pretrained",
+        "frozen": "batchnorm",
+        "dim": 128,
+        "resize": "short",
+        "stored": 256,
+        "size": 224,
+        "augment": Augment(area=(0.08, 1.0), aspect=(3 / 4, 4 / 3), flip=0.5, rotation=0.0, shear=0.0),
+        "sampler": "balanced",
+        "batch.embedding": (56, 2),
+        "batch.classification": (56, 2),
+        "shrink_batch": False,
+        "optimiser.kind": "adam",
+        "optimiser.lr": 1e-5,
+        "optimiser.weight_decay": 4e-4,
+        "optimiser.decay_own": False,
+        "iterations": None,
+        "epochs": 150,
+        "validate_every": 1,
+        "patience": 150,
+        "trials": 0,
+        "reproductions": 5,
+        "folds": 4,
+        "metrics": ("recall_at_1", "recall_at_2", "recall_at_4", "nmi", "f1", "map_at_r"),
+        "training_metrics": ("pi_ratio", "spectral_decay"),
+        "exceptions": (),
+    },
+}
+
+OWN: dict[str, dict[str, Any]] = {
+    "reality-check/cub.v1": {"validate_every": 2, "patience": 10},
+    "reality-check/cars.v1": {"validate_every": 5, "patience": 15},
+    "reality-check/sop.v1": {"validate_every": 20, "patience": 40},
+    "reality-check/any.v1": {"validate_every": 2, "patience": 10},
+    "unbiased/inception-bn.v1": {"trunk": "bn_inception"},
+    "unbiased/resnet50.v1": {"trunk": "resnet50"},
+    "revisiting/cub.v1": {},
+    "revisiting/cars.v1": {},
+    "revisiting/sop.v1": {},
+    "revisiting/any.v1": {},
+}
+
+SETTINGS = [
+    (name, path, value) for name, own in OWN.items() for path, value in {**IN_COMMON[name.partition("/")[0]], **own}.items()
+]
+
+
+@pytest.mark.parametrize(("name", "path", "value"), SETTINGS, ids=[f"{name}-{path}" for name, path, _ in SETTINGS])
+def test_a_setting_is_that_of_the_paper(name: str, path: str, value: Any) -> None:
+    found = attrgetter(path)(protocols[name])
+    assert (dict(found) if path == "space" else found) == value
+
+
+@pytest.mark.parametrize("name", [*REALITY_CHECK, *REVISITING])
+def test_only_the_unbiased_evaluation_searches_the_learning_rate_of_the_network(name: str) -> None:
+    assert not protocols[name].space
+
+
+def test_the_crop_of_the_unbiased_evaluation_is_224_of_256_pixels() -> None:
+    from assay.data.augment import draw_crops
+
+    shapes = torch.full((50, 2), 256).numpy()
+    boxes, _ = draw_crops(shapes, unbiased.INCEPTION_BN.augment, torch.Generator().manual_seed(0))
+    assert (boxes[:, 2:] == 224).all()
+    assert len({tuple(corner) for corner in boxes[:, :2].tolist()}) > 40
+
+
+@pytest.mark.parametrize(("name", "trunk"), [("unbiased/inception-bn", []), ("unbiased/resnet50", ["trunk=resnet18"])])
+def test_the_exceptions_of_the_unbiased_evaluation_hold_for_three_methods(name: str, trunk: list[str]) -> None:
+    assert dict(protocols[name].exceptions) == {
+        "structured_clustering": ("optimiser.kind=rmsprop",),
+        "proxy_softmax": ("dim=2048",),
+        "dreml": (*trunk, "dim=144"),
+    }
+
+
+GIVEN: dict[str, dict[str, Any]] = {
+    "contrastive": {"pos_margin": 0, "neg_margin": 1},
+    "triplet": {"margin": 0.2, "distance": "squared", "over": "all"},
+    "triplet_semihard": {"margin": 0.2},
+    "quadruplet": {"margin": 0.2, "pair_margin": 0.2},
+    "margin_distance_weighted": {"margin": 0.2, "beta": 1.2, "weights_lr": 5e-4},
+    "margin_distance_weighted_near": {"margin": 0.2, "weights_lr": 5e-4},
+    "multi_similarity_mined": {"alpha": 2, "beta": 40, "base": 0.5, "epsilon": 0.1},
+    "lifted_generalized": {"margin": 1},
+    "angular": {"alpha": 45},
+    "histogram": {"bins": 64},
+    "arcface": {"margin": 28.6, "scale": 16, "weights_lr": 5e-4},
+    "soft_triple": {"centres": 2, "scale": 8, "gamma": 0.1, "margin": 0.01, "regularisation": 0.2, "weights_lr": 1e-5},
+    "normalized_softmax": {"temperature": 0.05, "weights_lr": 1e-5},
+    "proxy_nca_strict": {"scale": 9, "weights_lr": 5e-4},
+}
+
+ON_SOP: dict[str, dict[str, Any]] = {
+    "histogram": {"bins": 10},
+    "normalized_softmax": {"temperature": 0.05, "weights_lr": 2e-3},
+}
+
+
+def given_in(name: str) -> dict[str, dict[str, Any]]:
+    """What a protocol gives each method, read as a study reads it."""
+    protocol = protocols[name]
+    return {method: read_parameters(methods[method], protocol, texts) for method, texts in protocol.given}
+
+
+@pytest.mark.parametrize("name", REVISITING)
+def test_the_revisiting_study_gives_the_parameters_it_published(name: str) -> None:
+    assert given_in(name) == {**GIVEN, **(ON_SOP if name == "revisiting/sop.v1" else {})}
+
+
+def test_the_other_boundary_of_the_margin_is_a_method_of_its_own() -> None:
+    near, far = methods["margin_distance_weighted_near"], methods["margin_distance_weighted"]
+    assert (near.loss, near.miner, near.fixed) == (far.loss, far.miner, {"beta": 0.6})
+    assert {**near.space, "beta": far.space["beta"]} == dict(far.space)
+
+
+@every_protocol
+def test_every_exception_is_a_setting_that_can_be_made(name: str) -> None:
+    protocol = protocols[name]
+    for method, settings in protocol.exceptions:
+        changed = customise(protocol, settings)
+        assert changed.fingerprint != protocol.fingerprint
+        assert changed.name.startswith(f"{name}+custom-")
+        assert find(changed.trunk)
+        assert protocol.exceptions_for(method) == settings
+    assert protocol.exceptions_for("triplet") == ()
+
+
+@every_protocol
+def test_everything_a_protocol_names_exists(name: str) -> None:
+    protocol = protocols[name]
+    assert protocol.trunk == "auto" or find(protocol.trunk).takes == "images"
+    for metric in (*protocol.metrics, *protocol.training_metrics):
+        assert [member.label for member in choose([metric])] == [metric]
+
+
+# --- What is said of them ---
+
+STATED = ["search space", "FastAP", "diverges", "without the trial that was selected", "PCA", "exactly C classes", "by its index"]
+STATED += ["seeded", "official lists", "short side of 256"]
+
+
+@pytest.mark.parametrize("name", REALITY_CHECK)
+@pytest.mark.parametrize("words", STATED)
+def test_every_departure_from_the_reality_check_is_stated(name: str, words: str) -> None:
+    assert any(words in text for text in protocols[name].departures)
+
+
+@pytest.mark.parametrize("name", [*UNBIASED, *REVISITING])
+def test_selection_on_validation_folds_instead_of_the_test_half_is_stated(name: str) -> None:
+    assert any("class-disjoint validation folds" in text and "test half" in text for text in protocols[name].departures)
+
+
+@every_protocol
+def test_a_protocol_says_in_a_line_what_it_is_for(name: str) -> None:
+    about = protocols[name].about
+    assert 10 < len(about) <= 41
+    assert not about.endswith(".")
+
+
+@pytest.mark.parametrize(("module", "runs"), [(quick, 32), (reality_check, 240), (unbiased, 140), (revisiting, 20)])
+def test_a_module_states_command_cost_and_score(module: ModuleType, runs: int) -> None:
+    text = module.__doc__ or ""
+    assert "    assay bench --data " in text
+    assert f"{runs} runs a method" in text
+    assert re.search(r"^Scores? to expect", text, re.MULTILINE)
+    for protocol in (value for value in vars(module).values() if isinstance(value, Protocol)):
+        assert (protocol.trials + protocol.reproductions) * protocol.folds == runs
+
+
+def published(file: str) -> list[dict[str, str]]:
+    return list(csv.DictReader((files("assay") / "published" / file).read_text().splitlines()))
+
+
+def rows_of(module: ModuleType) -> dict[str, list[str]]:
+    """The numbers of the table in a module's docstring, by method."""
+    rule, *rest = re.findall(r"^    (=+[= ]*=)$(.*?)(?=^    =)", module.__doc__ or "", re.MULTILINE | re.DOTALL)[1:]
+    assert not rest
+    return {line.split()[0]: re.findall(r"\d+\.\d+", line) for line in rule[1].strip().splitlines()}
+
+
+def test_the_scores_to_expect_of_the_reality_check_are_the_published_ones() -> None:
+    theirs = {"pretrained": "Pretrained", "contrastive": "Contrastive", "triplet": "Triplet", "cosface": "CosFace"}
+    theirs |= {"arcface": "ArcFace", "soft_triple": "SoftTriple"}
+    table = {(row["method"], row["dataset"], row["metric"]): row["value"] for row in published("mlrc_reported.csv")}
+    columns = [(data, metric) for data in ("CUB200", "Cars196", "SOP") for metric in ("MAP@R concat512", "MAP@R sep128")]
+    expected = {ours: [table[name, *column] for column in columns] for ours, name in theirs.items()}
+    assert rows_of(reality_check) == expected
+
+
+def test_the_scores_to_expect_of_the_unbiased_evaluation_are_the_published_ones() -> None:
+    theirs = {"triplet_semihard_squared": "Triplet Semihard", "n_pairs": "N-Pairs", "margin_distance_weighted": "Margin Loss"}
+    theirs |= {"angular_raw": "Angular Loss", "proxy_triplet": "Proxy-Triplet", "proxy_nca_strict": "Proxy-NCA"}
+    theirs |= {"ranked_list": "Ranked List Loss"}
+    rows = [row for row in published("dmlplayground_results.csv") if row["metric"] == "R@1"]
+    table = {(row["method"], row["dataset"], row["backbone"]): row["value"] for row in rows}
+    columns = [("CUB200", "Inception-BN"), ("CUB200", "ResNet50"), ("CARS196", "Inception-BN"), ("SOP", "Inception-BN")]
+    expected = {ours: [table[name, *to] for to in columns if (name, *to) in table] for ours, name in theirs.items()}
+    assert rows_of(unbiased) == expected
+
+
+def test_the_scores_to_expect_of_the_revisiting_study_are_the_published_ones() -> None:
+    theirs = {
+        "margin_distance_weighted": "Margin (D) beta=1.2",
+        "margin_distance_weighted_near": "Margin (D) beta=0.6",
+        "multi_similarity_mined": "Multisimilarity",
+        "proxy_nca_strict": "ProxyNCA",
+        "arcface": "ArcFace",
+        "normalized_softmax": "Softmax (normalized)",
+        "soft_triple": "SoftTriple",
+        "histogram": "Histogram",
+        "triplet_semihard": "Triplet (S)",
+    }
+    table = {(row["method"], row["dataset"]): row["R@1_mean_pct"] for row in published("roth_results.csv")}
+    columns = "CUB200-2011", "CARS196", "SOP"
+    expected = {ours: [table[name, to] for to in columns if (name, to) in table] for ours, name in theirs.items()}
+    assert rows_of(revisiting) == expected
+
+
+PAGE = (Path(__file__).parents[1] / "docs" / "protocols.md").read_text()
+
+
+@every_protocol
+def test_the_page_states_every_departure(name: str) -> None:
+    said = PAGE.casefold()
+    assert [text for text in protocols[name].departures if text.casefold() not in said] == []
+
+
+@pytest.mark.parametrize("module", [reality_check, unbiased, revisiting])
+def test_the_page_has_the_scores_of_the_module(module: ModuleType) -> None:
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]
+    found = [[row[0], *re.findall(r"\d+\.\d+", " ".join(row[1:]))] for row in rows]
+    assert all([method, *numbers] in found for method, numbers in rows_of(module).items())
+
+
+# --- Names with a slash ---
+
+
+@every_protocol
+def test_a_name_without_its_version_is_the_newest(name: str) -> None:
+    assert protocols[name.rpartition(".v")[0]] is protocols[name]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("reality-check", REALITY_CHECK),
+        ("reality-check/", REALITY_CHECK),
+        ("Revisiting", REVISITING),
+        ("cub", ["reality-check/cub.v1", "revisiting/cub.v1"]),
+        ("resnet50", ["unbiased/resnet50.v1"]),
+    ],
+)
+def test_part_of_a_name_brings_up_the_protocols_that_have_it(typed: str, meant: list[str]) -> None:
+    with pytest.raises(UnknownName) as raised:
+        protocols[typed]
+    assert f"did you mean {' or '.join(map(repr, meant))}? (all: quick.v1, reality-check/cub.v1, " in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("reality-chek/cub", "reality-check/cub.v1"), ("revisitng/sop.v1", "revisiting/sop.v1"), ("reality-check/cub.v2", "cub.v1")],
+)
+def test_a_name_with_a_slip_brings_up_the_nearest_first(typed: str, meant: str) -> None:
+    with pytest.raises(UnknownName, match=rf"did you mean '[^']*{re.escape(meant)}'"):
+        protocols[typed]
+
+
+def test_a_name_like_no_other_brings_up_all() -> None:
+    with pytest.raises(UnknownName, match=r"no protocol is called 'xyzzy' \(all: quick\.v1, reality-check/cub\.v1, "):
+        protocols["xyzzy"]
+
+
+@every_protocol
+def test_a_customised_protocol_keeps_a_readable_name(name: str) -> None:
+    custom = customise(protocols[name], ["dim=17"])
+    assert custom.name == f"{name}+custom-{custom.fingerprint[:8]}"
+    assert (custom.departures, custom.about) == (protocols[name].departures, protocols[name].about)
+
+
+def test_the_list_has_a_line_for_each(assay: Any) -> None:
+    code, out, _ = assay("list", "protocols")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split() == ["name", "about", "trials", "reproductions", "runs"]
+    assert [line.split()[0] for line in lines[2:]] == list(protocols)
+    assert [line.split()[-1] for line in lines[2:]] == ["32", *["240"] * 4, *["140"] * 2, *["20"] * 4]
+    assert all(len(line.rstrip()) <= 100 for line in lines)
+
+
+# --- In miniature ---
+
+LIGHT = ["trunk=conv", "weights=none", "frozen=nothing", "size=28", "stored=auto"]
+"""What a trunk from scratch needs beside a learning rate: statistics that are learnt, and images of its size."""
+
+SEVERAL = ["contrastive", "triplet", "margin_distance_weighted_near", "soft_triple", "n_pairs", "pretrained"]
+
+
+@every_protocol
+def test_nothing_is_refused_in_miniature(name: str) -> None:
+    protocol = customise(protocols[name], LIGHT)
+    designs = design_bench("glyphs", SEVERAL, protocol, "cpu", [])
+    assert [design.method.name for design in designs] == SEVERAL
+    assert {design.batch for design in designs} <= {
+        protocol.batch.shape(kind) for kind in ("embedding", "classification", "pairs")
+    }
+    for design in designs[:-1]:
+        assert design.trials == protocol.trials
+        assert design.reproductions == protocol.reproductions
+        assert design.chosen == read_parameters(design.method, protocol, protocol.given_for(design.method.name))
+
+
+@every_protocol
+def test_features_are_taken_once_the_trunk_is_left_open(name: str, mini_features: Path) -> None:
+    small = ["trunk=auto", "batch.embedding=4x4", "batch.classification=4x2"]
+    design = design_bench(f"features:{mini_features}", ["soft_triple"], customise(protocols[name], small), "cpu", [])[0]
+    assert (design.protocol.trunk, design.protocol.first_step.side) == ("identity", 0)
+
+
+def test_a_batch_of_more_classes_than_a_fold_has_is_refused_with_the_remedy(mini_folder: Path) -> None:
+    with pytest.raises(BadInput, match=r"a batch of revisiting/any\.v1\+custom-\w+ holds 56 classes.*--set batch\.embedding=6x2"):
+        design_bench(f"folder:{mini_folder}", ["triplet"], customise(protocols["revisiting/any"], LIGHT), "cpu", [])
+
+
+SMALL = [*LIGHT, *MINI, "folds=2", "patience=2", "batch.embedding=4x3", "batch.classification=4x3", "optimiser.lr=1e-3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "trials", "first"),
+    [
+        ("reality-check/any", 2, {"margin": 0.1}),
+        ("unbiased/resnet50", 2, {"margin": 0.1, "lr": 1e-3}),
+        ("revisiting/any", 0, GIVEN["triplet"]),
+    ],
+)
+def test_a_bench_under_a_name_with_a_slash_ends_in_tables_that_state_its_departures(
+    name: str, trials: int, first: dict[str, Any], mini_folder: Path, tmp_path: Path, assay: Any
+) -> None:
+    settings = [word for setting in (*SMALL, f"trials={trials}") for word in ("--set", setting)]
+    store = tmp_path / "store"
+    where = ("--data", f"folder:{mini_folder}", "--out", store, "--workers", 1)
+    code, out, err = assay("bench", *where, "--methods", "triplet", "--protocol", name, *settings)
+    assert code == 0, err
+    assert f"{name}.v1+custom-" in out
+    (record,) = study_records(Store(store))
+    assert record.selection is not None
+    assert len(record.trials) == trials
+    assert (record.trials[0] if trials else record.selection)["parameters"] == first
+    tables = [path.name for path in (store / "report" / "tables").iterdir()]
+    assert tables
+    assert all(f"-{name.replace('/', '-')}-v1-custom-" in table for table in tables)
+    page = re.sub(r"\s+", " ", html.unescape((store / "report" / "index.html").read_text()))
+    assert [text for text in protocols[name].departures if text not in page] == []
+
+
+# --- The triplet of the revisiting study ---
+
+
+@pytest.mark.parametrize("distance", ["plain", "squared"])
+@pytest.mark.parametrize("over", ["active", "all"])
+@pytest.mark.parametrize("margin", [0.0, 0.2, 1.0])
+def test_every_form_of_the_triplet_matches_its_equation(distance: str, over: str, margin: float) -> None:
+    draw = torch.Generator().manual_seed(3)
+    z = torch.randn(9, 4, generator=draw, dtype=torch.float64, requires_grad=True)
+    y = [0, 1, 2, 2, 1, 0, 0, 1, 3]
+    rows = [unit(row) for row in z.tolist()]
+    triplets = [(a, p, n) for a in range(9) for p in range(9) for n in range(9) if a != p and y[a] == y[p] and y[a] != y[n]]
+    own: dict[str, Any] = {"margin": margin, "distance": distance, "over": over}
+    value = losses["triplet"](**own)(z, torch.tensor(y))
+    assert value.item() == pytest.approx(REFERENCE["triplet"](Case(rows, y, rows, y, [], [], triplets), {}, **own), rel=1e-9)
+    value.backward()
+    assert z.grad is not None
+    assert torch.isfinite(z.grad).all()
+
+
+@pytest.mark.parametrize("own", [{"distance": "manhattan"}, {"over": "half"}])
+def test_a_form_of_the_triplet_that_there_is_not_is_refused(own: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="is one of"):
+        losses["triplet"](**own)
