@@ -5,7 +5,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,50 +12,35 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import assay.run
+import assay.run.computing
+import assay.run.training
+import assay.stack
 from assay.bridge import adopt
-from assay.data.pack import write_vectors
-from assay.data.splits import folds_of_labels
 from assay.data.views import View
 from assay.losses import losses
 from assay.method import Loss
-from assay.methods import Method, Parts, defaults, methods
+from assay.methods import Method, Parts, methods
 from assay.miners import miners
 from assay.miners.miner import Miner
 from assay.model import Architecture, Model
 from assay.pairs import Mined, References, all_pairs
-from assay.protocol import Augment, Batch, Optimiser, Protocol
+from assay.protocol import Batch, Optimiser, Protocol
 from assay.registry import Paper
-from assay.run import Environment, Run, Training, compute
+from assay.run import Run, Training, compute
+from assay.run.computing import make_apprentice
 from assay.samplers import samplers
 from assay.space import Space
 from assay.stack import Apprentice, can_stack, fit_stacked
 from assay.store import Store
 from assay.train import Fit, fit
+from heads import PROTOCOL, VIEW, place, runs_of, vectors
 
 CPU = torch.device("cpu")
-PROTOCOL = Protocol(
-    "test.v1",
-    trunk="identity",
-    weights="none",
-    frozen="nothing",
-    size=0,
-    dim=6,
-    augment=Augment((1.0, 1.0), (1.0, 1.0), 0.0, 0.0, 0.0),
-    batch=Batch((6, 4), (12, 2)),
-    optimiser=Optimiser(lr=1e-3),
-    iterations=4,
-    epochs=2,
-    validate_every=1,
-    patience=100,
-)
-HERE = Environment("cpu", 1, torch.__version__, "source")
-
 TRAINED = [name for name, method in methods.items() if method.loss is not None]
 BY_CHANCE = ("contrastive_sampled", "triplet_sampled")
 """Those that draw numbers on the way: a stack draws others than each of its heads alone."""
 
-ALONE = ("margin_distance_weighted", "quadruplet")
+ALONE = ("margin_distance_weighted", "margin_distance_weighted_near", "quadruplet")
 """Those that torch cannot stack: the folds of a trial are then trained one after the other."""
 
 EXACT = [name for name in TRAINED if name not in (*BY_CHANCE, *ALONE)]
@@ -64,36 +48,8 @@ UNDETERMINED = {"triplet_semihard_squared": ("head.bias",)}
 """Distances of raw embeddings do not depend on the bias: its gradient is rounding, which RMSprop makes steps of."""
 
 
-# --- A small world to train in ---
-
-
-def vectors(classes: int = 16, per_class: int = 6, dim: int = 10) -> View:
-    """Classes that differ in three directions."""
-    draw = np.random.default_rng(0)
-    y = np.repeat(np.arange(classes), per_class)
-    x = draw.normal(size=(len(y), dim))
-    x[:, :3] = 1.5 * draw.normal(size=(classes, 3))[y] + 0.5 * x[:, :3]
-    return View(x.astype(np.float32), y)
-
-
-VIEW = vectors()
-
-
-def runs_of(name: str, protocol: Protocol = PROTOCOL, view: View = VIEW, seed: int = 100) -> list[Run]:
-    method = methods[name]
-    fewest = min(len(np.unique(view.y[fold.train])) for fold in folds_of_labels(view.y, protocol.folds))
-    batch = protocol.batch_for(method.batch, fewest)
-    parameters = defaults(method, protocol)
-    return [Run(protocol, "view", name, "source", parameters, batch, fold, seed + fold, HERE) for fold in range(protocol.folds)]
-
-
 def apprentices_of(runs: list[Run], view: View = VIEW) -> list[Apprentice]:
-    return [assay.run._apprentice(run, view) for run in runs]
-
-
-def place(folder: Path, view: View) -> None:
-    """Put the view where a task reads it."""
-    write_vectors(folder, SimpleNamespace(y=view.y, query=None, gallery=None, fingerprint="made"), view.x)
+    return [make_apprentice(run, view) for run in runs]
 
 
 def fit_alone(one: Apprentice, view: View, protocol: Protocol, batch: tuple[int, int]) -> Fit:
@@ -135,7 +91,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         seen.append(len(apprentices))
         return fit_stacked(apprentices, *arguments)
 
-    monkeypatch.setattr(assay.run, "fit_stacked", watched)
+    monkeypatch.setattr(assay.run.computing, "fit_stacked", watched)
     return seen
 
 
@@ -325,6 +281,26 @@ def test_heads_whose_class_weights_differ_in_shape_are_stacked_in_groups(name: s
     assert groups == sizes
 
 
+def test_heads_whose_epochs_differ_in_length_are_stacked_in_groups(groups: list[int]) -> None:
+    """One pass: two folds train on 78 vectors, six batches of twelve, two on 84, seven."""
+    protocol, view = replace(PROTOCOL, iterations=None, batch=Batch((6, 2), (6, 2))), vectors(classes=18)
+    runs = runs_of("triplet", protocol, view)
+    found = [fitted for _, fitted in compute(runs, view)]
+    assert groups == [2, 2]
+    for one, run in zip(found, runs, strict=True):
+        assert_same(one, compute([run], view)[0][1])
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw", "sgd"])
+def test_every_kind_of_optimiser_steps_in_a_stack_as_alone(kind: Any, groups: list[int]) -> None:
+    protocol = replace(PROTOCOL, optimiser=Optimiser(lr=1e-3, kind=kind, decay_own=False))
+    runs = runs_of("normalized_softmax", protocol)
+    found = [fitted for _, fitted in compute(runs, VIEW)]
+    assert groups == [4]
+    for one, run in zip(found, runs, strict=True):
+        assert_same(one, compute([run], VIEW)[0][1])
+
+
 def test_features_may_be_standardised_before_the_head() -> None:
     protocol = replace(PROTOCOL, layer_norm=True)
     uneven = View(VIEW.x * np.linspace(1, 5, len(VIEW.y), dtype=np.float32)[:, None] + 3, VIEW.y)
@@ -469,5 +445,5 @@ def test_runs_that_are_all_there_are_not_computed_again(tmp_path: Path, monkeypa
     store = Store.create(tmp_path / "store")
     task = Training(tuple(runs_of("triplet", replace(PROTOCOL, epochs=1))), str(store.root), str(tmp_path / "view"))
     task()
-    monkeypatch.setattr(assay.run, "compute", None)
+    monkeypatch.setattr(assay.run.training, "compute", None)
     task()

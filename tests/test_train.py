@@ -23,7 +23,7 @@ from assay.model import Architecture, Model
 from assay.pairs import Pairs, References, Triplets
 from assay.protocol import Augment, Batch, Optimiser, Protocol
 from assay.registry import Paper
-from assay.train import Fit, Judge, fit, make_optimisers, set_training, step
+from assay.train import Fit, Judge, fit, iterations_of, make_optimisers, set_training, step
 
 CPU = torch.device("cpu")
 STILL = Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0)
@@ -207,6 +207,16 @@ def test_an_epoch_has_as_many_iterations_as_the_protocol_says() -> None:
     loss = constant()
     train(loss, replace(PROTOCOL, epochs=4, iterations=5))
     assert next(loss.iterations) == 4 * 5 + 1
+
+
+@pytest.mark.parametrize(("batch", "expected"), [((4, 4), 2), ((3, 4), 3), ((6, 6), 1), ((6, 20), 1)])
+def test_an_epoch_may_be_one_pass_over_the_training_fold(batch: tuple[int, int], expected: int) -> None:
+    """36 samples; a rest that fills no batch is left out, and there is at least one step."""
+    loss, protocol = constant(), replace(PROTOCOL, epochs=4, iterations=None)
+    fit(new_model(), parts_of(loss), TRAIN, VALIDATION, protocol, batch, 0, CPU)
+    assert next(loss.iterations) == 4 * expected + 1
+    assert iterations_of(protocol, len(TRAIN.y), batch) == expected
+    assert iterations_of(PROTOCOL, len(TRAIN.y), batch) == 3
 
 
 @pytest.mark.parametrize("every", [1, 2])
@@ -470,6 +480,55 @@ def test_every_weight_is_trained_once_and_at_its_own_rate(name: str) -> None:
     for weight_name, weight in loss.named_parameters():
         expected[id(weight)] = (0.5, 0.0 if weight_name in loss.undecayed else 0.125, 0.5)
     assert found == expected
+
+
+# --- Kinds of optimiser ---
+
+AS_TORCH_HAS_IT: dict[str, Callable[[list[Any]], torch.optim.Optimizer]] = {
+    "rmsprop": lambda groups: torch.optim.RMSprop(groups, momentum=0.8, weight_decay=0.1),
+    "adam": lambda groups: torch.optim.Adam(groups, betas=(0.9, 0.999), weight_decay=0.1),
+    "adamw": lambda groups: torch.optim.AdamW(groups, betas=(0.9, 0.999), weight_decay=0.1),
+    "sgd": lambda groups: torch.optim.SGD(groups, momentum=0.8, weight_decay=0.1),
+}
+
+
+@pytest.mark.parametrize("decay_own", [True, False])
+@pytest.mark.parametrize("kind", AS_TORCH_HAS_IT)
+def test_each_kind_of_optimiser_takes_the_steps_of_torchs_own(kind: Any, decay_own: bool) -> None:
+    protocol = replace(PROTOCOL, optimiser=Optimiser(momentum=0.8, weight_decay=0.1, kind=kind, decay_own=decay_own))
+    draw = torch.Generator().manual_seed(0)
+    start = [torch.randn(5, 3, generator=draw) for _ in range(3)]
+    ours, theirs = ([weight.clone().requires_grad_() for weight in start] for _ in range(2))
+    parts = parts_of(losses["triplet"](), lr=0.03, weights_lr=0.07)
+    own = make_optimisers(ours[:2], {"weights": ours[2]}, parts, protocol)
+    group = {"params": theirs[2:], "lr": 0.07, **({} if decay_own else {"weight_decay": 0.0})}
+    others = [AS_TORCH_HAS_IT[kind]([{"params": theirs[:2], "lr": 0.03}]), AS_TORCH_HAS_IT[kind]([group])]
+    for _ in range(5):
+        for weights, optimisers in ((ours, own), (theirs, others)):
+            for number, weight in enumerate(weights):
+                weight.grad = 0.3 * weight.detach() + number - 1
+            for optimiser in optimisers:
+                optimiser.step()
+    for our, their, before in zip(ours, theirs, start, strict=True):
+        torch.testing.assert_close(our, their, rtol=1e-6, atol=1e-7)
+        assert not torch.equal(our, before)
+
+
+@pytest.mark.parametrize("kind", AS_TORCH_HAS_IT)
+def test_every_kind_of_optimiser_learns(kind: Any) -> None:
+    protocol = replace(PROTOCOL, epochs=20, optimiser=Optimiser(kind=kind, weight_decay=0))
+    result = train(losses["triplet"](margin=0.3), protocol, lr=0.5 if kind == "sgd" else 0.01)
+    assert result.best.validation["map_at_r"] > result.history[0].validation["map_at_r"] + 0.05
+
+
+def test_the_weights_of_a_loss_need_not_decay() -> None:
+    loss = still("normalized_softmax")
+    before = loss.weights.detach().clone()
+    model = new_model()
+    head = model.head.weight.detach().clone()
+    train(loss, replace(PROTOCOL, optimiser=Optimiser(weight_decay=0.1, decay_own=False)), model)
+    assert torch.equal(loss.weights, before)
+    assert model.head.weight.norm() < head.norm()
 
 
 def test_a_weight_that_is_not_there_cannot_be_kept_from_decay() -> None:

@@ -1,8 +1,9 @@
 """What is asked of the test half, and how reproductions are scored on it."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from assay.canonical import digest, digest_bytes
+from assay.canonical import digest, digest_bytes, without_infinities
 from assay.data.dataset import Labels, Marks
 from assay.data.splits import Half
 from assay.data.views import View
+from assay.errors import BadInput
 from assay.metrics import Scores, evaluate
 from assay.metrics.evaluate import DEFAULT
+from assay.metrics.metric import choose
+from assay.protocol import Protocol
 from assay.train import summary
 
 
@@ -46,26 +50,72 @@ class Answers:
         rows = [None if mark is None else np.flatnonzero(mark) for mark in (self.query, self.gallery)]
         return evaluate(z, self.y, metrics, queries=rows[0], gallery=rows[1])
 
-    def score(self, z: Tensor) -> dict[str, float]:
-        """Means of the scores, and how many queries they are over."""
-        return summary(self.evaluate(z))
+    def score(self, z: Tensor, metrics: Sequence[str] = DEFAULT) -> dict[str, float]:
+        """Means of the scores, and how many queries they are over; MAP@R is always among them.
+
+        A metric that looks at more references than there are has no value: NaN.
+        """
+        chosen = choose((*metrics, "map_at_r"))
+        reached = [one.label for one in chosen if one.metric.source != "ranks" or (one.ranks or 1) <= self.references]
+        return {**{one.label: math.nan for one in chosen}, **summary(self.evaluate(z, reached))}
+
+    @property
+    def references(self) -> int:
+        """How many references each query has to choose from at least."""
+        everyone = np.ones(len(self.y), dtype=bool)
+        query, gallery = (everyone if mark is None else mark for mark in (self.query, self.gallery))
+        return int(gallery.sum()) - int((query & gallery).any())
 
 
-def score(vectors: list[np.ndarray[Any, Any]], answers: Answers, dim: int) -> dict[str, dict[str, float]]:
-    """Concatenated: all folds' vectors side by side, normalised again. Separated: the mean of the folds' own scores.
+def score(
+    vectors: Sequence[np.ndarray[Any, Any]], answers: Answers, dim: int, metrics: Sequence[str] = DEFAULT
+) -> dict[str, Any]:
+    """Scores as JSON holds them: `concatenated`, of all folds' vectors side by side, normalised again; `folds`, each fold's own;
+    `separated`, the mean of those.
 
     A deterministic baseline has one vector of folds x dim principal components, whose first `dim` are what a single
     model would have.
     """
     tensors = [torch.from_numpy(part) for part in vectors]
     joined = F.normalize(torch.cat(tensors, dim=1), dim=1)
-    single = [answers.score(F.normalize(part[:, :dim], dim=1)) for part in tensors]
-    return {"concatenated": answers.score(joined), "separated": mean_scores(single)}
+    single = [answers.score(single_vectors(part, dim), metrics) for part in tensors]
+    found = {"concatenated": answers.score(joined, metrics), "separated": mean_scores(single), "folds": single}
+    return dict(without_infinities(found))
 
 
-def mean_scores(scores: list[dict[str, float]]) -> dict[str, float]:
+def single_vectors(z: Tensor, dim: int) -> Tensor:
+    """The vectors of a single model: the first `dim` numbers, normalised."""
+    return F.normalize(z[:, :dim], dim=1)
+
+
+def agree(again: Any, said: Any, tolerance: float = 1e-9) -> bool:
+    """Whether scores that were computed again are those that were said, each of which has its counterpart.
+
+    >>> agree({"nmi": 0.5, "folds": ["inf"]}, {"nmi": 0.5, "folds": ["inf"]}), agree({"nmi": 0.5}, {"nmi": 0.6})
+    (True, False)
+    """
+    if isinstance(said, Mapping):
+        return isinstance(again, Mapping) and all(name in again and agree(again[name], said[name], tolerance) for name in said)
+    if isinstance(said, list):
+        return isinstance(again, list) and len(again) == len(said) and all(map(partial(agree, tolerance=tolerance), again, said))
+    if isinstance(said, str) or isinstance(again, str):
+        return bool(again == said)
+    return bool(abs(again - said) <= tolerance)
+
+
+def mean_scores(scores: Sequence[dict[str, float]]) -> dict[str, float]:
     """Mean of each entry over folds; counts stay whole where they agree."""
     means = {name: sum(part[name] for part in scores) / len(scores) for name in scores[0]}
     return {
         name: int(value) if name in ("queries", "skipped") and value == int(value) else value for name, value in means.items()
     }
+
+
+def check_metrics(protocol: Protocol) -> None:
+    """Raise `BadInput` where the protocol names a metric that there is not."""
+    for field in ("metrics", "training_metrics"):
+        names: tuple[str, ...] = getattr(protocol, field)
+        try:
+            choose((*names, "map_at_r"))
+        except ValueError as error:
+            raise BadInput(f"--set {field}={','.join(names)}: {error}") from None

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,19 @@ def canonical(value: Any) -> str:
 def pretty(value: Any) -> str:
     """Indented JSON with sorted keys for files that people open; equal values give equal text."""
     return json.dumps(plain(value), sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def without_infinities(value: Any) -> Any:
+    """The value as JSON can hold it: infinities and NaN by their names, which `float` reads again.
+
+    >>> without_infinities({"mean": float("inf"), "over_queries": [0.5, None]})
+    {'mean': 'inf', 'over_queries': [0.5, None]}
+    """
+    if isinstance(value, Mapping):
+        return {key: without_infinities(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without_infinities(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def digest(value: Any) -> str:

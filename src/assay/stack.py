@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 
 import numpy as np
 import torch
@@ -22,7 +24,15 @@ from assay.model import Model
 from assay.protocol import Protocol
 from assay.samplers import samplers
 from assay.seeds import derive
-from assay.train import Fit, Judge, make_optimisers
+from assay.train import Fit, Judge, Kept, Savepoint, State, iterations_of, make_optimisers
+from assay.train.state import (
+    restore_chance,
+    restore_optimisers,
+    restore_tensors,
+    state_of_chance,
+    state_of_optimisers,
+    state_of_tensors,
+)
 
 CPU = torch.device("cpu")
 Gradients = Callable[..., list[Tensor]]
@@ -65,30 +75,49 @@ def can_stack(apprentice: Apprentice, device: torch.device) -> bool:
     return on_vectors and own and not list(loss.buffers())
 
 
-def fit_stacked(apprentices: Sequence[Apprentice], view: View, protocol: Protocol, batch: tuple[int, int]) -> list[Fit] | None:
+def fit_stacked(
+    apprentices: Sequence[Apprentice],
+    view: View,
+    protocol: Protocol,
+    batch: tuple[int, int],
+    kept: Sequence[Kept] = (),
+    savepoint: Savepoint | None = None,
+) -> list[Fit] | None:
     """Train all of them, each on the batches that `fit` would draw for it; None where the loss cannot be traced.
 
-    Their weights, those of their losses included, have the same shapes.
+    Their weights, those of their losses included, have the same shapes, and their epochs the same number of steps. `kept` is
+    given the weights of every validation of each head. Where the savepoint holds a state, they go on from there.
     """
     stack = _Stack(apprentices)
-    batches = _draw(apprentices, view, protocol, batch)
-    x_SND, y = next(batches)
-    gradients = stack.trace(x_SND, y)
+    gradients = stack.trace(*next(_draw(apprentices, view, protocol, batch)))
     if gradients is None:
         return None
-    parts = apprentices[0].parts
-    optimisers = make_optimisers(list(stack.heads.values()), stack.losses, parts, protocol)
-    judges = [Judge(one.model, one.model, one.validation, protocol, CPU) for one in apprentices]
+    optimisers = make_optimisers(list(stack.heads.values()), stack.losses, apprentices[0].parts, protocol)
+    before = savepoint.load() if savepoint else None
+    judges = [
+        Judge(
+            model=one.model,
+            network=one.model,
+            validation=one.validation,
+            protocol=protocol,
+            device=CPU,
+            kept=kept[number] if kept else None,
+            before=before.part(f"judge{number}") if before else None,
+        )
+        for number, one in enumerate(apprentices)
+    ]
     torch.manual_seed(derive(apprentices[0].seed, "stack"))
-    for epoch in range(1, protocol.epochs + 1):
+    past = stack.restore(optimisers, before) if before else 0
+    iterations = iterations_of(protocol, len(apprentices[0].train), batch)
+    batches = _draw(apprentices, view, protocol, batch, past * iterations)
+    for epoch in range(past + 1, protocol.epochs + 1):
         if all(judge.done for judge in judges):
             break
-        values = []
-        for _ in range(protocol.iterations):
-            values.append(stack.step(gradients, optimisers, x_SND, y))
-            x_SND, y = next(batches)
+        values = [stack.step(gradients, optimisers, *next(batches)) for _ in range(iterations)]
         for judge, losses in zip(judges, torch.stack(values, dim=1).tolist(), strict=True):
             judge.after(epoch, losses)
+        if savepoint and all(judge.rests for judge in judges) and not all(judge.done for judge in judges):
+            savepoint.save(partial(stack.state, optimisers, judges, epoch))
     return [judge.fit for judge in judges]
 
 
@@ -138,6 +167,24 @@ class _Stack:
             optimiser.step()
         return values_S
 
+    def state(self, optimisers: Sequence[torch.optim.Optimizer], judges: Sequence[Judge], epoch: int) -> State:
+        """All that changes in the training of the stack, after this epoch, which has been validated."""
+        parts = {
+            "heads": state_of_tensors(self.heads),
+            "losses": state_of_tensors(self.losses),
+            "optimisers": state_of_optimisers(optimisers),
+            "chance": state_of_chance(CPU),
+        }
+        return State.of({**parts, **{f"judge{number}": judge.state() for number, judge in enumerate(judges)}}, epoch=epoch)
+
+    def restore(self, optimisers: Sequence[torch.optim.Optimizer], state: State) -> int:
+        """Be as it was then; the epoch."""
+        restore_tensors(self.heads, state.part("heads"))
+        restore_tensors(self.losses, state.part("losses"))
+        restore_optimisers(optimisers, state.part("optimisers"))
+        restore_chance(CPU, state.part("chance"))
+        return int(state.said["epoch"])
+
     def _weights(self) -> list[Tensor]:
         return [*self.heads.values(), *self.losses.values()]
 
@@ -167,9 +214,9 @@ def _stacked(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
 
 
 def _draw(
-    apprentices: Sequence[Apprentice], view: View, protocol: Protocol, batch: tuple[int, int]
+    apprentices: Sequence[Apprentice], view: View, protocol: Protocol, batch: tuple[int, int], start: int = 0
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches (S, N, D) for ever with their labels (S, N).
+    """Batches (S, N, D) for ever with their labels (S, N), the first `start` left out.
 
     A loss without weights for classes cannot tell which classes are in a batch, and balanced batches have their images class
     by class: it gets the same labels (N,) every time, which leaves nothing in it that depends on values.
@@ -177,7 +224,8 @@ def _draw(
     x_ND = torch.from_numpy(np.array(view.x[:]))  # a copy: views are memory-mapped and read-only
     labels = [renumber(view.y[one.train]) for one in apprentices]
     drawn = [
-        samplers[protocol.sampler](own, batch, derive(one.seed, "batches")) for one, own in zip(apprentices, labels, strict=True)
+        islice(samplers[protocol.sampler](own, batch, derive(one.seed, "batches")), start, None)
+        for one, own in zip(apprentices, labels, strict=True)
     ]
     pattern = torch.arange(batch[0]).repeat_interleave(batch[1])
     same = protocol.sampler == "balanced" and not _knows_classes(apprentices[0].parts, int(labels[0].max()) + 1)

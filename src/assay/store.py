@@ -1,18 +1,27 @@
 """The run store: content-addressed runs that workers place whole, studies that only the driver writes."""
 
+import errno
+import json
 import os
 import shutil
 import socket
+import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from assay.canonical import pretty
+from assay.canonical import digest, pretty
 from assay.errors import BadInput
 from assay.files import DRAFT, new_folder, only_one, read_json, remove_drafts, write_atomically
 
 FORMAT = 1
+
+Keep = Literal["best", "all"]
+"""Which weights of a run stay: those of its best validation, or those of every one."""
+
+CHECKPOINTS = "checkpoints"
+"""Name of the folder with the weights of every validation, inside a run's or on the way to it."""
 
 
 class Store:
@@ -39,14 +48,14 @@ class Store:
                 write_atomically(root / "format.json", pretty({"format": FORMAT}))
         except OSError as error:
             raise BadInput(f"cannot write to {root}: {error.strerror}; give another --out") from None
-        if not os.access(root, os.W_OK):
-            raise BadInput(f"cannot write to {root}: no permission; give another --out")
+        _check_writable(root)
         return cls(root)
 
     @contextmanager
     def driving(self) -> Iterator[None]:
         """Be the one driver of this store; a second one is told who the first is. Clears what the dead left behind."""
         holder = self.root / "driver.json"
+        _check_writable(self.root)
         with ExitStack() as stack:
             try:
                 stack.enter_context(only_one(self.root / "driver.lock"))
@@ -54,6 +63,7 @@ class Store:
                 by = self.driver() or "another process"
                 raise BadInput(f"{self.root} is being driven by {by}; wait for it to end, or give another --out") from None
             remove_drafts(self.root)
+            self._clear_partial()
             write_atomically(holder, pretty({"pid": os.getpid(), "host": socket.gethostname()}))
             stack.callback(holder.unlink, missing_ok=True)
             yield
@@ -67,23 +77,57 @@ class Store:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
+    @property
+    def progress(self) -> Path:
+        """The file on which the driver says how far it is."""
+        return self.root / "progress.json"
+
     def run(self, key: str) -> Path:
         """The folder of the run with this key."""
         return self.root / "runs" / key[:2] / key
 
-    def has_run(self, key: str) -> bool:
-        """Whether the run is finished: folders appear whole."""
-        return (self.run(key) / "result.json").exists()
+    def has_run(self, key: str, keep: Keep = "best") -> bool:
+        """Whether the run is finished, with the weights of every validation where those are asked for: folders appear whole."""
+        return (self.run(key) / "result.json").exists() and (keep == "best" or (self.run(key) / CHECKPOINTS).exists())
 
     def new_run(self, key: str) -> AbstractContextManager[Path]:
         """A folder to fill that becomes the run's on leaving; what is there without a result is no run and goes."""
-        if not self.has_run(key):
+        if self.run(key).is_dir() and not self.has_run(key):
             shutil.rmtree(self.run(key), ignore_errors=True)
         return new_folder(self.run(key))
 
+    def checkpoints(self, key: str) -> dict[int, Path]:
+        """The weights of every validation of a run by epoch; none where they were not kept."""
+        return dict(sorted((int(path.stem), path) for path in (self.run(key) / CHECKPOINTS).glob("*.safetensors")))
+
+    def new_checkpoints(self, key: str) -> AbstractContextManager[Path]:
+        """A folder to fill that becomes that of a finished run's checkpoints on leaving."""
+        return new_folder(self.run(key) / CHECKPOINTS)
+
+    def partial(self, key: str) -> Path:
+        """The folder of what a run under way would need after a kill; it goes when the run is placed."""
+        return self.root / "partial" / key[:2] / key
+
+    def drop_partial(self, key: str) -> None:
+        """Forget the way to a run that is placed."""
+        shutil.rmtree(self.partial(key), ignore_errors=True)
+
+    def _clear_partial(self) -> None:
+        """Drop what runs that are finished left behind, but not the way to checkpoints that they still lack."""
+        for folder in self.root.glob("partial/*/*"):
+            if self.has_run(folder.name, "all" if (folder / CHECKPOINTS).exists() else "best"):
+                self.drop_partial(folder.name)
+
     def result(self, key: str) -> Any:
-        """The scores of a finished run."""
-        return read_json(self.run(key) / "result.json")
+        """The scores of a finished run; `BadInput` where one of its files is not as it was placed, as far as they tell."""
+        folder = self.run(key)
+        problem = _problem_of(folder)
+        if problem:
+            raise BadInput(
+                f"{folder}: {problem}; remove this folder and run the same command again: "
+                "that run is computed again, and nothing else"
+            )
+        return read_json(folder / "result.json")
 
     def test_vectors(self, key: str, test_fingerprint: str) -> Path:
         """Where a run's vectors of the test half lie once the seal is open."""
@@ -110,6 +154,41 @@ def place_file(path: Path, content: bytes) -> None:
     """Add one file to a finished run folder, whole or not at all; the one already there stays."""
     if not path.exists():
         write_atomically(path, content)
+
+
+def _problem_of(folder: Path) -> str | None:
+    """What tells that a finished run is not as it was placed: a file cannot be read, or does not go with the others.
+
+    Weights may be large and are not looked at.
+    """
+    found: dict[str, Any] = {}
+    for name, read in (("result.json", read_json), ("config.json", read_json), ("history.jsonl", _read_lines)):
+        try:
+            found[name] = read(folder / name) if name == "result.json" or (folder / name).exists() else None
+        except (OSError, ValueError, TypeError):
+            return f"{name} cannot be read"
+    result, config, history = found.values()
+    if not isinstance(result, dict):
+        return "result.json cannot be read"
+    if config is not None and digest(config) != folder.name:
+        return "config.json was altered"
+    chosen = (result.get("best_epoch"), result.get("validation"))
+    if history is not None and chosen not in [(line.get("epoch"), line.get("validation")) for line in history]:
+        return "result.json does not go with history.jsonl: one of them was altered"
+    return None
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    return [dict(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _check_writable(root: Path) -> None:
+    """Raise `BadInput` where nothing can be put into the folder; that it is full is told when it matters."""
+    try:
+        tempfile.TemporaryFile(dir=root).close()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise BadInput(f"cannot write to {root}: {error.strerror}; give another --out") from None
 
 
 def _refuse_strangers(root: Path) -> None:

@@ -1,0 +1,150 @@
+"""From a run to what its training gives: models, stacked where that can be, and the baseline."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from assay.answers import Answers, mean_scores, single_vectors
+from assay.data.dataset import Labels
+from assay.data.splits import Fold, folds_of_labels
+from assay.data.views import View, read_view
+from assay.embed import embed, fit_pca, outputs
+from assay.methods import assemble, methods
+from assay.metrics import evaluate
+from assay.metrics.metric import choose
+from assay.model import Architecture, Model, begin, with_trunk
+from assay.run.desk import Desk
+from assay.run.one import Run
+from assay.seeds import derive
+from assay.stack import Apprentice, can_stack, fit_stacked
+from assay.train import Checkpoint, Fit, Told, fit, iterations_of, nobody, summary
+
+Computed = tuple[Architecture, Fit]
+
+
+def compute(runs: Sequence[Run], view: View, desk: Desk | None = None) -> list[Computed]:
+    """Models and what came of their training, stacked where that can be; the desk keeps what a kill must not cost."""
+    if methods[runs[0].method].loss is None:
+        computed = [_compute_baseline(run, view, desk) for run in runs]
+    else:
+        fits = _compute_stacked(runs, view, desk) if len(runs) > 1 else {}
+        architecture = Architecture.under(runs[0].protocol, view.inputs)
+        computed = [
+            (architecture, fits[number] if number in fits else _compute_alone(run, view, desk=desk))
+            for number, run in enumerate(runs)
+        ]
+    for run, (architecture, found) in zip(runs, computed, strict=True):
+        if run.protocol.training_metrics:
+            found.training = _training_scores(run, view, architecture, found.weights)
+    return computed
+
+
+def train_alone(run: Run, view: Path, inputs: int, told: Told | None = None) -> tuple[Model, Fit]:
+    """Compute a run by itself, without a store: its best model, for images of `inputs` channels or vectors; and how it went."""
+    opened = read_view(view)
+    fitted = _compute_alone(run, opened, told or nobody)
+    model = Model(Architecture.under(run.protocol, opened.inputs))
+    model.load_state_dict(fitted.weights)
+    return with_trunk(model, run.protocol, inputs), fitted
+
+
+def make_apprentice(run: Run, view: View) -> Apprentice:
+    """A run's model before training, its parts and its data, from the run's seed."""
+    assert run.fold is not None
+    fold = folds_of_labels(view.y, run.protocol.folds)[run.fold]
+    torch.manual_seed(derive(run.seed, "model"))
+    model = begin(Architecture.under(run.protocol, view.inputs), run.protocol.weights)
+    torch.manual_seed(derive(run.seed, "method"))
+    parts = assemble(methods[run.method], run.parameters, run.protocol)
+    parts.loss.setup(run.protocol.dim, len(np.unique(view.y[fold.train])))
+    return Apprentice(model, parts, fold.train, view.rows(fold.validation), run.seed)
+
+
+def _compute_stacked(runs: Sequence[Run], view: View, desk: Desk | None) -> dict[int, Fit]:
+    """Those of the runs that can be trained as one, by their numbers."""
+    fits: dict[int, Fit] = {}
+    protocol, batch = runs[0].protocol, runs[0].batch
+    for numbers, apprentices in _stacks([make_apprentice(run, view) for run in runs], runs[0]):
+        own = [runs[number] for number in numbers]
+        shelves = desk.shelves(own, apprentices[0].model.architecture) if desk else []
+        savepoint = desk.savepoint(own, shelves) if desk else None
+        found = fit_stacked(apprentices, view, protocol, batch, [shelf.keep for shelf in shelves], savepoint)
+        fits |= dict(zip(numbers, found, strict=True)) if found else {}
+    return fits
+
+
+def _stacks(apprentices: list[Apprentice], run: Run) -> Iterator[tuple[list[int], list[Apprentice]]]:
+    """Those that can be trained as one: their class weights have the same shapes, their epochs the same number of steps."""
+    if not can_stack(apprentices[0], torch.device(run.environment.device)):
+        return
+    alike = [(one.shapes, iterations_of(run.protocol, len(one.train), run.batch)) for one in apprentices]
+    for kind in dict.fromkeys(alike):
+        numbers = [number for number, own in enumerate(alike) if own == kind]
+        yield numbers, [apprentices[number] for number in numbers]
+
+
+def _compute_alone(run: Run, view: View, told: Told = nobody, desk: Desk | None = None) -> Fit:
+    own, device = make_apprentice(run, view), torch.device(run.environment.device)
+    shelves = desk.shelves([run], own.model.architecture) if desk else []
+    return fit(
+        model=own.model,
+        parts=own.parts,
+        train=view.rows(own.train),
+        validation=own.validation,
+        protocol=run.protocol,
+        batch=run.batch,
+        seed=run.seed,
+        device=device,
+        told=told,
+        kept=shelves[0].keep if shelves else None,
+        savepoint=desk.savepoint([run], shelves) if desk else None,
+    )
+
+
+def _compute_baseline(run: Run, view: View, desk: Desk | None) -> Computed:
+    """The trunk before training, its features reduced by a PCA fitted on trainval."""
+    device = torch.device(run.environment.device)
+    protocol = run.protocol
+    torch.manual_seed(derive(run.seed, "model"))
+    wanted = protocol.dim * (protocol.folds if run.fold is None else 1)
+    model = begin(Architecture.under(protocol, view.inputs, wanted), protocol.weights).to(device)
+    features = model.norm(outputs(model.trunk, view.x, model.architecture.size, device))
+    width = min(wanted, features.shape[1], len(features) - 1)
+    model.head = fit_pca(features, width)
+    architecture = replace(model.architecture, dim=width)
+    z = F.normalize(model.head(features)[:, : protocol.dim], dim=1).detach()
+    validated = [fold.validation for fold in _folds(run, view)]
+    scores = mean_scores([summary(evaluate(z[rows], view.y[rows])) for rows in validated])
+    checkpoint, weights = Checkpoint(0, None, scores), model.state()
+    for shelf in desk.shelves([run], architecture) if desk else ():
+        shelf.keep(0, weights)
+    return architecture, Fit([checkpoint], checkpoint, weights)
+
+
+def _folds(run: Run, view: View) -> list[Fold]:
+    """The fold of the run; all of them where a deterministic baseline needs none."""
+    folds = folds_of_labels(view.y, run.protocol.folds)
+    return folds if run.fold is None else [folds[run.fold]]
+
+
+def _training_scores(run: Run, view: View, architecture: Architecture, weights: dict[str, Tensor]) -> dict[str, float]:
+    """What the protocol asks of the embeddings of the training samples; a deterministic baseline has the mean over folds."""
+    model = Model(architecture)
+    model.load_state_dict(weights)
+    model.to(torch.device(run.environment.device))
+    return mean_scores([_scores_of_rows(run, view, model, fold.train) for fold in _folds(run, view)])
+
+
+def _scores_of_rows(run: Run, view: View, model: Model, rows: Labels) -> dict[str, float]:
+    metrics = run.protocol.training_metrics
+    samples, device = view.rows(rows), torch.device(run.environment.device)
+    z = single_vectors(embed(model, samples.x, model.architecture.size, device), run.protocol.dim)
+    labels = [chosen.label for chosen in choose(metrics)]
+    found = Answers(samples.y).score(z, metrics) if torch.isfinite(z).all() else dict.fromkeys(labels, math.nan)
+    return {label: found[label] for label in labels}

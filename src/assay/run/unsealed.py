@@ -1,0 +1,170 @@
+"""What follows once a study's seal is open: vectors of the test half, and scores of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from assay.answers import Answers, score, single_vectors
+from assay.canonical import digest_file
+from assay.data.views import View, read_test
+from assay.embed import embed
+from assay.errors import BadInput
+from assay.ledger import Receipt
+from assay.methods import import_parts
+from assay.model import WEIGHTS, read_model
+from assay.store import Store, place_file
+
+
+@dataclass(frozen=True)
+class Unsealed:
+    """The opened test half as tasks get it: against the receipt of their study.
+
+    Args:
+        store: root of the run store.
+        view: folder of the view.
+        fingerprint: of the test half, under which its vectors are filed.
+        receipt: of the study.
+        trainval: fingerprint of the half that the study worked on.
+        threads: torch threads of a task.
+        device: cpu or cuda.
+        imports: the user's own files.
+    """
+
+    store: str
+    view: str
+    fingerprint: str
+    receipt: Receipt
+    trainval: str
+    threads: int
+    device: str
+    imports: tuple[str, ...] = ()
+
+    def read(self) -> View:
+        """The test half, if the receipt is good."""
+        return read_test(Path(self.view), self.receipt, self.trainval)
+
+    def vectors(self, key: str) -> Path:
+        """Where the vectors of a run's model lie."""
+        return Store(Path(self.store)).test_vectors(key, self.fingerprint)
+
+    def embed(self, weights: Path, half: View) -> Tensor:
+        """What the model in the file says to the samples of the half."""
+        device = torch.device(self.device)
+        model = read_model(weights).to(device)
+        return embed(model, half.x, model.architecture.size, device)
+
+    def settle(self) -> None:
+        """Make this process one that can build the models: the user's parts, and as many threads as the protocol says."""
+        import_parts(self.imports)
+        torch.set_num_threads(self.threads)
+
+
+class OnTestHalf:
+    """A task on the opened test half, and what it needs of the machine."""
+
+    test: Unsealed
+
+    @property
+    def cpus(self) -> int:
+        """Cores that it keeps busy."""
+        return self.test.threads
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that it needs to itself."""
+        return int(self.test.device == "cuda")
+
+
+@dataclass(frozen=True)
+class TestEmbedding(OnTestHalf):
+    """The task of embedding the test half with a finished run's model; done when the vectors stand in its folder."""
+
+    key: str
+    test: Unsealed
+
+    def __call__(self) -> None:
+        """Compute and place the vectors, unless they are there."""
+        path = self.test.vectors(self.key)
+        if path.exists():
+            return
+        self.test.settle()
+        packed = BytesIO()
+        np.save(packed, self.test.embed(self._weights(), self.test.read()).numpy())
+        place_file(path, packed.getvalue())
+
+    def _weights(self) -> Path:
+        """The run's weights; `BadInput` where they are not those that it ended with: no score may come of others."""
+        store = Store(Path(self.test.store))
+        folder = store.run(self.key)
+        if digest_file(folder / WEIGHTS) != store.result(self.key)["weights"]:
+            raise BadInput(
+                f"{folder / WEIGHTS} was altered; remove the folder {folder} and run the same command again: "
+                "that run is computed again, and nothing else"
+            )
+        return folder / WEIGHTS
+
+
+@dataclass(frozen=True)
+class Scoring(OnTestHalf):
+    """The task of scoring one reproduction on the test half from the vectors of its runs."""
+
+    keys: tuple[str, ...]
+    dim: int
+    metrics: tuple[str, ...]
+    test: Unsealed
+
+    @property
+    def gpus(self) -> int:
+        """None: neighbours are found on the CPU."""
+        return 0
+
+    def __call__(self) -> dict[str, Any]:
+        """Concatenated and separated scores and those of each fold, with the hashes of the vectors they come from."""
+        torch.set_num_threads(self.test.threads)
+        paths = [self.test.vectors(key) for key in self.keys]
+        scores = score([np.load(path) for path in paths], Answers.of(self.test.read()), self.dim, self.metrics)
+        return {**scores, "vectors": [digest_file(path) for path in paths]}
+
+
+@dataclass(frozen=True)
+class CheckpointScoring(OnTestHalf):
+    """The task of scoring single checkpoints of a run on the test half: what choosing among them there would have given.
+
+    Args:
+        key: of the run, which kept the weights of every validation.
+        dim: width of a single model's vectors.
+        test: the opened test half.
+        epochs: which checkpoints; None: all.
+    """
+
+    key: str
+    dim: int
+    test: Unsealed
+    epochs: tuple[int, ...] | None = None
+
+    def __call__(self) -> dict[int, float]:
+        """MAP@R by epoch, 0 where a checkpoint gives no finite embedding; no vectors are left behind."""
+        self.test.settle()
+        half = self.test.read()
+        kept = Store(Path(self.test.store)).checkpoints(self.key)
+        return {epoch: self._map_at_r(kept[epoch], half) for epoch in self._wanted(list(kept))}
+
+    def _wanted(self, kept: Sequence[int]) -> Sequence[int]:
+        """The epochs to score; `FileNotFoundError` where the run did not keep them."""
+        wanted = kept if self.epochs is None else self.epochs
+        missing = sorted(set(wanted) - set(kept))
+        if missing or not wanted:
+            raise FileNotFoundError(
+                f"run {self.key} has kept no weights of epoch {missing[0] if missing else 0}; train it with keep='all'"
+            )
+        return wanted
+
+    def _map_at_r(self, weights: Path, half: View) -> float:
+        z = single_vectors(self.test.embed(weights, half), self.dim)
+        return Answers.of(half).evaluate(z, ["map_at_r"])["map_at_r"] if torch.isfinite(z).all() else 0.0

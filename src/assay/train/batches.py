@@ -1,0 +1,48 @@
+"""What a training is fed: how many batches an epoch has, and the batches themselves."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from assay.data.augment import CPU, augment
+from assay.data.views import View, renumber
+from assay.protocol import Protocol
+from assay.samplers import samplers
+from assay.seeds import derive
+
+
+def iterations_of(protocol: Protocol, samples: int, batch: tuple[int, int]) -> int:
+    """Training steps in an epoch over a fold of so many samples: as many as the protocol says, else one pass, at least one.
+
+    >>> iterations_of(Protocol("p.v1", iterations=None), 100, (8, 4))
+    3
+    """
+    return max(1, samples // (batch[0] * batch[1])) if protocol.iterations is None else protocol.iterations
+
+
+def draw_batches(
+    train: View,
+    protocol: Protocol,
+    batch: tuple[int, int],
+    seed: int,
+    device: torch.device = CPU,
+    draw: torch.Generator | None = None,
+    start: int = 0,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Augmented batches for ever; labels are numbered from 0 over the classes of this fold.
+
+    The first `start` batches are drawn and left out, none of their images read; `draw` is the generator of the augmentation.
+    """
+    labels = renumber(train.y)
+    draw = draw or augmentation(seed)
+    drawn = samplers[protocol.sampler](labels, batch, derive(seed, "batches"))
+    for indices in islice(drawn, start, None):
+        x = augment(train.x[indices], protocol.augment, protocol.size or 0, draw, device)
+        yield x, torch.from_numpy(labels[indices])
+
+
+def augmentation(seed: int) -> torch.Generator:
+    """The generator from which the crops of a run are drawn."""
+    return torch.Generator().manual_seed(derive(seed, "augment"))

@@ -1,0 +1,55 @@
+"""From a protocol to optimisers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.methods import Parts
+from assay.model import Model
+from assay.protocol import Optimiser, Protocol
+
+Make = Callable[..., torch.optim.Optimizer]
+
+
+def optimisers_of(model: Model, parts: Parts, protocol: Protocol) -> list[torch.optim.Optimizer]:
+    """Those of one model and its method."""
+    return make_optimisers(list(model.parameters()), dict(parts.loss.named_parameters()), parts, protocol)
+
+
+def make_optimisers(
+    weights: Sequence[Tensor], own: Mapping[str, Tensor], parts: Parts, protocol: Protocol
+) -> list[torch.optim.Optimizer]:
+    """One for the weights of trunk and head, one for the method's own where it has some.
+
+    Of the method's own, those that it names are not decayed, and none are where the protocol says so.
+    """
+    undecayed = parts.loss.undecayed
+    unknown = sorted(set(undecayed) - set(own))
+    if unknown:
+        raise ValueError(
+            f"{type(parts.loss).__name__}.undecayed names {unknown[0]!r}, but its weights are {', '.join(own) or 'none'}"
+        )
+    kept = undecayed if protocol.optimiser.decay_own else tuple(own)
+    groups = [
+        [{"params": list(weights), "lr": parts.lr}],
+        [
+            {"params": [weight for name, weight in own.items() if name not in kept], "lr": parts.weights_lr},
+            {"params": [own[name] for name in kept], "lr": parts.weights_lr, "weight_decay": 0.0},
+        ],
+    ]
+    wanted = ([part for part in one if part["params"]] for one in groups)
+    return [_make(group, protocol.optimiser) for group in wanted if group]
+
+
+def _make(groups: list[dict[str, Any]], settings: Optimiser) -> torch.optim.Optimizer:
+    """All weights of a group in one operation; what a protocol does not say is as torch has it."""
+    kinds: dict[str, Make] = {
+        "rmsprop": torch.optim.RMSprop,
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "sgd": torch.optim.SGD,
+    }
+    momentum = {"momentum": settings.momentum} if settings.kind in ("rmsprop", "sgd") else {}
+    return kinds[settings.kind](groups, weight_decay=settings.weight_decay, foreach=True, **momentum)

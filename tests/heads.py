@@ -1,0 +1,57 @@
+"""Heads on vectors: a small world to train in, and the runs of a trial in it."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from assay.data.pack import write_vectors
+from assay.data.splits import folds_of_labels
+from assay.data.views import View
+from assay.methods import defaults, methods
+from assay.protocol import Augment, Batch, Optimiser, Protocol
+from assay.run import Environment, Run
+
+PROTOCOL = Protocol(
+    "test.v1",
+    trunk="identity",
+    weights="none",
+    frozen="nothing",
+    size=0,
+    dim=6,
+    augment=Augment((1.0, 1.0), (1.0, 1.0), 0.0, 0.0, 0.0),
+    batch=Batch((6, 4), (12, 2)),
+    optimiser=Optimiser(lr=1e-3),
+    iterations=4,
+    epochs=2,
+    validate_every=1,
+    patience=100,
+)
+HERE = Environment("cpu", 1, torch.__version__, "source")
+
+
+def vectors(classes: int = 16, per_class: int = 6, dim: int = 10) -> View:
+    """Classes that differ in three directions."""
+    draw = np.random.default_rng(0)
+    y = np.repeat(np.arange(classes), per_class)
+    x = draw.normal(size=(len(y), dim))
+    x[:, :3] = 1.5 * draw.normal(size=(classes, 3))[y] + 0.5 * x[:, :3]
+    return View(x.astype(np.float32), y)
+
+
+VIEW = vectors()
+
+
+def runs_of(name: str, protocol: Protocol = PROTOCOL, view: View = VIEW, seed: int = 100) -> list[Run]:
+    """The folds of a trial of the method at its defaults."""
+    method = methods[name]
+    fewest = min(len(np.unique(view.y[fold.train])) for fold in folds_of_labels(view.y, protocol.folds))
+    batch = protocol.batch_for(method.batch, fewest)
+    parameters = defaults(method, protocol)
+    return [Run(protocol, "view", name, "source", parameters, batch, fold, seed + fold, HERE) for fold in range(protocol.folds)]
+
+
+def place(folder: Path, view: View) -> None:
+    """Put the view where a task reads it."""
+    write_vectors(folder, SimpleNamespace(y=view.y, query=None, gallery=None, fingerprint="made"), view.x)

@@ -1,0 +1,102 @@
+"""Scores of the test half: which metrics, of folds together and apart, and as JSON holds them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from assay.answers import Answers, agree, check_metrics, mean_scores, score
+from assay.canonical import canonical
+from assay.errors import BadInput
+from assay.metrics import evaluate
+from assay.protocol import Protocol
+
+DRAW = np.random.default_rng(0)
+Y = np.repeat(np.arange(6), 5)
+FOLDS = [(DRAW.normal(size=(6, 4))[Y] + 0.8 * DRAW.normal(size=(30, 4))).astype(np.float32) for _ in range(3)]
+EVERY = ("precision_at_1", "recall_at_4", "nmi", "pi_ratio", "roc_auc", "spectral_decay")
+
+
+def unit(z: np.ndarray) -> torch.Tensor:
+    return F.normalize(torch.from_numpy(z), dim=1)
+
+
+def test_metrics_of_single_queries_and_of_the_whole_are_scored_alike() -> None:
+    found = score(FOLDS, Answers(Y), 4, EVERY)
+    names = (*EVERY, "map_at_r")
+    together = evaluate(F.normalize(torch.cat([torch.from_numpy(z) for z in FOLDS], dim=1), dim=1), Y, names)
+    apart = [evaluate(unit(z), Y, names) for z in FOLDS]
+    assert set(found["concatenated"]) == {*together, "queries", "skipped"}
+    for name, value in together.items():
+        assert found["concatenated"][name] == pytest.approx(value)
+        assert found["separated"][name] == pytest.approx(np.mean([scores[name] for scores in apart]))
+        assert [fold[name] for fold in found["folds"]] == pytest.approx([scores[name] for scores in apart])
+
+
+def test_map_at_r_is_among_the_scores_whatever_is_asked_for() -> None:
+    assert set(score(FOLDS, Answers(Y), 4, ("nmi",))["separated"]) == {"nmi", "map_at_r", "queries", "skipped"}
+    assert set(score(FOLDS, Answers(Y), 4, ())["separated"]) == {"map_at_r", "queries", "skipped"}
+
+
+def test_a_metric_that_looks_further_than_there_are_references_has_no_value() -> None:
+    found = score(FOLDS, Answers(Y), 4, ("recall_at_29", "recall_at_30", "precision_at_1"))["separated"]
+    assert found["recall_at_29"] == 1
+    assert found["recall_at_30"] == "nan"
+    assert isinstance(found["precision_at_1"], float)
+    gallery = np.arange(30) % 5 < 2
+    for query, k in ((~gallery, 12), (None, 11)):
+        found = score(FOLDS, Answers(Y, query, gallery), 4, (f"recall_at_{k}", f"recall_at_{k + 1}"))["concatenated"]
+        assert found[f"recall_at_{k}"] == 1
+        assert found[f"recall_at_{k + 1}"] == "nan"
+
+
+def test_counts_stay_whole() -> None:
+    assert mean_scores([{"queries": 30, "nmi": 1.0}, {"queries": 30, "nmi": 0.5}]) == {"queries": 30, "nmi": 0.75}
+    assert isinstance(mean_scores([{"queries": 30}, {"queries": 30}])["queries"], int)
+
+
+def test_an_infinite_score_is_told_by_its_name() -> None:
+    """A direction in which nothing varies: singular values fall to nothing."""
+    flat = [np.concatenate([z[:, :3], np.zeros((30, 1), dtype=np.float32)], axis=1) for z in FOLDS]
+    found = score(flat, Answers(Y), 4, ("spectral_decay",))
+    assert found["separated"]["spectral_decay"] == "inf"
+    assert found["folds"][0]["spectral_decay"] == "inf"
+    assert agree(json.loads(canonical(found)), found)
+
+
+def test_scores_agree_with_themselves_and_with_nothing_else() -> None:
+    found = score(FOLDS, Answers(Y), 4, EVERY)
+    said = json.loads(canonical({**found, "vectors": ["hash"]}))
+    assert not agree(found, said), "hashes were not computed again"
+    del said["vectors"]
+    assert agree(found, said)
+    for change in (
+        {"separated": {**said["separated"], "nmi": said["separated"]["nmi"] + 1e-6}},
+        {"folds": said["folds"][:2]},
+        {"folds": [said["folds"][1], said["folds"][0], said["folds"][2]]},
+        {"concatenated": {**said["concatenated"], "pi_ratio": "inf"}},
+        {"concatenated": {**said["concatenated"], "made_up": 1.0}},
+        {"concatenated": [1.0]},
+    ):
+        assert not agree(found, {**said, **change})
+    assert agree(found, {"separated": said["separated"]}), "a ledger of before there were scores of folds"
+
+
+@pytest.mark.parametrize("field", ["metrics", "training_metrics"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("map_at_rr", "did you mean 'map_at_r'"), ("recall_at_0", "the number in it is at least 1"), ("", "no metric is called ''")],
+)
+def test_a_metric_that_there_is_not_is_refused(field: str, name: str, said: str) -> None:
+    protocol = replace(Protocol("p.v1"), **{field: ("nmi", name)})
+    with pytest.raises(BadInput, match=rf"--set {field}=nmi,{name}: .*{said}"):
+        check_metrics(protocol)
+
+
+def test_metrics_that_there_are_pass() -> None:
+    check_metrics(Protocol("p.v1"))
+    check_metrics(Protocol("p.v1", metrics=EVERY, training_metrics=("pi_ratio", "recall_at_10")))
+    check_metrics(Protocol("p.v1", metrics=()))

@@ -1,0 +1,614 @@
+"""A training that was killed goes on from its last validation, to the same bytes."""
+
+import errno
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+import assay.run.training
+import assay.stack
+import assay.train.loop
+import assay.train.savepoint
+from assay.data import load, splits
+from assay.data.pack import write_pack
+from assay.data.views import View
+from assay.losses import losses
+from assay.method import Loss
+from assay.methods import Parts, assemble, defaults, methods
+from assay.miners import miners
+from assay.model import Architecture, Model
+from assay.pairs import Mined, References
+from assay.protocol import Augment, Optimiser, Protocol
+from assay.registry import Paper
+from assay.run import Run, Training
+from assay.samplers import samplers
+from assay.seeds import derive
+from assay.store import Store
+from assay.train import Checkpoint, Fit, Savepoint, Shelf, State, draw_batches, fit, step
+from assay.train.state import beside_weights
+from heads import HERE, PROTOCOL, VIEW, place, runs_of
+
+CPU = torch.device("cpu")
+SHAPE = (4, 4)
+LONG = replace(PROTOCOL, dim=4, epochs=7, iterations=3, optimiser=Optimiser(lr=0.01))
+WILD = Augment(area=(0.5, 1.0), aspect=(0.8, 1.25), flip=0.5, rotation=20.0, shear=10.0)
+ON_IMAGES = replace(LONG, trunk="conv", size=16, augment=WILD, epochs=4, iterations=2)
+
+
+class Killed(BaseException):
+    """What happens to a process in the middle of its work."""
+
+
+# --- Trainings to kill ---
+
+
+class Counting(Loss):
+    """Counts its calls in a buffer; from one of them on it teaches the opposite, from another on it is not a number."""
+
+    paper: ClassVar[Paper] = Paper("none", 2000, "example.org")
+
+    def __init__(self, *, worse_from: int = 10**6, bad_from: int = 10**6) -> None:
+        super().__init__()
+        self.worse_from, self.bad_from = worse_from, bad_from
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.calls: Tensor
+
+    def forward(self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None) -> Tensor:
+        self.calls += 1
+        value: Tensor = losses["triplet"](margin=0.3)(z, y) * (1 + 0.1 * self.calls)
+        return value * (torch.nan if self.calls >= self.bad_from else -1 if self.calls >= self.worse_from else 1)
+
+
+def first_well_then_badly() -> Loss:
+    return Counting(worse_from=10)
+
+
+class Secretive(Counting):
+    """Counts them where nobody looks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = itertools.count(1)
+
+    def forward(self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None) -> Tensor:
+        return super().forward(z, y) / next(self.number)
+
+
+class Open(Counting):
+    """Counts them in a plain number, which is no weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+
+    def forward(self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None) -> Tensor:
+        self.number += 1
+        return super().forward(z, y) / self.number
+
+
+def vectors(classes: range, seed: int) -> View:
+    draw = np.random.default_rng(seed)
+    y = np.repeat(np.array(classes), 6)
+    x = draw.normal(size=(len(y), 8))
+    x[:, :2] = np.random.default_rng(99).normal(size=(100, 2))[y] + 0.3 * draw.normal(size=(len(y), 2))
+    return View(x.astype(np.float32), y)
+
+
+def pictures(classes: range, seed: int) -> View:
+    y = np.repeat(np.array(classes), 5)
+    return View(np.random.default_rng(seed).integers(0, 256, size=(len(y), 16, 16, 3), dtype=np.uint8), y)
+
+
+@dataclass
+class World:
+    """A training that can be begun any number of times, each time from new objects."""
+
+    loss: Callable[[], Loss] = losses["triplet"]
+    protocol: Protocol = LONG
+    miner: Callable[[], Any] | None = None
+    heard: list[int] = field(default_factory=list)
+
+    def train(self, savepoint: Savepoint | None = None, kill_at: int | None = None) -> tuple[Fit, Model, Loss]:
+        """What came of it, unless it is killed when it tells of the validation of this epoch."""
+
+        def told(epoch: int, loss: float, checkpoint: Checkpoint | None) -> None:
+            self.heard.append(epoch)
+            if epoch == kill_at:
+                raise Killed
+
+        on_images = self.protocol.trunk != "identity"
+        seen, unseen = (pictures if on_images else vectors)(range(6), 1), (pictures if on_images else vectors)(range(6, 11), 2)
+        torch.manual_seed(0)
+        model = Model(Architecture(self.protocol.trunk, 3 if on_images else 8, 16 if on_images else 0, 4))
+        loss = self.loss()
+        loss.setup(4, 6)
+        torch.manual_seed(1)
+        parts = Parts(loss, self.miner and self.miner(), 0.01, 0.01)
+        self.heard.clear()
+        found = fit(model, parts, seen, unseen, self.protocol, SHAPE, 5, CPU, told, None, savepoint)
+        return found, model, loss
+
+
+def optimised_by(kind: Any) -> Protocol:
+    return replace(LONG, optimiser=Optimiser(lr=0.01, kind=kind))
+
+
+WORLDS = {
+    "rmsprop": World(),
+    "adam": World(protocol=optimised_by("adam")),
+    "adamw": World(protocol=optimised_by("adamw")),
+    "sgd": World(protocol=optimised_by("sgd")),
+    "sgd without momentum": World(protocol=replace(LONG, optimiser=Optimiser(kind="sgd", momentum=0.0))),
+    "class weights": World(losses["normalized_softmax"]),
+    "class weights, adam": World(losses["margin_per_class"], optimised_by("adam")),
+    "random miner": World(losses["contrastive"], miner=lambda: miners["random"](of="pairs")),
+    "distance-weighted miner": World(losses["margin"], miner=miners["distance_weighted"]),
+    "a buffer in the loss": World(Counting),
+    "batch normalisation": World(losses["contrastive"], ON_IMAGES),
+    "batch normalisation, adam": World(losses["contrastive"], replace(ON_IMAGES, optimiser=Optimiser(kind="adam"))),
+    "frozen batch normalisation": World(losses["contrastive"], replace(ON_IMAGES, frozen="batchnorm")),
+    "every second epoch": World(protocol=replace(LONG, validate_every=2)),
+    "one pass": World(protocol=replace(LONG, iterations=None)),
+    "patience": World(first_well_then_badly, replace(LONG, patience=3, epochs=30)),
+    "divergence": World(lambda: Counting(bad_from=17)),
+}
+
+
+def equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    """To the bit, numbers that are none included."""
+    return {name: tensor.numpy().tobytes() for name, tensor in first.items()} == {
+        name: tensor.numpy().tobytes() for name, tensor in second.items()
+    }
+
+
+def assert_same(found: tuple[Fit, Model, Loss], expected: tuple[Fit, Model, Loss]) -> None:
+    """All of it: what was measured, the best weights, and the weights that the training ended with."""
+    assert found[0].history == expected[0].history
+    assert (found[0].best, found[0].status) == (expected[0].best, expected[0].status)
+    assert equal(found[0].weights, expected[0].weights)
+    assert equal(found[1].state(), expected[1].state())
+    assert equal(dict(found[2].state_dict()), dict(expected[2].state_dict()))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "partial" / "state.safetensors"
+
+
+def savepoint(path: Path, key: str = "key") -> Savepoint:
+    return Savepoint(path, key, after=0)
+
+
+def kill(world: World, path: Path, at: int) -> None:
+    with pytest.raises(Killed):
+        world.train(savepoint(path), kill_at=at)
+
+
+# --- The same bytes ---
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_training_killed_at_any_validation_ends_as_if_it_had_not_been(name: str, path: Path) -> None:
+    world = WORLDS[name]
+    expected = world.train()
+    validated = [checkpoint.epoch for checkpoint in expected[0].history[1:]]
+    assert len(validated) >= 2
+    for number, epoch in enumerate(validated):
+        path.unlink(missing_ok=True)
+        kill(world, path, at=epoch)
+        torch.manual_seed(999)
+        assert_same(world.train(savepoint(path)), expected)
+        saved = validated[number - 1] if number else 0
+        assert not world.heard or world.heard[0] == saved + 1
+
+
+def test_these_worlds_end_as_they_should() -> None:
+    assert WORLDS["divergence"].train()[0].status == "diverged"
+    patient = WORLDS["patience"].train()[0]
+    assert patient.history[-1].epoch == patient.best.epoch + 3 < 30
+
+
+@pytest.mark.parametrize("name", ["random miner", "batch normalisation"])
+def test_a_training_may_be_killed_again_and_again(name: str, path: Path) -> None:
+    world = WORLDS[name]
+    expected = world.train()
+    for checkpoint in expected[0].history[1:]:
+        kill(world, path, at=checkpoint.epoch)
+    assert_same(world.train(savepoint(path)), expected)
+
+
+def test_a_kill_between_validations_costs_what_came_after_the_last_one(path: Path) -> None:
+    world = WORLDS["every second epoch"]
+    kill(world, path, at=5)
+    assert_same(world.train(savepoint(path)), world.train())
+
+
+def test_saving_changes_nothing(path: Path) -> None:
+    for name in ("random miner", "batch normalisation"):
+        path.unlink(missing_ok=True)
+        assert_same(WORLDS[name].train(savepoint(path)), WORLDS[name].train())
+        assert path.exists()
+
+
+@pytest.mark.parametrize("name", [name for name, method in methods.items() if method.loss is not None])
+def test_every_method_of_ours_shows_all_that_changes_in_it(name: str) -> None:
+    """Else it would never be saved."""
+    parts = assemble(methods[name], defaults(methods[name], LONG), LONG)
+    parts.loss.setup(4, 6)
+    before = beside_weights(parts)
+    z, y = torch.randn(16, 4, requires_grad=True), torch.arange(16) // 4
+    parts.loss(z, y, parts.miner(z.detach(), y) if parts.miner else None).backward()
+    assert before is not None
+    assert beside_weights(parts) == before
+
+
+@pytest.mark.parametrize("loss", [Secretive, Open])
+def test_a_loss_that_changes_in_ways_that_cannot_be_saved_begins_anew(loss: type[Loss], path: Path) -> None:
+    world = World(loss)
+    kill(world, path, at=5)
+    assert not path.exists()
+    assert_same(world.train(savepoint(path)), world.train())
+
+
+def test_batches_left_out_read_no_image(path: Path) -> None:
+    class Guarded:
+        channels = 3
+
+        def __len__(self) -> int:
+            return 30
+
+        def __getitem__(self, rows: Any) -> Any:
+            read.append(len(rows))
+            return np.zeros((len(rows), 16, 16, 3), dtype=np.uint8)
+
+    read: list[int] = []
+    batches = draw_batches(View(Guarded(), np.repeat(np.arange(6), 5)), ON_IMAGES, SHAPE, 3, start=1000)  # type: ignore[arg-type]
+    _, y = next(batches)
+    assert read == [16]
+    drawn = samplers["balanced"](np.repeat(np.arange(6), 5), SHAPE, derive(3, "batches"))
+    assert y.tolist() == (next(itertools.islice(drawn, 1000, None)) // 5).tolist()
+
+
+# --- When it is saved ---
+
+
+def test_a_state_is_saved_when_so_many_seconds_have_passed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(assay.train.savepoint.time, "monotonic", lambda: clock[0])
+    point, saved = Savepoint(path, "key", after=60), []
+
+    def state() -> Any:
+        saved.append(clock[0])
+        return State({})
+
+    for now in (130, 159.9, 160, 219, 221):
+        clock[0] = now
+        point.save(state)
+    assert saved == [160, 221]
+
+
+def test_saving_that_takes_long_is_done_less_often(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(assay.train.savepoint.time, "monotonic", lambda: clock[0])
+    point, saved = Savepoint(path, "key", after=60), []
+
+    def slow() -> Any:
+        saved.append(clock[0])
+        clock[0] += 2 * assay.train.savepoint.LONG
+        return State({})
+
+    for now in (60, 130, 180, 190):
+        clock[0] = now
+        point.save(slow)
+    assert saved == [60, 190]
+
+
+def test_what_was_spent_before_a_kill_is_counted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(assay.train.savepoint.time, "monotonic", lambda: clock[0])
+    first = Savepoint(path, "key")
+    clock[0] = 70.0
+    first.save(lambda: State({}))
+    second = Savepoint(path, "key")
+    assert second.load() is not None
+    assert second.spent == 70
+    clock[0] = 170.0
+    second.save(lambda: State({}))
+    third = Savepoint(path, "key")
+    assert third.load() is not None
+    assert third.spent == 170
+
+
+# --- Spoilt states ---
+
+
+def flip(path: Path, where: Callable[[int], int]) -> None:
+    content = bytearray(path.read_bytes())
+    content[where(len(content))] ^= 1
+    path.write_bytes(bytes(content))
+
+
+SPOILS: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "garbage": lambda path: path.write_bytes(b"not a state" * 100),
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-10]),
+    "a bit of a tensor": lambda path: flip(path, lambda length: length - 20),
+    "a digit of the history": lambda path: path.write_bytes(path.read_bytes().replace(b'\\"epoch\\":1', b'\\"epoch\\":2', 1)),
+    "another file": lambda path: path.write_bytes(torch.zeros(3).numpy().tobytes()),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+@pytest.mark.parametrize("name", SPOILS)
+def test_a_spoilt_state_is_ignored(name: str, path: Path) -> None:
+    world = World()
+    kill(world, path, at=4)
+    before = path.read_bytes()
+    SPOILS[name](path)
+    assert path.is_dir() or path.read_bytes() != before
+    assert savepoint(path).load() is None
+    assert_same(world.train(savepoint(path)), world.train())
+
+
+def test_the_state_of_something_else_is_ignored(path: Path) -> None:
+    world = World()
+    kill(world, path, at=4)
+    assert savepoint(path, "another key").load() is None
+    assert savepoint(path).load() is not None
+
+
+def test_a_state_is_a_safetensors_file_that_says_what_it_is(path: Path) -> None:
+    kill(World(), path, at=4)
+    with safe_open(str(path), framework="pt") as file:
+        assert set(file.metadata()) == {"state", "digest"}
+        assert "training/model/head.weight" in file.keys()  # noqa: SIM118
+
+
+def test_checkpoints_must_be_there_as_the_state_says(tmp_path: Path, path: Path) -> None:
+    architecture, weights = Architecture("identity", 8, 0, 4), Model(Architecture("identity", 8, 0, 4)).state()
+
+    def again() -> tuple[Shelf, Savepoint]:
+        shelf = Shelf(tmp_path / "kept", architecture)
+        return shelf, Savepoint(path, "key", [shelf], after=0)
+
+    shelf, point = again()
+    shelf.keep(0, weights)
+    shelf.keep(2, weights)
+    point.save(lambda: State({}))
+    other, point = again()
+    assert point.load() is not None
+    assert other.hashes == shelf.hashes
+    flip(shelf.path(2), lambda length: length - 3)
+    assert again()[1].load() is None
+    shelf.path(2).unlink()
+    assert again()[1].load() is None
+
+
+# --- A full disk ---
+
+
+def no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_costs_the_state_and_not_the_training(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assay.train.savepoint, "write_atomically", no_space)
+    world = World()
+    assert_same(world.train(savepoint(path)), world.train())
+    assert not path.exists()
+
+
+def test_a_state_that_no_longer_fits_leaves_the_one_before(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    kill(world, path, at=3)
+    before = path.read_bytes()
+    monkeypatch.setattr(assay.train.savepoint, "write_atomically", no_space)
+    kill(world, path, at=5)
+    assert path.read_bytes() == before
+
+
+def test_a_run_that_cannot_be_placed_says_where_and_why(task: "Task", monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assay.run.training, "_write", no_space)
+    with pytest.raises(
+        OSError, match=r"run [0-9a-f]{12} is computed but cannot be placed in .*No space left.*make room"
+    ) as raised:
+        task()
+    assert raised.value.errno == errno.ENOSPC
+    assert not any(task.store.has_run(run.key) for run in task.runs)
+
+
+# --- Runs in a store ---
+
+
+@dataclass(frozen=True)
+class Task:
+    """Runs and a store to compute them in."""
+
+    runs: tuple[Run, ...]
+    store: Store
+    view: Path
+    keep: Any = "best"
+
+    def __call__(self) -> None:
+        Training(self.runs, str(self.store.root), str(self.view), keep=self.keep, save_after=0)()
+
+    def content(self) -> dict[str, bytes]:
+        """All files of the runs but the clock's."""
+        root = self.store.root
+        files = [path for path in sorted((root / "runs").rglob("*")) if path.is_file() and path.name != "timing.json"]
+        return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+    def elsewhere(self, root: Path) -> "Task":
+        return replace(self, store=Store.create(root))
+
+
+IN_STORE = replace(PROTOCOL, epochs=4)
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    place(tmp_path / "view", VIEW)
+    return Task(tuple(runs_of("triplet", IN_STORE)), Store.create(tmp_path / "store"), tmp_path / "view")
+
+
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Says after how many saved states the process dies."""
+    whole, left = Savepoint.save, [10**6]
+
+    def save(self: Savepoint, state: Any) -> None:
+        whole(self, state)
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+
+    monkeypatch.setattr(Savepoint, "save", save)
+    return lambda number: left.__setitem__(0, number)
+
+
+def partial_files(store: Store) -> list[str]:
+    return sorted(path.name for path in (store.root / "partial").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    ("name", "keep"), [("triplet", "all"), ("normalized_softmax", "best"), ("contrastive_sampled", "best"), ("quadruplet", "all")]
+)
+def test_heads_killed_at_any_validation_end_as_if_they_had_not_been(
+    name: str, keep: str, task: Task, tmp_path: Path, dying: Callable[[int], None]
+) -> None:
+    """A stack of four, and a method that cannot be stacked and is trained fold by fold."""
+    task = replace(task, runs=tuple(runs_of(name, IN_STORE)), keep=keep)
+    whole = task.elsewhere(tmp_path / "whole")
+    whole()
+    for number in (1, 3):
+        again = task.elsewhere(tmp_path / f"store{number}")
+        dying(number)
+        with pytest.raises(Killed):
+            again()
+        assert "state.safetensors" in partial_files(again.store)
+        assert not (again.store.root / "runs").exists()
+        dying(10**6)
+        again()
+        assert again.content() == whole.content()
+        assert partial_files(again.store) == []
+
+
+def test_heads_go_on_and_do_not_begin_again(task: Task, dying: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    whole = assay.stack._Stack.step
+    monkeypatch.setattr(assay.stack._Stack, "step", lambda *arguments: (steps.append(1), whole(*arguments))[1])
+    dying(3)
+    with pytest.raises(Killed):
+        task()
+    assert len(steps) == 3 * 4
+    task()
+    assert len(steps) == 4 * 4
+
+
+def test_the_state_of_other_runs_is_not_taken_up(task: Task, tmp_path: Path, dying: Callable[[int], None]) -> None:
+    """Only two of the four are asked for now: another stack, which sums in another order."""
+    dying(2)
+    with pytest.raises(Killed):
+        task()
+    dying(10**6)
+    fewer = replace(task, runs=task.runs[2:])
+    alone = fewer.elsewhere(tmp_path / "alone")
+    fewer()
+    alone()
+    assert fewer.content() == alone.content()
+
+
+def test_a_state_kept_without_checkpoints_does_not_serve_a_run_with_them(task: Task, dying: Callable[[int], None]) -> None:
+    dying(2)
+    with pytest.raises(Killed):
+        task()
+    dying(10**6)
+    replace(task, keep="all")()
+    assert [list(task.store.checkpoints(run.key)) for run in task.runs] == [[0, 1, 2, 3, 4]] * 4
+
+
+def test_the_driver_clears_what_finished_runs_left(task: Task, dying: Callable[[int], None]) -> None:
+    dying(1)
+    with pytest.raises(Killed):
+        task()
+    unfinished = partial_files(task.store)
+    with task.store.driving():
+        assert partial_files(task.store) == unfinished == ["state.safetensors"]
+    kept = {path: path.read_bytes() for path in (task.store.root / "partial").rglob("*") if path.is_file()}
+    dying(10**6)
+    task()
+    for path, content in kept.items():
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+    with task.store.driving():
+        assert partial_files(task.store) == []
+
+
+def test_the_driver_leaves_the_way_to_checkpoints_that_a_finished_run_lacks(task: Task, dying: Callable[[int], None]) -> None:
+    task()
+    dying(2)
+    with pytest.raises(Killed):
+        replace(task, keep="all")()
+    before = partial_files(task.store)
+    with task.store.driving():
+        assert partial_files(task.store) == before
+    dying(10**6)
+    replace(task, keep="all")()
+    assert [list(task.store.checkpoints(run.key)) for run in task.runs] == [[0, 1, 2, 3, 4]] * 4
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_resume import on_images
+on_images(Path(sys.argv[2]), Path(sys.argv[3]))()
+"""
+
+
+def on_images(store: Path, view: Path) -> Task:
+    """One long run of a network with batch normalisation and a miner that draws numbers."""
+    protocol = replace(ON_IMAGES, weights="none", frozen="nothing", epochs=30)
+    parameters = defaults(methods["triplet_sampled"], protocol)
+    run = Run(protocol, "view", "triplet_sampled", "source", parameters, (5, 3), 1, 7, HERE)
+    return Task((run,), Store.create(store), view)
+
+
+def kill_when_saved(store: Path, view: Path) -> None:
+    """Begin the run in a process of its own and kill it as soon as its state is seen."""
+    state = Store.create(store).partial(on_images(store, view).runs[0].key) / "state.safetensors"
+    with subprocess.Popen([sys.executable, "-c", SCRIPT, str(Path(__file__).parent), str(store), str(view)]) as process:
+        deadline = time.monotonic() + 120
+        while not state.exists():
+            assert process.poll() is None, "it ended by itself"
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+
+
+def test_a_process_that_is_killed_loses_nothing(mini_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainval, _ = splits.of(load(f"folder:{mini_folder}"), ON_IMAGES)
+    write_pack(tmp_path / "view", trainval, ON_IMAGES.first_step)
+    kill_when_saved(tmp_path / "killed", tmp_path / "view")
+    steps: list[int] = []
+    monkeypatch.setattr(assay.train.loop, "step", lambda *arguments: (steps.append(1), step(*arguments))[1])
+    killed, whole = (on_images(tmp_path / name, tmp_path / "view") for name in ("killed", "whole"))
+    killed()
+    after_the_kill = len(steps)
+    whole()
+    assert after_the_kill < len(steps) - after_the_kill == 30 * 2
+    assert killed.content() == whole.content()
+    assert partial_files(killed.store) == []
