@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,27 @@ class Sleep:
     def __call__(self):
         Path(self.mark).write_text(str(os.getpid()))
         time.sleep(600)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Tells of the process it runs in."""
+
+    def __call__(self):
+        return {
+            "folder": str(Path.cwd()),
+            "cache": os.environ["ASSAY_CACHE"],
+            "interrupt": signal.getsignal(signal.SIGINT),
+            "path": sys.path,
+        }
+
+
+@dataclass(frozen=True)
+class Wide(Square):
+    """A task that says what it needs."""
+
+    cpus: float = 2
+    gpus: float = 0
 
 
 def square(number: int) -> int:

@@ -45,19 +45,31 @@ def usable_cache() -> Path:
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Put `content` at `path`; a reader sees the old file or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=DRAFT)
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=DRAFT)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(content.encode() if isinstance(content, str) else content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name `path` in an `OSError` that names nothing, as that of a full disk, or a draft that nobody has heard of."""
     try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content.encode() if isinstance(content, str) else content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        if error.errno is not None and (error.filename is None or DRAFT in str(error.filename)):
+            error.filename, error.filename2 = str(path), None
         raise
-    sync_folder(path.parent)
 
 
 def read_json(path: Path) -> Any:
@@ -77,17 +89,18 @@ def sync_folder(folder: Path) -> None:
 @contextmanager
 def new_folder(final: Path) -> Iterator[Path]:
     """Fill the folder yielded; on leaving it appears at `final` at once, or not at all where one is there already."""
-    final.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=final.parent, prefix=DRAFT))
-    os.chmod(draft, 0o755)
-    try:
-        yield draft
-        _sync_files([path for path in draft.rglob("*") if path.is_file()])
-        sync_folder(draft)
-        _rename_unless_there(draft, final)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    sync_folder(final.parent)
+    with naming(final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(dir=final.parent, prefix=DRAFT))
+        os.chmod(draft, 0o755)
+        try:
+            yield draft
+            _sync_files([path for path in draft.rglob("*") if path.is_file()])
+            sync_folder(draft)
+            _rename_unless_there(draft, final)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        sync_folder(final.parent)
 
 
 def remove_drafts(folder: Path) -> None:

@@ -2,12 +2,13 @@
 
 A study replays its ledger from the first line whenever it is started: what it records must be what stands there
 already, and only past the last line does recording append. So a restart adds nothing, and a study that would go
-another way than its record is refused. Looks at the test half come after all that a study records itself: it ends its
-replay before them.
+another way than its record is refused. Looks at the test half (and the peek, which scores checkpoints that nobody chose) come
+after all that a study decides: it ends its replay before them.
 """
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,8 +16,11 @@ from typing import Any, Literal
 
 from assay.canonical import canonical, digest, plain
 from assay.errors import BadInput
+from assay.files import naming
 
-Kind = Literal["preregistration", "trial", "selection", "reproduction", "seal", "test", "look"]
+Kind = Literal["preregistration", "trial", "selection", "reproduction", "seal", "test", "peek", "look"]
+LOOKS: tuple[Kind, ...] = ("look", "peek")
+"""Lines that come after all that a study decides, in any order."""
 START = "0" * 64
 
 
@@ -85,11 +89,11 @@ class Ledger:
         self._replayed += 1
         return line
 
-    def look(self, body: Any) -> Line:
+    def look(self, body: Any, kind: Literal["look", "peek"] = "look") -> Line:
         """Append a look at the test half, however far the replay is; raises `SealError` where the seal is not open."""
         if not any(line.kind == "seal" for line in self.lines):
             raise SealError(f"{self.path}: the seal is not open, so nothing of the test half can have been looked at")
-        return self._append("look", plain(body))
+        return self._append(kind, plain(body))
 
     @property
     def next(self) -> Line | None:
@@ -105,15 +109,18 @@ class Ledger:
 
     def _append(self, kind: Kind, body: Any) -> Line:
         number, previous = len(self.lines), self.lines[-1].hash if self.lines else START
-        hashed = digest({"number": number, "kind": kind, "body": body, "previous": previous})
+        hashed = hash_of(number, kind, body, previous)
         line = Line(number, kind, body, previous, hashed, datetime.now(UTC).isoformat(timespec="seconds"))
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as stream:
-            stream.write(canonical(line).encode() + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+        with naming(self.path):
+            _append_whole(self.path, canonical(line).encode() + b"\n")
         self.lines.append(line)
         return line
+
+
+def hash_of(number: int, kind: str, body: Any, previous: str) -> str:
+    """The hash of a line, which the next one carries; the clock has no part in it."""
+    return digest({"number": number, "kind": kind, "body": body, "previous": previous})
 
 
 def read(path: Path) -> list[Line]:
@@ -138,7 +145,7 @@ def completing_line(lines: list[Line]) -> Line | None:
 def _parse(path: Path, number: int, text: bytes, previous: str) -> Line:
     try:
         line = Line(**json.loads(text))
-        hashed = digest({"number": number, "kind": line.kind, "body": line.body, "previous": previous})
+        hashed = hash_of(number, line.kind, line.body, previous)
     except (ValueError, TypeError):
         raise BrokenLedger(f"{path}: line {number + 1} is not a ledger line") from None
     if line.number != number:
@@ -148,6 +155,21 @@ def _parse(path: Path, number: int, text: bytes, previous: str) -> Line:
     if line.hash != hashed:
         raise BrokenLedger(f"{path}: line {number + 1} was altered: its hash does not fit")
     return line
+
+
+def _append_whole(path: Path, content: bytes) -> None:
+    """Add to the end of the file, all of it or, where the disk is full, nothing."""
+    before = path.stat().st_size if path.exists() else 0
+    try:
+        with path.open("ab", buffering=0) as stream:
+            written = stream.write(content)
+            if written < len(content):
+                stream.write(content[written:])  # which says why the first part was all that went
+            os.fsync(stream.fileno())
+    except OSError:
+        with suppress(OSError):
+            os.truncate(path, before)
+        raise
 
 
 def _cut_torn_tail(path: Path) -> None:
@@ -160,6 +182,12 @@ def _cut_torn_tail(path: Path) -> None:
 
 
 def _difference(path: Path, line: Line, kind: Kind, body: Any) -> str:
+    altered = _altered_runs(line.body, body) if kind == line.kind else []
+    if altered:
+        return (
+            f"{path}: line {line.number + 1} says that run {altered[0]} had another result.json than it has now: that file was "
+            "altered. Remove the folder of that run and run the same command again: it is computed again, and nothing else"
+        )
     what = f"a {kind} where the ledger has a {line.kind}" if kind != line.kind else f"another {kind}"
     fields = [key for key in sorted({*body, *line.body}) if line.body.get(key) != body.get(key)] if kind == line.kind else []
     named = f" (different: {', '.join(fields)})" if fields else ""
@@ -168,5 +196,12 @@ def _difference(path: Path, line: Line, kind: Kind, body: Any) -> str:
     )
     return (
         f"{path}: this command leads to {what} at line {line.number + 1}{named}; {cause}. "
-        "Continue it as it was begun, or give another --out to begin afresh"
+        "Continue it as it was begun, or begin afresh with --new-study (both stay in the record) or another --out"
     )
+
+
+def _altered_runs(recorded: Any, found: Any) -> list[str]:
+    """Keys of the runs of a line whose results had other hashes when it was written."""
+    runs = [body.get("runs", [body]) for body in (recorded, found)]
+    hashes = [{run["key"]: run.get("result") for run in part if isinstance(run, dict) and "key" in run} for part in runs]
+    return [key for key, result in hashes[0].items() if hashes[1].get(key, result) != result]

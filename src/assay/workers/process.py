@@ -19,6 +19,11 @@ class TaskFailed(RuntimeError):
     """An exception inside a worker, with its traceback as text."""
 
 
+def search_path() -> list[str]:
+    """Where this process looks for modules, the working folder by its name."""
+    return [path or str(Path.cwd()) for path in sys.path]
+
+
 class Worker:
     """A process that runs the tasks sent to it.
 
@@ -31,10 +36,10 @@ class Worker:
         with theirs, ExitStack() as on_failure:
             on_failure.callback(ours.close)
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "assay.workers.program", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "assay.workers.program", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(search_path())},
             )
             self._connection = Connection(ours.detach())
             on_failure.pop_all()
