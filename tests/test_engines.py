@@ -1,16 +1,18 @@
 """The local engine: tasks in processes of their own, retried when one dies, ended with the driver."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from assay.engines import LocalEngine
-from assay.engines.local import WorkerDied
+from assay.engines import LocalEngine, WorkerDied
 from assay.errors import BadInput
+from assay.store import Store
 from assay.workers import TaskFailed
 from tasks import Die, DieOnce, Fail, Sleep, Square, Where
 
@@ -121,3 +123,38 @@ def test_files_in_the_working_folder_do_not_shadow_the_standard_library(tmp_path
     monkeypatch.chdir(tmp_path)
     with LocalEngine(1) as engine:
         assert engine.submit(Square(3)).result(timeout=60) == 9
+
+
+def place(store, worker):
+    with store.new_run("ab" * 32) as folder:
+        for name in ("config.json", "result.json"):
+            (folder / name).write_text(worker)
+
+
+def test_of_workers_that_place_the_same_run_one_does_and_none_fails(tmp_path):
+    store = Store.create(tmp_path / "store")
+    for _ in range(20):
+        with ThreadPoolExecutor(8) as workers:
+            list(workers.map(lambda worker: place(store, str(worker)), range(8)))
+        (folder,) = (tmp_path / "store" / "runs" / "ab").iterdir()
+        assert len({path.read_text() for path in folder.iterdir()}) == 1
+        shutil.rmtree(folder)
+
+
+def test_a_run_that_another_worker_places_meanwhile_is_never_removed(tmp_path, monkeypatch):
+    store = Store.create(tmp_path / "store")
+    remove = shutil.rmtree
+
+    def too_late(path, **options):
+        monkeypatch.undo()
+        place(store, "the other")
+        remove(path, **options)
+
+    monkeypatch.setattr("assay.store.shutil.rmtree", too_late)
+    with store.new_run("ab" * 32) as folder:
+        (folder / "result.json").write_text("ours")
+        if shutil.rmtree is too_late:
+            monkeypatch.undo()
+            place(store, "the other")
+        assert store.has_run("ab" * 32)
+    assert (store.run("ab" * 32) / "result.json").read_text() == "the other"

@@ -9,13 +9,8 @@ import threading
 from concurrent.futures import Future
 from typing import Any, Self
 
+from assay.engines.engine import ATTEMPTS, WorkerDied, obituary
 from assay.workers import Task, Worker
-
-ATTEMPTS = 3
-
-
-class WorkerDied(RuntimeError):
-    """A task whose worker process ended under it, again and again."""
 
 
 class LocalEngine:
@@ -66,27 +61,20 @@ class LocalEngine:
                 except (EOFError, OSError) as error:
                     ended, worker = self._bury(worker) if worker else str(error), None
                     if attempt == ATTEMPTS or self._closing:
-                        future.set_exception(WorkerDied(_obituary(task, ended)))
+                        future.set_exception(WorkerDied(obituary(task, ended)))
                         break
         if worker is not None:
             self._bury(worker)
 
-    def _start(self) -> "Worker":
+    def _start(self) -> Worker:
         worker = Worker()
         self._processes.add(worker)
         if self._closing:  # the list of those to kill was drawn up before this one was on it
             worker.kill()
         return worker
 
-    def _bury(self, worker: "Worker") -> str:
+    def _bury(self, worker: Worker) -> str:
         """End the process and say how it ended."""
         self._processes.discard(worker)
         code = worker.end()
         return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _obituary(task: Task, ended: str) -> str:
-    return (
-        f"a worker process died {ATTEMPTS} times ({ended}) on {type(task).__name__}; if memory ran out, use fewer "
-        "--workers. Finished runs are kept: run the same command again to continue"
-    )

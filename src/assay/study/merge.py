@@ -1,0 +1,270 @@
+"""Stores united: runs, studies, answers and models of several stores in one, each checked before it is believed.
+
+Equal keys mean equal runs and equal studies. Where two stores disagree on one, nothing is chosen: the merge is refused.
+"""
+
+import filecmp
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from assay.canonical import canonical, digest, digest_file
+from assay.errors import BadInput
+from assay.files import new_folder, read_json, write_atomically
+from assay.ledger import LOOKS, Line, hash_of, read
+from assay.model import WEIGHTS
+from assay.store import CHECKPOINTS, Store, place_file
+from assay.study.arena import read_answers
+from assay.study.progress import Listener, Silent
+from assay.study.record import StudyRecord, write_record
+
+Ledgers = Mapping[str, list[Line]]
+"""The lines of each study of a store."""
+
+CLOCK = "timing.json"
+"""What equal runs may differ in: how long they took, and where."""
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What came from one store.
+
+    Args:
+        store: where it lies.
+        runs: that no store before it had.
+        studies: begun, carried further or looked at here and nowhere before.
+        models: handed over here and nowhere before.
+    """
+
+    store: Path
+    runs: int
+    studies: int
+    models: int
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A store that holds what others held: what came from each of them, and how many runs and studies it has now."""
+
+    out: Path
+    contributions: tuple[Contribution, ...]
+    runs: int
+    studies: int
+
+
+def merge(stores: Sequence[Path], out: Path, listener: Listener | None = None) -> Merged:
+    """Unite the stores at `out`, which may be new, one of them, or another store; the others are only read.
+
+    Everything is checked before anything is copied. Killed at any time and called again it ends with the same bytes: runs come
+    before the ledgers that name them, each whole or not at all.
+    """
+    listener = listener or Silent()
+    others = [Store(path) for path in dict.fromkeys(path.resolve() for path in stores) if path != out.resolve()]
+    target = Store.create(out)
+    with target.driving():
+        everyone = [target, *others]
+        ledgers = [_ledgers(store) for store in everyone]
+        for number, (store, own) in enumerate(zip(everyone, ledgers, strict=True)):
+            listener.preparing("stores checked", number, len(everyone))
+            _check(store, own)
+        _check_agreement(everyone, ledgers)
+        contributions = [_take(store, own, target, listener) for store, own in zip(others, ledgers[1:], strict=True)]
+    return Merged(out, tuple(contributions), len(_runs(target)), len(_ledgers(target)))
+
+
+def _ledgers(store: Store) -> Ledgers:
+    """The lines of each study, its chain checked; a study without a line has not begun."""
+    found = {key: read(store.study(key) / "ledger.jsonl") for key in store.studies()}
+    return {key: lines for key, lines in found.items() if lines}
+
+
+# --- what is checked ---------------------------------------------------------------------------------------------------
+
+
+def _check(store: Store, ledgers: Ledgers) -> None:
+    """Raise `BadInput` where a store is not what it says."""
+    problems = [
+        *(problem for key in _runs(store) for problem in _altered(store, key)),
+        *(problem for key, lines in ledgers.items() for problem in _unsupported(store, StudyRecord.of(key, lines))),
+    ]
+    if problems:
+        raise BadInput(f"{problems[0]}; `assay verify {store.root}` says what else is wrong. Restore it, or leave this store out")
+
+
+def _check_agreement(stores: Sequence[Store], ledgers: Sequence[Ledgers]) -> None:
+    """Raise `BadInput` where two stores have something different under one name."""
+    folders: dict[str, Path] = {}
+    studies: dict[str, tuple[list[Line], Path]] = {}
+    for store, own in zip(stores, ledgers, strict=True):
+        for folder in [*map(store.run, _runs(store)), *_models(store)]:
+            _compare(folders.setdefault(folder.name, folder), folder)
+        for key, lines in own.items():
+            place = store.study(key) / "ledger.jsonl"
+            known, known_place = studies.get(key, (lines, place))
+            studies[key] = (_both(known, lines, known_place, place), known_place)
+
+
+def _runs(store: Store) -> list[str]:
+    return sorted(path.parent.name for path in store.root.glob("runs/*/*/result.json"))
+
+
+def _models(store: Store) -> list[Path]:
+    return sorted(path for path in store.root.glob("models/*") if path.is_dir())
+
+
+def _altered(store: Store, key: str) -> Iterator[str]:
+    """What of a run is not as it was made."""
+    folder = store.run(key)
+    try:
+        config, result = read_json(folder / "config.json"), read_json(folder / "result.json")
+        if digest(config) != key:
+            yield f"{folder / 'config.json'} was altered"
+        if (folder / WEIGHTS).exists() and digest_file(folder / WEIGHTS) != result["weights"]:
+            yield f"{folder / WEIGHTS} was altered"
+    except (OSError, ValueError, KeyError, TypeError):
+        yield f"{folder} is not a whole run"
+
+
+def _unsupported(store: Store, record: StudyRecord) -> Iterator[str]:
+    """What a ledger says that its store does not bear out."""
+    ledger = store.study(record.key) / "ledger.jsonl"
+    for entry in [*(run for trial in record.trials for run in trial["runs"]), *record.reproductions]:
+        path = store.run(entry["key"]) / "result.json"
+        if not path.exists() or digest_file(path) != entry["result"]:
+            yield f"{path} is missing or not what {ledger} says"
+    for test in record.tests:
+        for key, hashed in zip(test["runs"], test["vectors"], strict=True):
+            path = store.test_vectors(key, test["test"])
+            if not path.exists() or digest_file(path) != hashed:
+                yield f"{path} is missing or not what {ledger} says"
+    if record.seal is not None:
+        path = store.answers(record.seal["test"])
+        answers = read_answers(path) if path.exists() else None
+        if answers is None or answers.fingerprint != record.seal["labels"]:
+            yield f"{path} is missing or not what {ledger} says"
+
+
+def _compare(here: Path, there: Path) -> None:
+    """Raise `BadInput` where two folders of one name hold different files of one name."""
+    for path in _files(here):
+        other = there / path
+        if path.name != CLOCK and other.exists() and not filecmp.cmp(here / path, other, shallow=False):
+            raise BadInput(
+                f"{here / path} and {other} should be the same and are not{_difference(here / path, other)}; nothing is chosen "
+                "between them: leave out one of the stores, or remove that folder from the one that is wrong"
+            )
+
+
+def _difference(here: Path, there: Path) -> str:
+    """Which fields of two documents differ, in words."""
+    if here.suffix != ".json":
+        return ""
+    ours, theirs = read_json(here), read_json(there)
+    names = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+    return f" (different: {', '.join(names)})"
+
+
+def _files(folder: Path) -> list[Path]:
+    """Names of all files below a folder, in order."""
+    return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+
+
+# --- studies -----------------------------------------------------------------------------------------------------------
+
+
+def _both(ours: list[Line], theirs: list[Line], our_place: Path, their_place: Path) -> list[Line]:
+    """One ledger of two that tell the same story as far as both go, the looks that only one has after all else."""
+    for mine, other in zip(_story(ours), _story(theirs), strict=False):
+        if (mine.kind, mine.body) != (other.kind, other.body):
+            raise BadInput(
+                f"{our_place} and {their_place} are two studies under one key: line {mine.number + 1} of the one and line "
+                f"{other.number + 1} of the other differ ({_words(mine, other)}); nothing is chosen between them: leave out one "
+                "of the stores, or give one of the studies a generation of its own with --new-study"
+            )
+    base, rest = (theirs, ours) if len(_story(theirs)) > len(_story(ours)) else (ours, theirs)
+    known = {_look(line) for line in base}
+    united = list(base)
+    for line in rest:
+        if line.kind in LOOKS and _look(line) not in known:
+            united.append(_linked(line, united[-1]))
+    return united
+
+
+def _story(lines: Sequence[Line]) -> list[Line]:
+    """What a study records itself."""
+    return [line for line in lines if line.kind not in LOOKS]
+
+
+def _look(line: Line) -> tuple[str, str]:
+    """Which look it is: wherever it stands in a ledger, it is the same one. A peek is the same whenever it was taken."""
+    return line.at if line.kind == "look" else "", canonical(line.body)
+
+
+def _linked(line: Line, last: Line) -> Line:
+    """The line as the next one of another ledger; when it was recorded stays."""
+    number = last.number + 1
+    return replace(line, number=number, previous=last.hash, hash=hash_of(number, line.kind, line.body, last.hash))
+
+
+def _words(mine: Line, other: Line) -> str:
+    if mine.kind != other.kind:
+        return f"a {mine.kind} and a {other.kind}"
+    fields = [name for name in sorted({*mine.body, *other.body}) if mine.body.get(name) != other.body.get(name)]
+    return f"{mine.kind}: {', '.join(fields)}"
+
+
+# --- what is copied ----------------------------------------------------------------------------------------------------
+
+
+def _take(store: Store, ledgers: Ledgers, target: Store, listener: Listener) -> Contribution:
+    """Copy what a store has and the target has not: runs, then answers, then the ledgers that name them, then models."""
+    keys = _runs(store)
+    fresh = [key for key in keys if not target.has_run(key)]
+    for number, key in enumerate(keys):
+        listener.preparing(f"runs of {store.root}", number, len(keys))
+        _take_run(store.run(key), target, key)
+    for path in sorted(store.root.glob("answers/*.npz")):
+        place_file(target.answers(path.stem), path.read_bytes())
+    studies = sum([_take_study(key, lines, target) for key, lines in ledgers.items()])
+    models = [folder for folder in _models(store) if not target.model(folder.name).exists()]
+    for folder in models:
+        with new_folder(target.model(folder.name)) as draft:
+            _copy(folder, draft)
+    return Contribution(store.root, len(fresh), studies, len(models))
+
+
+def _take_run(folder: Path, target: Store, key: str) -> None:
+    """A run as a whole, or what of it the target lacks: checkpoints, weights, or vectors of a test half."""
+    if not target.has_run(key):
+        with target.new_run(key) as draft:
+            _copy(folder, draft)
+        return
+    if (folder / CHECKPOINTS).exists() and not target.has_run(key, "all"):
+        with target.new_checkpoints(key) as draft:
+            _copy(folder / CHECKPOINTS, draft)
+    for path in _files(folder):
+        if not (target.run(key) / path).exists():
+            place_file(target.run(key) / path, (folder / path).read_bytes())
+
+
+def _take_study(key: str, lines: list[Line], target: Store) -> bool:
+    """Write the ledger as both stores together know it, and `study.json` from it; whether the target knew less before."""
+    folder = target.study(key)
+    ledger = folder / "ledger.jsonl"
+    known = read(ledger) if ledger.exists() else []
+    united = _both(known, lines, ledger, ledger)
+    if united != known:
+        write_atomically(ledger, "".join(canonical(line) + "\n" for line in united))
+    write_record(folder, united)
+    return united != known
+
+
+def _copy(folder: Path, draft: Path) -> None:
+    """Fill a draft with the files of a folder; `BadInput` where one of them goes away meanwhile."""
+    for path in _files(folder):
+        (draft / path).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copyfile(folder / path, draft / path)
+        except FileNotFoundError:
+            raise BadInput(f"{folder / path} went away while it was copied; wait until nobody drives that store") from None

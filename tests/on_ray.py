@@ -1,0 +1,20 @@
+"""A miniature bench on Ray, for this process or as a program: python on_ray.py FOLDER STORE [ADDRESS]."""
+
+import sys
+from pathlib import Path
+
+from assay.protocol import customise
+from assay.protocols import protocols
+from assay.study.bench import Means, run_bench
+from miniature import MINI
+
+METHODS = ("triplet", "normalized_softmax", "pretrained")
+
+
+def bench(folder, store, engine="ray", address=None):
+    means = Means(engine=engine, address=address, workers=2 if engine == "local" else None, device="cpu")
+    run_bench(f"folder:{folder}", METHODS, customise(protocols["quick"], MINI), Path(store), means)
+
+
+if __name__ == "__main__":
+    bench(sys.argv[1], sys.argv[2], "ray", *sys.argv[3:])
