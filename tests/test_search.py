@@ -1,10 +1,11 @@
-"""The search: same questions after a restart, failed trials told as the worst so far, better than guessing."""
+"""The search: same questions after a restart, failed trials told as the worst so far, better than guessing; and guessing."""
 
 import pytest
 import torch
+from scipy import stats
 
 from assay.space import Choice, Integer, Real, Space
-from assay.study.search import Told, ask, quasi_random
+from assay.study.search import Told, ask, quasi_random, uniform
 
 SPACE = Space(margin=Real(0, 2), scale=Real(0.01, 100, log=True), bins=Integer(2, 256))
 DEFAULTS = {"margin": 0.1, "scale": 9.0, "bins": 10}
@@ -17,10 +18,10 @@ def inside(space, parameters):
     )
 
 
-def search(space, objective, trials, seed, defaults, startup=2):
+def search(space, objective, trials, seed, defaults, startup=2, search="bayesian"):
     told = []
     for _ in range(trials):
-        parameters = ask(space, told, defaults, startup, seed)
+        parameters = ask(space, told, defaults, startup, seed, search)
         told.append(Told(parameters, objective(parameters)))
     return told
 
@@ -101,3 +102,35 @@ def test_ten_trials_come_closer_to_the_optimum_than_ten_quasi_random_ones(seed):
     guessed = max(bowl(quasi_random(space, index, seed)) for index in range(10))
     assert found >= guessed
     assert found > -1e-4
+
+
+# --- Random search ---
+
+
+def test_a_random_search_begins_with_the_defaults_too():
+    assert ask(SPACE, [], DEFAULTS, 2, seed=1, search="random") == DEFAULTS
+
+
+def test_a_random_question_depends_on_seed_and_number_alone():
+    one = search(SPACE, bowl, 8, 7, DEFAULTS, startup=2, search="random")
+    other = search(SPACE, lambda parameters: None, 8, 7, DEFAULTS, startup=5, search="random")
+    assert [trial.parameters for trial in one] == [trial.parameters for trial in other]
+    assert one != search(SPACE, bowl, 8, 8, DEFAULTS, search="random")
+
+
+def test_random_questions_are_spread_evenly_over_every_range_on_its_search_scale():
+    space = Space(kind=Choice(("soft", "hard")), margin=Real(0, 2), scale=Real(0.01, 100, log=True), bins=Integer(1, 4))
+    drawn = [uniform(space, number, seed=3) for number in range(1, 1001)]
+    assert all(inside(space, parameters) for parameters in drawn)
+    for name in ("margin", "scale"):
+        shares = [space[name].share(parameters[name]) for parameters in drawn]
+        assert stats.kstest(shares, "uniform").pvalue > 0.01
+    assert 450 < sum(parameters["kind"] == "hard" for parameters in drawn) < 550
+    assert {parameters["bins"] for parameters in drawn} == {1, 2, 3, 4}
+
+
+def test_the_parameters_of_a_random_question_are_drawn_independently():
+    drawn = [uniform(SPACE, number, seed=3) for number in range(1, 1001)]
+    margins, bins = ([parameters[name] for parameters in drawn] for name in ("margin", "bins"))
+    assert stats.spearmanr(margins, bins).pvalue > 0.01
+    assert stats.spearmanr(margins[1:], margins[:-1]).pvalue > 0.01

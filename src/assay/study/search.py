@@ -1,34 +1,40 @@
-"""Which parameters to try next: the defaults, then quasi-random points, then Bayesian optimisation.
+"""Which parameters to try next: the defaults, then quasi-random points, then Bayesian optimisation; or random ones.
 
 Every question is asked afresh from (space, what was told, trial number, seed): a search that is restarted asks the same
 questions and finds the answers in the store.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import optuna
 from scipy.stats import qmc
 
 from assay.embed import torch_threads
+from assay.protocol import Search
 from assay.seeds import derive
 from assay.space import Choice, Integer, Parameters, Range, Real, Space, Value
 
 
 @dataclass(frozen=True)
 class Told:
-    """A trial that is over: what was tried and what came of it, None where it diverged."""
+    """A trial that is over: what was tried and what came of it (an estimate where it was given up), None where it diverged."""
 
     parameters: Parameters
     value: float | None
 
 
-def ask(space: Space, told: Sequence[Told], defaults: Mapping[str, Value], startup: int, seed: int) -> dict[str, Value]:
+def ask(
+    space: Space, told: Sequence[Told], defaults: Mapping[str, Value], startup: int, seed: int, search: Search = "bayesian"
+) -> dict[str, Value]:
     """The parameters of the next trial, which is number `len(told)`."""
     number = len(told)
     if number == 0:
         return dict(defaults)
+    if search == "random":
+        return uniform(space, number, seed)
     completed = [trial.value for trial in told if trial.value is not None]
     if number <= startup or not completed:
         return quasi_random(space, number - 1, seed)
@@ -37,10 +43,19 @@ def ask(space: Space, told: Sequence[Told], defaults: Mapping[str, Value], start
     return _by_model(space, [trial.parameters for trial in told], answers, derive(seed, "model", number))
 
 
+def uniform(space: Space, number: int, seed: int) -> dict[str, Value]:
+    """A point drawn evenly from the space on its search scales, for this trial alone."""
+    return _at(space, np.random.default_rng(derive(seed, "uniform", number)).random(len(space)))
+
+
 def quasi_random(space: Space, index: int, seed: int) -> dict[str, Value]:
     """Point `index` of a scrambled Halton sequence over the space."""
     points = qmc.Halton(len(space), scramble=True, rng=derive(seed, "halton") % 2**32).random(index + 1)
-    return {name: range_.at(float(share)) for (name, range_), share in zip(space.items(), points[index], strict=True)}
+    return _at(space, points[index])
+
+
+def _at(space: Space, shares: Iterable[float]) -> dict[str, Value]:
+    return {name: range_.at(float(share)) for (name, range_), share in zip(space.items(), shares, strict=True)}
 
 
 def _by_model(space: Space, tried: Sequence[Parameters], values: Sequence[float], seed: int) -> dict[str, Value]:
