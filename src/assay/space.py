@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 from assay.errors import BadInput
 
@@ -150,6 +150,41 @@ class Space(Mapping[str, Range]):
         """Those of `parameters` that lie within 1% of an end of their range on the search scale."""
         found = {name: _edge(self[name], parameters[name]) for name in self}
         return {name: edge for name, edge in found.items() if edge is not None}
+
+
+def read_space(described: Mapping[str, Mapping[str, Any]]) -> Space:
+    """The space that `describe` told of.
+
+    >>> read_space(Space(margin=Real(0, 2)).describe())
+    Space(margin=Real(low=0.0, high=2.0, log=False, natural='none'))
+    """
+    kinds = {kind.__name__: kind for kind in (Real, Integer, Choice)}
+    return Space(**{name: kinds[said["kind"]](**_arguments(said)) for name, said in described.items()})
+
+
+def _arguments(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a range, with lists as the tuples that they were."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in said.items() if name != "kind"}
+
+
+def describe_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """In words, what of a described space is another one.
+
+    >>> describe_change(Space(margin=Real(0, 2)).describe(), Space(margin=Real(0, 3)).describe())
+    'margin was searched in 0.0 to 2.0 and would now be searched in 0.0 to 3.0'
+    """
+    changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+    return "; ".join(
+        f"{name} was {_searched(before.get(name))} and would now be {_searched(after.get(name))}" for name in changed
+    )
+
+
+def _searched(said: Mapping[str, Any] | None) -> str:
+    if said is None:
+        return "not searched"
+    if "options" in said:
+        return f"one of {', '.join(map(str, said['options']))}"
+    return f"searched in {said['low']} to {said['high']}{' on a logarithmic scale' if said['log'] else ''}"
 
 
 def _edge(range_: Range, value: Value) -> Edge | None:

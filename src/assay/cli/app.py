@@ -1,12 +1,13 @@
 """The application: its commands, and what errors become. Heavy imports stay inside the commands."""
 
+import errno
 import os
 import sys
 
 import typer
 from rich.console import Console
 
-from assay.cli import baselines, bench, data, embed, evaluate, lists, stores, train
+from assay.cli import baselines, bench, data, embed, evaluate, lists, merge, reproduce, stores, sweep, train
 from assay.errors import BadInput
 from assay.memory import keep_freed_memory
 
@@ -21,11 +22,14 @@ app = typer.Typer(
 lists.add_to(app)
 data.add_to(app)
 bench.add_to(app)
+sweep.add_to(app)
+reproduce.add_to(app)
 baselines.add_to(app)
 train.add_to(app)
 embed.add_to(app)
 evaluate.add_to(app)
 stores.add_to(app)
+merge.add_to(app)
 
 
 @app.callback(invoke_without_command=True)
@@ -60,8 +64,19 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
+        _fail(_explain(error), 1)
+    except RuntimeError as error:
         _fail(f"{error}", 1)
+
+
+def _explain(error: OSError) -> str:
+    """What the system would not do, with which file, and what helps where the disk is full."""
+    if error.strerror is None or error.filename is None:
+        return error.strerror or str(error)
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "; make room there and run the same command again: nothing finished is lost" if full else ""
+    return f"{error.filename}: {error.strerror}{remedy}"
 
 
 def _fail(message: str, code: int) -> None:

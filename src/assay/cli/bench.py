@@ -1,34 +1,38 @@
 """`assay bench`: the main job."""
 
 import shutil
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from assay.cli.options import (
+    STORE,
+    Address,
     Data,
     Device,
     DeviceName,
+    Engine,
+    EngineName,
     Imports,
     Json,
+    KeepWeights,
+    KeptWeights,
+    Methods,
+    Out,
     PretrainedOn,
     ProtocolName,
     Settings,
     Weights,
-    choose_weights,
+    Workers,
+    choose_means,
+    choose_protocol,
+    split_names,
 )
 from assay.cli.show import duration, print_json, print_table, size
 
 FULL_WIDTH = 120
 """Columns that the whole table of scores needs; a narrower terminal gets the scores of single models only."""
-
-
-class EngineName(StrEnum):
-    """Where runs execute."""
-
-    local = "local"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -38,11 +42,9 @@ def add_to(app: typer.Typer) -> None:
 
 def bench(
     data: Data = "glyphs",
-    methods: Annotated[
-        str, typer.Option(help="Comma-separated names of `assay list methods`, or 'all'.")
-    ] = "contrastive,triplet,multi_similarity,normalized_softmax,pretrained",
+    methods: Methods = "contrastive,triplet,multi_similarity,normalized_softmax,pretrained",
     protocol: ProtocolName = "quick",
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The run store; an existing one is continued.")] = Path("assay-runs"),
+    out: Out = STORE,
     imports: Imports = None,
     settings: Settings = None,
     weights: Weights = None,
@@ -50,9 +52,14 @@ def bench(
     jpeg: Annotated[
         bool, typer.Option("--jpeg", help="Keep prepared images as JPEG of quality 95: a fifth of the disk.")
     ] = False,
-    engine: Annotated[EngineName, typer.Option(help="Where runs execute.")] = EngineName.local,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes at work; all cores by default.")] = None,
+    engine: Engine = EngineName.local,
+    address: Address = None,
+    workers: Workers = None,
     device: DeviceName = Device.auto,
+    keep_weights: KeepWeights = KeptWeights.best,
+    new_study: Annotated[
+        bool, typer.Option("--new-study", help="Begin afresh beside what the store has, after a search space has changed, say.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say how many runs, how long and how much disk; do nothing.")
     ] = False,
@@ -60,36 +67,26 @@ def bench(
 ) -> None:
     """Compare METHODS on DATA under one protocol, and write a report.
 
-    After any interruption, run the same command again: it continues.
+    After any interruption, run the same command again (without --new-study): it continues.
 
     Example: assay bench --data folder:birds --methods contrastive,triplet --set reproductions=10
     """
-    from assay.methods import import_parts
-    from assay.protocol import customise
-    from assay.protocols import protocols
-
-    import_parts(imports or ())
     changes = [*(settings or ()), *(["form=jpeg"] if jpeg else [])]
-    chosen = choose_weights(customise(protocols[protocol], changes), weights, pretrained_on)
-    names = [name.strip() for name in methods.split(",") if name.strip()]
+    chosen = choose_protocol(protocol, changes, weights, pretrained_on, imports)
+    names = split_names(methods)
     if dry_run:
         _dry_run(data, names, chosen, imports or (), workers, device, json)
         return
     from assay.cli.progress import watch
-    from assay.report import bench as run_and_report
+    from assay.report import write_report
+    from assay.report.bench import reporting_failure
+    from assay.store import Store
+    from assay.study import run_bench
 
-    with watch() as listener:
-        benched = run_and_report(
-            data,
-            names,
-            chosen,
-            out,
-            workers=workers,
-            device=device,
-            imports=imports or (),
-            listener=listener,
-        )
-    _print_result(benched.out, benched.studies, benched.report, json)
+    with watch() as listener, reporting_failure(out):
+        means = choose_means(engine, address, workers, device, imports, keep_weights, listener)
+        benched = run_bench(data, names, chosen, out, means, new_study=new_study)
+    print_result(out, benched.studies, write_report(Store(out)), json)
 
 
 def _dry_run(data: str, names: list[str], protocol: Any, imports: Any, workers: int | None, device: str, json: bool) -> None:
@@ -108,7 +105,8 @@ def _dry_run(data: str, names: list[str], protocol: Any, imports: Any, workers: 
     )
 
 
-def _print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) -> None:
+def print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) -> None:
+    """The scores and verdicts of the comparisons that hold these studies, and where the report is."""
     from assay.store import Store
     from assay.tables import comparisons, summary
     from assay.tables.table import scores

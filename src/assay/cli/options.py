@@ -1,11 +1,31 @@
 """Options that several commands have in common."""
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.errors import BadInput
+
+if TYPE_CHECKING:
+    from assay.protocol import Protocol
+    from assay.study import Listener, Means
+
+
+class EngineName(StrEnum):
+    """Where runs execute."""
+
+    local = "local"
+    ray = "ray"
+
+
+class KeptWeights(StrEnum):
+    """Which weights stay in the store."""
+
+    best = "best"
+    all = "all"
 
 
 class Device(StrEnum):
@@ -27,6 +47,19 @@ Imports = Annotated[
     typer.Option("--import", metavar="FILE|MODULE", help="Import your own methods, data sets and trunks first."),
 ]
 DeviceName = Annotated[Device, typer.Option("--device", help="What to compute on.")]
+Methods = Annotated[str, typer.Option("--methods", help="Comma-separated names of `assay list methods`, or 'all'.")]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The run store; an existing one is continued.")]
+Engine = Annotated[EngineName, typer.Option("--engine", help="Where runs execute.")]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", metavar="HOST:PORT", help="Of a running Ray cluster, or 'auto'; else one begins on this machine."),
+]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes at work; all cores by default.")]
+KeepWeights = Annotated[
+    KeptWeights,
+    typer.Option("--keep-weights", help="'all' keeps every checkpoint and, after the test, tells the price of peeking."),
+]
+STORE = Path("assay-runs")
 Json = Annotated[bool, typer.Option("--json", help="The result for programs.")]
 Weights = Annotated[
     str | None,
@@ -49,3 +82,46 @@ def choose_weights(protocol: Any, weights: str | None, pretrained_on: str | None
     from assay.model import with_weights
 
     return with_weights(protocol, weights, pretrained_on)
+
+
+def choose_protocol(
+    name: str,
+    settings: Sequence[str] | None,
+    weights: str | None,
+    pretrained_on: str | None,
+    imports: Sequence[str] | None,
+) -> "Protocol":
+    """The protocol of this name with settings and weights, after the user's own parts have been imported."""
+    from assay.methods import import_parts
+    from assay.protocol import customise
+    from assay.protocols import protocols
+
+    import_parts(imports or ())
+    chosen: Protocol = choose_weights(customise(protocols[name], settings or ()), weights, pretrained_on)
+    return chosen
+
+
+def choose_means(
+    engine: EngineName,
+    address: str | None,
+    workers: int | None,
+    device: str,
+    imports: Sequence[str] | None,
+    keep: KeptWeights,
+    listener: "Listener",
+) -> "Means":
+    """How to carry a bench out."""
+    from assay.study import Means
+
+    if address is not None and engine != EngineName.ray:
+        raise BadInput(f"--address {address} is that of a Ray cluster; add --engine ray")
+    return Means(engine.value, address, workers, device, tuple(imports or ()), keep.value, listener)
+
+
+def split_names(methods: str) -> list[str]:
+    """Comma-separated names.
+
+    >>> split_names("triplet, margin")
+    ['triplet', 'margin']
+    """
+    return [name.strip() for name in methods.split(",") if name.strip()]

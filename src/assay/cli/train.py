@@ -16,7 +16,7 @@ from assay.cli.options import (
     ProtocolName,
     Settings,
     Weights,
-    choose_weights,
+    choose_protocol,
 )
 from assay.cli.show import print_json
 
@@ -52,13 +52,9 @@ def train(
     """
     from assay.cli.progress import follow
     from assay.data.scan import reporting
-    from assay.methods import import_parts
-    from assay.protocol import customise
-    from assay.protocols import protocols
     from assay.study import design_bench, train_one
 
-    import_parts(imports or ())
-    chosen = choose_weights(customise(protocols[protocol], settings or ()), weights, pretrained_on)
+    chosen = choose_protocol(protocol, settings, weights, pretrained_on, imports)
     with follow() as progress:
         with reporting(progress):
             (design,) = design_bench(data, [method], chosen, device, imports or ())

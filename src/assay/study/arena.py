@@ -22,7 +22,7 @@ from assay.errors import BadInput
 from assay.files import cache_folder
 from assay.methods import trunk_source
 from assay.model import settle
-from assay.protocol import Protocol
+from assay.protocol import Protocol, customise
 from assay.run import Environment
 from assay.store import Store, place_file
 from assay.trunks import build
@@ -40,6 +40,7 @@ class Arena:
         protocol: as declared, `auto` included.
         device: cpu or cuda.
         imports: the user's own files, for the workers to import too.
+        exceptions: settings of the protocol that hold for one method only, whose arena this then is.
     """
 
     data: dict[str, Any]
@@ -48,6 +49,7 @@ class Arena:
     protocol: Protocol
     device: str
     imports: tuple[str, ...] = ()
+    exceptions: tuple[str, ...] = ()
 
     @property
     def resolved(self) -> Protocol:
@@ -66,7 +68,7 @@ class Arena:
 
     @cached_property
     def _settled(self) -> tuple[Protocol, Weights | None]:
-        return settle(self.protocol, self.trainval.look)
+        return settle(customise(self.protocol, self.exceptions), self.trainval.look)
 
     def place(self, half: Half, progress: Progress = nobody) -> Path:
         """The folder of the view of a half, made where it is not there: features where the trunk is frozen, else samples."""

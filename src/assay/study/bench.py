@@ -1,27 +1,30 @@
 """A bench: the studies of several methods, driven side by side over one engine."""
 
-import time
-from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from assay.data import Dataset, load, splits
 from assay.data.scan import reporting
 from assay.embed import choose_device
-from assay.engines import Engine, LocalEngine, Task
+from assay.engines import Engine, LocalEngine
 from assay.errors import BadInput
+from assay.files import cache_folder
 from assay.methods import import_parts, methods
 from assay.protocol import Protocol
 from assay.protocols import protocols
-from assay.run import Training
+from assay.run import Keep
 from assay.store import Store
 from assay.study.arena import Arena, describe_data
 from assay.study.design import Design
+from assay.study.drive import drive
 from assay.study.plan import Plan, plan
-from assay.study.progress import Listener, Silent
+from assay.study.progress import Board, Listener, Silent
 from assay.study.study import Study
+
+EngineKind = Literal["local", "ray"]
 
 
 @dataclass(frozen=True)
@@ -32,27 +35,85 @@ class Bench:
     studies: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Means:
+    """How benches are carried out, which changes nothing in what they find.
+
+    Args:
+        engine: where runs execute: processes of this machine, or a Ray cluster.
+        address: of the cluster; None begins one on this machine.
+        workers: processes at work on this machine; as many as there are cores where not given.
+        device: auto, cpu or cuda.
+        imports: files or modules that register the user's own parts.
+        keep: weights that stay: of the selected trial and the reproductions (`best`), or every checkpoint of every run (`all`),
+            whose scores on the opened test half then tell the price of peeking.
+        listener: hears of the progress.
+    """
+
+    engine: EngineKind = "local"
+    address: str | None = None
+    workers: int | None = None
+    device: str = "auto"
+    imports: tuple[str, ...] = ()
+    keep: Keep = "best"
+    listener: Listener = field(default_factory=Silent)
+
+
 def run_bench(
     data: str | Dataset,
     names: Sequence[str],
     protocol: str | Protocol,
     out: Path,
+    means: Means | None = None,
     *,
-    workers: int | None = None,
-    device: str = "auto",
-    imports: Sequence[str] = (),
-    listener: Listener | None = None,
+    new_study: bool = False,
 ) -> Bench:
-    """Study each method on the data under the protocol; what is finished already is not done again."""
-    listener = listener or Silent()
-    with reporting(listener.preparing):
-        designs = design_bench(data, names, protocol, device, imports)
-    store = Store.create(out)
-    with store.driving(), LocalEngine(workers) as engine:
-        if words := designs[0].arena.disk_needed():
-            listener.say("images", words)
-        drive([Study(design, store, listener) for design in designs], engine, listener)
+    """Study each method on the data under the protocol; what is finished already is not done again.
+
+    `new_study` begins them afresh, beside those that the store has.
+    """
+    means = means or Means()
+    with reporting(means.listener.preparing):
+        designs = design_bench(data, names, protocol, means.device, means.imports)
+    with driving(out, means) as (store, engine):
+        designs = [in_generation(design, store, new_study) for design in designs]
+        carry_out(designs, store, engine, means)
     return Bench(out, tuple(design.key for design in designs))
+
+
+@contextmanager
+def driving(out: Path, means: Means) -> Iterator[tuple[Store, Engine]]:
+    """The store, of which this process is the one driver meanwhile, and the engine that runs execute on."""
+    store = Store.create(out)
+    with store.driving(), _open_engine(means, out) as engine:
+        yield store, engine
+
+
+def _open_engine(means: Means, out: Path) -> Engine:
+    if means.engine == "local":
+        return LocalEngine(means.workers)
+    from assay.engines.ray import RayEngine
+
+    return RayEngine(means.address, means.workers, shared=(out, cache_folder()))
+
+
+def carry_out(designs: Sequence[Design], store: Store, engine: Engine, means: Means) -> None:
+    """Drive the studies of these designs to their ends, none begun before all are known to be what they were announced as."""
+    studies = [Study(design, store, means.listener, means.keep) for design in designs]
+    for study in studies:
+        study.check()
+    for words in dict.fromkeys(design.arena.disk_needed() for design in designs):
+        if words:
+            means.listener.say("images", words)
+    drive(studies, engine, means.listener, Board(store))
+
+
+def in_generation(design: Design, store: Store, new: bool = False) -> Design:
+    """The design as the newest study of its kind in the store, or as the one after that."""
+    generations = [design]
+    while (store.study(generations[-1].key) / "ledger.jsonl").exists():
+        generations.append(replace(design, generation=len(generations)))
+    return generations[-1] if new or len(generations) == 1 else generations[-2]
 
 
 def plan_bench(
@@ -80,11 +141,26 @@ def design_bench(
     declared = protocols[protocol] if isinstance(protocol, str) else protocol
     chosen, on = choose(names), choose_device(device)
     dataset = load(data) if isinstance(data, str) else data
-    trainval, test = splits.of(dataset, declared)
+    return design_in(open_arena(dataset, declared, on, imports), chosen)
+
+
+def open_arena(dataset: Dataset, protocol: Protocol, device: str, imports: Sequence[str]) -> Arena:
+    """What the studies of a bench share."""
+    trainval, test = splits.of(dataset, protocol)
     here = tuple(str(Path(name).resolve()) if name.endswith(".py") else name for name in imports)
-    arena = Arena(describe_data(dataset, trainval), trainval, test, declared, on, here)
-    arena.check_trunk()
-    designs = [Design(arena, methods[name]) for name in chosen]
+    return Arena(describe_data(dataset, trainval), trainval, test, protocol, device, here)
+
+
+def design_in(arena: Arena, names: Sequence[str]) -> list[Design]:
+    """A design for each method in the arena, or in one of its own where the protocol makes an exception for it."""
+    arenas: dict[tuple[str, ...], Arena] = {(): arena}
+    designs = []
+    for name in names:
+        exceptions = arena.protocol.exceptions_for(name)
+        own = arenas.setdefault(exceptions, replace(arena, exceptions=exceptions))
+        designs.append(Design(own, methods[name]))
+    for used in {id(design.arena): design.arena for design in designs}.values():
+        used.check_trunk()
     for design in designs:
         design.preregistration  # noqa: B018 (raises what does not go together)
     return designs
@@ -98,84 +174,3 @@ def choose(names: Sequence[str]) -> list[str]:
     if twice or not names:
         raise BadInput(f"the method {twice[0]!r} is named twice" if twice else "name at least one method")
     return [methods[name].name for name in names]
-
-
-def drive(studies: Sequence[Study], engine: Engine, listener: Listener) -> None:
-    """Keep every study supplied with answers until all have ended.
-
-    One thread decides, writes ledgers and studies; workers only place runs. A study's next step depends on nothing but
-    its own answers, so the order in which tasks arrive changes nothing.
-    """
-    running = [_Progress(study) for study in studies]
-    clock = _Clock(studies)
-    for progress in running:
-        progress.advance(engine)
-    while waiting := [future for progress in running for future in progress.waiting]:
-        done, _ = wait(waiting, timeout=1, return_when=FIRST_COMPLETED)
-        for progress in running:
-            clock.finished += progress.settle(done)
-            if done and not progress.waiting and progress.error is None:
-                progress.advance(engine)
-        listener.tick([study.state for study in studies], clock.seconds_left())
-    for progress in running:
-        if progress.error is not None:
-            raise progress.error
-
-
-class _Progress:
-    """A study under way: its generator and the step it waits for."""
-
-    def __init__(self, study: Study) -> None:
-        self._study, self._steps = study, study.steps()
-        self._step: dict[Future[Any], Task] | None = None
-        self.waiting: set[Future[Any]] = set()
-        self.error: BaseException | None = None
-
-    def advance(self, engine: Engine) -> None:
-        """Hand over the answers of this step and submit the tasks of the next one that has any."""
-        try:
-            while not self.waiting:
-                begun = self._step is not None
-                tasks = self._steps.send([future.result() for future in self._step or ()]) if begun else next(self._steps)
-                self._step = {engine.submit(task): task for task in tasks}
-                self.waiting = set(self._step)
-        except StopIteration:
-            pass
-
-    def settle(self, done: set[Future[Any]]) -> int:
-        """Count this step's tasks among those done, raising what they raised; how many of them were runs."""
-        finished = [(future, task) for future, task in (self._step or {}).items() if future in self.waiting & done]
-        self.waiting -= done
-        runs = 0
-        for future, task in finished:
-            if future.exception() is not None:
-                self._give_up(future.exception())
-            elif isinstance(task, Training):
-                runs += len(task.runs)
-                for run in task.runs:
-                    self._study.listener.say(self._study.design.method.name, f"run {run.key[:12]} done")
-        self._study.state.done += runs
-        return runs
-
-    def _give_up(self, error: BaseException | None) -> None:
-        """End this study on its first error; the others go on, and the error is raised when they are through."""
-        for future in self.waiting:
-            future.cancel()
-        if self.error is None:
-            self._study.listener.say(self._study.design.method.name, "failed; the other methods go on")
-        self._study.state.stage = "failed"
-        self.waiting, self.error = set(), self.error or error
-
-
-class _Clock:
-    """Time left, from the pace of this session."""
-
-    def __init__(self, studies: Sequence[Study]) -> None:
-        self._studies, self._start = studies, time.monotonic()
-        self.finished = 0
-
-    def seconds_left(self) -> float | None:
-        if not self.finished:
-            return None
-        left = sum(study.state.total - study.state.done for study in self._studies if study.state.stage != "failed")
-        return left * (time.monotonic() - self._start) / self.finished

@@ -5,15 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Literal
 
-from assay.canonical import digest, plain
+from assay.answers import check_metrics
+from assay.canonical import digest, digest_file, plain
 from assay.method import Method
-from assay.methods import defaults, departures, source_of, space_of
+from assay.methods import defaults, departures, read_parameters, source_of, space_of
 from assay.protocol import Protocol
 from assay.run import Run, own_source
 from assay.seeds import derive
 from assay.space import Parameters, Space, Value
+from assay.study import search
 from assay.study.arena import Arena
 from assay.study.search import Told, ask
 from assay.trunks import find
@@ -22,21 +25,66 @@ Stage = Literal["trial", "reproduction"]
 
 
 @dataclass(frozen=True)
+class Given:
+    """Parameters that were chosen elsewhere, so that nothing is searched: published ones, or those that a study selected."""
+
+    parameters: dict[str, Value]
+    source: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of a sweep.
+
+    Args:
+        field: of the protocol, which the sweep varies.
+        value: that it has here, as it was written.
+        values: all that it is given.
+        base: key of the study whose selected parameters are run.
+        protocol: name of the protocol of that study.
+    """
+
+    field: str
+    value: str
+    values: tuple[str, ...]
+    base: str
+    protocol: str
+
+
+@dataclass(frozen=True)
 class Design:
-    """A method in an arena: its key, budget, space, questions and runs. Computing it needs no store."""
+    """A method in an arena: its key, budget, space, questions and runs. Computing it needs no store.
+
+    Args:
+        arena: where it is studied.
+        method: what is studied.
+        given: its parameters, where they were chosen elsewhere.
+        point: the place in a sweep, where it is part of one.
+        generation: how often the study was begun afresh before.
+    """
 
     arena: Arena
     method: Method
+    given: Given | None = None
+    point: Point | None = None
+    generation: int = 0
 
     @property
     def protocol(self) -> Protocol:
         """The protocol without any `auto`."""
         return self.arena.resolved
 
+    @property
+    def called(self) -> str:
+        """How progress names it: the method, and the value in a sweep."""
+        return self.method.name if self.point is None else f"{self.method.name}, {self.point.field}={self.point.value}"
+
     @cached_property
     def key(self) -> str:
-        """Protocol, data, method and generation."""
-        return digest([self.arena.protocol.fingerprint, self.arena.trainval.fingerprint, self.method.name, 0])
+        """Protocol, data, method and generation; where the parameters were chosen, if elsewhere."""
+        parts = [self.arena.protocol.fingerprint, self.arena.trainval.fingerprint, self.method.name, self.generation]
+        elsewhere = [] if self.given is None else [plain(self.given), plain(self.point)]
+        return digest([*parts, *elsewhere])
 
     @cached_property
     def space(self) -> Space:
@@ -50,8 +98,21 @@ class Design:
 
     @property
     def trials(self) -> int:
-        """Parameter settings tried: none for the untrained baseline, one where there is nothing to search."""
-        return 0 if self.method.loss is None else self.protocol.trials if self.space else 1
+        """Parameter settings tried: none where all is given or untrained, one where there is nothing to search."""
+        if self.method.loss is None or self.given is not None:
+            return 0
+        return self.protocol.trials if self.space else min(1, self.protocol.trials)
+
+    @cached_property
+    def first(self) -> dict[str, Value]:
+        """The parameters of trial 0: the method's defaults, changed by what the protocol gives it."""
+        settings = self.protocol.given_for(self.method.name)
+        return read_parameters(self.method, self.protocol, settings) if settings else defaults(self.method, self.protocol)
+
+    @property
+    def chosen(self) -> dict[str, Value]:
+        """What is reproduced where there are no trials."""
+        return dict(self.given.parameters) if self.given else self.first
 
     @cached_property
     def fixed_baseline(self) -> bool:
@@ -80,6 +141,7 @@ class Design:
 
         Raises `BadInput` where protocol, method and data do not go together, so asking for it is also the check.
         """
+        check_metrics(self.protocol)
         parts = {
             "protocol": self._announced_protocol,
             "data": self.arena.data,
@@ -100,16 +162,25 @@ class Design:
                 "torch": self.arena.environment.torch,
                 "optuna": version("optuna"),
                 "scipy": version("scipy"),
+                "search": digest_file(Path(search.__file__)),
             },
             "environment": self.arena.environment,
+            **({"given": self.given} if self.given else {}),
+            **({"sweep": self.point} if self.point else {}),
+            **({"generation": self.generation} if self.generation else {}),
         }
         return dict(plain(parts))
 
     def ask(self, told: Sequence[Told]) -> dict[str, Value]:
         """The parameters of the next trial, from what came of those before; the budget has no say in them."""
-        first = defaults(self.method, self.protocol)
         seed = derive(self.protocol.seed, self.arena.trainval.fingerprint, "search", self.method.name)
-        return ask(self.space, told, first, self.protocol.startup, seed)
+        asked = ask(self.space, told, self.first, self.protocol.startup, seed, self.protocol.search)
+        return {**self.first, **asked}
+
+    @property
+    def prunes(self) -> bool:
+        """Whether hopeless trials are given up after their first fold; on vectors all folds are one task."""
+        return self.protocol.prune is not None and not self.arena.on_vectors
 
     def run(self, stage: Stage, number: int, fold: int | None, parameters: Parameters) -> Run:
         """A run whose seed depends on stage, number and fold alone: the same for every method, so that they are paired."""
@@ -146,7 +217,7 @@ class Design:
             "fixed": own.fixed,
             "batch": self.batch,
             "batch_shrunk": self.batch != self.protocol.batch.shape(own.batch),
-            "defaults": defaults(own, self.protocol),
+            "defaults": self.first,
             "departures": departures(own),
             "paper": None if own.paper is None else vars(own.paper),
         }

@@ -1,7 +1,5 @@
 """What a run of a store has learnt, looked at again: validation folds freely, the test half on the record."""
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Any
 
 import torch
 
-from assay.canonical import digest, digest_file
+from assay.canonical import digest, digest_file, without_infinities
 from assay.data.splits import Half, SealedTest
 from assay.errors import BadInput
 from assay.files import read_json
@@ -159,19 +157,6 @@ class Look:
             "skipped": scores.skipped,
         }
         return [_append(ledger, body) for ledger in self.ledgers]
-
-
-def without_infinities(value: Any) -> Any:
-    """The value as JSON can hold it: infinities and NaN by their names, which `float` reads again.
-
-    >>> without_infinities({"mean": float("inf"), "over_queries": [0.5, None]})
-    {'mean': 'inf', 'over_queries': [0.5, None]}
-    """
-    if isinstance(value, Mapping):
-        return {key: without_infinities(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [without_infinities(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _append(ledger: Ledger, body: dict[str, Any]) -> StudyRecord:

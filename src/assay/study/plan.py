@@ -17,7 +17,7 @@ from assay.model import Architecture, begin
 from assay.protocol import FirstStep
 from assay.study.arena import Arena
 from assay.study.design import Design
-from assay.train import draw_batches, optimisers_of, set_training, step
+from assay.train import draw_batches, iterations_of, optimisers_of, set_training, step
 
 STEPS, FEWEST = 12, 2
 
@@ -84,7 +84,9 @@ def _measure(arena: Arena, sample: View, designs: Sequence[Design]) -> tuple[flo
         looking = _seconds(lambda: embed(model, sample.x, model.architecture.size, device)) / len(sample.y)
     validations = 1 + protocol.epochs // protocol.validate_every
     validated = len(arena.trainval.y) / protocol.folds
-    return protocol.epochs * protocol.iterations * training + validations * validated * looking, weights
+    trained = len(arena.trainval.y) - round(validated)
+    steps = protocol.epochs * iterations_of(protocol, trained, design.batch)
+    return steps * training + validations * validated * looking, weights
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -1,8 +1,16 @@
 """What a bench tells while it runs; how it looks is the command line's business."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from assay.canonical import pretty
+from assay.files import write_atomically
+from assay.store import Store
+
+EVERY = 2.0
+"""Seconds between two notes on the board."""
 
 
 @dataclass
@@ -10,15 +18,18 @@ class State:
     """How far a study is.
 
     Args:
-        method: whose study.
+        study: key of the study.
+        method: its method, with the value where it is part of a sweep.
         stage: waiting, search, reproductions, test, done or failed.
         trial: number of the trial under way.
         trials: how many there will be.
         best: best mean validation MAP@R so far.
         done: runs finished.
         total: runs in all.
+        error: why it failed, if it did.
     """
 
+    study: str
     method: str
     trials: int
     total: int
@@ -26,6 +37,22 @@ class State:
     trial: int = 0
     best: float | None = None
     done: int = 0
+    error: str | None = None
+
+
+class Board:
+    """The file of a store on which its driver says how far it is, for `assay status` in another window."""
+
+    def __init__(self, store: Store) -> None:
+        self._path, self._next = store.progress, 0.0
+
+    def post(self, states: Sequence[State], seconds_left: float | None, workers: int, last: bool = False) -> None:
+        """Write where things stand, not too often; the last word is always written."""
+        if time.monotonic() < self._next and not last:
+            return
+        self._next = time.monotonic() + EVERY
+        at = time.time()
+        write_atomically(self._path, pretty({"at": at, "seconds_left": seconds_left, "workers": workers, "studies": states}))
 
 
 class Listener(Protocol):

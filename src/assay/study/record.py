@@ -25,6 +25,7 @@ class StudyRecord:
         seal: the opening of the test half, None before it.
         tests: test scores of each reproduction, in order.
         looks: every later look at the test half, in order.
+        peek: test scores of checkpoints and trials that were not chosen, where they were kept; for the price of peeking only.
     """
 
     key: str
@@ -36,6 +37,7 @@ class StudyRecord:
     seal: dict[str, Any] | None
     tests: list[dict[str, Any]]
     looks: list[dict[str, Any]] = field(default_factory=list)
+    peek: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, key: str, lines: Sequence[Line]) -> "StudyRecord":
@@ -53,6 +55,7 @@ class StudyRecord:
             seal=by_kind.get("seal", [None])[0],
             tests=by_kind.get("test", []),
             looks=by_kind.get("look", []),
+            peek=by_kind.get("peek", [None])[0],
         )
 
     @property

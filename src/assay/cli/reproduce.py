@@ -1,0 +1,85 @@
+"""`assay reproduce`: the reality check's own parameters, run again."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.cli.bench import print_result
+from assay.cli.options import (
+    STORE,
+    Address,
+    Data,
+    Device,
+    DeviceName,
+    Engine,
+    EngineName,
+    Json,
+    KeptWeights,
+    Out,
+    PretrainedOn,
+    Settings,
+    Weights,
+    Workers,
+    choose_means,
+    choose_protocol,
+    split_names,
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command()(reproduce)
+
+
+def reproduce(
+    data: Data,
+    methods: Annotated[
+        str, typer.Option(help="Comma-separated names of methods with published parameters, or 'all' of them.")
+    ] = "all",
+    protocol: Annotated[
+        str, typer.Option(help="reality-check/cub, /cars or /sop: whose published parameters and scores.")
+    ] = "reality-check/cub",
+    out: Out = STORE,
+    settings: Settings = None,
+    weights: Weights = None,
+    pretrained_on: PretrainedOn = None,
+    engine: Engine = EngineName.local,
+    address: Address = None,
+    workers: Workers = None,
+    device: DeviceName = Device.auto,
+    json: Json = False,
+) -> None:
+    """Run the best parameters that the reality check published, and say whether its scores come out.
+
+    Nothing is searched: each method is reproduced and tested with the published parameters, a missing one at its default. Give
+    the public BN-Inception weights with --weights.
+
+    Example: assay reproduce --data cub:/data/CUB_200_2011 --weights bn_inception-52deb4733.pth --pretrained-on ImageNet
+    """
+    from assay.cli.progress import watch
+    from assay.report import write_report
+    from assay.report.bench import reporting_failure
+    from assay.store import Store
+    from assay.study import data_of, methods_published, run_published
+
+    chosen = choose_protocol(protocol, settings, weights, pretrained_on, None)
+    names = methods_published(data_of(chosen.name)) if methods == "all" else split_names(methods)
+    with watch() as listener, reporting_failure(out):
+        means = choose_means(engine, address, workers, device, None, KeptWeights.best, listener)
+        done = run_published(data, names, chosen, out, means)
+    page = write_report(Store(out))
+    print_result(out, done.studies, page, json)
+    if not json:
+        _print_published(out, done.studies)
+
+
+def _print_published(out: Path, studies: tuple[str, ...]) -> None:
+    """For each method whether the measured score lies in the published interval."""
+    from assay.store import Store
+    from assay.tables import comparisons, published_sentences
+
+    for comparison in comparisons(Store(out)):
+        if any(record.key in studies for record in comparison.records):
+            for line in published_sentences(comparison):
+                print(line)

@@ -1,0 +1,63 @@
+"""Published parameters, run again, to see whether the published score comes out."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from assay.data import Dataset
+from assay.data.scan import reporting
+from assay.errors import BadInput
+from assay.methods import methods, read_parameters
+from assay.protocol import CUSTOM, Protocol
+from assay.published import best_parameters
+from assay.study.bench import Bench, Means, carry_out, design_bench, driving, in_generation
+from assay.study.design import Design, Given
+
+SOURCE = "published by Musgrave et al. 2020 for {data}"
+
+
+def run_published(
+    data: str | Dataset, names: Sequence[str], protocol: str | Protocol, out: Path, means: Means | None = None
+) -> Bench:
+    """Reproduce and test each method with the parameters that the reality check found best for the protocol's data set.
+
+    Nothing is searched. A parameter that was not published has the method's default.
+    """
+    means = means or Means()
+    with reporting(means.listener.preparing):
+        designs = design_bench(data, names, protocol, means.device, means.imports)
+    designs = [_with_published(design) for design in designs]
+    with driving(out, means) as (store, engine):
+        designs = [in_generation(design, store) for design in designs]
+        carry_out(designs, store, engine, means)
+    return Bench(out, tuple(design.key for design in designs))
+
+
+def methods_published(data: str) -> list[str]:
+    """The methods whose best parameters the reality check published for a data set, and the untrained baseline."""
+    return [name for name, method in methods.items() if method.loss is None or best_parameters(name, data) is not None]
+
+
+def data_of(protocol: str) -> str:
+    """The data set of a reality-check protocol: its published parameters and scores are for that.
+
+    >>> data_of("reality-check/cub.v1")
+    'cub'
+    """
+    family, _, rest = protocol.partition(CUSTOM)[0].rpartition(".v")[0].partition("/")
+    if family != "reality-check" or rest not in ("cub", "cars", "sop"):
+        raise BadInput(f"{protocol}: parameters are published for reality-check/cub, reality-check/cars and reality-check/sop")
+    return rest
+
+
+def _with_published(design: Design) -> Design:
+    data = data_of(design.arena.protocol.name)
+    found = {} if design.method.loss is None else best_parameters(design.method.name, data)
+    if found is None:
+        raise BadInput(
+            f"{design.method.name}: no parameters were published for {data}; those that have some are "
+            f"{', '.join(methods_published(data))}"
+        )
+    settings = [f"{name}={value}" for name, value in found.items()]
+    parameters = read_parameters(design.method, design.protocol, settings) if settings else design.first
+    return replace(design, given=Given(parameters, SOURCE.format(data=data)))

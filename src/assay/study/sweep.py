@@ -1,0 +1,114 @@
+"""A sweep: the parameters that studies have selected, run again over the values of one field of the protocol."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from assay.data import Dataset, load, splits
+from assay.data.scan import reporting
+from assay.errors import BadInput
+from assay.methods import import_parts
+from assay.protocol import Protocol, customise
+from assay.space import Value
+from assay.store import Store
+from assay.study.bench import Means, carry_out, design_bench, design_in, driving, in_generation
+from assay.study.design import Design, Given, Point
+from assay.study.record import read_record
+
+OF_THE_SEARCH = ("search", "trials", "startup", "prune")
+"""Fields that only a search depends on."""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What was swept, and where.
+
+    Args:
+        out: the store.
+        bases: keys of the studies that selected the parameters.
+        studies: keys of those at the values.
+    """
+
+    out: Path
+    bases: tuple[str, ...]
+    studies: tuple[str, ...]
+
+
+def run_sweep(
+    data: str | Dataset,
+    names: Sequence[str],
+    protocol: str | Protocol,
+    vary: str,
+    out: Path,
+    means: Means | None = None,
+) -> Swept:
+    """Search and select under the protocol, where the store has not done so yet; then reproduce and test at each value.
+
+    `vary` is `field=value,value,...`. The parameters are chosen once, on validation folds, under the protocol as it is; every
+    value then has a study of its own, whose seal opens when its reproductions are complete. Nothing goes back from there.
+    """
+    means = means or Means()
+    field, values = read_values(vary)
+    import_parts(means.imports)
+    with reporting(means.listener.preparing):
+        dataset = load(data) if isinstance(data, str) else data
+        bases = design_bench(dataset, names, protocol, means.device, means.imports)
+        varied = [customise(bases[0].arena.protocol, [f"{field}={value}"]) for value in values]
+        for one in varied:
+            splits.of(dataset, one)
+            design_in(replace(bases[0].arena, protocol=one), names_of(bases))
+    with driving(out, means) as (store, engine):
+        bases = [in_generation(design, store) for design in bases]
+        carry_out(bases, store, engine, means)
+        points = [
+            point
+            for one, value in zip(varied, values, strict=True)
+            for point in _designs_at(one, Point(field, value, tuple(values), "", bases[0].arena.protocol.name), bases, store)
+        ]
+        carry_out(points, store, engine, means)
+    return Swept(out, tuple(design.key for design in bases), tuple(design.key for design in points))
+
+
+def read_values(vary: str) -> tuple[str, list[str]]:
+    """The field and its values.
+
+    >>> read_values("dim=16,32")
+    ('dim', ['16', '32'])
+    """
+    field, sign, text = vary.partition("=")
+    values = [value.strip() for value in text.split(",") if value.strip()]
+    if field.strip() in OF_THE_SEARCH:
+        raise BadInput(
+            f"--vary {vary}: the parameters of a sweep are chosen once, so {field} changes nothing; vary another field"
+        )
+    if not sign or not values:
+        raise BadInput(f"--vary {vary}: write field=value,value,..., for example --vary dim=16,32,64")
+    twice = [value for number, value in enumerate(values) if value in values[:number]]
+    if twice:
+        raise BadInput(f"--vary {vary}: {twice[0]} is there twice")
+    return field.strip(), values
+
+
+def names_of(designs: Sequence[Design]) -> list[str]:
+    """Of their methods."""
+    return [design.method.name for design in designs]
+
+
+def _designs_at(protocol: Protocol, point: Point, bases: Sequence[Design], store: Store) -> list[Design]:
+    """The designs at one value: of those methods for which something was selected."""
+    chosen = {design.method.name: (design.key, _selected(design, store)) for design in bases}
+    designs = design_in(replace(bases[0].arena, protocol=protocol), names_of(bases))
+    return [
+        replace(design, given=Given(parameters, f"selected by study {base}"), point=replace(point, base=base))
+        for design in designs
+        for base, parameters in [chosen[design.method.name]]
+        if parameters is not None
+    ]
+
+
+def _selected(design: Design, store: Store) -> dict[str, Value] | None:
+    """What a finished study has selected; None where all of its trials diverged."""
+    record = read_record(store.study(design.key))
+    assert record is not None and record.selection is not None, "the base studies have been carried out"
+    chosen: dict[str, Value] | None = record.selection["parameters"]
+    return chosen

@@ -1,0 +1,105 @@
+"""The reproduction path, end to end on a miniature laid out like CUB, with a file laid out like BN-Inception's."""
+
+import json
+import re
+
+import pytest
+import torch
+
+from assay.errors import BadInput
+from assay.methods import methods
+from assay.protocols import protocols
+from assay.published import best_parameters
+from assay.store import Store
+from assay.study import data_of, methods_published, study_records
+from assay.trunks import build
+from official import make_cub, shrink
+
+SMALL = (
+    "size=64", "stored=72", "iterations=1", "epochs=1", "validate_every=1", "reproductions=2", "batch.embedding=4x2",
+    "batch.classification=4x1", "folds=2",
+)  # fmt: skip
+CHOSEN = ("contrastive", "soft_triple", "pretrained")
+
+
+@pytest.fixture
+def cub(tmp_path, monkeypatch):
+    """A miniature in CUB's layout, and weights in the public file's."""
+    make_cub(tmp_path / "data")
+    shrink(monkeypatch, "cub")
+    torch.manual_seed(0)
+    torch.save(build("bn_inception", 3).body.state_dict(), tmp_path / "bn_inception-52deb4733.pth")
+    return tmp_path
+
+
+def reproduce(assay, cub, *words):
+    settings = [word for setting in SMALL for word in ("--set", setting)]
+    weights = ("--weights", cub / "bn_inception-52deb4733.pth", "--pretrained-on", "ImageNet")
+    return assay("reproduce", "--data", f"cub:{cub / 'data'}", "--out", cub / "store", *weights, *settings, *words)
+
+
+def test_one_command_runs_the_published_parameters_and_judges_each_method(assay, cub):
+    code, out, err = reproduce(assay, cub, "--methods", ",".join(CHOSEN))
+    assert code == 0, err
+    records = {record.method: record for record in study_records(Store(cub / "store"))}
+    assert set(records) == set(CHOSEN) and all(record.complete for record in records.values())
+    for name in ("contrastive", "soft_triple"):
+        record, published = records[name], best_parameters(name, "cub")
+        assert not record.trials
+        assert record.selection["parameters"] == record.announced["given"]["parameters"]
+        assert {key: record.selection["parameters"][key] for key in published} == pytest.approx(published)
+        assert record.announced["given"]["source"] == "published by Musgrave et al. 2020 for cub"
+        assert f"{name}: the measured mean lies" in out
+    assert re.search(r"^\d of [23] methods lie in the published interval", out, re.MULTILINE)
+    page = (cub / "store" / "report" / "index.html").read_text()
+    assert "Published versus measured" in page
+    assert assay("verify", cub / "store")[0] == 0
+
+
+def test_a_parameter_that_was_not_published_has_its_default(assay, cub):
+    assert reproduce(assay, cub, "--methods", "contrastive,pretrained")[0] == 0
+    for record in study_records(Store(cub / "store")):
+        own = methods[record.method].space
+        assert set(own) <= set(record.selection["parameters"])
+
+
+def test_all_fourteen_methods_and_the_baseline_have_published_parameters():
+    for data in ("cub", "cars", "sop"):
+        names = methods_published(data)
+        assert len(names) == 15 and "pretrained" in names
+
+
+def test_every_published_setting_can_be_run():
+    """Also those outside the declared ranges: a space bounds the search, not the constructor."""
+    from assay.methods import assemble, read_parameters
+
+    for data in ("cub", "cars", "sop"):
+        protocol = protocols[f"reality-check/{data}"]
+        for name in methods_published(data):
+            if name != "pretrained":
+                found = best_parameters(name, data)
+                settings = [f"{key}={value}" for key, value in found.items()]
+                assemble(methods[name], read_parameters(methods[name], protocol, settings), protocol)
+
+
+@pytest.mark.parametrize("name", ["quick.v1", "reality-check/any.v1", "revisiting/cub.v1", "reality-check/birds.v1"])
+def test_a_protocol_without_published_parameters_is_refused(name):
+    with pytest.raises(BadInput, match="reality-check/cub"):
+        data_of(name)
+
+
+def test_a_custom_protocol_belongs_to_the_data_set_of_the_published_one():
+    assert data_of("reality-check/sop.v1+custom-0123abcd") == "sop"
+
+
+def test_a_method_without_published_parameters_is_refused(assay, cub):
+    code, _, err = reproduce(assay, cub, "--methods", "supcon")
+    assert code == 2 and "supcon" in err and "contrastive" in err
+    assert not (cub / "store").exists()
+
+
+def test_the_result_for_programs_has_every_comparison(assay, cub):
+    code, out, _ = reproduce(assay, cub, "--methods", "contrastive", "--json")
+    assert code == 0
+    (comparison,) = json.loads(out)["comparisons"]
+    assert comparison["published"][0]["method"] == "contrastive"

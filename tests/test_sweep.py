@@ -1,0 +1,89 @@
+"""Sweeps: chosen parameters over the values of one field, each value a study with a seal of its own."""
+
+import pytest
+
+from assay.errors import BadInput
+from assay.protocol import customise
+from assay.protocols import protocols
+from assay.store import Store
+from assay.study import Means, run_bench, run_sweep, study_records
+from assay.study.sweep import read_values
+from miniature import MINI, snapshot
+
+SMALL = customise(protocols["quick"], MINI)
+METHODS = ("triplet", "normalized_softmax", "pretrained")
+
+
+def sweep(data, out, vary="dim=4,8,16", methods=METHODS):
+    return run_sweep(f"features:{data}", methods, SMALL, vary, out, Means(workers=1))
+
+
+@pytest.fixture
+def swept(mini_features, tmp_path):
+    done = sweep(mini_features, tmp_path / "store")
+    return done, {record.key: record for record in study_records(Store(tmp_path / "store"))}
+
+
+def test_every_value_runs_the_parameters_that_were_selected_under_the_protocol_itself(swept):
+    done, records = swept
+    assert len(done.bases) == len(METHODS) and len(done.studies) == 3 * len(METHODS)
+    for key in done.studies:
+        record = records[key]
+        base = records[record.announced["sweep"]["base"]]
+        assert base.key in done.bases and base.method == record.method
+        assert not record.trials and record.announced["budget"]["trials"] == 0
+        assert record.selection["parameters"] == base.selection["parameters"] == record.announced["given"]["parameters"]
+        assert record.announced["protocol"]["resolved"]["dim"] == int(record.announced["sweep"]["value"])
+
+
+def test_every_value_has_a_sealed_study_with_all_its_reproductions(swept):
+    done, records = swept
+    for key in done.studies:
+        assert records[key].complete and records[key].seal
+        assert len(records[key].tests) == records[key].announced["budget"]["reproductions"]
+
+
+def test_the_value_that_the_protocol_has_computes_no_run_again(swept):
+    done, records = swept
+    same = [records[key] for key in done.studies if records[key].announced["sweep"]["value"] == str(SMALL.dim)]
+    assert len(same) == len(METHODS)
+    for record in same:
+        base = records[record.announced["sweep"]["base"]]
+        assert [entry["key"] for entry in record.reproductions] == [entry["key"] for entry in base.reproductions]
+        assert record.scores("separated", "map_at_r") == base.scores("separated", "map_at_r")
+
+
+def test_a_sweep_uses_the_bench_that_the_store_has_and_adds_nothing_when_run_again(mini_features, tmp_path):
+    out = tmp_path / "store"
+    benched = run_bench(f"features:{mini_features}", METHODS, SMALL, out, Means(workers=1))
+    before = snapshot(out)
+    done = sweep(mini_features, out, "dim=4,8")
+    assert done.bases == benched.studies
+    after = snapshot(out)
+    assert before.items() <= after.items()
+    assert sweep(mini_features, out, "dim=4,8") == done and snapshot(out) == after
+
+
+def test_what_a_field_cannot_be_is_refused_before_anything_is_begun(mini_features, tmp_path):
+    for vary in ("dim=4,zero", "dmi=4", "dim", "dim=", "dim=4,4", "trials=1,2", "folds=2,1000", "sampler=none,balanced"):
+        with pytest.raises(BadInput):
+            sweep(mini_features, tmp_path / "store", vary)
+    assert not (tmp_path / "store").exists()
+
+
+def test_values_are_read_as_they_are_written():
+    assert read_values("batch.embedding=4x4, 8x4") == ("batch.embedding", ["4x4", "8x4"])
+
+
+OFTEN = ("batch=16,32", "optimiser.kind=adam,sgd", "trunk=conv,resnet18")
+NOW_AND_THEN = (
+    "dim=4,8", "batch.embedding=4x4,8x2", "optimiser.weight_decay=0,0.0001", "frozen=nothing,batchnorm", "augment.flip=0,0.5",
+    "augment.area=0.5x1,1x1", "size=32,40", "sampler=balanced", "layer_norm=true,false", "pooling=avg,gem", "seed=0,1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("vary", [*OFTEN, *(pytest.param(vary, marks=pytest.mark.slow) for vary in NOW_AND_THEN)])
+def test_any_field_can_be_varied(mini_folder, tmp_path, vary):
+    small = customise(SMALL, ["reproductions=1", "trials=1", "iterations=1", "epochs=1", "folds=2", "weights=none", "size=32"])
+    done = run_sweep(f"folder:{mini_folder}", ["triplet"], small, vary, tmp_path / "store", Means(workers=1))
+    assert len(done.studies) == len(read_values(vary)[1])
