@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats as scipy_stats
 
-from assay import stats
 from assay.metrics import Scores, evaluate
 from assay.metrics.scores import Asked
 from assay.stats import Interval, bootstrap
+from assay.stats import intervals as stats
 
 Z = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.7, 0.6], [-1.0, 0.0]])
 Y = ["cat", "cat", "dog", "dog", "newt"]

@@ -14,11 +14,15 @@ from assay.stats import (
     Difference,
     Interval,
     autocorrelation,
+    deviation,
     holm,
     paired_differences,
     power,
     ranks,
+    relative_gain,
     reproductions_needed,
+    reproductions_to_see,
+    spread,
     t_interval,
 )
 
@@ -315,6 +319,93 @@ def test_the_reproductions_needed_are_the_fewest_that_suffice(comparisons: int) 
 def test_two_reproductions_settle_nothing_however_far_apart() -> None:
     scores = {"high": [0.9, 0.9000001], "low": [0.1, 0.1]}
     assert [difference.verdict for difference in paired_differences(scores)] == ["too few to tell"]
+
+
+@pytest.mark.parametrize(("difference", "comparisons"), [(0.01, 1), (0.02, 10), (0.005, 3)])
+def test_as_many_reproductions_as_are_needed_see_the_difference_four_times_in_five(difference: float, comparisons: int) -> None:
+    """With two fewer it is seen less often; simulated paired differences, no formula of power."""
+    needed = reproductions_to_see(difference, 0.01, comparisons)
+    assert needed is not None
+    draw = np.random.default_rng(5)
+
+    def seen(n: int) -> float:
+        values = draw.normal(difference, 0.01, size=(20_000, n))
+        return float(np.mean(scipy_stats.ttest_1samp(values, 0, axis=1).pvalue <= 0.05 / comparisons))
+
+    assert seen(needed) >= 0.79
+    assert needed <= 4 or seen(needed - 2) < 0.8
+
+
+def test_smaller_differences_more_noise_and_more_pairs_need_more_reproductions() -> None:
+    by_difference = [reproductions_to_see(x, 0.01, 10) for x in (0.04, 0.02, 0.01, 0.005, 0.001)]
+    by_noise = [reproductions_to_see(0.01, x, 10) for x in (0.001, 0.005, 0.01, 0.05)]
+    by_pairs = [reproductions_to_see(0.01, 0.01, x) for x in (1, 3, 10, 91)]
+    for counts in (by_difference, by_noise, by_pairs):
+        known = [count for count in counts if count is not None]
+        assert known == sorted(set(known)) and len(known) == len(counts)
+
+
+def test_unit_and_sign_of_a_difference_do_not_matter_to_what_it_needs() -> None:
+    assert reproductions_to_see(0.01, 0.013, 10) == reproductions_to_see(-1.0, 1.3, 10)
+
+
+def test_what_nobody_would_run_is_not_numbered() -> None:
+    assert reproductions_to_see(0.0, 0.01, 1) is None
+    assert reproductions_to_see(1e-6, 0.01, 1) is None
+    assert reproductions_to_see(0.0, 0.0, 1) is None
+
+
+def test_what_is_plain_to_see_still_takes_three_reproductions() -> None:
+    assert reproductions_to_see(0.1, 0.0, 10) == 3
+    assert reproductions_to_see(0.9, 1e-9, 10) == 3
+
+
+def test_the_reproductions_needed_are_those_that_see_two_standard_deviations() -> None:
+    assert [reproductions_needed(pairs) for pairs in (1, 10, 91)] == [
+        reproductions_to_see(2.0, 1.0, pairs) for pairs in (1, 10, 91)
+    ]
+
+
+def test_a_difference_knows_its_deviation_and_how_many_pairs_were_tested() -> None:
+    scores: Scores = {"a": draw_values(7, 6), "b": draw_values(8, 6), "one": [0.4], "other": [0.5]}
+    found = find(paired_differences(scores), "a", "b")
+    assert found.deviation == pytest.approx(np.subtract(scores["a"], scores["b"]).std(ddof=1))
+    assert found.comparisons == 5
+    assert find(paired_differences(scores), "one", "other").deviation is None
+
+
+# --- Spread and relative gain ---
+
+
+@given(seed=seeds)
+@few_examples
+def test_spread_is_the_pooled_deviation_within_groups(seed: int) -> None:
+    draw = random.Random(seed)
+    groups = [[draw.gauss(mean, 0.1) for _ in range(draw.randint(1, 6))] for mean in (0.1, 0.5, 3.0)] + [[0.0, 0.1]]
+    squares = sum((value - math.fsum(group) / len(group)) ** 2 for group in groups for value in group)
+    assert spread(groups) == pytest.approx(math.sqrt(squares / sum(len(group) - 1 for group in groups)))
+    shifted = [[value + number for value in group] for number, group in enumerate(groups)]
+    assert spread(shifted) == pytest.approx(spread(groups))
+
+
+def test_spread_of_one_group_is_its_deviation_and_of_single_values_nothing() -> None:
+    assert spread([[0.1, 0.4, 0.2]]) == pytest.approx(deviation([0.1, 0.4, 0.2]))
+    assert spread([[0.1], [0.4]]) is None
+    assert spread([]) is None
+
+
+def test_a_relative_gain_is_paired_and_has_the_interval_of_its_ratios() -> None:
+    first, second = [0.5, 0.6, 0.66], [0.4, 0.5, 0.6]
+    found = relative_gain(first, second)
+    assert found is not None
+    assert ends(found) == pytest.approx(ends(t_interval([0.25, 0.2, 0.1])))
+
+
+def test_a_relative_gain_over_a_constant_or_over_nothing() -> None:
+    over_one = relative_gain([0.5, 0.6], [0.4])
+    assert over_one is not None
+    assert over_one.mean == pytest.approx(0.375)
+    assert relative_gain([0.5, 0.6], [0.0, 0.4]) is None
 
 
 # --- Autocorrelation ---

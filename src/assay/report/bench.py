@@ -1,14 +1,16 @@
 """`assay.bench`: a bench and its report in one call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from assay.data import Dataset
 from assay.protocol import Protocol
 from assay.report.write import write_report
+from assay.run import Keep
 from assay.store import Store
-from assay.study import Listener, run_bench
+from assay.study import EngineKind, Listener, Means, Silent, run_bench
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,10 @@ def bench(
     workers: int | None = None,
     device: str = "auto",
     imports: Sequence[str] = (),
+    engine: EngineKind = "local",
+    address: str | None = None,
+    keep_weights: Keep = "best",
+    new_study: bool = False,
     listener: Listener | None = None,
 ) -> Benched:
     """Compare methods on data under one protocol, and write the report.
@@ -43,11 +49,23 @@ def bench(
         workers: processes at work; as many as there are cores where not given.
         device: auto, cpu or cuda.
         imports: files or modules that register your own methods.
+        engine: local, or ray: the same runs on a Ray cluster.
+        address: of the cluster; one is begun on this machine where it is not given.
+        keep_weights: `all` keeps every checkpoint, whose scores on the opened test half tell the price of peeking.
+        new_study: begin afresh, beside the studies that the store has.
         listener: hears of the progress; silent where not given.
     """
-    try:
-        done = run_bench(data, methods, protocol, Path(out), workers=workers, device=device, imports=imports, listener=listener)
-    except RuntimeError:  # a task failed for good: the methods that came through have their report all the same
-        write_report(Store(Path(out)))
-        raise
+    means = Means(engine, address, workers, device, tuple(imports), keep_weights, listener or Silent())
+    with reporting_failure(Path(out)):
+        done = run_bench(data, methods, protocol, Path(out), means, new_study=new_study)
     return Benched(done.out, done.studies, write_report(Store(done.out)))
+
+
+@contextmanager
+def reporting_failure(out: Path) -> Iterator[None]:
+    """Where a task fails for good, the methods that came through have their report all the same."""
+    try:
+        yield
+    except RuntimeError:
+        write_report(Store(out))
+        raise

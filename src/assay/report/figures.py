@@ -1,18 +1,33 @@
 """Figures of a comparison, as SVG and PNG; the same studies give the same bytes."""
 
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Literal
 
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from assay.published.claims import BASELINES
+from assay.stats import Interval
 from assay.tables import Comparison
+from assay.tables.columns import heading
 from assay.tables.comparison import SETTINGS
+from assay.tables.gains import Origin, Point, trend
+from assay.tables.peeking import Price, prices
 
 Form = Literal["svg", "png"]
 FORMS: tuple[Form, ...] = ("svg", "png")
 COLOURS = {"concatenated": "#1f5fa8", "separated": "#c2571a"}
+SERIES = ("#1f5fa8", "#c2571a", "#2f8f5b", "#8a4fa3", "#b8860b", "#4a4a4a", "#d6478a", "#1c9aa8")
 INK, FAINT = "#222222", "#dddddd"
+
+ORIGINS: dict[Origin, tuple[str, str]] = {
+    "claimed by papers": ("^", "#c2571a"),
+    "measured by the reality check": ("s", "#8c96a3"),
+    "measured here": ("o", "#1f5fa8"),
+}
+"""Marker and colour of each origin of a gain."""
 
 
 def intervals(comparison: Comparison) -> Figure:
@@ -32,14 +47,54 @@ def intervals(comparison: Comparison) -> Figure:
             color=COLOURS[setting],
             label=setting,
         )
-    axes.set_yticks(range(len(methods)), methods)
-    axes.set_ylim(-0.6, len(methods) - 0.4)
     axes.set_xlabel("test MAP@R, percent, with 95% intervals over reproductions")
-    axes.grid(axis="x", color=FAINT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0, colors=INK)
+    _list_methods(axes, methods)
     axes.legend(loc="lower right", frameon=False)
+    return figure
+
+
+def over_the_years(comparison: Comparison) -> Figure | None:
+    """Relative gain over contrastive and over triplet by year, claimed and measured; None where neither baseline was benched."""
+    metrics = list(dict.fromkeys([comparison.first_place, "map_at_r"]))
+    baselines = [baseline for baseline in BASELINES if trend(comparison, baseline, "map_at_r")]
+    if not baselines:
+        return None
+    figure = Figure(figsize=(4.6 * len(baselines) + 0.6, 3.1 * len(metrics)), layout="constrained")
+    panels = figure.subplots(len(metrics), len(baselines), squeeze=False)
+    for row, metric in enumerate(metrics):
+        for column, baseline in enumerate(baselines):
+            series = trend(comparison, baseline, metric)
+            _draw_trend(panels[row][column], series, f"gain in {heading(metric)} over {baseline}, %")
+    handles = {label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=len(handles), frameon=False)
+    return figure
+
+
+def price_of_peeking(comparison: Comparison) -> Figure | None:
+    """What choosing epoch or parameters on the test half would have added; None where no checkpoints were kept."""
+    found = sorted(prices(comparison), key=lambda price: price.both)
+    if not found:
+        return None
+    figure = Figure(figsize=(7.2, 1.5 + 0.42 * len(found)), layout="constrained")
+    axes = figure.add_subplot()
+    kinds = {"epoch chosen on test": _by_epoch(found), "parameters chosen on test": _by_parameters(found)}
+    for (label, gains), shift, colour in zip(kinds.items(), (0.13, -0.13), SERIES[2:4], strict=True):
+        rows = [row for row, gain in enumerate(gains) if gain is not None]
+        there = [gain for gain in gains if gain is not None]
+        axes.errorbar(
+            [100 * gain.mean for gain in there],
+            [row + shift for row in rows],
+            xerr=[100 * (gain.half or 0) for gain in there],
+            fmt="D",
+            markersize=4,
+            capsize=3,
+            color=colour,
+            label=label,
+        )
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set_xlabel("what peeking would have added, points of test MAP@R (not a result)")
+    _list_methods(axes, [price.method for price in found])
+    figure.legend(loc="outside upper center", ncols=2, frameon=False)
     return figure
 
 
@@ -50,3 +105,54 @@ def draw(figure: Figure, form: Form) -> bytes:
         metadata = {"Date": None} if form == "svg" else {"Software": None}
         figure.savefig(content, format=form, dpi=160, metadata=metadata)
     return content.getvalue()
+
+
+def _list_methods(axes: Axes, methods: Sequence[str]) -> None:
+    """Methods down the side, a faint grid behind."""
+    axes.set_yticks(range(len(methods)), methods)
+    axes.set_ylim(-0.6, len(methods) - 0.4)
+    axes.grid(axis="x", color=FAINT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0, colors=INK)
+
+
+def _draw_trend(axes: Axes, series: dict[Origin, list[Point]], label: str) -> None:
+    for origin, points in series.items():
+        marker, colour = ORIGINS[origin]
+        axes.errorbar(
+            _spread_out([point.year for point in points]),
+            [100 * point.gain.mean for point in points],
+            yerr=[100 * (point.gain.half or 0) for point in points],
+            fmt=marker,
+            markersize=5,
+            capsize=2.5,
+            linewidth=1,
+            color=colour,
+            label=origin,
+        )
+    years = [point.year for points in series.values() for point in points]
+    axes.set_xlim(min(years) - 0.8, max(years) + 0.8)
+    axes.set_xticks(range(min(years), max(years) + 1))
+    axes.axhline(0, color=INK, linewidth=0.8)
+    axes.set_ylabel(label)
+    axes.grid(axis="y", color=FAINT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _spread_out(years: Sequence[int]) -> list[float]:
+    """The years, those of one year side by side."""
+    places = []
+    for number, year in enumerate(years):
+        same = [index for index, other in enumerate(years) if other == year]
+        places.append(year + 0.5 * ((same.index(number) + 0.5) / len(same) - 0.5))
+    return places
+
+
+def _by_epoch(found: Sequence[Price]) -> list[Interval | None]:
+    return [price.epoch for price in found]
+
+
+def _by_parameters(found: Sequence[Price]) -> list[Interval | None]:
+    return [price.parameters for price in found]

@@ -1,8 +1,31 @@
 """Score tables from the store, as Markdown, CSV and LaTeX: the same studies give the same bytes."""
 
-from assay.tables.comparison import Comparison, comparisons
-from assay.tables.render import RENDERERS, render
-from assay.tables.table import Table, ended, tables_of
+from assay.tables.across import Across, across
+from assay.tables.comparison import Comparison, comparisons, ended
+from assay.tables.form import Table
+from assay.tables.render import RENDERERS, headings, render
+from assay.tables.reproduced import published_sentences
+from assay.tables.sections import Section, sections, tables_of
+from assay.tables.sweep import Sweep, sweep_table, sweeps
 from assay.tables.verdicts import sentence, summary
 
-__all__ = ["RENDERERS", "Comparison", "Table", "comparisons", "ended", "render", "sentence", "summary", "tables_of"]
+__all__ = [
+    "RENDERERS",
+    "Across",
+    "Comparison",
+    "Section",
+    "Sweep",
+    "Table",
+    "across",
+    "comparisons",
+    "ended",
+    "headings",
+    "published_sentences",
+    "render",
+    "sections",
+    "sentence",
+    "summary",
+    "sweep_table",
+    "sweeps",
+    "tables_of",
+]

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Callable, Sequence
 from io import StringIO
 
-from assay.tables.table import Table
+from assay.tables.form import Table
 
 
 def render(table: Table, form: str) -> str:
@@ -14,7 +14,7 @@ def render(table: Table, form: str) -> str:
 
 def markdown(table: Table) -> str:
     """A pipe table with title and note; a heading over several columns goes before each of them."""
-    columns = _joined_headings(table)
+    columns = headings(table)
     rows = [[_bold(cell, (i, j) in table.best) for j, cell in enumerate(row)] for i, row in enumerate(table.rows)]
     lines = [_pipes(columns), _pipes(["---"] * len(columns)), *(_pipes(row) for row in rows)]
     return f"## {table.title}\n\n" + "\n".join(lines) + f"\n\n{table.note}\n"
@@ -58,7 +58,8 @@ def latex(table: Table) -> str:
 RENDERERS: dict[str, Callable[[Table], str]] = {"md": markdown, "csv": comma_separated, "tex": latex}
 
 
-def _joined_headings(table: Table) -> list[str]:
+def headings(table: Table) -> list[str]:
+    """Of the columns in one line: what stands over several of them goes before each."""
     if not table.groups:
         return list(table.columns)
     over = [heading for heading, count in table.groups for _ in range(count)]

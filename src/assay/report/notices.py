@@ -1,0 +1,104 @@
+"""What a careful reader must be told beside the scores."""
+
+from assay.study import StudyRecord
+from assay.tables import Comparison, Sweep
+from assay.tables.comparison import generation_of
+
+
+def notices_of(comparison: Comparison) -> list[str]:
+    """Of a comparison, the general ones first."""
+    notices = [*_contamination(comparison), *_given(comparison)]
+    notices += [_unfinished(record) for record in comparison.unfinished]
+    notices += [
+        f"{record.method}: begun again; the study of generation {generation_of(record)} is kept, and stands in no table."
+        for record in comparison.replaced
+    ]
+    for record in comparison.records:
+        notices += _of_study(record)
+    return notices
+
+
+def notices_of_sweep(sweep: Sweep) -> list[str]:
+    """Which values are not there yet, and which runs diverged."""
+    notices = [f"{_place(record)}: not finished; run the same sweep again to continue." for record in sweep.unfinished]
+    return notices + [f"{_place(record)}: {text}" for record in sweep.records for text in _diverged(record)]
+
+
+def departures_of(comparison: Comparison) -> list[tuple[str, str]]:
+    """Where protocol and methods depart from their papers, each with whose departure it is."""
+    protocol = [(comparison.protocol, text) for text in comparison.announced["protocol"]["resolved"]["departures"]]
+    records = (*comparison.records, *comparison.unfinished)
+    return protocol + [(record.method, text) for record in records for text in record.announced["method"]["departures"]]
+
+
+def _contamination(comparison: Comparison) -> list[str]:
+    """What the trunk has seen before, some of which may be in the test half."""
+    if comparison.pretrained_on is None:
+        return []
+    return [
+        f"The trunk was pretrained on {comparison.pretrained_on}. Classes or images of the test half that are in there have been "
+        "seen before: scores say how methods compare on this trunk, not how well unseen things are told apart."
+    ]
+
+
+def _given(comparison: Comparison) -> list[str]:
+    if comparison.given_by is None:
+        return []
+    return [f"Nothing was searched here: parameters {comparison.given_by}. Searched methods stand in a table of their own."]
+
+
+def _unfinished(record: StudyRecord) -> str:
+    if record.failed:
+        return f"{record.method}: all {len(record.trials)} trials diverged, so nothing was selected and there is no test score."
+    again = " after it was begun again" if generation_of(record) else ""
+    return f"{record.method}: not finished{again}; run the same bench again to continue it."
+
+
+def _of_study(record: StudyRecord) -> list[str]:
+    notices = [*_exceptions(record)]
+    if record.announced["method"]["batch_shrunk"]:
+        classes, images = record.announced["method"]["batch"]
+        notices.append(
+            f"{record.method}: a fold trains on fewer classes than the protocol's batch holds, so batches were "
+            f"{classes} classes x {images} images."
+        )
+    notices += _lost_trials(record)
+    notices += [f"{record.method}: {text}" for text in _diverged(record)]
+    edges = record.selection["edges"] if record.selection else {}
+    notices += [
+        f"{record.method}: the chosen {name} lies at the {edge['end']} end of its range ({edge['bound']:g}); "
+        "a wider range might do better."
+        for name, edge in edges.items()
+        if not edge["natural"]
+    ]
+    return notices
+
+
+def _place(record: StudyRecord) -> str:
+    """Where in its sweep a study stands."""
+    return "{method} at {field}={value}".format(method=record.method, **record.announced["sweep"])
+
+
+def _exceptions(record: StudyRecord) -> list[str]:
+    """Settings that the protocol has for this method alone."""
+    own = dict(record.announced["protocol"]["resolved"].get("exceptions", ())).get(record.method, ())
+    return [f"{record.method}: the protocol makes an exception for it: {', '.join(own)}."] if own else []
+
+
+def _lost_trials(record: StudyRecord) -> list[str]:
+    lost = {
+        "diverged": sum(trial["status"] == "failed" for trial in record.trials),
+        "were given up after their first fold": sum(trial["status"] == "pruned" for trial in record.trials),
+    }
+    return [
+        f"{record.method}: {count} of {len(record.trials)} trials {what}; they count in the budget."
+        for what, count in lost.items()
+        if count
+    ]
+
+
+def _diverged(record: StudyRecord) -> list[str]:
+    diverged = sum(run["status"] == "diverged" for run in record.reproductions)
+    if not diverged:
+        return []
+    return [f"{diverged} of {len(record.reproductions)} reproduction runs diverged; the best checkpoint before that was scored."]

@@ -1,0 +1,119 @@
+"""The page: what it says of each section, as plain values for its template."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from assay.files import read_json
+from assay.report.figures import FORMS
+from assay.report.notices import departures_of, notices_of, notices_of_sweep
+from assay.store import Store
+from assay.study import StudyRecord
+from assay.tables import RENDERERS, Across, Comparison, Section, Sweep, Table, published_sentences, summary
+from assay.tables.across import in_words
+from assay.tables.gains import trend_in_words
+from assay.version import __version__
+
+FOLDED = (
+    "ranks",
+    "spread",
+    "gains-map_at_r",
+    "differences-concatenated",
+    "needed-separated",
+    "needed-concatenated",
+    "mean-ranks-concatenated",
+    "trials",
+)
+"""Tables that the page shows only on a click."""
+
+LONG = 24
+"""Rows above which other tables are shown on a click too, but for those that a section is about."""
+OPEN = ("scores", "published", "sweep")
+
+WORDS = ("differences", "needed", "parameters", "trials", "published")
+"""How the names of tables begin whose cells are words."""
+
+BESIDE = {"gains-precision_at_1": "trend", "gains-recall_at_1": "trend", "peeking": "peeking"}
+"""The figure that stands above a table; others stand at the head of their section."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section with its tables, and its figures as the contents of files."""
+
+    section: Section
+    tables: list[Table]
+    figures: dict[str, bytes]
+
+
+def page_of(store: Store, parts: Sequence[Part]) -> str:
+    """The whole page, one file that fetches nothing."""
+    environment = Environment(loader=PackageLoader("assay.report", "."), autoescape=True, undefined=StrictUndefined)
+    template = environment.get_template("page.html.j2")
+    return template.render(version=__version__, sections=[_said(store, part) for part in parts])
+
+
+def _said(store: Store, part: Part) -> dict[str, Any]:
+    """All that the page says of one section."""
+    section, tables = part.section, part.tables
+    inline = {file.removesuffix(".svg"): Markup(_inline(drawn)) for file, drawn in part.figures.items() if file.endswith(".svg")}
+    beside = {table.name: BESIDE[table.name] for table in tables if BESIDE.get(table.name) in inline}
+    shared = {
+        "slug": section.slug,
+        "tables": tables,
+        "folded": [table.name for table in tables if table.name in FOLDED or _is_long(table)],
+        "words": WORDS,
+        "forms": list(RENDERERS),
+        "figure_forms": FORMS,
+        "figures": inline,
+        "beside": beside,
+        "head": [name for name in inline if name not in beside.values()],
+    }
+    if isinstance(section, Across):
+        return shared | {"kind": "across", "section": section, "lines": in_words(section), "notices": []}
+    if isinstance(section, Sweep):
+        return shared | {"kind": "sweep", "section": section, "notices": notices_of_sweep(section)}
+    return shared | _compared(store, section)
+
+
+def _compared(store: Store, comparison: Comparison) -> dict[str, Any]:
+    several = len(comparison.records) > 1
+    return {
+        "kind": "comparison",
+        "section": comparison,
+        "announced": comparison.announced,
+        "seal": comparison.records[0].seal if comparison.records else None,
+        "verdicts": summary(comparison.differences("separated")) if several else [],
+        "trend": trend_in_words(comparison) if several else [],
+        "published": published_sentences(comparison),
+        "costs": [_cost(store, record) for record in (*comparison.records, *comparison.unfinished)],
+        "departures": departures_of(comparison),
+        "notices": notices_of(comparison),
+    }
+
+
+def _is_long(table: Table) -> bool:
+    return len(table.rows) > LONG and table.name not in OPEN
+
+
+def _inline(svg: bytes) -> str:
+    """The drawing without what makes it a file of its own."""
+    return svg[svg.index(b"<svg") :].decode()
+
+
+def _cost(store: Store, record: StudyRecord) -> dict[str, Any]:
+    """Runs and seconds of a study; wall-clock times are kept apart from results and appear here only."""
+    entries = [run for trial in record.trials for run in trial["runs"]] + record.reproductions
+    timings = [store.run(entry["key"]) / "timing.json" for entry in entries]
+    seconds = [float(read_json(path)["seconds"]) for path in timings if path.exists()]
+    return {
+        "method": record.method,
+        "trials": len(record.trials),
+        "reproductions": len(record.reproductions),
+        "runs": len(entries),
+        "seconds": sum(seconds),
+        "each": sum(seconds) / len(seconds) if seconds else 0.0,
+    }

@@ -1,0 +1,114 @@
+"""Ranks of methods, over reproductions of one data set or over several data sets."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize, special, stats
+
+from assay.stats.intervals import ALPHA
+
+
+@dataclass(frozen=True)
+class Friedman:
+    """Whether methods differ in rank over data sets, and by how much two must differ to be told apart.
+
+    Args:
+        ranks: mean rank of each method, 1 is best.
+        blocks: number of data sets (N); there are k methods.
+        chi_square: Friedman's statistic, corrected for ties; chi-square with k - 1 degrees of freedom.
+        p_chi_square: of it.
+        f: Iman and Davenport's statistic, (N - 1) X / (N (k - 1) - X); F with k - 1 and (k - 1)(N - 1) degrees of freedom.
+        p: of it, the one to read: Friedman's own is too cautious.
+        critical_difference: Nemenyi's.
+    """
+
+    ranks: dict[str, float]
+    blocks: int
+    chi_square: float
+    p_chi_square: float
+    f: float
+    p: float
+    critical_difference: float
+
+
+def ranks(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Mean rank over reproductions, 1 is best; ties share their mean rank; a single value stands for every row."""
+    rows = max(len(values) for values in scores.values())
+    table = np.array([list(values) * rows if len(values) == 1 else list(values) for values in scores.values()])
+    return dict(zip(scores, stats.rankdata(-table, axis=0).mean(axis=1).tolist(), strict=True))
+
+
+def friedman(scores: Mapping[str, Sequence[float]], alpha: float = ALPHA) -> Friedman:
+    """Friedman's test (1937) with Iman and Davenport's statistic (1980), as Demsar (2006, jmlr.org/papers/v7/demsar06a) advises.
+
+    `scores` holds each method's values in the order of the data sets, higher is better. With R_j the rank sums, N data sets and
+    k methods:  X = (12 sum_j R_j^2 / (N k (k + 1)) - 3 N (k + 1)) / (1 - sum over ties of (t^3 - t) / (N (k^3 - k))).
+    """
+    table = np.array(list(scores.values())).T
+    blocks, k = table.shape
+    if blocks < 2 or k < 2:
+        raise ValueError(f"ranks over data sets need at least two of them and two methods, got {blocks} and {k}")
+    ranked = stats.rankdata(-table, axis=1)
+    counts = [np.unique(row, return_counts=True)[1] for row in ranked]
+    tied = 1 - sum(float((count**3 - count).sum()) for count in counts) / (blocks * (k**3 - k))
+    raw = 12 * float(np.square(ranked.sum(0)).sum()) / (blocks * k * (k + 1)) - 3 * blocks * (k + 1)
+    chi_square = raw / tied if tied > 0 else 0.0
+    f = _iman_davenport(chi_square, blocks, k)
+    return Friedman(
+        ranks=dict(zip(scores, ranked.mean(0).tolist(), strict=True)),
+        blocks=blocks,
+        chi_square=chi_square,
+        p_chi_square=float(stats.chi2.sf(chi_square, k - 1)),
+        f=f,
+        p=float(stats.f.sf(f, k - 1, (k - 1) * (blocks - 1))),
+        critical_difference=critical_difference(k, blocks, alpha),
+    )
+
+
+def critical_difference(methods: int, blocks: int, alpha: float = ALPHA) -> float:
+    """Nemenyi's (1963): mean ranks that differ by more are of different methods, all pairs considered.
+
+    q sqrt(k (k + 1) / (6 N)), q the studentised range of k with infinite degrees of freedom over sqrt(2).
+
+    >>> round(critical_difference(methods=5, blocks=30), 3)
+    1.114
+    """
+    q = _range_of_normals(methods, 1 - alpha) / math.sqrt(2)
+    return q * math.sqrt(methods * (methods + 1) / (6 * blocks))
+
+
+def ties(mean_ranks: Mapping[str, float], critical_difference: float) -> list[tuple[str, ...]]:
+    """The largest groups of methods, best first, no two of which are further apart than the critical difference.
+
+    >>> ties({"a": 1.0, "b": 1.5, "c": 2.4, "d": 4.0}, 1.0)
+    [('a', 'b'), ('b', 'c')]
+    """
+    order = sorted(mean_ranks, key=lambda name: (mean_ranks[name], name))
+    reach = [
+        max(j for j in range(i, len(order)) if mean_ranks[order[j]] - mean_ranks[order[i]] <= critical_difference)
+        for i in range(len(order))
+    ]
+    return [tuple(order[i : end + 1]) for i, end in enumerate(reach) if end > i and (i == 0 or end > reach[i - 1])]
+
+
+def _range_of_normals(k: int, probability: float) -> float:
+    """The value below which the range of k standard normals stays with this probability.
+
+    P(range <= q) = k integral of phi(z) (Phi(z) - Phi(z - q))^(k-1) dz: the studentised range with infinite degrees of freedom,
+    which scipy computes too, in seconds instead of milliseconds.
+    """
+    z = np.linspace(-9, 9, 4001)
+    density, below, step = stats.norm.pdf(z), special.ndtr(z), z[1] - z[0]
+
+    def missing(q: float) -> float:
+        return float(k * step * (density * (below - special.ndtr(z - q)) ** (k - 1)).sum()) - probability
+
+    return float(optimize.brentq(missing, 0, 20, xtol=1e-10))
+
+
+def _iman_davenport(chi_square: float, blocks: int, k: int) -> float:
+    """Infinite where every data set ranks the methods alike."""
+    below = blocks * (k - 1) - chi_square
+    return (blocks - 1) * chi_square / below if below > 1e-9 else math.inf

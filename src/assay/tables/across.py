@@ -1,0 +1,146 @@
+"""Methods ranked over several data sets."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from assay.canonical import digest
+from assay.stats import Friedman, friedman, ties
+from assay.tables.comparison import SETTINGS, Comparison, Setting
+from assay.tables.form import Table, p_value
+
+FEWEST_DATA_SETS, FEWEST_METHODS = 2, 3
+
+
+@dataclass(frozen=True)
+class Across:
+    """The same methods under the same protocol on several data sets.
+
+    Args:
+        protocol: its name; that of a family where each data set has its own, as in the reality check.
+        parts: a comparison for each data set.
+    """
+
+    protocol: str
+    parts: tuple[Comparison, ...]
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """Those that all data sets have."""
+        return [method for method in self.parts[0].methods if all(method in part.methods for part in self.parts)]
+
+    @cached_property
+    def data(self) -> list[str]:
+        """Names of the data sets; two of one name are told apart by what is in them."""
+        names = [part.data for part in self.parts]
+        return [
+            name if names.count(name) == 1 else f"{name} ({part.announced['data']['trainval'][:6]})"
+            for name, part in zip(names, self.parts, strict=True)
+        ]
+
+    @property
+    def slug(self) -> str:
+        """A name for files."""
+        words = f"several-{len(self.parts)}-{self.protocol}-{digest([part.slug for part in self.parts])[:8]}"
+        return re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
+
+    def means(self, setting: Setting) -> dict[str, list[float]]:
+        """MAP@R of each method on each data set, mean over reproductions."""
+        return {method: [part.interval(method, setting, "map_at_r").mean for part in self.parts] for method in self.methods}
+
+    def test(self, setting: Setting) -> Friedman:
+        """Friedman's test of the ranks."""
+        return friedman(self.means(setting))
+
+
+def across(comparisons: Sequence[Comparison]) -> list[Across]:
+    """The comparisons that share a protocol and at least three methods over at least two data sets."""
+    families: dict[tuple[str, str], dict[str, Comparison]] = {}
+    for comparison in sorted(comparisons, key=lambda one: (-len(one.records), one.slug)):
+        if comparison.records:
+            place = family_of(comparison.protocol), comparison.given_by or ""
+            families.setdefault(place, {}).setdefault(comparison.announced["data"]["trainval"], comparison)
+    found = [
+        Across(protocol, tuple(sorted(by_data.values(), key=lambda one: one.slug))) for (protocol, _), by_data in families.items()
+    ]
+    large = [one for one in found if len(one.parts) >= FEWEST_DATA_SETS and len(one.methods) >= FEWEST_METHODS]
+    return sorted(large, key=lambda one: one.slug)
+
+
+def family_of(protocol: str) -> str:
+    """The name of a protocol without that of a data set.
+
+    >>> family_of("reality-check/cub.v1"), family_of("unbiased/resnet50.v1")
+    ('reality-check.v1', 'unbiased/resnet50.v1')
+    """
+    return re.sub(r"/(cub|cars|sop|any)(?=\.v)", "", protocol)
+
+
+def rank_tables(found: Across) -> list[Table]:
+    """Ranks over data sets by MAP@R, for single models and for concatenated ones."""
+    return [ranks_over_data(found, setting) for setting in reversed(SETTINGS)]
+
+
+def ranks_over_data(found: Across, setting: Setting) -> Table:
+    """Mean rank of each method, best first, with its rank on each data set."""
+    test = found.test(setting)
+    means = found.means(setting)
+    order = sorted(found.methods, key=lambda method: (test.ranks[method], method))
+    on_each = [_ranks_of([means[method][number] for method in found.methods]) for number in range(len(found.parts))]
+    by_method = {method: [column[row] for column in on_each] for row, method in enumerate(found.methods)}
+    return Table(
+        name=f"mean-ranks-{setting}",
+        title=f"Mean ranks over {len(found.parts)} data sets, {setting}",
+        note=(
+            f"Ranks by mean MAP@R on each data set; 1 is best. Friedman's chi-square {test.chi_square:.2f} "
+            f"(p {p_value(test.p_chi_square)}), Iman and Davenport's F {_statistic(test.f)} (p {p_value(test.p)}); Nemenyi's "
+            f"critical difference {test.critical_difference:.2f}: methods whose mean ranks are closer are not told apart."
+        ),
+        groups=[("", 2), ("Rank on", len(found.parts))],
+        columns=["method", "mean rank", *found.data],
+        rows=[[method, f"{test.ranks[method]:.2f}", *(f"{rank:g}" for rank in by_method[method])] for method in order],
+        raw=[
+            {
+                "method": method,
+                "mean_rank": test.ranks[method],
+                **dict(zip(found.data, by_method[method], strict=True)),
+                "critical_difference": test.critical_difference,
+                "p_iman_davenport": test.p,
+            }
+            for method in order
+        ],
+    )
+
+
+def in_words(found: Across, setting: Setting = "separated", alpha: float = 0.05) -> list[str]:
+    """Whether the ranks differ at all, and which methods they tell apart."""
+    test = found.test(setting)
+    widest = len(found.methods) - 1
+    lines = [
+        f"Over {len(found.parts)} data sets the methods' ranks {'differ' if test.p <= alpha else 'do not differ beyond chance'} "
+        f"(Iman and Davenport's p {p_value(test.p)})"
+    ]
+    if test.critical_difference >= widest:
+        return [
+            *lines,
+            f"No two methods can be told apart by ranks over {len(found.parts)} data sets: they would have to be "
+            f"{test.critical_difference:.1f} ranks apart, and {widest} is the most there is; more data sets are needed",
+        ]
+    order = sorted(found.methods, key=lambda method: (test.ranks[method], method))
+    apart = [
+        f"{order[0]} (mean rank {test.ranks[order[0]]:.2f}) ranks above {method} ({test.ranks[method]:.2f})"
+        for method in order
+        if test.p <= alpha and test.ranks[method] - test.ranks[order[0]] > test.critical_difference
+    ]
+    groups = [f"not told apart: {', '.join(group)}" for group in ties(test.ranks, test.critical_difference)]
+    return [*lines, *apart, *groups]
+
+
+def _ranks_of(values: Sequence[float]) -> list[float]:
+    return [1 + sum(other > value for other in values) + (sum(other == value for other in values) - 1) / 2 for value in values]
+
+
+def _statistic(value: float) -> str:
+    return "infinite" if math.isinf(value) else f"{value:.2f}"

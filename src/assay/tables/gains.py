@@ -1,0 +1,198 @@
+"""The trend over the years: what methods gain over the old baselines, as papers claimed it and as it is measured."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from assay.published import DATA, claimed_gains, measured_gains
+from assay.published.claims import BASELINES as FULL
+from assay.published.claims import Baseline, Gain
+from assay.stats import Interval
+from assay.tables.columns import heading
+from assay.tables.comparison import Comparison, year_of
+from assay.tables.form import Table, gain, percent
+
+WEAK: dict[Baseline, str] = {"contrastive": "contrastive_sampled", "triplet": "triplet_sampled"}
+"""The baselines as much of the literature ran them: a few random pairs or triplets of a batch."""
+
+Origin = Literal["claimed by papers", "measured by the reality check", "measured here"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method's gain over a baseline in the year of its paper."""
+
+    method: str
+    year: int
+    gain: Interval
+
+
+def gains(comparison: Comparison) -> list[Table]:
+    """Each method against the full and the weak baselines, a table for each metric; none where no baseline was benched."""
+    beside = _baselines(comparison)
+    others = sorted((method for method in comparison.methods if method not in beside), key=lambda m: (_year(comparison, m), m))
+    if not beside or not others:
+        return []
+    return [_gains_in(comparison, metric, beside, [*beside, *others]) for metric in _metrics(comparison)]
+
+
+def _gains_in(comparison: Comparison, metric: str, beside: list[str], methods: list[str]) -> Table:
+    found = {(m, baseline): _gain(comparison, m, baseline, metric) for m in methods for baseline in beside}
+    claimed = {(m, baseline): claim(comparison, m, baseline) for m in methods for baseline in FULL if metric != "map_at_r"}
+    papers = [baseline for baseline in FULL if any(claimed.get((method, baseline)) is not None for method in methods)]
+    return Table(
+        name=f"gains-{metric}",
+        title=f"Gain in {heading(metric)} over the old baselines, measured{' and claimed' if papers else ''}",
+        note=_note(comparison, bool(papers)),
+        groups=[
+            ("", 3),
+            *([("Claimed gain, over", len(papers))] if papers else []),
+            ("Measured gain, percent, over", len(beside)),
+        ],
+        columns=["method", "year", heading(metric), *papers, *beside],
+        rows=[
+            [
+                method,
+                _year_text(comparison, method),
+                percent(comparison.interval(method, "separated", metric)),
+                *(_claimed_text(claimed[method, baseline]) for baseline in papers),
+                *(gain(found[method, baseline]) for baseline in beside),
+            ]
+            for method in methods
+        ],
+        raw=[
+            {
+                "method": method,
+                "year": _year_text(comparison, method),
+                "baseline": baseline,
+                "gain": interval.mean if interval else None,
+                "low": interval.low if interval else None,
+                "high": interval.high if interval else None,
+                "claimed": next((claimed[method, full] for full in papers if full == baseline), None),
+            }
+            for (method, baseline), interval in found.items()
+        ],
+    )
+
+
+def trend(comparison: Comparison, baseline: Baseline, metric: str) -> dict[Origin, list[Point]]:
+    """Gains over a baseline by year, for the methods of this comparison that have one; nothing where it was not benched."""
+    if baseline not in comparison.methods:
+        return {}
+    years = {record.method: year for record in comparison.records if (year := year_of(record)) is not None}
+    beside = {*FULL, *WEAK.values()}
+    later = {method: year for method, year in years.items() if method not in beside}
+    measured = [
+        Point(method, year, found)
+        for method, year in later.items()
+        if (found := comparison.gain(method, baseline, "separated", metric)) is not None
+    ]
+    of_theirs = measured_gains("map_at_r" if metric == "map_at_r" else "precision_at_1", later)
+    claims = [] if metric == "map_at_r" else claimed_gains()
+    series: dict[Origin, list[Point]] = {
+        "claimed by papers": _points(comparison, claims, baseline, later),
+        "measured by the reality check": _points(comparison, of_theirs, baseline, later),
+        "measured here": sorted(measured, key=lambda point: (point.year, point.method)),
+    }
+    return {origin: points for origin, points in series.items() if points} if measured else {}
+
+
+def claim(comparison: Comparison, method: str, baseline: Baseline) -> float | None:
+    """What a paper claimed for the method in P@1: on this data set if it is one of theirs, else the mean over theirs."""
+    found = [one.gain for one in _on_data(comparison, claimed_gains()) if (one.method, one.baseline) == (method, baseline)]
+    return math.fsum(found) / len(found) if found else None
+
+
+def trend_in_words(comparison: Comparison) -> list[str]:
+    """What was claimed over each baseline and what came out here, a line each."""
+    lines = [line for baseline in FULL for line in _in_words(comparison, baseline)]
+    return lines + [line for baseline in FULL for line in _weak_in_words(comparison, baseline)]
+
+
+def _in_words(comparison: Comparison, baseline: Baseline) -> list[str]:
+    metric = comparison.first_place
+    series = trend(comparison, baseline, metric)
+    if not series:
+        return []
+    measured = [point.gain.mean for point in series["measured here"]]
+    said = f"Over {baseline}, later methods gain {_range(measured)} in {heading(metric)} here (single models)"
+    claims = series.get("claimed by papers")
+    if not claims:
+        return [said]
+    return [f"{said}; papers claimed {_range([point.gain.mean for point in claims])} for {_names(claims)}"]
+
+
+def _weak_in_words(comparison: Comparison, baseline: Baseline) -> list[str]:
+    weak = WEAK[baseline]
+    if not {baseline, weak} <= set(comparison.methods):
+        return []
+    found = comparison.gain(weak, baseline, "separated", "map_at_r")
+    if found is None:
+        return []
+    side = "below" if found.mean < 0 else "above"
+    return [
+        f"{weak}, the baseline as much of the literature ran it, lies {100 * abs(found.mean):.1f}% {side} {baseline} in MAP@R: a "
+        "gain over it says that much less"
+    ]
+
+
+def _range(shares: Sequence[float]) -> str:
+    low, high = f"{100 * min(shares):+.1f}%", f"{100 * max(shares):+.1f}%"
+    return low if low == high else f"{low} to {high}"
+
+
+def _names(points: Sequence[Point]) -> str:
+    return ", ".join(dict.fromkeys(point.method for point in points))
+
+
+def _baselines(comparison: Comparison) -> list[str]:
+    """The full baselines that were benched, each with its weak form beside it."""
+    return [name for full in FULL for name in (full, WEAK[full]) if name in comparison.methods]
+
+
+def _metrics(comparison: Comparison) -> list[str]:
+    return list(dict.fromkeys([comparison.first_place, "map_at_r"]))
+
+
+def _gain(comparison: Comparison, method: str, baseline: str, metric: str) -> Interval | None:
+    return None if method == baseline else comparison.gain(method, baseline, "separated", metric)
+
+
+def _year(comparison: Comparison, method: str) -> float:
+    return year_of(comparison.record(method)) or math.inf
+
+
+def _year_text(comparison: Comparison, method: str) -> str:
+    year = year_of(comparison.record(method))
+    return "" if year is None else str(year)
+
+
+def _claimed_text(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:+.0f}"
+
+
+def _note(comparison: Comparison, claimed: bool) -> str:
+    text = (
+        "Gain: by how many percent of the baseline's score a method lies above it, paired over reproductions, single models, "
+        "with 95% t-intervals. contrastive_sampled and triplet_sampled are the weak baselines of the literature: a few random "
+        "pairs or triplets of each batch."
+    )
+    where = "on this data set" if comparison.data in DATA else "on CUB-200, Cars196 and Online Products, averaged"
+    return text + claimed * f" Claimed: by the method's own paper over its own baseline, {where}."
+
+
+def _points(comparison: Comparison, found: Sequence[Gain], baseline: Baseline, years: dict[str, int]) -> list[Point]:
+    """One point for each method: its mean over data sets, or its value on this one."""
+    chosen = [one for one in _on_data(comparison, found) if one.baseline == baseline and one.method in years]
+    by_method: dict[tuple[str, int], list[float]] = {}
+    for one in chosen:
+        by_method.setdefault((one.method, one.year), []).append(one.gain)
+    return [
+        Point(method, year, Interval(math.fsum(values) / len(values), None, None, len(values)))
+        for (method, year), values in sorted(by_method.items(), key=lambda item: (item[0][1], item[0][0]))
+    ]
+
+
+def _on_data(comparison: Comparison, found: Sequence[Gain]) -> list[Gain]:
+    return [one for one in found if comparison.data not in DATA or one.data == comparison.data]

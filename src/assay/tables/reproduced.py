@@ -1,0 +1,165 @@
+"""Published scores beside those measured with the published parameters, or under the published protocol."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from assay.published import DATA, Elsewhere, Reported, elsewhere, reported
+from assay.published.studies import Study
+from assay.stats import Interval
+from assay.tables.columns import DEFAULT, heading
+from assay.tables.comparison import SETTINGS, Comparison, Setting
+from assay.tables.form import Table, percent
+
+BY = "published"
+"""How the source of parameters begins where a paper gave them."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One published score and the same measured here."""
+
+    method: str
+    setting: Setting
+    metric: str
+    published: Reported
+    measured: Interval
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measured mean lies in the published interval; None where none was published."""
+        low, high = self.published.low, self.published.high
+        return None if low is None or high is None else low <= self.measured.mean <= high
+
+    @property
+    def overlap(self) -> bool | None:
+        """Whether the two intervals have a value in common; None where one of them has no ends."""
+        theirs, ours = (self.published.low, self.published.high), (self.measured.low, self.measured.high)
+        if theirs[0] is None or theirs[1] is None or ours[0] is None or ours[1] is None:
+            return None
+        return theirs[0] <= ours[1] and ours[0] <= theirs[1]
+
+    @property
+    def sentence(self) -> str:
+        """In plain words."""
+        off = 100 * (self.measured.mean - self.published.mean)
+        apart = f"{abs(off):.2f} points {'above' if off > 0 else 'below'}"
+        if self.inside is None:
+            return f"published without an interval; measured {apart} it"
+        if self.inside:
+            return "the measured mean lies in the published interval"
+        shared = {True: "; the intervals overlap", False: "; the intervals do not overlap", None: ""}[self.overlap]
+        return f"the measured mean lies outside the published interval, {apart} its mean{shared}"
+
+
+def pairs(comparison: Comparison) -> list[Pair]:
+    """Every score that was published for these methods on the data set whose published parameters were run."""
+    source = comparison.given_by or ""
+    data = source.rpartition(" for ")[2]
+    if not source.startswith(BY) or data not in DATA:
+        return []
+    return [
+        Pair(method, setting, metric, found, comparison.interval(method, setting, metric))
+        for setting in SETTINGS
+        for metric in comparison.metrics
+        if metric in DEFAULT
+        for method in comparison.methods
+        if (found := reported(method, data, metric, setting)) is not None
+    ]
+
+
+def published_sentences(comparison: Comparison) -> list[str]:
+    """For each method whether its MAP@R (concatenated, with which the paper's tables begin) comes out as published; the count."""
+    found = [pair for pair in pairs(comparison) if (pair.setting, pair.metric) == ("concatenated", "map_at_r")]
+    lines = [f"{pair.method}: {pair.sentence}" for pair in found]
+    judged = [pair for pair in found if pair.inside is not None]
+    inside = sum(bool(pair.inside) for pair in judged)
+    return (
+        [*lines, f"{inside} of {len(judged)} methods lie in the published interval of MAP@R (concatenated)"] if judged else lines
+    )
+
+
+def published_or_measured(comparison: Comparison) -> Table | None:
+    """Published versus measured, a row each; None where nothing was published for this."""
+    found = pairs(comparison)
+    if not found:
+        return None
+    return Table(
+        name="published",
+        title="Published versus measured",
+        note=(
+            f"Parameters {comparison.given_by}; nothing was searched. Published: mean and 95% interval of tables 4 to 6 of the "
+            "reality check, 10 reproductions. Measured: mean and 95% t-interval over reproductions here. In percent."
+        ),
+        columns=["method", "setting", "metric", "published", "measured", "in words"],
+        rows=[
+            [pair.method, pair.setting, heading(pair.metric), _published(pair.published), percent(pair.measured), pair.sentence]
+            for pair in found
+        ],
+        raw=[
+            {
+                "method": pair.method,
+                "setting": pair.setting,
+                "metric": pair.metric,
+                "published": pair.published.mean,
+                "published_half_width": pair.published.half_width,
+                "measured": pair.measured.mean,
+                "low": pair.measured.low,
+                "high": pair.measured.high,
+                "inside": pair.inside,
+                "overlap": pair.overlap,
+            }
+            for pair in found
+        ],
+    )
+
+
+def beside_other_studies(comparison: Comparison) -> Table | None:
+    """What the unbiased evaluation or the revisiting study published, where their protocol was run on their data."""
+    found = list(_others(comparison))
+    if not found:
+        return None
+    return Table(
+        name="beside",
+        title="Beside the published scores of the study that this protocol follows",
+        note=(
+            "Published scores were tuned and their checkpoints chosen on the test half (maxima over epochs), one run or a "
+            "standard deviation over runs; measured ones choose on validation folds and have 95% t-intervals. Single models, "
+            "in percent."
+        ),
+        columns=["method", "metric", "published", "measured"],
+        rows=[[method, heading(one.metric), _elsewhere(one), percent(measured)] for method, one, measured in found],
+        raw=[
+            {
+                "method": method,
+                "metric": one.metric,
+                "published": one.mean,
+                "published_deviation": one.deviation,
+                "measured": measured.mean,
+                "low": measured.low,
+                "high": measured.high,
+            }
+            for method, one, measured in found
+        ],
+    )
+
+
+def _others(comparison: Comparison) -> Iterator[tuple[str, Elsewhere, Interval]]:
+    family = comparison.protocol.partition("/")[0]
+    studies: dict[str, Study] = {"unbiased": "unbiased", "revisiting": "revisiting"}
+    if family not in studies:
+        return
+    trunk = comparison.announced["protocol"]["resolved"]["trunk"]
+    for method in comparison.methods:
+        for one in elsewhere(method, comparison.data, studies[family]):
+            if one.trunk == trunk and one.metric in comparison.metrics:
+                yield method, one, comparison.interval(method, "separated", one.metric)
+
+
+def _published(found: Reported) -> str:
+    mean = f"{100 * found.mean:.2f}"
+    return mean if found.half_width is None else f"{mean} ± {100 * found.half_width:.2f}"
+
+
+def _elsewhere(found: Elsewhere) -> str:
+    mean = f"{100 * found.mean:.2f}"
+    return mean if found.deviation is None else f"{mean} (deviation {100 * found.deviation:.2f})"

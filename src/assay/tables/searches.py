@@ -1,0 +1,107 @@
+"""The tables of the search: chosen parameters, all trials."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from assay.study import StudyRecord
+from assay.tables.comparison import Comparison, ended
+from assay.tables.form import Table
+
+
+def parameters(comparison: Comparison) -> Table:
+    """What the search chose, or what was given, with a flag where a value lies on the edge of its range."""
+    rows = [row for record in ended(comparison) if record.selection for row in _parameter_rows(record)]
+    searched = (
+        "Ranges were declared before the search and stayed as they were. A value within 1% of an end of its range, "
+        "on the search scale, is flagged; a natural end is where the parameter's own domain ends."
+    )
+    return Table(
+        name="parameters",
+        title="Given parameters" if comparison.given_by else "Chosen parameters",
+        note=f"Nothing was searched: parameters {comparison.given_by}." if comparison.given_by else searched,
+        columns=["method", "parameter", "chosen", "default", "range", "scale", "edge"],
+        rows=[[str(row[column]) for column in ("method", "parameter", "chosen", "default")] + _range_cells(row) for row in rows],
+        raw=rows,
+    )
+
+
+def trials(comparison: Comparison) -> Table:
+    """Every trial of every search."""
+    estimated = any(trial["status"] == "pruned" for record in ended(comparison) for trial in record.trials)
+    raw = [
+        {
+            "method": record.method,
+            "trial": trial["trial"],
+            "status": trial["status"],
+            "validation_map_at_r": trial["map_at_r"],
+            **({"estimate": trial.get("estimate")} if estimated else {}),
+            "selected": record.selection is not None and record.selection["trial"] == trial["trial"],
+            "parameters": "; ".join(f"{name}={value}" for name, value in trial["parameters"].items()),
+        }
+        for record in ended(comparison)
+        for trial in record.trials
+    ]
+    pruned = (
+        " A trial that was given up after its first fold has only the estimate that the search was told; it is never selected, "
+        "and counts in the budget."
+    )
+    return Table(
+        name="trials",
+        title="All trials",
+        note=(
+            "Trial 0 is the method's defaults. Validation MAP@R is the mean over folds; a trial with a diverged fold failed."
+            + pruned * estimated
+        ),
+        columns=["method", "trial", "parameters", "validation MAP@R", "selected"],
+        rows=[
+            [
+                str(row["method"]),
+                str(row["trial"]),
+                str(row["parameters"]),
+                _validation(row),
+                "selected" if row["selected"] else "",
+            ]
+            for row in raw
+        ],
+        raw=raw,
+    )
+
+
+def _validation(row: Mapping[str, Any]) -> str:
+    if row["status"] == "pruned":
+        return f"given up after its first fold (estimate {100 * row['estimate']:.2f})"
+    return "diverged" if row["validation_map_at_r"] is None else f"{100 * row['validation_map_at_r']:.2f}"
+
+
+def _parameter_rows(record: StudyRecord) -> list[dict[str, Any]]:
+    chosen = record.selection["parameters"] if record.selection else None
+    space: Mapping[str, Mapping[str, Any]] = record.announced["space"]
+    return [
+        {
+            "method": record.method,
+            "parameter": name,
+            "chosen": value,
+            "default": record.announced["method"]["defaults"].get(name, ""),
+            "low": space.get(name, {}).get("low"),
+            "high": space.get(name, {}).get("high"),
+            "options": space.get(name, {}).get("options"),
+            "log": space.get(name, {}).get("log"),
+            "edge": _edge_text(record, name),
+        }
+        for name, value in (chosen or {}).items()
+    ]
+
+
+def _edge_text(record: StudyRecord, name: str) -> str:
+    edge = record.selection["edges"].get(name) if record.selection else None
+    if edge is None:
+        return ""
+    return f"at the {edge['end']} end, natural" if edge["natural"] else f"at the {edge['end']} end"
+
+
+def _range_cells(row: Mapping[str, Any]) -> list[str]:
+    if row["options"] is not None:
+        return [" | ".join(map(str, row["options"])), "choice", ""]
+    if row["low"] is None:
+        return ["", "", ""]
+    return [f"{row['low']:g} to {row['high']:g}", "log" if row["log"] else "linear", row["edge"]]

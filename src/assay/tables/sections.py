@@ -1,0 +1,55 @@
+"""Everything that a store can be said to show, section by section, and the tables of each."""
+
+from collections.abc import Iterable
+
+from assay.store import Store
+from assay.tables.across import Across, across, rank_tables
+from assay.tables.comparison import SETTINGS, Comparison, comparisons
+from assay.tables.form import Table
+from assay.tables.gains import gains
+from assay.tables.pairs import differences, needed
+from assay.tables.peeking import peeking
+from assay.tables.reproduced import beside_other_studies, published_or_measured
+from assay.tables.searches import parameters, trials
+from assay.tables.sweep import Sweep, sweep_table, sweeps
+from assay.tables.table import over_folds, ranking, scores, training
+
+Section = Comparison | Across | Sweep
+
+
+def sections(store: Store, keys: Iterable[str] | None = None) -> list[Section]:
+    """Comparisons, ranks over data sets, sweeps: of all studies, or of those with these keys."""
+    wanted = None if keys is None else list(keys)
+    compared = comparisons(store, wanted)
+    return [*compared, *across(compared), *sweeps(store, wanted)]
+
+
+def tables_of(section: Section) -> list[Table]:
+    """All tables of a section, in the order of the report."""
+    if isinstance(section, Across):
+        return rank_tables(section)
+    if isinstance(section, Sweep):
+        return [sweep_table(section)] if section.records else []
+    return [*_tested(section), parameters(section), trials(section)]
+
+
+def _tested(comparison: Comparison) -> list[Table]:
+    """Those that need test scores, and those that need more than one method."""
+    if not comparison.records:
+        return []
+    single = [
+        scores(comparison),
+        published_or_measured(comparison),
+        beside_other_studies(comparison),
+        ranking(comparison),
+        over_folds(comparison),
+        training(comparison),
+    ]
+    compared: list[Table | None] = []
+    if len(comparison.records) > 1:
+        compared = [
+            *gains(comparison),
+            *(differences(comparison, setting) for setting in reversed(SETTINGS)),
+            *(needed(comparison, setting) for setting in reversed(SETTINGS)),
+        ]
+    return [table for table in (*single, *compared, peeking(comparison)) if table is not None]

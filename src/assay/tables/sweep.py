@@ -1,0 +1,223 @@
+"""Sweeps: the chosen parameters of each method over the values of one field of the protocol."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from assay.canonical import digest
+from assay.stats import Interval, t_interval
+from assay.store import Store
+from assay.study import StudyRecord
+from assay.tables.columns import heading
+from assay.tables.comparison import SETTINGS, Setting, by_year, file_name, metrics_of, newest, records_of
+from assay.tables.form import Table, raw_interval, score
+
+LOG_SPAN = 8
+"""Numbers that span more than this are drawn on a logarithmic axis."""
+
+Place = tuple[str, str]
+"""A method and a value."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Methods over the values of one field, all else equal.
+
+    Args:
+        field: of the protocol.
+        protocol: name of the one whose selections were run again.
+        records: studies with all their test scores, at values of the field.
+        bases: studies that selected the parameters, complete and on the same test half.
+        unfinished: studies of the sweep that are not there yet.
+    """
+
+    field: str
+    protocol: str
+    records: tuple[StudyRecord, ...]
+    bases: tuple[StudyRecord, ...] = ()
+    unfinished: tuple[StudyRecord, ...] = ()
+
+    @property
+    def announced(self) -> Mapping[str, Any]:
+        """Data and versions, as preregistered."""
+        return (*self.records, *self.unfinished)[0].announced
+
+    @property
+    def data(self) -> str:
+        """Name of the data set."""
+        return str(self.announced["data"]["name"])
+
+    @property
+    def slug(self) -> str:
+        """A name for files."""
+        half = self.records[0].seal["test"][:8] if self.records and self.records[0].seal else "untested"
+        return file_name(self.announced, half, f"{self.protocol}-{self.field}")
+
+    @cached_property
+    def places(self) -> dict[Place, StudyRecord]:
+        """The study at each method and value; a base stands at its own value where the sweep has none there."""
+        own = {(record.method, str(record.announced["sweep"]["value"])): record for record in self.records}
+        known = {_number(value): value for _, value in own if _number(value) is not None}
+        for base in self.bases:
+            value = value_of(base.announced["protocol"]["resolved"], self.field)
+            own.setdefault((base.method, known.get(_number(value), value)), base)
+        return own
+
+    @cached_property
+    def values(self) -> list[str]:
+        """In order: of size where all are numbers, else as they were written, the base's last."""
+        announced = [value for record in self.records for value in record.announced["sweep"]["values"]]
+        present = {value for _, value in self.places}
+        ordered = list(dict.fromkeys(value for value in (*announced, *sorted(present)) if value in present))
+        return sorted(ordered, key=float) if self.numeric else ordered
+
+    @cached_property
+    def numeric(self) -> bool:
+        """Whether every value is a number."""
+        return all(_number(value) is not None for _, value in self.places)
+
+    @cached_property
+    def logarithmic(self) -> bool:
+        """Whether the values are positive numbers that span much."""
+        if not self.numeric:
+            return False
+        numbers = [float(value) for value in self.values]
+        return min(numbers) > 0 and max(numbers) > LOG_SPAN * min(numbers)
+
+    @cached_property
+    def base_values(self) -> set[str]:
+        """The values under which the parameters were selected."""
+        known = {_number(value): value for value in self.values if _number(value) is not None}
+        found = [value_of(base.announced["protocol"]["resolved"], self.field) for base in self.bases]
+        return {known.get(_number(value), value) for value in found}
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """Names of the methods, baseline first, then by year of the paper."""
+        return [record.method for record in sorted({r.method: r for r in self.records}.values(), key=by_year)]
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """The metrics of the test half."""
+        return metrics_of(self.announced)
+
+    def interval(self, method: str, value: str, setting: Setting, metric: str) -> Interval | None:
+        """Mean and 95% interval over reproductions, where the study is there."""
+        record = self.places.get((method, value))
+        return None if record is None else t_interval(record.scores(setting, metric))
+
+
+def sweeps(store: Store, keys: Iterable[str] | None = None) -> list[Sweep]:
+    """The sweeps of the store, or those of its studies with these keys."""
+    records = records_of(store, keys)
+    by_key = {record.key: record for record in records}
+    groups: dict[tuple[str, ...], list[StudyRecord]] = {}
+    for record in records:
+        if "sweep" in record.announced:
+            groups.setdefault(_conditions(record), []).append(record)
+    found = [part for key in sorted(groups) for part in _by_test_half(groups[key], by_key)]
+    return sorted(found, key=lambda sweep: sweep.slug)
+
+
+def sweep_table(sweep: Sweep) -> Table:
+    """Every metric with intervals at every value, method by method."""
+    places = [(method, value) for method in sweep.methods for value in sweep.values if (method, value) in sweep.places]
+    cells: list[tuple[Setting, str]] = [(setting, metric) for setting in SETTINGS for metric in sweep.metrics]
+    found = {(place, cell): sweep.interval(*place, *cell) for place in places for cell in cells}
+    return Table(
+        name="sweep",
+        title=f"Scores over {sweep.field}",
+        note=(
+            f"Each method's parameters were selected once, under {sweep.protocol}, and run again at every value of "
+            f"{sweep.field}; where they were selected is marked. Mean and 95% t-interval over reproductions on the test half."
+        ),
+        groups=[("", 2), *((setting.capitalize(), len(sweep.metrics)) for setting in SETTINGS)],
+        columns=["method", sweep.field, *(heading(metric) for _, metric in cells)],
+        rows=[
+            [
+                method,
+                value + " (selected here)" * (value in sweep.base_values),
+                *(_cell(found[(method, value), cell], cell[1]) for cell in cells),
+            ]
+            for method, value in places
+        ],
+        raw=[
+            {
+                "method": method,
+                "field": sweep.field,
+                "value": value,
+                "setting": setting,
+                "metric": metric,
+                **raw_interval(interval),
+            }
+            for method, value in places
+            for setting, metric in cells
+            if (interval := found[(method, value), (setting, metric)]) is not None
+        ],
+    )
+
+
+def value_of(resolved: Mapping[str, Any], field: str) -> str:
+    """The value of a field as it would be written on the command line.
+
+    >>> value_of({"dim": 64, "batch": {"embedding": [8, 4], "classification": [32, 1]}}, "batch")
+    '32'
+    """
+    value: Any = resolved
+    for part in field.split("."):
+        value = value[part]
+    if field == "batch":
+        return str(math.prod(value["embedding"]))
+    return _written(value)
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return "auto"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "x".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _number(value: str) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def _cell(interval: Interval | None, metric: str) -> str:
+    return "" if interval is None else score(interval, metric)
+
+
+def _conditions(record: StudyRecord) -> tuple[str, ...]:
+    announced = record.announced
+    sweep = announced["sweep"]
+    return sweep["field"], sweep["protocol"], announced["data"]["trainval"], digest(announced["environment"])
+
+
+def _by_test_half(records: Sequence[StudyRecord], by_key: Mapping[str, StudyRecord]) -> list[Sweep]:
+    values = dict.fromkeys(record.announced["sweep"]["value"] for record in records)
+    standing = [record for value in values for record in newest(r for r in records if r.announced["sweep"]["value"] == value)[0]]
+    field, protocol = records[0].announced["sweep"]["field"], records[0].announced["sweep"]["protocol"]
+    done = [record for record in standing if record.complete and record.seal]
+    unfinished = tuple(record for record in standing if record not in done)
+    halves = sorted({record.seal["test"] for record in done if record.seal})
+    return [
+        Sweep(
+            field,
+            protocol,
+            tuple(sorted((r for r in done if r.seal and r.seal["test"] == half), key=by_year)),
+            tuple(_bases(standing, by_key, half)),
+            unfinished if number == 0 else (),
+        )
+        for number, half in enumerate(halves or ["untested"])
+    ]
+
+
+def _bases(records: Iterable[StudyRecord], by_key: Mapping[str, StudyRecord], half: str) -> list[StudyRecord]:
+    keys = dict.fromkeys(record.announced["sweep"]["base"] for record in records)
+    found = [by_key[key] for key in keys if key in by_key]
+    return [base for base in found if base.complete and base.seal and base.seal["test"] == half]
