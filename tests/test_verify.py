@@ -1,246 +1,675 @@
-"""`assay verify` finds every kind of tampering and names it."""
+"""`assay verify` finds every kind of tampering and names it, and finds nothing where there is none."""
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
-import assay
-from assay.ledger import Ledger, read
+from assay.canonical import plain, pretty
+from assay.ledger import Ledger, completing_line, read
 from assay.protocol import customise
 from assay.protocols import protocols
+from assay.report import write_report
 from assay.store import Store
-from assay.study import study_records
+from assay.study import Means, run_bench, run_published, run_sweep, study_records
+from assay.study.record import write_record
 from assay.verify import verify
+from assay.verify.conditions import check_conditions
+from at_once import AtOnce
 from miniature import MINI, make_folder
+
+SMALL = customise(protocols["quick"], MINI)
+PRUNING = customise(SMALL, ["trials=5", "startup=3", "prune=0"])
+TINY = ("size=16", "stored=16", "dim=8", "reproductions=1", "iterations=4", "epochs=2", "batch=16", "batch.classification=4x1")
+PUBLISHED = customise(protocols["reality-check/cub"], ["trunk=conv", "weights=none", "frozen=nothing", *TINY])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _in_this_process():
+    threads = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("assay.study.bench.LocalEngine", AtOnce)
+        yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory):
-    """A finished miniature bench."""
-    root = tmp_path_factory.mktemp("verify")
-    folder = make_folder(root / "mini")
-    protocol = customise(protocols["quick"], MINI)
-    assay.bench(f"folder:{folder}", ["triplet", "pretrained"], protocol, root / "store", workers=2)
-    return root / "store"
+def made(tmp_path_factory):
+    """Makes the finished store of a kind, once."""
+    root, stores = tmp_path_factory.mktemp("verify"), {}
+    folder, features = f"folder:{make_folder(root / 'mini')}", f"features:{_write_features(root / 'mini.npz')}"
+    kinds = {
+        "plain": lambda out: run_bench(folder, ["triplet", "pretrained"], SMALL, out),
+        "pruned and peeked": lambda out: run_bench(folder, ["triplet"], PRUNING, out, Means(keep="all")),
+        "features": lambda out: run_bench(features, ["normalized_softmax", "pretrained"], SMALL, out),
+        "frozen": lambda out: run_bench(folder, ["triplet", "pretrained"], customise(SMALL, ["trunk=lite0", "size=32"]), out),
+        "swept": lambda out: run_sweep(features, ["triplet", "pretrained"], SMALL, "dim=4,8", out),
+        "published": lambda out: run_published(folder, ["triplet", "pretrained"], PUBLISHED, out),
+        "begun anew": lambda out: [run_bench(features, ["triplet"], SMALL, out, new_study=new) for new in (False, True)],
+    }
+
+    def make(kind):
+        if kind not in stores:
+            stores[kind] = root / kind
+            kinds[kind](stores[kind])
+            write_report(Store(stores[kind]))
+        return stores[kind]
+
+    make.kinds = list(kinds)
+    return make
+
+
+def _write_features(path):
+    draw = np.random.default_rng(0)
+    y = np.repeat(np.arange(16), 5)
+    np.savez(path, z=draw.normal(size=(16, 12))[y] + 0.7 * draw.normal(size=(len(y), 12)), y=y)
+    return path
 
 
 @pytest.fixture
-def store(sound, tmp_path):
-    return Store(shutil.copytree(sound, tmp_path / "store"))
+def copy(made, tmp_path):
+    return lambda kind: Store(shutil.copytree(made(kind), tmp_path / "store"))
 
 
-@pytest.fixture
-def study(store):
-    """The study of triplet: its folder and record."""
-    record = next(record for record in study_records(store) if record.method == "triplet")
-    return store.study(record.key), record
+def problems(store, anchor=None):
+    return [f"{finding.what}: {finding.problem}" for finding in verify(store, anchor) if finding.problem]
 
 
-def problems(store):
-    return [f"{finding.what}: {finding.problem}" for finding in verify(store) if finding.problem]
+def record_in(store, method="triplet"):
+    """The first study of the method: where there is a sweep, its base."""
+    records = [record for record in study_records(store) if record.method == method]
+    return min(records, key=lambda record: ("sweep" in record.announced, record.announced.get("generation", 0)))
 
 
-def rewrite_ledger(folder, change):
-    """What a careful forger does: alter the lines and hash the whole chain again."""
-    lines = [[line.kind, line.body] for line in read(folder / "ledger.jsonl")]
-    change(lines)
-    (folder / "ledger.jsonl").unlink()
-    ledger = Ledger(folder / "ledger.jsonl")
-    for kind, body in lines:
-        ledger.record(kind, body)
+# --- honest stores ------------------------------------------------------------------------------------------------------
 
 
-def test_a_sound_store_passes(store):
+KINDS = ("plain", "pruned and peeked", "features", "frozen", "swept", "published", "begun anew")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_honest_store_passes(made, kind):
+    assert set(KINDS) == set(made.kinds)
+    findings = list(verify(Store(made(kind))))
+    assert [finding for finding in findings if finding.problem or finding.note] == []
+    assert any(finding.what.startswith("table ") for finding in findings)
+
+
+def test_the_stores_hold_what_they_are_to_show(made):
+    pruned = record_in(Store(made("pruned and peeked")))
+    assert {"pruned", "finished"} <= {trial["status"] for trial in pruned.trials}
+    assert pruned.peek is not None
+    assert any("sweep" in record.announced for record in study_records(Store(made("swept"))))
+    assert record_in(Store(made("published"))).announced["given"]["source"].startswith("published by")
+    assert {record.announced.get("generation", 0) for record in study_records(Store(made("begun anew")))} == {0, 1}
+
+
+def test_the_search_is_asked_again_only_where_its_versions_are_the_ones_announced(copy):
+    store = copy("plain")
+    forge(store, lambda lines: lines[0][1]["versions"].update(optuna="0.1"))
+    notes = [finding for finding in verify(store) if finding.note]
+    assert [note.what for note in notes] == ["triplet on folder:mini: trials asked again"]
+    assert "not asked again: optuna 0.1 there and" in notes[0].note
+
+
+def test_what_a_model_asks_on_another_machine_is_noted_and_not_held_against_the_study(copy, monkeypatch):
+    from assay.verify import trials
+
+    store = copy("pruned and peeked")
+    real = trials.ask
+
+    def elsewhere(space, told, *rest):
+        asked = real(space, told, *rest)
+        return {name: value * 1.001 for name, value in asked.items()} if len(told) > 3 else asked
+
+    monkeypatch.setattr(trials, "ask", elsewhere)
+    assert any("trial 4: the search asks for" in problem for problem in problems(store))
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
     assert problems(store) == []
+    assert any("the last digits of a model may be others on this machine" in finding.note for finding in verify(store))
 
 
-def test_an_altered_number_in_a_ledger_line_is_found(store, study):
-    path = study[0] / "ledger.jsonl"
-    path.write_text(path.read_text().replace('"map_at_r":0.', '"map_at_r":0.9', 1))
-    assert "was altered: its hash does not fit" in problems(store)[0]
-
-
-@pytest.mark.parametrize("line", [1, 3, -1])
-def test_a_removed_line_is_found(store, study, line):
-    path = study[0] / "ledger.jsonl"
-    lines = path.read_text().splitlines(keepends=True)
-    del lines[line]
-    path.write_text("".join(lines))
-    assert problems(store)
-
-
-def test_reordered_lines_are_found(store, study):
-    path = study[0] / "ledger.jsonl"
-    lines = path.read_text().splitlines(keepends=True)
-    lines[1], lines[2] = lines[2], lines[1]
-    path.write_text("".join(lines))
-    assert "lines were removed or moved" in problems(store)[0]
-
-
-def test_a_trial_forged_with_a_new_chain_is_found_by_its_runs(store, study):
-    def forge(lines):
-        lines[1][1]["map_at_r"] = 0.99
-
-    rewrite_ledger(study[0], forge)
-    assert any("trial 0: its MAP@R is not the mean of its folds" in problem for problem in problems(store))
-
-
-def test_another_selection_with_a_new_chain_is_found(store, study):
-    chosen = study[1].selection["trial"]
-
-    def forge(lines):
-        lines[3][1]["trial"] = 1 - chosen
-
-    rewrite_ledger(study[0], forge)
-    assert any(f"trial {1 - chosen} was selected, trial {chosen} is the best" in problem for problem in problems(store))
-
-
-def test_a_deleted_trial_with_a_new_chain_is_found(store, study):
-    rewrite_ledger(study[0], lambda lines: lines.pop(1))
-    assert any("1 trials, 2 were announced" in problem for problem in problems(store))
-
-
-def test_fold_scores_forged_with_a_new_chain_are_found_by_their_results(store, study):
-    def forge(lines):
-        for run in lines[1][1]["runs"]:
-            run["validation"]["map_at_r"] = 0.99
-        lines[1][1]["map_at_r"] = 0.99
-
-    rewrite_ledger(study[0], forge)
-    assert any("the ledger does not say what its result says" in problem for problem in problems(store))
-
-
-def test_test_scores_of_another_reproduction_are_found(store, study):
-    def forge(lines):
-        lines[-1][1] = {**lines[-2][1], "reproduction": 1}
-
-    rewrite_ledger(study[0], forge)
-    assert any("test scores 1 are not those of reproduction 1" in problem for problem in problems(store))
-
-
-def test_runs_of_another_method_are_found(store, study):
-    other = next(record for record in study_records(store) if record.method == "pretrained")
-
-    def forge(lines):
-        for number, entry in enumerate(other.reproductions):
-            lines[4 + number][1] = entry
-
-    rewrite_ledger(study[0], forge)
-    assert any("is not the run of reproduction 0, fold 0" in problem for problem in problems(store))
-
-
-def test_a_stale_receipt_is_found(store, study):
-    def forge(lines):
-        lines[2][1]["note"] = "harmless"
-
-    rewrite_ledger(study[0], forge)
-    assert any("the seal was opened with the receipt of something else" in problem for problem in problems(store))
-
-
-@pytest.mark.parametrize("name", ["config.json", "history.jsonl"])
-def test_a_run_without_its_configuration_or_history_is_found(store, study, name):
-    (store.run(study[1].reproductions[0]["key"]) / name).unlink()
-    assert any(f"{name} is missing" in problem for problem in problems(store))
-
-
-def test_an_altered_configuration_is_found(store, study):
-    path = store.run(study[1].reproductions[0]["key"]) / "config.json"
-    path.write_text(path.read_text().replace('"seed": ', '"seed": 1'))
-    assert any("config.json was altered" in problem for problem in problems(store))
-
-
-def test_a_study_that_goes_on_after_the_report_is_no_problem(store, study):
+def test_a_study_that_goes_on_after_the_report_is_no_problem(copy):
     """The report says which studies it covers; a newer one is only noted."""
-    rewritten = store.study("f" * 64)
-    shutil.copytree(study[0], rewritten)
-    (rewritten / "ledger.jsonl").unlink()
-    (rewritten / "study.json").unlink()
-    ledger = Ledger(rewritten / "ledger.jsonl")
-    for line in read(study[0] / "ledger.jsonl")[:2]:
+    store = copy("begun anew")
+    second = max(study_records(store), key=lambda record: record.announced.get("generation", 0))
+    lines = read(store.study(second.key) / "ledger.jsonl")[:2]
+    shutil.rmtree(store.study(second.key))
+    shutil.rmtree(store.root / "models")
+    write_report(store)
+    ledger = Ledger(store.study(second.key) / "ledger.jsonl")
+    for line in lines:
         ledger.record(line.kind, line.body)
     assert problems(store) == []
     assert any("does not cover 1 studies yet" in finding.what for finding in verify(store))
 
 
-def test_a_test_score_before_the_seal_is_found(store, study):
-    def forge(lines):
-        lines.insert(2, lines.pop())
-
-    rewrite_ledger(study[0], forge)
-    assert any("a test score precedes the opening of the seal" in problem for problem in problems(store))
+def test_an_empty_store_has_nothing_to_verify(tmp_path):
+    assert "no study has been begun" in problems(Store.create(tmp_path / "store"))[0]
 
 
-def test_an_early_opening_of_the_seal_is_found(store, study):
-    def forge(lines):
-        seal = next(index for index, (kind, _) in enumerate(lines) if kind == "seal")
-        lines.insert(2, lines.pop(seal))
-
-    rewrite_ledger(study[0], forge)
-    assert any("the seal was opened before selection and reproductions" in problem for problem in problems(store))
-
-
-def test_a_test_score_forged_with_a_new_chain_is_found_by_its_vectors(store, study):
-    def forge(lines):
-        lines[-1][1]["separated"]["map_at_r"] = 0.99
-
-    rewrite_ledger(study[0], forge)
-    assert any("test scores do not come out of its vectors" in problem for problem in problems(store))
+def test_anything_wrong_ends_with_exit_code_1(assay, copy):
+    store = copy("plain")
+    assert assay("verify", store.root)[0] == 0
+    (store.run(record_in(store).reproductions[0]["key"]) / "model.safetensors").write_bytes(b"")
+    code, out, _ = assay("verify", store.root)
+    assert code == 1
+    assert "WRONG triplet on folder:mini: runs: run" in out and out.splitlines()[-1].endswith("1 wrong")
 
 
-def test_an_edited_study_file_is_found(store, study):
-    path = study[0] / "study.json"
+# --- what cheats do -----------------------------------------------------------------------------------------------------
+
+
+def forge(store, change, method="triplet", study=None):
+    """What a careful forger does: alter the lines, hash the whole chain again, write a fitting receipt and `study.json`."""
+    folder = store.study(study or record_in(store, method).key)
+    lines = [[line.kind, line.body] for line in read(folder / "ledger.jsonl")]
+    change(lines)
+    (folder / "ledger.jsonl").unlink()
+    ledger = Ledger(folder / "ledger.jsonl")
+    for kind, body in lines:
+        complete = completing_line(ledger.lines) if ledger.lines else None
+        ledger.record(kind, {**body, "receipt": complete.hash} if kind == "seal" and complete else body)
+    write_record(folder, ledger.lines)
+
+
+def edit(path, change):
     content = json.loads(path.read_text())
-    content["announced"]["space"]["margin"]["high"] = 4.0
-    path.write_text(json.dumps(content))
-    assert any("study.json does not say what the ledger says" in problem for problem in problems(store))
+    change(content)
+    path.write_text(pretty(content))
 
 
-def test_a_missing_study_file_is_found(store, study):
-    (study[0] / "study.json").unlink()
-    assert any("study.json is missing" in problem for problem in problems(store))
+def edit_lines(path, change):
+    lines = path.read_text().splitlines(keepends=True)
+    change(lines)
+    path.write_text("".join(lines))
 
 
-@pytest.mark.parametrize("name", ["result.json", "model.safetensors"])
-def test_an_altered_file_of_a_run_is_found(store, study, name):
-    path = store.run(study[1].reproductions[0]["key"]) / name
-    path.write_bytes(path.read_bytes()[:-1] + b" ")
-    assert any(f"{name} was altered" in problem for problem in problems(store))
+def ledger_of(store, method="triplet"):
+    return store.study(record_in(store, method).key) / "ledger.jsonl"
 
 
-@pytest.mark.parametrize("name", ["result.json", "model.safetensors"])
-def test_a_missing_file_of_a_run_is_found(store, study, name):
-    (store.run(study[1].reproductions[0]["key"]) / name).unlink()
-    assert any("is missing" in problem for problem in problems(store))
+def run_of(store, number=0):
+    return store.run(record_in(store).reproductions[number]["key"])
 
 
-def test_altered_test_vectors_are_found(store, study):
-    path = store.test_vectors(study[1].reproductions[0]["key"], study[1].seal["test"])
+def in_ledger(change):
+    """Alter the text of the ledger and leave its hashes."""
+    return lambda store: edit_lines(ledger_of(store), change)
+
+
+def forged(change, **which):
+    return lambda store: forge(store, change, **which)
+
+
+def altered_number(lines):
+    lines[1] = lines[1].replace('"map_at_r":', '"map_at_r":0.5,"old":', 1)
+
+
+def swap(first, second):
+    def change(lines):
+        lines[first], lines[second] = lines[second], lines[first]
+
+    return change
+
+
+def first_of(lines, kind):
+    return next(number for number, line in enumerate(lines) if line[0] == kind)
+
+
+def every_fold_better(lines):
+    for run in lines[1][1]["runs"]:
+        run["validation"]["map_at_r"] = 0.99
+    lines[1][1]["map_at_r"] = 0.99
+
+
+def other_selection(lines):
+    body = lines[first_of(lines, "selection")][1]
+    trials = [line[1] for line in lines if line[0] == "trial"]
+    body["trial"] = 1 - body["trial"]
+    body["parameters"] = trials[body["trial"]]["parameters"]
+
+
+def parameters_of_nobody(lines):
+    lines[first_of(lines, "selection")][1]["parameters"] = {"margin": 0.123}
+
+
+def narrower_space(lines):
+    tried = lines[2][1]["parameters"]["margin"]
+    lines[0][1]["space"]["margin"]["high"] = tried / 2
+
+
+def wider_space(lines):
+    lines[0][1]["space"]["margin"]["high"] = 40.0
+
+
+def other_parameters(lines):
+    lines[2][1]["parameters"]["margin"] = 0.2
+    for run in lines[2][1]["runs"]:
+        run["status"] = "finished"
+
+
+def of_other_reproduction(lines):
+    lines[-1][1] = {**lines[-2][1], "reproduction": 1}
+
+
+def runs_of_the_baseline(store):
+    entries = record_in(store, "pretrained").reproductions
+
+    def change(lines):
+        first = first_of(lines, "reproduction")
+        for number, entry in enumerate(entries):
+            lines[first + number][1] = entry
+
+    forge(store, change)
+
+
+def stale_receipt(store):
+    ledger = ledger_of(store)
+    lines = [[line.kind, line.body] for line in read(ledger)]
+    lines[first_of(lines, "selection")][1]["note"] = "harmless"
+    ledger.unlink()
+    again = Ledger(ledger)
+    for kind, body in lines:
+        again.record(kind, body)
+
+
+def test_before_seal(lines):
+    lines.insert(first_of(lines, "selection"), lines.pop())
+
+
+test_before_seal.__test__ = False
+
+
+def early_seal(lines):
+    lines.insert(2, lines.pop(first_of(lines, "seal")))
+
+
+def second_seal(lines):
+    lines.insert(first_of(lines, "seal"), lines[first_of(lines, "seal")])
+
+
+def swapped_weights(store):
+    ours, theirs = run_of(store, 0) / "model.safetensors", run_of(store, 1) / "model.safetensors"
+    content = ours.read_bytes()
+    ours.write_bytes(theirs.read_bytes())
+    theirs.write_bytes(content)
+
+
+def without_trial_folder(store):
+    shutil.rmtree(store.run(record_in(store).trials[1]["runs"][0]["key"]))
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def better_history(lines):
+    first = json.loads(lines[0])
+    first["validation"]["map_at_r"] = 2.0
+    lines[0] = json.dumps(first) + "\n"
+
+
+def other_loss(lines):
+    last = json.loads(lines[-1])
+    last["loss"] = 0.5
+    lines[-1] = json.dumps(last) + "\n"
+
+
+def reversed_vectors(store):
+    path = store.test_vectors(run_of(store).name, record_in(store).seal["test"])
     np.save(path, np.load(path)[::-1])
-    assert any("its test vectors were altered" in problem for problem in problems(store))
 
 
-def test_altered_test_labels_are_found(store, study):
-    path = store.answers(study[1].seal["test"])
+def rolled_labels(store):
+    path = store.answers(record_in(store).seal["test"])
     with np.load(path) as arrays:
         y = arrays["y"]
     np.savez(path, y=np.roll(y, 2))
-    assert any("the labels of the test half were altered" in problem for problem in problems(store))
-    path.write_bytes(path.read_bytes()[:-9])
-    assert any("the labels of the test half were altered" in problem for problem in problems(store))
 
 
-def test_an_edited_table_is_found(store):
+def edited_table(store):
     path = next((store.root / "report" / "tables").glob("*-scores.csv"))
     path.write_text(path.read_text().replace("0.", "0.9", 1))
-    assert problems(store) == [f"table {path.name}: does not say what the studies say; run `assay report` after looking into it"]
 
 
-def test_a_table_from_elsewhere_is_found(store):
-    (store.root / "report" / "tables" / "best.csv").write_text("ours,100\n")
-    assert problems(store) == ["table best.csv: no study here gives this table"]
+def better_page(lines):
+    number = next(number for number, line in enumerate(lines) if "<td>triplet</td>" in line)
+    lines[number] = lines[number].replace("±", "9 ±", 1)
 
 
-def test_an_empty_store_has_nothing_to_verify(tmp_path):
-    assert "no study has been begun" in problems(Store.create(tmp_path / "store"))[0]
+def model_folder(store, method="triplet"):
+    return next((store.root / "models").glob(f"*-{method}-*"))
+
+
+def swapped_model(store):
+    shutil.copyfile(run_of(store, 3) / "model.safetensors", model_folder(store) / "model.safetensors")
+    shutil.copyfile(model_folder(store, "pretrained") / "model.safetensors", model_folder(store) / "model.safetensors")
+
+
+def renamed_study(store):
+    folder = store.study(record_in(store).key)
+    folder.rename(folder.with_name("f" * 64))
+    edit(folder.with_name("f" * 64) / "study.json", lambda content: content.update(key="f" * 64))
+
+
+def other_setting(lines):
+    lines[0][1]["protocol"]["resolved"]["patience"] = 99
+
+
+def more_trials(lines):
+    lines[0][1]["budget"]["trials"] = 3
+
+
+def more_startup(lines):
+    lines[0][1]["budget"]["startup"] = 0
+
+
+TAMPERED = {
+    "a number in the ledger": (in_ledger(altered_number), "ledger.jsonl: line 2 was altered: its hash does not fit"),
+    "the first trial's line removed": (in_ledger(lambda lines: lines.pop(1)), "line 2 calls itself number 2: lines were removed"),
+    "the last line removed": (in_ledger(lambda lines: lines.pop()), "study.json does not say what the ledger says"),
+    "lines reordered": (in_ledger(swap(1, 2)), "line 2 calls itself number 2: lines were removed or moved"),
+    "a line of rubbish": (in_ledger(lambda lines: lines.insert(1, "{}\n")), "ledger.jsonl: line 2 is not a ledger line"),
+    "trials reordered in a new chain": (forged(swap(1, 2)), "trial 0 is missing in the ledger"),
+    "a trial removed in a new chain": (forged(lambda lines: lines.pop(2)), "1 trials in the ledger, 2 were announced"),
+    "the mean of a trial": (forged(lambda lines: lines[1][1].update(map_at_r=0.99)), "trial 0: its MAP@R is not the mean"),
+    "every fold of a trial": (forged(every_fold_better), "(trial 0, fold 0): the ledger does not say what its result says"),
+    "a trial called failed": (forged(lambda lines: lines[1][1].update(status="failed")), "trial 0: it is called failed"),
+    "a trial called pruned": (forged(lambda lines: lines[1][1].update(status="pruned")), "it had not to be given up after its"),
+    "other parameters of a trial": (forged(other_parameters), "config.json has another parameters"),
+    "another selection": (forged(other_selection), "was selected, trial"),
+    "selected parameters": (forged(parameters_of_nobody), "the selected parameters are not those of the selected trial"),
+    "edges left out": (
+        forged(lambda lines: lines[first_of(lines, "selection")][1].update(edges={"margin": {}})),
+        "on the edges of their ranges does not follow from the space",
+    ),
+    "a narrower space": (forged(narrower_space), "lies outside the announced space"),
+    "a wider space": (forged(wider_space), "ledger.jsonl, trial 1: the search asks for margin="),
+    "another budget": (forged(more_trials), "preregistration: 3 trials were announced, the protocol says 2"),
+    "another startup": (forged(more_startup), "preregistration: 0 startup were announced, the protocol says 1"),
+    "another setting": (forged(other_setting), "config.json has another protocol"),
+    "another fingerprint": (
+        forged(lambda lines: lines[0][1]["protocol"].update(fingerprint="0" * 64)),
+        "does not hold the study that its preregistration announces",
+    ),
+    "a field of the ledger removed": (forged(lambda lines: lines[0][1]["method"].pop("source")), "does not read like a study's"),
+    "a study renamed": (renamed_study, "studies/ffffffffffff does not hold the study"),
+    "test scores of another reproduction": (forged(of_other_reproduction), "reproduction 1: its test scores are those of other"),
+    "runs of another method": (
+        runs_of_the_baseline,
+        "this is not the run of reproduction 0, fold 0: config.json has another method",
+    ),
+    "a stale receipt": (stale_receipt, "the seal was opened with the receipt of something else"),
+    "a test score before the seal": (
+        forged(test_before_seal),
+        "a test score precedes the opening of the seal (ledger.jsonl, line",
+    ),
+    "an early seal": (forged(early_seal), "the seal was opened before selection and reproductions"),
+    "a second seal": (forged(second_seal), "the seal was opened 2 times"),
+    "a test score": (
+        forged(lambda lines: lines[-1][1]["separated"].update(map_at_r=0.99)),
+        "reproduction 1: its test scores (separated) do not come out of its vectors",
+    ),
+    "a test score of a fold": (
+        forged(lambda lines: lines[-1][1]["folds"][2].update(map_at_r=0.99)),
+        "reproduction 1: its test scores (folds) do not come out of its vectors",
+    ),
+    "a test score left out": (
+        forged(lambda lines: lines[-1][1]["concatenated"].pop("precision_at_1")),
+        "reproduction 1: its test scores (concatenated) do not come out of its vectors",
+    ),
+    "study.json": (
+        lambda store: edit(ledger_of(store).parent / "study.json", lambda said: said["announced"]["space"].clear()),
+        "study.json does not say what the ledger says",
+    ),
+    "study.json of rubbish": (
+        lambda store: (ledger_of(store).parent / "study.json").write_text("{"),
+        "study.json does not say what the ledger says",
+    ),
+    "study.json removed": (lambda store: (ledger_of(store).parent / "study.json").unlink(), "study.json is missing"),
+    "a run's result": (
+        lambda store: edit(run_of(store) / "result.json", lambda result: result["validation"].update(map_at_r=0.99)),
+        "(reproduction 0, fold 0): result.json was altered",
+    ),
+    "a run's result cut": (lambda store: cut(run_of(store) / "result.json"), "result.json was altered: it cannot be read"),
+    "a run's configuration": (
+        lambda store: edit(run_of(store) / "config.json", lambda config: config.update(seed=1)),
+        "config.json was altered",
+    ),
+    "a number in a run's history": (
+        lambda store: edit_lines(run_of(store) / "history.jsonl", better_history),
+        "history.jsonl was altered: its best validation is not the result",
+    ),
+    "a loss in a run's history": (
+        lambda store: edit_lines(run_of(store) / "history.jsonl", other_loss),
+        "history.jsonl was altered",
+    ),
+    "a line of a run's history": (
+        lambda store: edit_lines(run_of(store) / "history.jsonl", lambda lines: lines.pop()),
+        "history.jsonl was altered: its epochs are not those of the protocol",
+    ),
+    "a run's weights": (lambda store: cut(run_of(store) / "model.safetensors"), "model.safetensors was altered"),
+    "weights of two runs swapped": (swapped_weights, "(reproduction 0, fold 1): model.safetensors was altered"),
+    **{
+        f"a run's {name} removed": (lambda store, name=name: (run_of(store) / name).unlink(), f"{name} is missing")
+        for name in ("result.json", "config.json", "history.jsonl", "model.safetensors")
+    },
+    "a trial's run removed": (without_trial_folder, "(trial 1, fold 0): result.json is missing"),
+    "test vectors": (reversed_vectors, "its test vectors, test/"),
+    "test vectors removed": (lambda store: shutil.rmtree(run_of(store) / "test"), ".npy is missing"),
+    "test labels": (rolled_labels, "answers/"),
+    "test labels cut": (lambda store: cut(store.answers(record_in(store).seal["test"])), "labels of the test half were altered"),
+    "test labels removed": (lambda store: shutil.rmtree(store.root / "answers"), "the labels of the test half are missing"),
+    "a table": (edited_table, "-scores.csv: does not say what the studies say"),
+    "a table from elsewhere": (
+        lambda store: (store.root / "report" / "tables" / "best.csv").write_text("ours,100\n"),
+        "table best.csv: no study here gives this table",
+    ),
+    "a table removed": (
+        lambda store: next((store.root / "report" / "tables").glob("*-trials.md")).unlink(),
+        "-trials.md: is missing",
+    ),
+    "a table of the page": (
+        lambda store: edit_lines(store.root / "report" / "index.html", better_page),
+        "report/index.html: its table",
+    ),
+    "a model handed over": (swapped_model, "has other weights than the run"),
+    "the card of a model": (
+        lambda store: edit(model_folder(store) / "model.json", lambda card: card["test"]["separated"].update(map_at_r=1)),
+        "model.json does not say what its study says (test)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_tampering_is_found_and_named(copy, name):
+    tamper, words = TAMPERED[name]
+    store = copy("plain")
+    tamper(store)
+    found = problems(store)
+    assert any(words in problem for problem in found), found
+
+
+def test_a_forged_preregistration_is_not_the_one_that_was_announced(copy):
+    store = copy("plain")
+    anchor = record_in(store).preregistration
+    assert problems(store, anchor) == []
+    forge(store, lambda lines: lines[0][1]["data"].update(name="folder:other"))
+    assert any("no study here was announced with this preregistration hash" in problem for problem in problems(store, anchor))
+
+
+# --- pruned trials and peeks --------------------------------------------------------------------------------------------
+
+
+def pruned_line(lines):
+    return next(line[1] for line in lines if line[0] == "trial" and line[1]["status"] == "pruned")
+
+
+def never_pruned(lines):
+    lines[0][1]["protocol"]["resolved"]["prune"] = 1.0
+
+
+def peeked(change):
+    def forge_peek(lines):
+        change(lines[first_of(lines, "peek")][1])
+
+    return forged(forge_peek)
+
+
+def chosen_on_test(body):
+    body["epochs"][0]["chosen"] = 1 - min(1, body["epochs"][0]["chosen"])
+
+
+def score_of_the_chosen(body):
+    entry = body["epochs"][0]
+    entry["test"][str(entry["chosen"])] = 0.001
+
+
+def early_peek(lines):
+    lines.insert(first_of(lines, "seal"), lines.pop(first_of(lines, "peek")))
+
+
+def checkpoint(store, best):
+    run = run_of(store)
+    chosen = json.loads((run / "result.json").read_text())["best_epoch"]
+    names = sorted((run / "checkpoints").iterdir(), key=lambda path: (path.stem == str(chosen)) != best)
+    return names[0], names[1]
+
+
+def swapped_checkpoints(store):
+    first, second = checkpoint(store, best=True)
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+
+
+SEARCHED = {
+    "an estimate": (
+        forged(lambda lines: pruned_line(lines).update(estimate=0.9)),
+        "its estimate is not what its first fold gives",
+    ),
+    "the rule of pruning": (forged(never_pruned), "by the protocol's rule it had not to be given up after its first fold"),
+    "a pruned trial with a value": (
+        forged(lambda lines: pruned_line(lines).update(map_at_r=0.9)),
+        "is not the mean of its folds",
+    ),
+    "a pruned trial called finished": (
+        forged(lambda lines: pruned_line(lines).update(status="finished")),
+        "it had to be given up after its first fold, and it was not",
+    ),
+    "the epoch of a peek": (peeked(chosen_on_test), "as the chosen one, the run has"),
+    "the runs of a peek": (peeked(lambda body: body["epochs"].reverse()), "the peek is not at the runs of the reproductions"),
+    "the chosen score of a peek": (peeked(score_of_the_chosen), "is not the test score of the run"),
+    "a score of a peek left out": (
+        peeked(lambda body: body["epochs"][0]["test"].popitem()),
+        "its scores are not those of the checkpoints that are kept",
+    ),
+    "the trials of a peek": (peeked(lambda body: body["trials"].pop()), "does not say of the trials what the study says"),
+    "the test half of a peek": (peeked(lambda body: body.update(test="0" * 64)), "the peek is at another test half"),
+    "a peek before the seal": (forged(early_peek), "a peek at test precedes the opening of the seal"),
+    "two peeks": (forged(lambda lines: lines.append(lines[-1])), "ledger.jsonl has 2 lines of the kind peek"),
+    "checkpoints swapped": (swapped_checkpoints, ".safetensors was altered: it is not the chosen model"),
+    "a checkpoint that was not chosen": (lambda store: cut(checkpoint(store, best=False)[0]), ".safetensors was altered"),
+    "a checkpoint removed": (lambda store: checkpoint(store, best=False)[0].unlink(), ".safetensors is missing"),
+    "a checkpoint from elsewhere": (
+        lambda store: (run_of(store) / "checkpoints" / "77.safetensors").write_bytes(b""),
+        "checkpoints/77.safetensors is not of this run",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+def test_tampering_with_pruned_trials_and_peeks_is_found_and_named(copy, name):
+    tamper, words = SEARCHED[name]
+    store = copy("pruned and peeked")
+    tamper(store)
+    found = problems(store)
+    assert any(words in problem for problem in found), found
+
+
+# --- parameters from elsewhere, sweeps and generations ------------------------------------------------------------------
+
+
+def point_of(store):
+    records = [record for record in study_records(store) if "sweep" in record.announced and record.method == "triplet"]
+    return min(records, key=lambda record: record.announced["sweep"]["value"])
+
+
+def at_point(change):
+    return lambda store: forge(store, lambda lines: change(lines[0][1]), study=point_of(store).key)
+
+
+def given_margin(announced):
+    announced["given"]["parameters"]["margin"] = 0.77
+
+
+SWEPT = {
+    "given parameters": (at_point(given_margin), "its parameters are not those that study"),
+    "given and reproduced parameters": (at_point(given_margin), "the selected parameters are not the given ones"),
+    "the value": (
+        at_point(lambda announced: announced["sweep"].update(value="8")),
+        "the protocol of this point of the sweep does not have dim=8",
+    ),
+    "a value that is not swept": (at_point(lambda announced: announced["sweep"].update(value="5")), "5 is not among the values"),
+    "the base": (
+        at_point(lambda announced: announced["sweep"].update(base="0" * 64)),
+        "the parameters of this sweep are not those of its base 000000000000",
+    ),
+    "the source": (
+        at_point(lambda announced: announced["given"].update(source="published by somebody")),
+        "parameters are published for reality-check/cub",
+    ),
+    "a search announced": (
+        at_point(lambda announced: announced["budget"].update(trials=2)),
+        "2 trials were announced, the protocol says 0",
+    ),
+    "the base's selection": (forged(other_selection), "its parameters are not those that study"),
+}
+
+
+@pytest.mark.parametrize("name", SWEPT)
+def test_tampering_with_a_sweep_is_found_and_named(copy, name):
+    tamper, words = SWEPT[name]
+    store = copy("swept")
+    tamper(store)
+    found = problems(store)
+    assert any(words in problem for problem in found), found
+
+
+def test_a_published_parameter_that_was_altered_is_found(copy):
+    store = copy("published")
+    forge(store, lambda lines: given_margin(lines[0][1]))
+    assert any("margin=0.77 is not the value published for cub" in problem for problem in problems(store))
+
+
+def test_a_study_whose_predecessor_was_removed_is_found(copy):
+    store = copy("begun anew")
+    shutil.rmtree(store.study(record_in(store).key))
+    assert any("this is study number 2 of its kind, and the one before it was removed" in problem for problem in problems(store))
+
+
+# --- equal conditions ---------------------------------------------------------------------------------------------------
+
+
+def test_studies_of_one_protocol_with_unequal_settings_are_found(made):
+    records = [record_in(Store(made("plain")), name) for name in ("triplet", "pretrained")]
+    assert [finding.problem for finding in check_conditions(records)] == [""]
+    other = json.loads(json.dumps(plain(records[1].announced)))
+    other["protocol"]["resolved"]["reproductions"] = 20
+    unequal = [records[0], replace(records[1], announced=other)]
+    found = [finding.problem for finding in check_conditions(unequal)]
+    assert found == ["triplet and pretrained were studied under one protocol with another reproductions each"]
+
+
+def test_an_exception_that_the_protocol_makes_for_a_method_is_equal_conditions(made):
+    records = [record_in(Store(made("plain")), name) for name in ("triplet", "pretrained")]
+    announced = [json.loads(json.dumps(plain(record.announced))) for record in records]
+    for one in announced:
+        one["protocol"]["resolved"]["exceptions"] = [["triplet", ["dim=4"]]]
+    announced[0]["protocol"]["resolved"]["dim"] = 4
+    changed = [replace(record, announced=one) for record, one in zip(records, announced, strict=True)]
+    assert [finding.problem for finding in check_conditions(changed)] == [""]

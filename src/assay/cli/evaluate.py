@@ -230,8 +230,7 @@ def _keep_look(question: Question, fingerprint: str, scores: "Scores") -> str:
     """Record a look at test by way of a model that belongs to no study in its own folder; what to say of it."""
     from datetime import UTC, datetime
 
-    from assay.canonical import canonical
-    from assay.study.look import without_infinities
+    from assay.canonical import canonical, without_infinities
 
     looks = question.what / "looks.jsonl"
     said = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "test": fingerprint, "metrics": dict(scores)}

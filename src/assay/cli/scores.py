@@ -21,7 +21,7 @@ def _means(results: Mapping[str, "Scores"]) -> dict[str, float]:
 
 def tell(question: "Question", results: dict[str, "Scores"], json: bool) -> None:
     """Print the table, or for programs: {"what", "data", "test", "parts": {name: Scores.to_dict()}, "mean": {metric: value}}."""
-    from assay.study.look import without_infinities
+    from assay.canonical import without_infinities
 
     if json:
         parts = {name: scores.to_dict() for name, scores in results.items()}

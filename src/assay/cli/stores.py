@@ -1,15 +1,31 @@
 """`assay status`, `report` and `verify`: what a run store holds."""
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.show import print_json, print_table
+from assay.cli.options import Imports
+from assay.cli.show import duration, print_json, print_table
+
+if TYPE_CHECKING:
+    from assay.status import Standing, Status
+    from assay.store import Store
+    from assay.verify import Finding, Repeated
 
 Dir = Annotated[Path, typer.Argument(metavar="[DIR]", help="A run store.")]
 Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 HERE = Path("assay-runs")
+EVERY = 2.0
+"""Seconds between two looks of `--watch`."""
+
+QUIET = 10.0
+"""Seconds without a word of the driver after which that is told."""
+
+COLUMNS = ("method", "data", "protocol", "trials", "best validation MAP@R", "reproduction runs", "runs", "state")
+NUMBERS = range(3, 7)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -19,22 +35,132 @@ def add_to(app: typer.Typer) -> None:
     app.command()(verify)
 
 
-def status(directory: Dir = HERE, json: Json = False) -> None:
-    """How far each study is: trials, reproductions, test.
+# --- status -----------------------------------------------------------------------------------------------------------
 
-    Example: assay status assay-runs/demo
+
+def status(
+    directory: Dir = HERE,
+    json: Json = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on telling until the bench has ended.")] = False,
+) -> None:
+    """How far each study is, what is under way, what has failed, and how long the rest takes; of a dead bench too.
+
+    Example: assay status assay-runs/demo --watch
     """
+    from assay.status import status_of
     from assay.store import Store
-    from assay.study import study_records
 
     store = Store(directory)
-    rows = [_status_row(record) for record in study_records(store)]
-    if json:
-        print_json({"driver": store.driver(), "studies": rows})
+    if watch:
+        _watch(store, json)
         return
-    driver = store.driver()
-    print(f"running: {driver}" if driver else "not running")
-    print_table(list(rows[0]) if rows else ["no study yet"], [[str(value) for value in row.values()] for row in rows])
+    found = status_of(store)
+    if json:
+        print_json(found)
+        return
+    print("\n".join(_heading(found)))
+    print_table(COLUMNS if found.studies else ["no study yet"], _rows(found), right=NUMBERS)
+
+
+def _watch(store: "Store", json: bool) -> None:
+    """Tell how things stand until nobody drives the store: a table that is redrawn, or a line where something has changed."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    if console.is_terminal and not json:
+        _redraw(store, console)
+        return
+    from assay.canonical import canonical
+
+    last = None
+    for found in _looks(store):
+        now = (found.driver, found.studies)
+        if now != last:
+            print(canonical(found) if json else _sentence(found), flush=True)
+        last = now
+
+
+def _redraw(store: "Store", console: Any) -> None:
+    from rich.console import Group
+    from rich.live import Live
+    from rich.table import Table
+    from rich.text import Text
+
+    with Live(console=console, auto_refresh=False) as live:
+        for found in _looks(store):
+            table = Table(box=None, pad_edge=False)
+            for number, column in enumerate(COLUMNS):
+                table.add_column(column, justify="right" if number in NUMBERS else "left")
+            for row in _rows(found):
+                table.add_row(*map(Text, row))
+            live.update(Group(Text("\n".join(_heading(found))), table), refresh=True)
+
+
+def _looks(store: "Store") -> Iterator["Status"]:
+    """The status every two seconds, for the last time when the driver has ended."""
+    from assay.status import status_of
+
+    while True:
+        found = status_of(store)
+        yield found
+        if found.driver is None:
+            return
+        time.sleep(EVERY)
+
+
+def _heading(found: "Status") -> Iterator[str]:
+    """Who drives, how far all studies are together, and how long the rest takes."""
+    open_ones = [study for study in found.studies if not study.ended]
+    silent = "" if found.silent is None else duration(found.silent)
+    if found.driver:
+        quiet = f", silent for {silent}" if found.silent is not None and found.silent > QUIET else ""
+        yield f"running: {found.driver}{quiet}"
+    else:
+        yield "not running" + (f"; its driver was last heard of {silent} ago" if open_ones and silent else "")
+    if found.studies:
+        half = f", {len(found.under_way)} half done" if found.under_way else ""
+        yield f"{found.done} of {found.total} runs done{half}{_left(found)}"
+    if open_ones and not found.driver:
+        yield "to continue, run the same command again"
+
+
+def _left(found: "Status") -> str:
+    """The time left, and what it holds for."""
+    if found.seconds_left is None or all(study.ended for study in found.studies):
+        return ""
+    if found.driver:
+        return f", about {duration(found.seconds_left)} left"
+    workers = "" if found.workers is None else f" with {found.workers} worker{'s' * (found.workers != 1)}"
+    return f", about {duration(found.seconds_left)}{workers} once it is started again"
+
+
+def _rows(found: "Status") -> list[list[str]]:
+    """One for each study, points of a sweep set in under their base."""
+    shown = {study.study for study in found.studies}
+    return [_row(study, study.base in shown) for study in found.studies]
+
+
+def _row(study: "Standing", set_in: bool) -> list[str]:
+    return [
+        f"  {study.method}" if set_in else study.method,
+        study.data,
+        study.protocol,
+        f"{study.trials}/{study.trials_announced}",
+        "" if study.best is None else f"{study.best:.4f}",
+        f"{study.reproduction_runs}/{study.reproduction_runs_announced}",
+        f"{study.done}/{study.total}",
+        study.state,
+    ]
+
+
+def _sentence(found: "Status") -> str:
+    """All of it on one line, for logs."""
+    who = "" if found.driver else "not running: "
+    studies = "; ".join(f"{study.method} {study.state}" for study in found.studies)
+    return f"{who}{found.done} of {found.total} runs done{_left(found)}: {studies or 'no study yet'}"
+
+
+# --- report -----------------------------------------------------------------------------------------------------------
 
 
 def report(directory: Dir = HERE) -> None:
@@ -48,53 +174,74 @@ def report(directory: Dir = HERE) -> None:
     print(f"report: {write_report(Store(directory))}")
 
 
+# --- verify -----------------------------------------------------------------------------------------------------------
+
+
 def verify(
     directory: Dir = HERE,
     anchor: Annotated[str | None, typer.Option(metavar="HASH", help="A preregistration hash announced beforehand.")] = None,
+    rerun: Annotated[
+        int | None, typer.Option(metavar="K", min=1, help="Also compute K runs again, chosen at random, and compare.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the choice of --rerun; drawn where it is not given.")] = None,
+    data: Annotated[str | None, typer.Option(help="Where the data of --rerun lie, if not where their name says.")] = None,
+    imports: Imports = None,
     json: Json = False,
 ) -> None:
-    """Recompute what the store says from its runs: ledgers, selections, test scores, tables. Exit code 1 if anything is wrong.
+    """Recompute what the store says from its runs: ledgers, searches, selections, test scores, tables.
 
-    Example: assay verify assay-runs/demo
+    Exit code 1 if anything is wrong. With --rerun, some runs are trained again too: they must come out with the same bytes on the
+    machine and with the versions that computed them, within a tolerance elsewhere.
+
+    Example: assay verify assay-runs/demo --rerun 2
     """
     from assay.store import Store
     from assay.verify import verify as check
 
-    findings = []
-    for finding in check(Store(directory), anchor):
+    store, findings, repeated = Store(directory), [], []
+    for finding in check(store, anchor):
         findings.append(finding)
         if not json:
-            mark = "WRONG" if finding.problem else "ok   "
-            print(f"{mark} {finding.what}{': ' * bool(finding.problem)}{finding.problem}", flush=True)
+            _print_finding(finding)
     wrong = [finding for finding in findings if finding.problem]
+    if not json:
+        print(f"{len(findings)} checks, {len(wrong)} wrong", flush=True)
+    if rerun:
+        seed = _draw() if seed is None else seed
+        repeated = _rerun(store, rerun, seed, data, imports or [], json)
     if json:
-        print_json({"checks": len(findings), "problems": wrong})
-    else:
-        print(f"{len(findings)} checks, {len(wrong)} wrong")
-    if wrong:
+        again = {"rerun": {"seed": seed, "runs": repeated}} if rerun else {}
+        print_json({"checks": len(findings), "problems": wrong, "notes": [one for one in findings if one.note], **again})
+    if wrong or any(one.outcome == "DIFFERENT" for one in repeated):
         raise typer.Exit(1)
 
 
-def _status_row(record: Any) -> dict[str, Any]:
-    budget = record.announced["budget"]
-    best = max((trial["map_at_r"] for trial in record.trials if trial["map_at_r"] is not None), default=None)
-    return {
-        "method": record.method,
-        "data": record.announced["data"]["name"],
-        "protocol": record.announced["protocol"]["name"],
-        "trials": f"{len(record.trials)}/{budget['trials']}",
-        "best validation MAP@R": "" if best is None else f"{best:.4f}",
-        "reproduction runs": f"{len(record.reproductions)}/{budget['reproduction_runs']}",
-        "state": _state(record),
-    }
+def _print_finding(finding: "Finding") -> None:
+    mark, said = ("WRONG", finding.problem) if finding.problem else ("ok   ", finding.note)
+    print(f"{mark} {finding.what}{': ' * bool(said)}{said}", flush=True)
 
 
-def _state(record: Any) -> str:
-    if record.complete:
-        looks = len(record.looks)
-        return f"done, {looks} look{'s' * (looks != 1)} at test" if looks else "done"
-    if record.failed:
-        return "failed: all trials diverged"
-    if record.seal:
-        return "scoring the test half"
-    return "reproducing" if record.selection else "searching"
+def _draw() -> int:
+    """A seed that nobody could know beforehand."""
+    import secrets
+
+    return secrets.randbelow(2**32)
+
+
+def _rerun(store: "Store", count: int, seed: int, data: str | None, imports: list[str], json: bool) -> list["Repeated"]:
+    from assay.cli.progress import follow
+    from assay.verify import rerun
+
+    if not json:
+        print(f"runs computed again, chosen with --seed {seed}:", flush=True)
+    found = []
+    with follow() as progress:
+        for repeated in rerun(store, count, seed, data, imports, progress):
+            found.append(repeated)
+            if not json:
+                print(f"{repeated.outcome:16} run {repeated.run[:12]} {repeated.what}{_because(repeated)}", flush=True)
+    return found
+
+
+def _because(repeated: "Repeated") -> str:
+    return f": {repeated.said}" if repeated.said else ""

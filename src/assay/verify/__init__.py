@@ -1,0 +1,7 @@
+"""Is this store what it says? Recompute all that can be recomputed from what lies below it, and repeat runs at random."""
+
+from assay.verify.checks import verify, verify_study
+from assay.verify.finding import Finding
+from assay.verify.repeat import TOLERANCE, Outcome, Repeated, rerun
+
+__all__ = ["TOLERANCE", "Finding", "Outcome", "Repeated", "rerun", "verify", "verify_study"]

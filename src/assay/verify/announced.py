@@ -1,0 +1,147 @@
+"""What a study announced, read again: its protocol, its folds, and whether the parts of the announcement go together."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from assay.canonical import digest
+from assay.errors import BadInput
+from assay.protocol import Augment, Batch, Optimiser, Protocol, customise
+from assay.published import best_parameters
+from assay.space import read_space
+from assay.store import Store
+from assay.study import StudyRecord
+from assay.study.record import read_record
+from assay.study.reproduce import SOURCE, data_of
+
+Announced = Mapping[str, Any]
+
+SELECTED_BY = "selected by study "
+"""How the source of parameters begins that a study of the same store may bear out."""
+
+
+def read_protocol(announced: Announced) -> Protocol:
+    """The protocol without any `auto` that a preregistration holds; fields that came later have the values they had before."""
+    said = announced["protocol"]["resolved"]
+    unknown = sorted(set(said) - {field.name for field in fields(Protocol)})
+    if unknown:
+        raise BadInput(f"the protocol has a field {unknown[0]!r} that this version of Assay does not know; use a newer one")
+    nested = {"augment": Augment, "batch": Batch, "optimiser": Optimiser}
+    own = {name: _frozen(value) for name, value in said.items() if name not in (*nested, "space")}
+    parts = {name: kind(**{key: _frozen(value) for key, value in said[name].items()}) for name, kind in nested.items()}
+    return Protocol(**own, **parts, space=read_space(said["space"]))
+
+
+def declarable(protocol: Protocol) -> Protocol:
+    """The protocol as it could be declared: vectors have a size of 0 pixels, which nobody can set."""
+    return replace(protocol, size=protocol.size or None)
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as the tuples that they were."""
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+
+
+def folds_of(announced: Announced) -> Sequence[int | None]:
+    """The folds of a trial or reproduction; a fixed baseline has none."""
+    budget = announced["budget"]
+    return range(budget["folds"]) if budget["reproduction_runs"] == budget["reproductions"] * budget["folds"] else [None]
+
+
+def prunes(announced: Announced) -> bool:
+    """Whether hopeless trials are given up after their first fold; on vectors all folds are one task."""
+    resolved = announced["protocol"]["resolved"]
+    return resolved.get("prune") is not None and announced["data"]["look"] != "features" and resolved.get("frozen") != "trunk"
+
+
+def key_of(announced: Announced, generation: int) -> str:
+    """The key that the study of this announcement has in a store."""
+    parts = [announced["protocol"]["fingerprint"], announced["data"]["trainval"], announced["method"]["name"], generation]
+    elsewhere = [announced["given"], announced.get("sweep")] if "given" in announced else []
+    return digest([*parts, *elsewhere])
+
+
+def check_announcement(store: Store, record: StudyRecord) -> Iterator[str]:
+    """The study lies where its announcement belongs, and budget and given parameters follow from protocol and source."""
+    announced = record.announced
+    generation = announced.get("generation", 0)
+    if key_of(announced, generation) != record.key:
+        yield f"studies/{record.key[:12]} does not hold the study that its preregistration announces"
+    if generation and not (store.study(key_of(announced, generation - 1)) / "ledger.jsonl").exists():
+        yield f"this is study number {generation + 1} of its kind, and the one before it was removed from the store"
+    yield from _budget(announced)
+    if "given" in announced:
+        yield from _given(store, record)
+    if "sweep" in announced:
+        yield from _sweep(store, record)
+
+
+def _budget(announced: Announced) -> Iterator[str]:
+    """A method has no other budget and no smaller space than the protocol says."""
+    protocol, budget, space = read_protocol(announced), announced["budget"], announced["space"]
+    fixed = folds_of(announced) == [None]
+    expected = {
+        "startup": [protocol.startup],
+        "folds": [protocol.folds],
+        "trials": _trials(announced, protocol),
+        "reproductions": [1 if fixed else protocol.reproductions],
+        "reproduction_runs": [1 if fixed else protocol.reproductions * protocol.folds],
+    }
+    for name, allowed in expected.items():
+        if budget[name] not in allowed:
+            yield f"preregistration: {budget[name]} {name} were announced, the protocol says {allowed[0]}"
+    if budget["trials"]:
+        for name, range_ in protocol.space.describe().items():
+            if space.get(name) != _listed(range_):
+                yield f"preregistration: the search space lacks what the protocol says of {name}"
+
+
+def _listed(range_: Mapping[str, object]) -> dict[str, object]:
+    """A described range as JSON gives it back."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in range_.items()}
+
+
+def _trials(announced: Announced, protocol: Protocol) -> list[int]:
+    """How many trials the protocol allows: none where all is given, one or none (untrained) where nothing is searched."""
+    if "given" in announced:
+        return [0]
+    return [protocol.trials] if announced["space"] else [min(1, protocol.trials), 0]
+
+
+def _given(store: Store, record: StudyRecord) -> Iterator[str]:
+    """Parameters that come from another study are the ones that it selected; published ones are as published."""
+    given, source = record.announced["given"]["parameters"], str(record.announced["given"]["source"])
+    if source.startswith(SELECTED_BY):
+        other = _other(store, source.removeprefix(SELECTED_BY))
+        if other is not None and (other.selection is None or other.selection["parameters"] != given):
+            yield f"preregistration: its parameters are not those that study {other.key[:12]} selected"
+        if other is not None and other.method != record.method:
+            yield f"preregistration: its parameters were selected for {other.method}"
+        return
+    data = data_of(record.announced["protocol"]["name"])
+    published = best_parameters(record.method, data) or {}
+    wrong = [name for name, value in published.items() if given.get(name) != value]
+    if source == SOURCE.format(data=data) and wrong:
+        yield f"preregistration: {wrong[0]}={given.get(wrong[0])} is not the value published for {data}"
+
+
+def _sweep(store: Store, record: StudyRecord) -> Iterator[str]:
+    """The protocol has the value of the field that the sweep gives it, and the parameters are those of its base."""
+    point, source = record.announced["sweep"], record.announced["given"]["source"]
+    if source != f"{SELECTED_BY}{point['base']}":
+        yield f"preregistration: the parameters of this sweep are not those of its base {point['base'][:12]}"
+    if point["value"] not in point["values"]:
+        yield f"preregistration: {point['value']} is not among the values of the sweep over {point['field']}"
+    protocol, setting = declarable(read_protocol(record.announced)), f"{point['field']}={point['value']}"
+    excepted = [words.partition("=")[0] for words in protocol.exceptions_for(record.method)]
+    settled = point["field"] in ("weights", *excepted) or point["value"] == "auto"
+    if not settled and customise(protocol, [setting]).fingerprint != protocol.fingerprint:
+        yield f"preregistration: the protocol of this point of the sweep does not have {setting}"
+    base = _other(store, point["base"])
+    if base is not None and base.announced["data"]["trainval"] != record.announced["data"]["trainval"]:
+        yield f"preregistration: the base {base.key[:12]} of the sweep worked on other data"
+
+
+def _other(store: Store, key: str) -> StudyRecord | None:
+    """Another study of the store, None where it is not there."""
+    return read_record(store.study(key)) if (store.study(key) / "ledger.jsonl").exists() else None

@@ -1,0 +1,137 @@
+"""All checks of a store, one after the other."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from assay.canonical import plain
+from assay.errors import BadInput
+from assay.files import read_json
+from assay.ledger import Line, read
+from assay.store import Store
+from assay.study import StudyRecord, study_records
+from assay.verify.announced import check_announcement
+from assay.verify.conditions import check_conditions
+from assay.verify.finding import Finding
+from assay.verify.models import check_models
+from assay.verify.runs import check_runs
+from assay.verify.scores import check_looks, check_order, check_peek, check_scores, check_seal
+from assay.verify.tables import check_tables
+from assay.verify.trials import ask_again, by_model, check_selection, check_trials, ran_here, unlike_here
+
+Check = Callable[[], Iterable[str]]
+
+
+def verify(store: Store, anchor: str | None = None) -> Iterator[Finding]:
+    """Every check of every study as it is made; then, where all studies hold, what they share and what was made of them.
+
+    `anchor` is a preregistration hash announced beforehand; some study of the store must have it.
+    """
+    keys = store.studies()
+    if not keys:
+        yield Finding(f"store {store.root}", "no study has been begun")
+    sound = bool(keys)
+    for key in keys:
+        for finding in verify_study(store, key):
+            sound = sound and not finding.problem
+            yield finding
+    if anchor is not None:
+        yield _anchor(store, anchor)
+    if not sound:
+        return
+    records = study_records(store)
+    yield from check_conditions(records)
+    yield from check_models(store, records)
+    yield from check_tables(store)
+
+
+def verify_study(store: Store, key: str) -> Iterator[Finding]:
+    """The ledger's chain, then everything that the ledger says against what the runs say."""
+    folder = store.study(key)
+    try:
+        lines = read(folder / "ledger.jsonl")
+        record = StudyRecord.of(key, lines) if lines else None
+    except (BadInput, KeyError, TypeError) as error:
+        yield Finding(f"study {key[:12]}: ledger chain", str(error) if isinstance(error, BadInput) else _unlike_a_study(error))
+        return
+    if record is None:
+        yield Finding(f"study {key[:12]}: begun, nothing recorded yet")
+        return
+    checks: dict[str, Check] = {
+        "ledger chain": lambda: check_order(lines),
+        "preregistration": lambda: check_announcement(store, record),
+        "study.json": lambda: _study_file(folder, record, lines),
+        "runs": lambda: check_runs(store, record),
+        "trials": lambda: check_trials(record),
+        "selection": lambda: check_selection(record),
+        "seal": lambda: check_seal(lines),
+        "test scores": lambda: check_scores(store, record),
+        "looks at test": lambda: (*check_looks(record), *check_peek(store, record)),
+    }
+    name = f"{record.announced['method']['name']} on {record.announced['data']['name']}"
+    sound = True
+    for what, check in checks.items():
+        finding = Finding(f"{name}: {what}", "; ".join(_said(check)))
+        sound = sound and not finding.problem
+        yield finding
+    if sound and record.trials:
+        yield _search(store, record, f"{name}: trials asked again")
+
+
+def _said(check: Check) -> list[str]:
+    """The problems that a check finds; that something is not there at all, or of another kind, is one too."""
+    found = []
+    try:
+        for problem in check():
+            found.append(problem)
+    except BadInput as error:
+        found.append(str(error))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        found.append(_unlike_a_study(error))
+    return found
+
+
+def _unlike_a_study(error: Exception) -> str:
+    return f"ledger.jsonl was altered: it does not read like a study's ({type(error).__name__}: {error})"
+
+
+def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterator[str]:
+    """`study.json` is the ledger in other words; it may lag behind a killed driver by the last lines, never differ."""
+    path = folder / "study.json"
+    if not path.exists():
+        if record.complete:
+            yield "study.json is missing"
+        return
+    try:
+        written = {"looks": [], "peek": None, **read_json(path)}  # neither is in the file of a study of before there were any
+    except (ValueError, TypeError):
+        written = {}
+    if written not in (plain(StudyRecord.of(record.key, lines[:count])) for count in range(len(lines), 0, -1)):
+        yield "study.json does not say what the ledger says"
+
+
+def _search(store: Store, record: StudyRecord, what: str) -> Finding:
+    """Whether the search asks for the same trials again, where it can be expected to."""
+    unlike = unlike_here(record.announced)
+    if unlike:
+        return Finding(what, note=f"not asked again: {unlike}")
+    other = ask_again(record)
+    if other is None:
+        return Finding(what)
+    number, difference = other
+    if by_model(record.announced, number) and not ran_here(store, record):
+        return Finding(
+            what, note=f"trial {number}: {difference}; the last digits of a model may be others on this machine, where none ran"
+        )
+    return Finding(what, f"ledger.jsonl, trial {number}: {difference}")
+
+
+def _anchor(store: Store, anchor: str) -> Finding:
+    """Whether some study was announced with this hash; a ledger whose chain is broken proves nothing."""
+    announced = []
+    for key in store.studies():
+        with suppress(BadInput):
+            announced += [line.hash for line in read(store.study(key) / "ledger.jsonl")[:1]]
+    return Finding(
+        f"anchor {anchor[:12]}", "" if anchor in announced else "no study here was announced with this preregistration hash"
+    )

@@ -1,0 +1,46 @@
+"""Were the conditions equal? Studies that stand in one comparison had the same settings, budgets and common space."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from assay.canonical import digest
+from assay.study import StudyRecord
+from assay.verify.finding import Finding
+
+SHARED = ("search", "trials", "startup", "prune", "reproductions", "folds", "seed", "metrics", "space", "threads")
+"""Settings that no exception for a method touches without being named in it."""
+
+
+def check_conditions(records: Sequence[StudyRecord]) -> Iterator[Finding]:
+    """One finding for each group of studies under one protocol, on the same data, in the same environment."""
+    groups: dict[tuple[str, str, str], list[StudyRecord]] = {}
+    for record in records:
+        announced = record.announced
+        conditions = announced["protocol"]["fingerprint"], announced["data"]["trainval"], digest(announced["environment"])
+        groups.setdefault(conditions, []).append(record)
+    for group in groups.values():
+        announced = group[0].announced
+        what = f"{announced['data']['name']} under {announced['protocol']['name']}: equal conditions of {len(group)} studies"
+        yield Finding(what, "; ".join(_unequal(group)))
+
+
+def _unequal(group: Sequence[StudyRecord]) -> Iterator[str]:
+    first = group[0]
+    for other in group[1:]:
+        ours, theirs = _settings(first), _settings(other)
+        excepted = _exceptions(first) | _exceptions(other)
+        compared = [name for name in ({*ours, *theirs} if not excepted else SHARED) if name not in excepted]
+        wrong = sorted(name for name in compared if ours.get(name) != theirs.get(name))
+        if wrong:
+            yield f"{first.method} and {other.method} were studied under one protocol with another {wrong[0]} each"
+
+
+def _settings(record: StudyRecord) -> Mapping[str, Any]:
+    resolved: Mapping[str, Any] = record.announced["protocol"]["resolved"]
+    return resolved
+
+
+def _exceptions(record: StudyRecord) -> set[str]:
+    """Fields of the protocol that are others for this method, as the protocol says."""
+    settings = dict(_settings(record).get("exceptions", [])).get(record.method, [])
+    return {setting.partition("=")[0].partition(".")[0].strip() for setting in settings}

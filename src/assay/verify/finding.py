@@ -1,0 +1,18 @@
+"""What a check has to say."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: what was looked at, and what is wrong with it (empty where nothing is).
+
+    Args:
+        what: was looked at.
+        problem: what is wrong with it; it names the file.
+        note: what could not be looked at here and why, or what a reader should know. Nothing is wrong with that.
+    """
+
+    what: str
+    problem: str = ""
+    note: str = ""

@@ -1,0 +1,57 @@
+"""The models that studies handed over: each has the weights of its run, and its card says what its study says."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from assay.errors import BadInput
+from assay.files import read_json
+from assay.model import CARD
+from assay.store import Store
+from assay.study import StudyRecord, run_behind
+from assay.verify.finding import Finding
+
+
+def check_models(store: Store, records: Sequence[StudyRecord]) -> Iterator[Finding]:
+    """One finding for each model folder of the store."""
+    by_key = {record.key: record for record in records}
+    for folder in sorted(path for path in (store.root / "models").glob("*") if path.is_dir()):
+        yield Finding(f"models/{folder.name}", "; ".join(_model(folder, by_key)))
+
+
+def _model(folder: Path, records: dict[str, StudyRecord]) -> Iterator[str]:
+    try:
+        card = read_json(folder / CARD)
+        record = records.get(card.get("study"))
+    except (OSError, ValueError, AttributeError):
+        yield f"{CARD} cannot be read"
+        return
+    if record is None:
+        yield f"{CARD} names a study that is not in the store"
+        return
+    yield from _card(card, record)
+    try:
+        run_behind(folder)
+    except (BadInput, OSError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
+        yield str(error)
+
+
+def _card(card: dict[str, Any], record: StudyRecord) -> Iterator[str]:
+    """What the card says that the study knows better."""
+    entry = next((entry for entry in record.reproductions if entry["key"] == card.get("run")), None)
+    if entry is None:
+        yield f"{CARD} names a run that is no reproduction of its study"
+        return
+    tested = record.tests[entry["reproduction"]] if entry["reproduction"] < len(record.tests) else {}
+    expected = {
+        "method": record.method,
+        "preregistration": record.preregistration,
+        "parameters": record.selection["parameters"] if record.selection else None,
+        "validation": entry["validation"],
+        "test": {name: tested.get(name) for name in ("separated", "concatenated")},
+    }
+    wrong = [name for name, value in expected.items() if card.get(name) != value]
+    if wrong:
+        yield f"{CARD} does not say what its study says ({wrong[0]})"

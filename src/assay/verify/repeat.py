@@ -1,0 +1,230 @@
+"""Runs of a store, computed again to see whether they come out the same.
+
+Each is computed in a store of its own, by the task that computed it first. On the machine and with the versions that it was
+computed with, every byte must be the same; elsewhere only the score can be compared, within a tolerance.
+"""
+
+import random
+import socket
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import as_completed
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from assay.canonical import digest_file
+from assay.data import Dataset, load, splits
+from assay.data.scan import Progress, nobody
+from assay.engines import LocalEngine
+from assay.errors import BadInput
+from assay.files import read_json
+from assay.methods import import_parts, methods
+from assay.model import WEIGHTS
+from assay.run import Run, Training
+from assay.store import Store
+from assay.study import StudyRecord
+from assay.study.bench import open_arena
+from assay.study.design import Design
+from assay.study.record import read_record
+from assay.verify.announced import declarable, folds_of, read_protocol
+from assay.verify.runs import Place, places
+
+TOLERANCE = 0.02
+"""How far validation MAP@R may lie from the stored one where machine or versions are others."""
+
+OF_THE_ENVIRONMENT = ("environment", "source")
+"""Fields of a run's configuration that are others where versions are."""
+
+Outcome = Literal["same bytes", "within tolerance", "DIFFERENT"]
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """What came of a run that was computed again.
+
+    Args:
+        run: its key in the store.
+        what: the method, and the trial or reproduction that it belongs to.
+        outcome: same bytes, within tolerance, or different.
+        said: by how much it differs, and what is other here than where it was computed first.
+    """
+
+    run: str
+    what: str
+    outcome: Outcome
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class _Repetition:
+    """A run of a study with what its announcement makes of it here, and all runs that are computed with it."""
+
+    record: StudyRecord
+    place: Place
+    run: Run
+    task: Training
+
+    def ended(self, outcome: Outcome, said: str = "") -> Repeated:
+        what = f"{self.record.method} on {self.record.announced['data']['name']}, {self.place}"
+        return Repeated(self.place.entry["key"], what, outcome, said)
+
+
+@dataclass
+class _Workshop:
+    """Where designs are made again from announcements, each once; the data are loaded once too."""
+
+    data: str | None
+    imports: Sequence[str]
+    _loaded: dict[str, Dataset] = field(default_factory=dict)
+    _designs: dict[str, Design] = field(default_factory=dict)
+
+    def has_data_of(self, record: StudyRecord) -> bool:
+        """Whether the data are those that the study worked on."""
+        trainval, _ = splits.of(self._dataset(record), read_protocol(record.announced))
+        return trainval.fingerprint == str(record.announced["data"]["trainval"])
+
+    def design(self, record: StudyRecord) -> Design:
+        """The design of a study, as its announcement has it."""
+        if record.key not in self._designs:
+            announced = record.announced
+            if record.method not in methods:
+                raise BadInput(f"there is no method {record.method!r} here; where it is your own, give its file with --import")
+            device = "cuda" if announced["environment"]["device"] == "cuda" and torch.cuda.is_available() else "cpu"
+            arena = open_arena(self._dataset(record), declarable(read_protocol(announced)), device, self.imports)
+            self._designs[record.key] = Design(arena, methods[record.method])
+        return self._designs[record.key]
+
+    def _dataset(self, record: StudyRecord) -> Dataset:
+        name = self.data or str(record.announced["data"]["name"])
+        try:
+            if name not in self._loaded:
+                self._loaded[name] = load(name)
+        except BadInput as error:
+            remedy = "" if self.data else "; a store keeps the name of its data, not where they lie: give --data kind:path"
+            raise BadInput(f"{error}{remedy}") from None
+        return self._loaded[name]
+
+
+def rerun(
+    store: Store, count: int, seed: int, data: str | None = None, imports: Sequence[str] = (), progress: Progress = nobody
+) -> Iterator[Repeated]:
+    """Compute `count` runs of the store again, chosen at random by the seed, and compare; the store itself is only read.
+
+    Args:
+        store: whose runs.
+        count: how many; all where there are fewer.
+        seed: of the choice.
+        data: where the data lie, if not where their name says; studies on other data are then left out.
+        imports: the user's own files.
+        progress: hears of runs that are done.
+    """
+    import_parts(imports)
+    workshop = _Workshop(data, imports)
+    chosen = _choose(store, workshop, count, seed)
+    with tempfile.TemporaryDirectory(prefix="assay-rerun-") as folder:
+        scratch = Store.create(Path(folder) / "store")
+        repetitions = [_repetition(record, place, workshop, scratch, progress) for record, place in chosen]
+        by_task: dict[tuple[str, ...], list[_Repetition]] = {}
+        for repetition in repetitions:
+            by_task.setdefault(tuple(run.key for run in repetition.task.runs), []).append(repetition)
+        done = 0
+        progress("runs repeated", done, len(repetitions))
+        with LocalEngine(min(len(by_task), LocalEngine().workers)) as engine:
+            waiting = {engine.submit(together[0].task): together for together in by_task.values()}
+            for future in as_completed(waiting):
+                future.result()
+                for repetition in waiting[future]:
+                    done += 1
+                    progress("runs repeated", done, len(repetitions))
+                    yield _compare(store, scratch, repetition)
+
+
+def _choose(store: Store, workshop: _Workshop, count: int, seed: int) -> list[tuple[StudyRecord, Place]]:
+    """So many runs, each once, of the studies whose data are at hand."""
+    records = _records(store)
+    if workshop.data:
+        ours = [record for record in records if workshop.has_data_of(record)]
+        if records and not ours:
+            raise BadInput(_other_data(workshop.data, records[0]))
+        records = ours
+    found = {place.entry["key"]: (record, place) for record in records for place in places(record)}
+    if not found:
+        raise BadInput(f"{store.root} holds no finished run that could be repeated")
+    chosen = [found[key] for key in random.Random(seed).sample(sorted(found), min(count, len(found)))]
+    for record in {record.key: record for record, _ in chosen}.values():
+        if not workshop.has_data_of(record):
+            raise BadInput(_other_data(record.announced["data"]["name"], record))
+    return chosen
+
+
+def _records(store: Store) -> list[StudyRecord]:
+    """The studies whose ledgers can be read; what is wrong with the others is told elsewhere."""
+    found = []
+    for key in store.studies():
+        with suppress(BadInput, KeyError):
+            found.append(read_record(store.study(key)))
+    return [record for record in found if record is not None]
+
+
+def _other_data(name: str, record: StudyRecord) -> str:
+    announced = record.announced["data"]
+    return (
+        f"{name} is not the data that {record.method} was studied on ({announced['name']}, {announced['samples']} samples of "
+        f"{announced['classes']} classes in trainval, fingerprint {announced['trainval'][:12]}): it is another data set, or "
+        "files were added, removed or altered. Runs can be repeated on the same data only: give those with --data"
+    )
+
+
+def _repetition(record: StudyRecord, place: Place, workshop: _Workshop, scratch: Store, progress: Progress) -> _Repetition:
+    """The run as the announcement has it, in the task that computes it: on vectors with the other folds."""
+    design = workshop.design(record)
+    run = design.run(place.stage, place.number, place.fold, place.parameters)
+    folds = folds_of(record.announced) if design.arena.on_vectors else [place.fold]
+    group = tuple(design.run(place.stage, place.number, fold, place.parameters) for fold in folds)
+    view = design.arena.place(design.arena.trainval, progress)
+    return _Repetition(record, place, run, Training(group, str(scratch.root), str(view), design.arena.imports))
+
+
+def _compare(store: Store, scratch: Store, repetition: _Repetition) -> Repeated:
+    """The run in the store and the one that was computed again."""
+    folder, again = store.run(repetition.place.entry["key"]), scratch.run(repetition.run.key)
+    try:
+        stored, config = read_json(folder / "result.json"), read_json(folder / "config.json")
+        same = (folder / "result.json").read_bytes() == (again / "result.json").read_bytes()
+        there, here = float(stored["validation"]["map_at_r"]), float(read_json(again / "result.json")["validation"]["map_at_r"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return repetition.ended("DIFFERENT", f"its folder in the store cannot be read ({error})")
+    other = [name for name, value in repetition.run.config.items() if config.get(name) != value]
+    settings = [name for name in other if name not in OF_THE_ENVIRONMENT]
+    if settings:
+        return repetition.ended("DIFFERENT", f"config.json has another {settings[0]} than the study announced")
+    if same and digest_file(again / WEIGHTS) == stored["weights"]:
+        return repetition.ended("same bytes")
+    difference = f"validation MAP@R {here:.6f}, in the store {there:.6f}"
+    unlike = _unlike(folder, config, repetition.run)
+    if not unlike:
+        return repetition.ended("DIFFERENT", f"{difference}, on the same machine and with the same versions")
+    outcome: Outcome = "within tolerance" if abs(here - there) <= TOLERANCE else "DIFFERENT"
+    return repetition.ended(outcome, f"{difference}, tolerance {TOLERANCE}; {'; '.join(unlike)}")
+
+
+def _unlike(folder: Path, config: dict[str, Any], run: Run) -> list[str]:
+    """In words, what of machine and versions is other here than where the run was computed first."""
+    there, here = config["environment"], run.config["environment"]
+    named = {"source": "another source of Assay", "images": "another decoder of images"}
+    unlike = [
+        named.get(name, f"{name} {there.get(name)} there, {here[name]} here") for name in here if there.get(name) != here[name]
+    ]
+    if config["source"] != run.source:
+        unlike.append("another source of the method")
+    try:
+        host = read_json(folder / "timing.json")["host"]
+    except (OSError, ValueError, KeyError, TypeError):
+        host = "unknown"
+    if host != socket.gethostname():
+        unlike.append(f"another machine ({host} there, {socket.gethostname()} here)")
+    return unlike

@@ -1,0 +1,135 @@
+"""The test half: sealed until its time, its scores computed again from the stored vectors, and who looked at it later."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from assay.answers import Answers, agree, score
+from assay.canonical import digest_file
+from assay.ledger import Line, completing_line
+from assay.metrics.evaluate import DEFAULT
+from assay.store import Store
+from assay.study import StudyRecord
+from assay.study.arena import read_answers
+
+ORDER = ("preregistration", "trial", "selection", "reproduction", "seal", "test")
+AFTERWARDS = ("peek", "look")
+SAID = {"test": "a test score", "look": "a look at test", "peek": "a peek at test"}
+
+
+def check_order(lines: Sequence[Line]) -> Iterator[str]:
+    """Kinds of lines follow one another as the steps of a study do."""
+    kinds = [line.kind for line in lines]
+    steps = [line for line in lines if line.kind in ORDER]
+    for before, line in pairwise(steps):
+        if ORDER.index(line.kind) < ORDER.index(before.kind):
+            yield f"ledger.jsonl: line {line.number + 1} ({line.kind}) comes after a {before.kind}, where no study has it"
+            break
+    for kind in ("preregistration", "selection", "peek"):
+        if kinds.count(kind) > 1:
+            yield f"ledger.jsonl has {kinds.count(kind)} lines of the kind {kind}"
+    if kinds[0] != "preregistration":
+        yield "ledger.jsonl does not begin with a preregistration"
+
+
+def check_seal(lines: Sequence[Line]) -> Iterator[str]:
+    """The seal was opened after selection and all reproductions, and no test score stands before it."""
+    complete = completing_line(list(lines))
+    opened = [line.number for line in lines if line.kind == "seal"]
+    if opened and (complete is None or opened[0] < complete.number):
+        yield "the seal was opened before selection and reproductions were complete"
+    elif complete and any(lines[number].body["receipt"] != complete.hash for number in opened):
+        yield "the seal was opened with the receipt of something else"
+    if len(opened) > 1:
+        yield f"the seal was opened {len(opened)} times"
+    early = [line for line in lines if line.kind in SAID and (not opened or line.number < opened[0])]
+    if early:
+        yield f"{SAID[early[0].kind]} precedes the opening of the seal (ledger.jsonl, line {early[0].number + 1})"
+
+
+def check_scores(store: Store, record: StudyRecord) -> Iterator[str]:
+    """Test scores come again from the stored vectors and the labels of the test half."""
+    if record.seal is None or not record.tests:
+        return
+    labels = store.answers(record.seal["test"])
+    name = labels.relative_to(store.root).as_posix()
+    if not labels.exists():
+        yield f"{name}: the labels of the test half are missing"
+        return
+    answers = read_answers(labels)
+    if answers is None or answers.fingerprint != record.seal["labels"]:
+        yield f"{name}: the labels of the test half were altered"
+        return
+    for number, test in enumerate(record.tests):
+        for problem in _scores_of(store, record, number, test, answers):
+            yield f"reproduction {number}: {problem}"
+
+
+def _scores_of(store: Store, record: StudyRecord, number: int, test: dict[str, Any], answers: Answers) -> Iterator[str]:
+    assert record.seal is not None
+    half = record.seal["test"]
+    keys = [entry["key"] for entry in record.reproductions if entry["reproduction"] == number]
+    if (test["reproduction"], test["test"], test["runs"]) != (number, half, keys):
+        yield "its test scores are those of other runs"
+        return
+    paths = {key: store.test_vectors(key, half) for key in keys}
+    missing = [key for key, path in paths.items() if not path.exists()]
+    if missing:
+        yield f"run {missing[0][:12]}: test/{paths[missing[0]].name} is missing"
+        return
+    hashes = dict(zip(keys, test["vectors"], strict=True))
+    altered = [key for key, path in paths.items() if digest_file(path) != hashes[key]]
+    if altered:
+        yield f"run {altered[0][:12]}: its test vectors, test/{paths[altered[0]].name}, were altered"
+        return
+    resolved = record.announced["protocol"]["resolved"]
+    vectors = [np.load(path, allow_pickle=False) for path in paths.values()]
+    again = score(vectors, answers, resolved["dim"], resolved.get("metrics", DEFAULT))
+    settings = [name for name in ("concatenated", "separated", "folds") if name != "folds" or "folds" in test]
+    wrong = [name for name in settings if not (agree(again[name], test[name]) and agree(test[name], again[name]))]
+    if wrong:
+        yield f"its test scores ({wrong[0]}) do not come out of its vectors"
+
+
+def check_looks(record: StudyRecord) -> Iterator[str]:
+    """Each look is at a run of this study."""
+    for number, look in enumerate(record.looks):
+        if look.get("run") not in record.runs:
+            yield f"look {number + 1} is at run {str(look.get('run'))[:12]}, which is not of this study"
+
+
+def check_peek(store: Store, record: StudyRecord) -> Iterator[str]:
+    """The peek is at the checkpoints of this study's own runs, and agrees with the test scores where both speak."""
+    if record.peek is None:
+        return
+    if record.seal is None or record.peek["test"] != record.seal["test"]:
+        yield "the peek is at another test half than the study's"
+    entries, own = record.peek["epochs"], record.reproductions
+    if [entry["run"] for entry in entries] != [entry["key"] for entry in own]:
+        yield "the peek is not at the runs of the reproductions"
+        return
+    for said, entry in zip(entries, own, strict=True):
+        for problem in _checkpoints_of(store, record, said, entry):
+            yield f"the peek at run {said['run'][:12]}: {problem}"
+    tried = [(trial["trial"], trial["map_at_r"], len(trial["runs"])) for trial in record.trials]
+    if [(trial["trial"], trial["validation"], len(trial["test"])) for trial in record.peek["trials"]] != tried:
+        yield "the peek does not say of the trials what the study says of them"
+
+
+def _checkpoints_of(store: Store, record: StudyRecord, said: dict[str, Any], entry: dict[str, Any]) -> Iterator[str]:
+    """The chosen epoch is the run's, every checkpoint that is kept has its score, the chosen one that of the test line."""
+    place = (entry["reproduction"], entry["fold"])
+    if (said["reproduction"], said["fold"]) != place or said["chosen"] != entry["best_epoch"]:
+        yield f"it has epoch {said['chosen']} as the chosen one, the run has {entry['best_epoch']}"
+    kept = {str(epoch) for epoch in store.checkpoints(said["run"])}
+    if kept and kept != set(said["test"]):
+        yield "its scores are not those of the checkpoints that are kept"
+    for epoch, path in store.checkpoints(said["run"]).items():
+        if "weights" in said and digest_file(path) != said["weights"].get(str(epoch)):
+            yield f"checkpoints/{path.name} was altered"
+    folds = record.tests[entry["reproduction"]].get("folds", []) if len(record.tests) > entry["reproduction"] else []
+    position = entry["fold"] or 0
+    if position < len(folds) and not agree(said["test"].get(str(said["chosen"]), "none"), folds[position]["map_at_r"]):
+        yield "what it says of the chosen epoch is not the test score of the run"

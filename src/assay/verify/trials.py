@@ -1,0 +1,143 @@
+"""The search again: what it asked, which trials it gave up, which one was selected."""
+
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.canonical import digest_file, plain
+from assay.files import read_json
+from assay.run import own_source
+from assay.seeds import derive
+from assay.space import Choice, Range, read_space
+from assay.store import Store
+from assay.study import StudyRecord, search
+from assay.study.search import Told, ask
+from assay.study.trials import best_of, estimate, is_hopeless
+from assay.verify.announced import Announced, folds_of, prunes
+
+Trial = Mapping[str, Any]
+
+
+def check_trials(record: StudyRecord) -> Iterator[str]:
+    """Trials are numbered without a gap, lie in the announced space, and are worth what their folds say."""
+    if record.trials and record.trials[0]["parameters"] != record.announced["method"]["defaults"]:
+        yield "trial 0 is not the method's defaults"
+    for number, trial in enumerate(record.trials):
+        if trial["trial"] != number:
+            yield f"trial {number} is missing in the ledger"
+        for problem in (*_in_space(record.announced, trial), *_value(record.announced, trial, record.trials[:number])):
+            yield f"trial {number}: {problem}"
+    announced = record.announced["budget"]["trials"]
+    if record.selection is not None and len(record.trials) != announced:
+        yield f"{len(record.trials)} trials in the ledger, {announced} were announced"
+
+
+def _in_space(announced: Announced, trial: Trial) -> Iterator[str]:
+    """Searched parameters lie in their ranges; the defaults, which are trial 0, may lie outside."""
+    space = read_space(announced["space"])
+    for name, range_ in space.items():
+        if name not in trial["parameters"]:
+            yield f"it has no {name}, which was announced to be searched"
+        elif trial["trial"] and not _is_in(range_, trial["parameters"][name]):
+            yield f"{name}={trial['parameters'][name]} lies outside the announced space"
+
+
+def _is_in(range_: Range, value: Any) -> bool:
+    return range_.takes(value) and (isinstance(range_, Choice) or range_.low <= value <= range_.high)
+
+
+def _value(announced: Announced, trial: Trial, before: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The mean over folds; no value where a fold diverged or the trial was given up, which it was only by the rule."""
+    runs, folds = trial["runs"], folds_of(announced)
+    diverged = any(run["status"] == "diverged" for run in runs)
+    mean = float(sum(run["validation"]["map_at_r"] for run in runs) / len(runs))
+    given_up = trial["status"] == "pruned"
+    status = "failed" if diverged else "pruned" if given_up else "finished"
+    if trial["status"] != status:
+        yield f"it is called {trial['status']}, but its runs say {status}"
+    if len(runs) != (1 if given_up else len(folds)):
+        yield f"it has {len(runs)} runs, {1 if given_up else len(folds)} belong to it"
+    if trial["map_at_r"] != (None if diverged or given_up else mean):
+        yield "its MAP@R is not the mean of its folds"
+    hopeless = prunes(announced) and is_hopeless(runs[0], before, announced["protocol"]["resolved"]["prune"])
+    if given_up != hopeless:
+        rule = "" if hopeless else "not "
+        yield f"by the protocol's rule it had {rule}to be given up after its first fold, and it was{' not' if hopeless else ''}"
+    if hopeless and given_up and trial["estimate"] != estimate(mean, before):
+        yield "its estimate is not what its first fold gives"
+
+
+def check_selection(record: StudyRecord) -> Iterator[str]:
+    """The best finished trial was selected; without trials, what was given or announced as defaults."""
+    if record.selection is None:
+        return
+    best = best_of(record.trials)
+    said, expected = record.selection["trial"], best and best["trial"]
+    if said != expected:
+        yield f"trial {said} was selected, trial {expected} is the best"
+        return
+    announced = record.announced
+    without = announced.get("given", {}).get("parameters", announced["method"]["defaults"]) if not record.trials else None
+    if record.selection["parameters"] != (best["parameters"] if best else without):
+        origin = "those of the selected trial" if record.trials else "the given ones"
+        yield f"the selected parameters are not {origin}"
+    elif best and record.selection["edges"] != plain(read_space(announced["space"]).edges(best["parameters"])):
+        yield "what is said of parameters on the edges of their ranges does not follow from the space"
+
+
+def unlike_here(announced: Announced) -> str:
+    """In words, which of the versions that a search depends on are others here; empty where none is."""
+    here = {
+        "assay": version("assay-dml"),
+        "source": own_source(),
+        "torch": torch.__version__,
+        "optuna": version("optuna"),
+        "scipy": version("scipy"),
+        "search": digest_file(Path(search.__file__)),
+    }
+    there = announced["versions"]
+    unlike = [name for name in here if there.get(name) != here[name]]
+    named = {"source": "the source of Assay is another", "search": "the search is another"}
+    return ", ".join(named.get(name, f"{name} {there.get(name)} there and {here[name]} here") for name in unlike)
+
+
+def ask_again(record: StudyRecord) -> tuple[int, str] | None:
+    """The first trial that the search, told what the ledger says of those before it, would not have asked, and what instead."""
+    announced = record.announced
+    resolved, defaults = announced["protocol"]["resolved"], announced["method"]["defaults"]
+    space = read_space(announced["space"])
+    seed = derive(resolved["seed"], announced["data"]["trainval"], "search", record.method)
+    told: list[Told] = []
+    for number, trial in enumerate(record.trials):
+        kind = resolved.get("search", "bayesian")
+        asked = {**defaults, **ask(space, told, defaults, announced["budget"]["startup"], seed, kind)}
+        if asked != trial["parameters"]:
+            return number, f"the search asks for {_words(asked)}, the ledger says {_words(trial['parameters'])}"
+        told.append(Told(trial["parameters"], trial.get("estimate", trial["map_at_r"])))
+    return None
+
+
+def by_model(announced: Announced, number: int) -> bool:
+    """Whether trial `number` was asked by a model, whose last digits may depend on the machine."""
+    search = announced["protocol"]["resolved"].get("search", "bayesian")
+    return bool(number > announced["budget"]["startup"] and search == "bayesian")
+
+
+def ran_here(store: Store, record: StudyRecord) -> bool:
+    """Whether runs of the study say that this machine computed them."""
+    here = socket.gethostname()
+    for key in sorted(record.runs):
+        try:
+            if read_json(store.run(key) / "timing.json")["host"] == here:
+                return True
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return False
+
+
+def _words(parameters: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(parameters.items()))
