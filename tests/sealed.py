@@ -1,8 +1,20 @@
-"""A way past the seal for tests: the receipt of a study that has done all it promised."""
+"""The test half in tests: a way past the seal, other test halves for the same trainval, and who looks at it when."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from assay.ledger import Ledger, Receipt
+import numpy as np
+import pytest
+from PIL import Image
+
+from assay.canonical import digest
+from assay.data.dataset import Dataset
+from assay.data.load import datasets
+from assay.data.splits import SealedTest
+from assay.ledger import Ledger, Line, Receipt, read
+from assay.run import unsealed
 
 
 def receipt(folder: Path, trainval: str) -> Receipt:
@@ -12,3 +24,138 @@ def receipt(folder: Path, trainval: str) -> Receipt:
     ledger.record("selection", {})
     ledger.record("reproduction", {})
     return ledger.receipt()
+
+
+# --- Other test halves: of a folder ---
+
+
+def swap_test_labels(folder: Path) -> None:
+    """Give every class of the test half one image of the next one."""
+    classes = sorted(folder.iterdir())[len(list(folder.iterdir())) // 2 :]
+    for number, child in enumerate(classes[:-1]):
+        (child / "0.png").rename(classes[(number + 1) % (len(classes) - 1)] / "swapped.png")
+
+
+def replace_test_images(folder: Path) -> None:
+    """Let every image of the test half be noise."""
+    draw = np.random.default_rng(1)
+    for child in sorted(folder.iterdir())[len(list(folder.iterdir())) // 2 :]:
+        for path in child.iterdir():
+            Image.fromarray(draw.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(path)
+
+
+# --- Other test halves: of any data set ---
+
+
+def rows_of_test(dataset: Dataset) -> np.ndarray:
+    """The samples of the test half."""
+    first = len(dataset.class_names) // 2 if dataset.trainval is None else dataset.trainval
+    return np.flatnonzero(dataset.labels >= first)
+
+
+def permute_labels(dataset: Dataset) -> Dataset:
+    """The same data but for the labels of the test half."""
+    rows, labels = rows_of_test(dataset), dataset.labels.copy()
+    labels[rows] = np.random.default_rng(0).permutation(labels[rows])
+    return replace(dataset, labels=labels)
+
+
+def replace_samples(dataset: Dataset) -> Dataset:
+    """The same data but for the samples of the test half, which are noise."""
+    return replace(dataset, items=Noisy(dataset.items, frozenset(rows_of_test(dataset).tolist())))
+
+
+@dataclass
+class Noisy:
+    """Samples, some of which are noise of the same shapes."""
+
+    items: Any
+    rows: frozenset[int]
+
+    @property
+    def inputs(self) -> int:
+        return int(self.items.inputs)
+
+    def arrays(self, indices: Any, step: Any) -> Any:
+        samples = self.items.arrays(indices, step)
+        made = [
+            self._noise(index, one) if index in self.rows else one for index, one in zip(indices.tolist(), samples, strict=True)
+        ]
+        return np.stack(made) if isinstance(samples, np.ndarray) else made
+
+    def digest(self, index: int) -> str:
+        own = str(self.items.digest(index))
+        return digest(["noise", own]) if index in self.rows else own
+
+    def problem(self, index: int) -> str | None:
+        return self.items.problem(index)  # type: ignore[no-any-return]
+
+    def _noise(self, index: int, like: Any) -> Any:
+        draw = np.random.default_rng(index)
+        return (draw.integers(0, 255, like.shape) if like.dtype == np.uint8 else draw.normal(size=like.shape)).astype(like.dtype)
+
+
+CHANGES = {"permuted": permute_labels, "replaced": replace_samples}
+
+
+def offer_changed(patch: pytest.MonkeyPatch, *kinds: str) -> None:
+    """Let `permuted-KIND:path` and `replaced-KIND:path` be data of the kind with another test half."""
+    for kind in kinds:
+        for name, change in CHANGES.items():
+            patch.setitem(datasets._parts, f"{name}-{kind}:", _changing(datasets[f"{kind}:"], change))
+
+
+def _changing(load: Any, change: Callable[[Dataset], Dataset]) -> Callable[[Path], Dataset]:
+    return lambda path: change(load(path))
+
+
+# --- Who looks at it when ---
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Something that was seen of the test half: by which door, and the ledger that allowed it as it then stood."""
+
+    door: str
+    lines: list[Line]
+
+
+class Spy:
+    """Sees every opening of the seal and every sample of the test half that is read, in this process."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, kind: str, stores: Path) -> None:
+        self.openings: list[Opening] = []
+        self._stores = stores
+        load = datasets[f"{kind}:"]
+        patch.setitem(datasets._parts, f"{kind}:", lambda path: self._watched(load(path)))
+        opened, asked = SealedTest.open, unsealed.read_test
+        patch.setattr(SealedTest, "open", lambda sealed, receipt: self._saw("open", receipt) or opened(sealed, receipt))
+        patch.setattr(
+            unsealed, "read_test", lambda folder, receipt, *data: self._saw("view", receipt) or asked(folder, receipt, *data)
+        )
+
+    def _saw(self, door: str, receipt: Receipt) -> None:
+        self.openings.append(Opening(door, read(Path(receipt.ledger))))
+
+    def _watched(self, dataset: Dataset) -> Dataset:
+        return replace(dataset, items=_Watched(dataset.items, frozenset(rows_of_test(dataset).tolist()), self._read))
+
+    def _read(self) -> None:
+        """The samples themselves are asked for: by whichever study has got furthest."""
+        ledgers = [read(path) for path in self._stores.glob("**/studies/*/ledger.jsonl")]
+        self.openings.append(Opening("samples", max(ledgers, key=len, default=[])))
+
+
+@dataclass
+class _Watched(Noisy):
+    """Samples that tell when some of them are read."""
+
+    tell: Callable[[], None]
+
+    def arrays(self, indices: Any, step: Any) -> Any:
+        if self.rows.intersection(indices.tolist()):
+            self.tell()
+        return self.items.arrays(indices, step)
+
+    def digest(self, index: int) -> str:
+        return str(self.items.digest(index))

@@ -160,16 +160,18 @@ def test_what_cannot_change_a_run_is_not_hashed_with_it(tmp_path, monkeypatch):
     import shutil
 
     from assay import run
+    from assay.run import environment
 
     def hashed():
         run.own_source.cache_clear()
         return run.own_source()
 
     copy = shutil.copytree(ROOT, tmp_path / "assay")
-    monkeypatch.setattr(run, "__file__", str(copy / "run.py"))
+    monkeypatch.setattr(environment, "ROOT", copy)
     before = hashed()
     for name in (
-        "verify.py",
+        "verify/checks.py",
+        "status.py",
         "cli/app.py",
         "report/write.py",
         "study/bench.py",
@@ -179,7 +181,7 @@ def test_what_cannot_change_a_run_is_not_hashed_with_it(tmp_path, monkeypatch):
     ):
         (copy / name).write_text((copy / name).read_text() + "\n# edited\n")
     assert hashed() == before
-    (copy / "train.py").write_text((copy / "train.py").read_text() + "\n# edited\n")
+    (copy / "train" / "loop.py").write_text((copy / "train" / "loop.py").read_text() + "\n# edited\n")
     assert hashed() != before
     run.own_source.cache_clear()
 

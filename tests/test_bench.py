@@ -9,11 +9,9 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import assay
 from assay.data import load
@@ -23,7 +21,9 @@ from assay.protocol import customise
 from assay.protocols import protocols
 from assay.store import Store
 from assay.study import study_records
+from faults import computed, end_well, finished, start
 from miniature import MINI, make_folder, snapshot
+from sealed import replace_test_images, swap_test_labels
 
 FOUR = ("contrastive", "triplet", "multi_similarity", "normalized_softmax", "pretrained")
 TWO = ("triplet", "normalized_softmax", "pretrained")
@@ -49,20 +49,6 @@ def benched(tmp_path_factory):
 
 
 # --- the seal ---------------------------------------------------------------------------------------------------------
-
-
-def swap_test_labels(folder: Path) -> None:
-    """Give every class of the test half one image of the next one."""
-    classes = sorted(folder.iterdir())[len(list(folder.iterdir())) // 2 :]
-    for number, child in enumerate(classes[:-1]):
-        (child / "0.png").rename(classes[(number + 1) % (len(classes) - 1)] / "swapped.png")
-
-
-def replace_test_images(folder: Path) -> None:
-    draw = np.random.default_rng(1)
-    for child in sorted(folder.iterdir())[len(list(folder.iterdir())) // 2 :]:
-        for path in child.iterdir():
-            Image.fromarray(draw.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(path)
 
 
 @pytest.mark.parametrize("tamper", [swap_test_labels, replace_test_images])
@@ -133,27 +119,17 @@ def demo(tmp_path_factory):
 # --- dying and continuing ---------------------------------------------------------------------------------------------
 
 
-def start(data, out, methods, settings):
-    command = [sys.executable, "-m", "assay", "bench", "--data", data, "--out", str(out), "--methods", ",".join(methods)]
-    command += [part for setting in settings for part in ("--set", setting)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def finished(out):
-    return {path.parent.name[:12] for path in out.glob("runs/*/*/result.json")}
-
-
 def kill_after(process, events, delay):
     """SIGKILL once so many things have happened, a moment later; the keys of the runs it said were computed."""
-    computed = []
+    done = []
     with process:
         for line in process.stderr:
-            computed += re.findall(r"run ([0-9a-f]{12}) done", line)
+            done += computed(line)
             events -= 1
             if events == 0:
                 time.sleep(delay)
                 process.send_signal(signal.SIGKILL)
-    return computed
+    return done
 
 
 def check_kills(data, out, methods, settings, expected, most_events):
@@ -162,18 +138,17 @@ def check_kills(data, out, methods, settings, expected, most_events):
     before: set[str] = set()
     for _ in range(5):
         process = start(data, out, methods, settings)
-        computed = kill_after(process, draw.randint(1, most_events), draw.uniform(0, 0.4))
+        done = kill_after(process, draw.randint(1, most_events), draw.uniform(0, 0.4))
         assert process.returncode in (-signal.SIGKILL, 0)
-        assert not set(computed) & before, "a finished run was computed again"
+        assert not set(done) & before, "a finished run was computed again"
         time.sleep(0.5)
-        before = finished(out)
-    process = start(data, out, methods, settings)
-    _, errors = process.communicate()
-    assert process.returncode == 0, errors
-    assert not set(re.findall(r"run ([0-9a-f]{12}) done", errors)) & before
+        before = set(finished(out))
+    errors = end_well(start(data, out, methods, settings))
+    assert not set(computed(errors)) & before
     assert snapshot(out) == expected
 
 
+@pytest.mark.slow
 def test_five_kills_change_no_byte_and_repeat_no_run(benched, tmp_path):
     folder, store = benched
     check_kills(f"folder:{folder}", tmp_path / "killed", TWO, MINI, snapshot(store), most_events=14)
@@ -206,7 +181,7 @@ def test_ctrl_c_exits_with_130_and_the_bench_can_be_continued(benched, tmp_path)
     folder, store = benched
     process = start(f"folder:{folder}", tmp_path / "store", TWO, MINI)
     for line in process.stderr:
-        if "done" in line:
+        if computed(line):
             process.send_signal(signal.SIGINT)
             break
     _, errors = process.communicate(timeout=60)

@@ -66,7 +66,7 @@ def in_miniature(command):
     return words + [part for setting in ("trials=1", "startup=0", *small) for part in ("--set", setting)]
 
 
-AT_LENGTH = ("data.md", "trunks.md")
+AT_LENGTH = ("data.md", "protocols.md", "trunks.md")
 """Pages whose many commands, each of which starts processes and networks, run in `make test-all`."""
 
 

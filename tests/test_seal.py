@@ -1,0 +1,274 @@
+"""The seal, for every protocol and every way into Assay: nothing that tunes, stops or selects depends on the test half.
+
+The tables below name them all. A protocol or a command that takes data and stands in none of them fails a test.
+"""
+
+import json
+
+import pytest
+import torch
+import typer.main
+
+from assay.cli.app import app
+from assay.ledger import completing_line
+from assay.protocols import protocols
+from assay.store import Store
+from assay.study import study_records
+from at_once import AtOnce
+from miniature import make_folder, snapshot
+from official import MINIATURES, shrink
+from sealed import CHANGES, Spy, offer_changed
+
+SMALL = (
+    "trunk=conv", "weights=none", "size=16", "stored=18", "dim=4", "folds=2", "batch.embedding=3x2", "batch.classification=3x2",
+    "iterations=2", "epochs=2", "validate_every=1", "startup=1", "reproductions=1",
+)  # fmt: skip
+"""Makes a miniature of any protocol; the trials of one that has any become two."""
+
+PUBLISHED = {"reality-check/cub.v1": "cub", "reality-check/cars.v1": "cars", "reality-check/sop.v1": "sop"}
+"""Protocols whose parameters were published, with their data sets."""
+
+
+def settings(protocol):
+    chosen = (*SMALL, "trials=2") if protocols[protocol].trials else SMALL
+    return ["--protocol", protocol, *(word for setting in chosen for word in ("--set", setting))]
+
+
+# --- ways in ----------------------------------------------------------------------------------------------------------
+
+
+def bench(run, data, out, protocol, *more):
+    run("bench", "--data", data, "--methods", "triplet", "--out", out / "store", *settings(protocol), *more)
+    return decided(out / "store"), scores(out / "store")
+
+
+def bench_keeping_all_weights(run, data, out, protocol):
+    found = bench(run, data, out, protocol, "--keep-weights", "all")
+    assert all(record.peek for record in study_records(Store(out / "store")))
+    return found
+
+
+def bench_on_ray(run, data, out, protocol):
+    return bench(run, data, out, protocol, "--engine", "ray")
+
+
+def sweep(run, data, out, protocol):
+    run("sweep", "--data", data, "--methods", "triplet", "--vary", "dim=3,4", "--out", out / "store", *settings(protocol))
+    return decided(out / "store"), scores(out / "store")
+
+
+def reproduce(run, data, out, protocol):
+    run("reproduce", "--data", data, "--methods", "triplet", "--out", out / "store", *settings(protocol))
+    return decided(out / "store"), scores(out / "store")
+
+
+def train(run, data, out, protocol):
+    run("train", "--data", data, "--method", "triplet", "--out", out / "model", *settings(protocol))
+    return {path.name: path.read_bytes() for path in (out / "model").iterdir()}, None
+
+
+def evaluate(run, data, out, protocol):
+    train(run, data, out, protocol)
+    found = json.loads(run("evaluate", out / "model", "--data", data, "--json", "--protocol", protocol, "--set", "folds=2"))
+    return {name: value for name, value in found.items() if name not in ("what", "data")}, None
+
+
+def verify(run, data, out, protocol):
+    """Runs of a store whose test half was another one are repeated."""
+    bench(run, data.partition(":")[0].rpartition("-")[2] + ":" + data.partition(":")[2], out, protocol)
+    found = json.loads(run("verify", out / "store", "--rerun", 3, "--seed", 0, "--data", data, "--json"))
+    repeated = sorted(found["rerun"]["runs"], key=lambda one: one["run"])
+    assert [one["outcome"] for one in repeated] == ["same bytes"] * 3
+    return repeated, None
+
+
+def baselines(run, data, out, protocol):
+    found = json.loads(run("baselines", "--data", data, "--trunks", "conv", "--dim", 4, "--json", *settings(protocol)))["trunks"]
+    assert all(trunk["scores"] for trunk in found)
+    return found, None
+
+
+WAYS = {
+    "bench": bench,
+    "bench --keep-weights all": bench_keeping_all_weights,
+    "bench --engine ray": bench_on_ray,
+    "sweep": sweep,
+    "reproduce": reproduce,
+    "train": train,
+    "evaluate": evaluate,
+    "verify --rerun": verify,
+    "baselines": baselines,
+}
+"""Every command that takes data and trains, tunes, chooses or scores, by its words."""
+
+WITHOUT_A_STUDY = ("train", "evaluate", "baselines")
+"""Ways that never open the test half, as `verify --rerun` does not."""
+
+HAND_OUT_NOTHING = {
+    "data show": "counts and compares what is there, before anything is trained",
+    "data prepare": "packs both halves and hands out neither",
+    "data splits": "lists the names of the samples",
+}
+"""Commands that take data but decide nothing by it, and why they may see all of it."""
+
+SLOW_WAYS = ("bench --engine ray",)
+USUAL = {way: "reality-check/cub.v1" if way == "reproduce" else "quick.v1" for way in WAYS}
+
+
+def of_all(quick):
+    """Every way under every protocol that it can be gone with, marked slow but where `quick` says otherwise."""
+    pairs = [(way, protocol) for protocol in protocols for way in WAYS if way != "reproduce" or protocol in PUBLISHED]
+    return [pytest.param(*pair, marks=() if quick(*pair) else pytest.mark.slow) for pair in pairs]
+
+
+def commands(group, above=""):
+    """All commands of the command line by their words."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{above}{name} ")
+        else:
+            yield f"{above}{name}", command
+
+
+def test_every_command_that_takes_data_stands_in_one_of_the_tables():
+    taking = {
+        name
+        for name, command in commands(typer.main.get_command(app))
+        if any("--data" in parameter.opts or parameter.name == "data" for parameter in command.params)
+    }
+    assert taking == {" ".join(way.split(" --")[0].split()) for way in WAYS} | set(HAND_OUT_NOTHING)
+
+
+def test_every_protocol_is_tried_every_way():
+    tried = {tuple(pair.values) for pair in of_all(lambda *pair: True)}
+    assert {protocol for _, protocol in tried} == set(protocols)
+    assert {way for way, _ in tried} == set(WAYS)
+    assert set(PUBLISHED) == {name for name in protocols if name.startswith("reality-check/") and "/any" not in name}
+
+
+# --- what comes of them -----------------------------------------------------------------------------------------------
+
+
+def decided(store):
+    """All of a store that was trained, tuned, stopped or selected: trials, checkpoints, selections, weights, models."""
+    found = snapshot(store, tested=False)
+    for name, content in found.items():
+        if name.endswith("ledger.jsonl"):
+            found[name] = [line for line in content if line["kind"] != "peek"]
+    for path in sorted(store.glob("models/*/*")):
+        name = path.relative_to(store).as_posix()
+        card = json.loads(path.read_text()) if path.suffix == ".json" else {}
+        found[name] = {key: value for key, value in card.items() if key != "test"} or path.read_bytes()
+    assert any(name.endswith("model.safetensors") and name.startswith("models/") for name in found)
+    assert any(name.startswith("runs/") for name in found)
+    return found
+
+
+def scores(store):
+    """All that is known of the test half."""
+    records = {record.key: record for record in study_records(Store(store))}
+    assert all(record.complete for record in records.values())
+    peeked = [record.peek and [entry["test"] for entry in record.peek["epochs"]] for record in records.values()]
+    return {key: [test["folds"] for test in record.tests] for key, record in records.items()}, peeked
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _in_this_process():
+    """The local engine runs every task here, where it can be watched; test halves can be had changed."""
+    threads = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("assay.study.bench.LocalEngine", AtOnce)
+        patch.setattr("assay.verify.repeat.LocalEngine", AtOnce)
+        for name in PUBLISHED.values():
+            shrink(patch, name)
+        offer_changed(patch, "folder", *PUBLISHED.values())
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("seal")
+
+
+@pytest.fixture(scope="module")
+def data_for(place):
+    """The data that a way is gone with: miniatures of the published ones where their parameters are, else a folder."""
+    made = {}
+
+    def find(way, protocol):
+        kind = PUBLISHED[protocol] if way == "reproduce" else "folder"
+        if kind not in made:
+            made[kind] = place / kind
+            if kind == "folder":
+                make_folder(made[kind])
+            else:
+                made[kind].mkdir()
+                MINIATURES[kind].make(made[kind])
+        return f"{kind}:{made[kind]}"
+
+    return find
+
+
+@pytest.fixture
+def run(assay):
+    def go(*words):
+        code, out, err = assay(*words)
+        assert code == 0, err
+        return out
+
+    return go
+
+
+@pytest.fixture(scope="module")
+def original():
+    """What came of each way with the data as they are."""
+    return {}
+
+
+# --- the seal ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    ("way", "protocol"), of_all(lambda way, protocol: way == "bench" or (way not in SLOW_WAYS and protocol == USUAL[way]))
+)
+def test_nothing_but_test_scores_depends_on_the_test_half(run, data_for, original, tmp_path, way, protocol, change):
+    data = data_for(way, protocol)
+    if (way, protocol) not in original:
+        original[way, protocol] = WAYS[way](run, data, tmp_path / "as they are", protocol)
+    ours, theirs = original[way, protocol], WAYS[way](run, f"{change}-{data}", tmp_path / change, protocol)
+    assert ours[0] == theirs[0]
+    if ours[1] is not None:
+        assert ours[1] != theirs[1], "the test half was not another one"
+
+
+@pytest.mark.parametrize(("way", "protocol"), of_all(lambda way, protocol: way not in SLOW_WAYS and protocol == USUAL[way]))
+def test_the_test_half_is_opened_when_the_receipt_stands_in_the_ledger_and_not_before(
+    run, data_for, tmp_path, monkeypatch, way, protocol
+):
+    data = data_for(way, protocol)
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
+    spy = Spy(monkeypatch, data.partition(":")[0], tmp_path)
+    WAYS[way](run, data, tmp_path / "out", protocol)
+    doors = {opening.door for opening in spy.openings}
+    assert doors == (
+        set() if way in WITHOUT_A_STUDY else {"open", "samples"} if way in SLOW_WAYS else {"open", "view", "samples"}
+    )
+    for opening in spy.openings:
+        kinds = [line.kind for line in opening.lines]
+        assert completing_line(opening.lines) is not None
+        assert opening.door == "open" or "seal" in kinds
+        assert opening.door != "open" or "seal" not in kinds
+
+
+def test_repeating_runs_does_not_open_the_test_half(run, data_for, tmp_path, monkeypatch):
+    data, protocol = data_for("verify", "quick.v1"), "quick.v1"
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
+    bench(run, data, tmp_path, protocol)
+    spy = Spy(monkeypatch, "folder", tmp_path)
+    said = run("verify", tmp_path / "store", "--rerun", 3, "--seed", 0, "--data", data)
+    assert said.count("same bytes") == 3
+    assert spy.openings == []
