@@ -147,14 +147,18 @@ def burn(seconds: float) -> Task:
 def speedup(size: Size) -> None:
     """Two workers against one: tasks that only compute, and a real bench on glyphs with runs of one thread."""
     table("bench of equal runs, local engine", "one worker, s", "two workers, s", "times as fast", "must be at least")
-    task = burn(size.seconds / 5)
-    one, two = (_burned(task, size.runs, workers) for workers in (1, 2))
-    row(f"{size.runs} runs of a loop", one, two, one / two, 1.8)
-    one, two = (_bare(task, size.runs, processes) for processes in (1, 2))
-    row("the same in bare processes: what the machine gives", one, two, one / two, "")
+    task = burn(size.seconds / 10)
+    _compare(f"{size.runs} runs of a loop", partial(_burned, task, size.runs), 1.8)
+    _compare("the same in bare processes: what the machine gives", partial(_bare, task, size.runs), "")
     _benched(size, 2)  # the cache is filled before anything is timed
-    one, two = (_benched(size, workers) for workers in (1, 2))
-    row(f"{', '.join(METHODS)} on glyphs under quick", one, two, one / two, 1.8)
+    _compare(f"{', '.join(METHODS)} on glyphs under quick", partial(_benched, size), 1.8)
+
+
+def _compare(what: str, seconds: Callable[[int], float], least: object) -> None:
+    """One and two workers in turns, for the machine's pace changes from minute to minute; the medians."""
+    rounds = [(seconds(1), seconds(2)) for _ in range(3)]
+    one, two = (statistics.median(times) for times in zip(*rounds, strict=True))
+    row(what, one, two, one / two, least)
 
 
 def _burned(task: Task, runs: int, workers: int) -> float:

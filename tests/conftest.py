@@ -8,7 +8,11 @@ import pytest
 from assay.cli import main
 from miniature import make_folder
 
-FIRST = ("test_docs.py", "test_bench.py", "test_stack.py", "test_cli_models.py", "test_trunks.py", "test_report.py")
+FIRST = (
+    "test_docs.py", "test_bench.py", "test_study.py", "test_verify.py", "test_faults.py", "test_seal.py", "test_ray.py",
+    "test_merge.py", "test_sweep.py", "test_reproduce.py", "test_protocols.py", "test_stack.py", "test_resume.py",
+    "test_cli_models.py", "test_trunks.py", "test_report.py", "test_rerun.py",
+)  # fmt: skip
 """Files that take longest: begun last, they would leave one of two processes without work."""
 
 

@@ -58,7 +58,7 @@ ASSAY = [(page, command) for page, command in COMMANDS if command.startswith("as
 def in_miniature(command):
     """The command's words; a bench gets a small budget, and other data than its own only where that would take minutes."""
     words = [sys.executable, "-m", *shlex.split(command)]
-    if words[3] != "bench":
+    if words[3] not in ("bench", "sweep"):
         return words
     if "--data" not in words:
         words += ["--data", "folder:birds"]
@@ -66,7 +66,7 @@ def in_miniature(command):
     return words + [part for setting in ("trials=1", "startup=0", *small) for part in ("--set", setting)]
 
 
-AT_LENGTH = ("data.md", "protocols.md", "trunks.md")
+AT_LENGTH = ("add_a_method.md", "data.md", "protocols.md", "trunks.md", "verification.md")
 """Pages whose many commands, each of which starts processes and networks, run in `make test-all`."""
 
 

@@ -413,6 +413,7 @@ def test_a_spoilt_line_in_the_middle_is_refused_with_its_number(assay, bench, co
 # --- the clock --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_clock_that_runs_backwards_changes_no_byte(vectors, benched, tmp_path):
     store, late = tmp_path / "store", clock_backwards(tmp_path / "clock")
 
@@ -467,6 +468,7 @@ def test_what_a_dead_driver_left_blocks_nobody(assay, bench, vectors, benched, t
     assert everything(store) == everything(benched)
 
 
+@pytest.mark.slow
 def test_two_benches_that_pack_the_same_images_at_once_both_succeed(images, tmp_path):
     cache = {"ASSAY_CACHE": str(tmp_path / "cache")}
     short = (*MINI, "trials=1", "reproductions=1")

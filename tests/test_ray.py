@@ -252,6 +252,7 @@ def cluster(engine, short_folder):
     made.shutdown()
 
 
+@pytest.mark.slow
 def test_a_node_that_dies_under_a_bench_changes_no_byte(cluster, benched, tmp_path):
     folder, expected = benched
     doomed = cluster.add_node(num_cpus=1, object_store_memory=80_000_000)

@@ -139,6 +139,7 @@ def test_all_checkpoints_are_scored_once_the_seal_is_open(kind, mini_features, m
     assert [len(trial["test"]) for trial in record.peek["trials"]] == [4, 4]
 
 
+@pytest.mark.slow
 def test_keeping_all_weights_changes_nothing_that_is_decided(features, tmp_path):
     honest, kept = bench(features, tmp_path / "a"), bench(features, tmp_path / "b", keep="all")
     ours, theirs = record_of(tmp_path / "a", honest.studies[0]), record_of(tmp_path / "b", kept.studies[0])
