@@ -40,6 +40,8 @@ speed: $(READY)  ## measure what docs/performance.md says
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/evaluation.py
+	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/scheduling.py
 
 clean:  ## remove what can be made again, except run stores
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

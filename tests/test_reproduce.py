@@ -49,7 +49,7 @@ def test_one_command_runs_the_published_parameters_and_judges_each_method(assay,
         assert record.selection["parameters"] == record.announced["given"]["parameters"]
         assert {key: record.selection["parameters"][key] for key in published} == pytest.approx(published)
         assert record.announced["given"]["source"] == "published by Musgrave et al. 2020 for cub"
-        assert f"{name}: the measured mean lies" in out
+        assert f"{name}: under changed settings the measured mean lies" in out
     assert re.search(r"^\d of [23] methods lie in the published interval", out, re.MULTILINE)
     page = (cub / "store" / "report" / "index.html").read_text()
     assert "Published versus measured" in page
@@ -90,6 +90,11 @@ def test_a_protocol_without_published_parameters_is_refused(name):
 
 def test_a_custom_protocol_belongs_to_the_data_set_of_the_published_one():
     assert data_of("reality-check/sop.v1+custom-0123abcd") == "sop"
+
+
+def test_published_parameters_of_another_data_set_are_refused(assay, cub):
+    code, _, err = reproduce(assay, cub, "--methods", "contrastive", "--protocol", "reality-check/cars")
+    assert code == 2 and "use --protocol reality-check/cub" in err
 
 
 def test_a_method_without_published_parameters_is_refused(assay, cub):

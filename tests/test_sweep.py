@@ -1,5 +1,8 @@
 """Sweeps: chosen parameters over the values of one field, each value a study with a seal of its own."""
 
+from contextlib import nullcontext
+from dataclasses import replace
+
 import pytest
 
 from assay.errors import BadInput
@@ -65,10 +68,28 @@ def test_a_sweep_uses_the_bench_that_the_store_has_and_adds_nothing_when_run_aga
 
 
 def test_what_a_field_cannot_be_is_refused_before_anything_is_begun(mini_features, tmp_path):
-    for vary in ("dim=4,zero", "dmi=4", "dim", "dim=", "dim=4,4", "trials=1,2", "folds=2,1000", "sampler=none,balanced"):
+    for vary in (
+        "dim=4,zero",
+        "dmi=4",
+        "dim",
+        "dim=",
+        "dim=4,4",
+        "trials=1,2",
+        "folds=2,1000",
+        "sampler=none,balanced",
+        "optimiser.lr=1e-4,0.0001",
+    ):
         with pytest.raises(BadInput):
             sweep(mini_features, tmp_path / "store", vary)
     assert not (tmp_path / "store").exists()
+
+
+def test_a_value_that_a_method_has_for_itself_cannot_be_varied(mini_features, tmp_path):
+    own = replace(SMALL, exceptions=(("triplet", ("optimiser.kind=adam",)),))
+    for vary in ("optimiser.kind=adam,sgd", "optimiser.weight_decay=0,1"):
+        refused = vary.startswith("optimiser.kind")
+        with pytest.raises(BadInput, match="of its own for triplet") if refused else nullcontext():
+            run_sweep(f"features:{mini_features}", ["triplet"], own, vary, tmp_path / "store", Means(workers=1))
 
 
 def test_values_are_read_as_they_are_written():

@@ -19,6 +19,7 @@ from assay.cli.options import (
     KeepWeights,
     KeptWeights,
     Methods,
+    NewStudy,
     Out,
     PretrainedOn,
     ProtocolName,
@@ -57,9 +58,7 @@ def bench(
     workers: Workers = None,
     device: DeviceName = Device.auto,
     keep_weights: KeepWeights = KeptWeights.best,
-    new_study: Annotated[
-        bool, typer.Option("--new-study", help="Begin afresh beside what the store has, after a search space has changed, say.")
-    ] = False,
+    new_study: NewStudy = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say how many runs, how long and how much disk; do nothing.")
     ] = False,

@@ -59,6 +59,9 @@ KeepWeights = Annotated[
     KeptWeights,
     typer.Option("--keep-weights", help="'all' keeps every checkpoint and, after the test, tells the price of peeking."),
 ]
+NewStudy = Annotated[
+    bool, typer.Option("--new-study", help="Begin afresh beside what the store has, after a search space has changed, say.")
+]
 STORE = Path("assay-runs")
 Json = Annotated[bool, typer.Option("--json", help="The result for programs.")]
 Weights = Annotated[

@@ -16,6 +16,7 @@ from assay.cli.options import (
     EngineName,
     Json,
     KeptWeights,
+    NewStudy,
     Out,
     PretrainedOn,
     Settings,
@@ -48,6 +49,7 @@ def reproduce(
     address: Address = None,
     workers: Workers = None,
     device: DeviceName = Device.auto,
+    new_study: NewStudy = False,
     json: Json = False,
 ) -> None:
     """Run the best parameters that the reality check published, and say whether its scores come out.
@@ -67,7 +69,7 @@ def reproduce(
     names = methods_published(data_of(chosen.name)) if methods == "all" else split_names(methods)
     with watch() as listener, reporting_failure(out):
         means = choose_means(engine, address, workers, device, None, KeptWeights.best, listener)
-        done = run_published(data, names, chosen, out, means)
+        done = run_published(data, names, chosen, out, means, new_study=new_study)
     page = write_report(Store(out))
     print_result(out, done.studies, page, json)
     if not json:

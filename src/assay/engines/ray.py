@@ -45,7 +45,7 @@ AHEAD = 2
 LOOK_AGAIN = 5.0
 """Seconds after which the cluster may have another size."""
 
-KNOCK = 10.0
+KNOCK = 30.0
 """Seconds in which the head of a cluster answers if it is there."""
 
 OBJECT_STORE = 80_000_000

@@ -24,6 +24,7 @@ def drive(studies: Sequence[Study], engine: Engine, listener: Listener, board: B
     states = [study.state for study in studies]
     running = [_Progress(study, engine, done) for study in studies]
     clock = _Clock(studies)
+    board.post(states, None, engine.workers, last=True)
     owners: dict[Future[Any], _Progress] = {}
     for progress in running:
         owners |= dict.fromkeys(progress.advance(), progress)
@@ -70,6 +71,9 @@ class _Progress:
                 self.waiting = set(self._step)
         except StopIteration:
             return set()
+        except Exception as error:
+            self._give_up(error)
+            return set()
         for future in self.waiting:
             future.add_done_callback(self._done.put)
         return self.waiting
@@ -95,7 +99,8 @@ class _Progress:
         self.error = error
         for future in self.waiting:
             future.cancel()
-        self._study.say("failed; the other methods go on")
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        self._study.say(f"failed ({reason}); the other methods go on")
         self._study.state.stage, self._study.state.error = "failed", str(error)
         self.waiting = set()
 

@@ -180,7 +180,7 @@ def _both(ours: list[Line], theirs: list[Line], our_place: Path, their_place: Pa
             raise BadInput(
                 f"{our_place} and {their_place} are two studies under one key: line {mine.number + 1} of the one and line "
                 f"{other.number + 1} of the other differ ({_words(mine, other)}); nothing is chosen between them: leave out one "
-                "of the stores, or give one of the studies a generation of its own with --new-study"
+                "of the stores, or remove the study's folder from the one that is wrong"
             )
     base, rest = (theirs, ours) if len(_story(theirs)) > len(_story(ours)) else (ours, theirs)
     known = {_look(line) for line in base}

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,8 +52,9 @@ class Board:
         if time.monotonic() < self._next and not last:
             return
         self._next = time.monotonic() + EVERY
-        at = time.time()
-        write_atomically(self._path, pretty({"at": at, "seconds_left": seconds_left, "workers": workers, "studies": states}))
+        said = {"at": time.time(), "seconds_left": seconds_left, "workers": workers, "studies": states}
+        with suppress(OSError):  # a board that cannot be written is no reason to stop
+            write_atomically(self._path, pretty(said))
 
 
 class Listener(Protocol):

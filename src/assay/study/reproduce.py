@@ -9,7 +9,7 @@ from assay.data.scan import reporting
 from assay.errors import BadInput
 from assay.methods import methods, read_parameters
 from assay.protocol import CUSTOM, Protocol
-from assay.published import best_parameters
+from assay.published import DATA, best_parameters
 from assay.study.bench import Bench, Means, carry_out, design_bench, driving, in_generation
 from assay.study.design import Design, Given
 
@@ -17,7 +17,13 @@ SOURCE = "published by Musgrave et al. 2020 for {data}"
 
 
 def run_published(
-    data: str | Dataset, names: Sequence[str], protocol: str | Protocol, out: Path, means: Means | None = None
+    data: str | Dataset,
+    names: Sequence[str],
+    protocol: str | Protocol,
+    out: Path,
+    means: Means | None = None,
+    *,
+    new_study: bool = False,
 ) -> Bench:
     """Reproduce and test each method with the parameters that the reality check found best for the protocol's data set.
 
@@ -28,7 +34,7 @@ def run_published(
         designs = design_bench(data, names, protocol, means.device, means.imports)
     designs = [_with_published(design) for design in designs]
     with driving(out, means) as (store, engine):
-        designs = [in_generation(design, store) for design in designs]
+        designs = [in_generation(design, store, new_study) for design in designs]
         carry_out(designs, store, engine, means)
     return Bench(out, tuple(design.key for design in designs))
 
@@ -51,7 +57,9 @@ def data_of(protocol: str) -> str:
 
 
 def _with_published(design: Design) -> Design:
-    data = data_of(design.arena.protocol.name)
+    data, given = data_of(design.arena.protocol.name), design.arena.data["name"]
+    if given in DATA and given != data:
+        raise BadInput(f"{given} is not the data of {design.arena.protocol.name}; use --protocol reality-check/{given}")
     found = {} if design.method.loss is None else best_parameters(design.method.name, data)
     if found is None:
         raise BadInput(

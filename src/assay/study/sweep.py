@@ -54,6 +54,7 @@ def run_sweep(
         dataset = load(data) if isinstance(data, str) else data
         bases = design_bench(dataset, names, protocol, means.device, means.imports)
         varied = [customise(bases[0].arena.protocol, [f"{field}={value}"]) for value in values]
+        _check_varied(vary, field, bases, varied)
         for one in varied:
             splits.of(dataset, one)
             design_in(replace(bases[0].arena, protocol=one), names_of(bases))
@@ -87,6 +88,19 @@ def read_values(vary: str) -> tuple[str, list[str]]:
     if twice:
         raise BadInput(f"--vary {vary}: {twice[0]} is there twice")
     return field.strip(), values
+
+
+def _check_varied(vary: str, field: str, bases: Sequence[Design], varied: Sequence[Protocol]) -> None:
+    """Raise `BadInput` where two values are one, or a method has a value of its own."""
+    if len({one.fingerprint for one in varied}) < len(varied):
+        raise BadInput(f"--vary {vary}: two of these values are the same; name each once")
+    for design in bases:
+        for own in (setting.partition("=")[0] for setting in design.arena.exceptions):
+            if f"{own}.".startswith(f"{field}.") or f"{field}.".startswith(f"{own}."):
+                raise BadInput(
+                    f"--vary {vary}: {design.arena.protocol.name} has a {own} of its own for {design.method.name}; "
+                    "leave that method out"
+                )
 
 
 def names_of(designs: Sequence[Design]) -> list[str]:

@@ -59,8 +59,8 @@ def across(comparisons: Sequence[Comparison]) -> list[Across]:
     """The comparisons that share a protocol and at least three methods over at least two data sets."""
     families: dict[tuple[str, str], dict[str, Comparison]] = {}
     for comparison in sorted(comparisons, key=lambda one: (-len(one.records), one.slug)):
-        if comparison.records:
-            place = family_of(comparison.protocol), comparison.given_by or ""
+        if len(comparison.records) >= FEWEST_METHODS:
+            place = family_of(comparison.protocol), f"{comparison.given_by or ''} {digest(comparison.announced['environment'])}"
             families.setdefault(place, {}).setdefault(comparison.announced["data"]["trainval"], comparison)
     found = [
         Across(protocol, tuple(sorted(by_data.values(), key=lambda one: one.slug))) for (protocol, _), by_data in families.items()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from assay.protocol import CUSTOM
 from assay.published import DATA, Elsewhere, Reported, elsewhere, reported
 from assay.published.studies import Study
 from assay.stats import Interval
@@ -70,7 +71,8 @@ def pairs(comparison: Comparison) -> list[Pair]:
 def published_sentences(comparison: Comparison) -> list[str]:
     """For each method whether its MAP@R (concatenated, with which the paper's tables begin) comes out as published; the count."""
     found = [pair for pair in pairs(comparison) if (pair.setting, pair.metric) == ("concatenated", "map_at_r")]
-    lines = [f"{pair.method}: {pair.sentence}" for pair in found]
+    changed = "under changed settings " if CUSTOM in comparison.protocol else ""
+    lines = [f"{pair.method}: {changed}{pair.sentence}" for pair in found]
     judged = [pair for pair in found if pair.inside is not None]
     inside = sum(bool(pair.inside) for pair in judged)
     return (

@@ -11,7 +11,7 @@ from assay.stats import Interval, t_interval
 from assay.store import Store
 from assay.study import StudyRecord
 from assay.tables.columns import heading
-from assay.tables.comparison import SETTINGS, Setting, by_year, file_name, metrics_of, newest, records_of
+from assay.tables.comparison import SETTINGS, Setting, by_year, file_name, generation_of, metrics_of, newest, records_of
 from assay.tables.form import Table, raw_interval, score
 
 LOG_SPAN = 8
@@ -198,7 +198,21 @@ def _conditions(record: StudyRecord) -> tuple[str, ...]:
     return sweep["field"], sweep["protocol"], announced["data"]["trainval"], digest(announced["environment"])
 
 
+def _of_newest_bases(records: Sequence[StudyRecord], by_key: Mapping[str, StudyRecord]) -> list[StudyRecord]:
+    """Of each method the points whose parameters its latest study has selected."""
+
+    def age(record: StudyRecord) -> int:
+        base = by_key.get(record.announced["sweep"]["base"])
+        return -1 if base is None else generation_of(base)
+
+    latest: dict[str, int] = {}
+    for record in records:
+        latest[record.method] = max(latest.get(record.method, -1), age(record))
+    return [record for record in records if age(record) == latest[record.method]]
+
+
 def _by_test_half(records: Sequence[StudyRecord], by_key: Mapping[str, StudyRecord]) -> list[Sweep]:
+    records = _of_newest_bases(records, by_key)
     values = dict.fromkeys(record.announced["sweep"]["value"] for record in records)
     standing = [record for value in values for record in newest(r for r in records if r.announced["sweep"]["value"] == value)[0]]
     field, protocol = records[0].announced["sweep"]["field"], records[0].announced["sweep"]["protocol"]
