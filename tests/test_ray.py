@@ -171,9 +171,26 @@ def test_a_node_with_another_version_of_assay_is_named(engine, monkeypatch):
         engine.submit(Square(3)).result()
 
 
+def test_a_process_of_the_cluster_holds_no_torch_before_a_task_needs_it():
+    program = "import sys, assay.engines.parcel; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
 def test_a_cluster_without_what_a_run_needs_is_refused(engine):
     with pytest.raises(BadInput, match=r"no node of the Ray cluster has 1 CPU, 3 GPU for a run \(.* CPU, 0 GPU\)"):
         RayEngine(gpus_per_task=3).__enter__()
+
+
+def test_a_task_that_no_node_can_take_is_refused_and_the_others_go_on(engine):
+    with pytest.raises(BadInput, match=r"no node of the Ray cluster has 1 CPU, 3 GPU for a run .* change --device"):
+        engine.submit(Wide(3, cpus=1, gpus=3)).result()
+    assert engine.submit(Wide(3, cpus=1)).result() == 9
+
+
+def test_a_node_that_is_lost_for_a_while_is_waited_for(engine, monkeypatch):
+    assert engine.submit(Wide(3, cpus=1)).result() == 9
+    monkeypatch.setattr(engines_ray, "_nodes", list)
+    assert engine.submit(Wide(3, cpus=1)).result() == 9
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379", "127.0.0.1", "ray://127.0.0.1:1"])

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from assay.engines.engine import ATTEMPTS, Demanding, WorkerDied, obituary
 from assay.engines.parcel import Parcel, deliver, marked
@@ -77,7 +77,8 @@ class RayEngine:
     ) -> None:
         self.workers = workers or 0
         self._address, self._limit, self._shared = address, workers, tuple(shared)
-        self._needs = {"CPU": cpus_per_task, "GPU": gpus_per_task}
+        self._needs = Needs(cpus_per_task, gpus_per_task)
+        self._possible: set[Needs] = set()
         self._waiting: deque[tuple[Task, Future[Any]]] = deque()
         self._under_way: dict[ObjectRef[Any], tuple[Task, Future[Any]]] = {}
         self._events: queue.SimpleQueue[ObjectRef[Any] | None] = queue.SimpleQueue()
@@ -91,7 +92,8 @@ class RayEngine:
             self._parcel = Parcel.empty(stack.enter_context(marked(self._shared)))
             if not ray.is_initialized():
                 _start(self._address, stack)
-            self._check_room()
+            self._check_room(self._needs)
+            self.workers = self._limit or _slots(self._needs)
             self._stack = stack.pop_all()
         self._thread.start()
         return self
@@ -140,13 +142,14 @@ class RayEngine:
     def _send(self, task: Task, future: Future[Any]) -> None:
         if not future.set_running_or_notify_cancel():
             return
+        needs = Needs(task.cpus, task.gpus) if isinstance(task, Demanding) else self._needs
         try:
+            self._check_room(needs)
             parcel = self._parcel.holding(task)
-        except Exception as error:  # what cannot be packed must not leave the future waiting
+        except Exception as error:  # what no node can take or cannot be packed must not leave the future waiting
             future.set_exception(error)
             return
-        cpus, gpus = (task.cpus, task.gpus) if isinstance(task, Demanding) else self._needs.values()
-        reference = _deliver.options(num_cpus=cpus, num_gpus=gpus, name=type(task).__name__).remote(parcel)
+        reference = _deliver.options(num_cpus=needs.CPU, num_gpus=needs.GPU, name=type(task).__name__).remote(parcel)
         self._under_way[reference] = task, future
         reference.future().add_done_callback(lambda _: self._events.put(reference))
 
@@ -163,14 +166,29 @@ class RayEngine:
         else:
             future.set_exception(value)
 
-    def _check_room(self) -> None:
-        """Raise `BadInput` where no node could ever run a task."""
-        slots = _slots(self._needs)
-        if slots == 0:
-            wanted = ", ".join(f"{amount:g} {kind}" for kind, amount in self._needs.items() if amount)
-            there = "; ".join(f"{node['NodeManagerHostname']} {_described(node['Resources'])}" for node in _nodes())
-            raise BadInput(f"no node of the Ray cluster has {wanted} for a run ({there}); join one that has, or change --device")
-        self.workers = self._limit or slots
+    def _check_room(self, needs: "Needs") -> None:
+        """Raise `BadInput` where no node could ever run a task; one that was there and is lost may come back."""
+        if needs in self._possible:
+            return
+        if _slots(needs) == 0:
+            there = "; ".join(f"{node['NodeManagerHostname']} {Needs.of(node)}" for node in _nodes())
+            raise BadInput(f"no node of the Ray cluster has {needs} for a run ({there}); join one that has, or change --device")
+        self._possible.add(needs)
+
+
+class Needs(NamedTuple):
+    """What a task takes of a node, under Ray's names; or what a node has."""
+
+    CPU: float
+    GPU: float
+
+    @classmethod
+    def of(cls, node: Mapping[str, Any]) -> Self:
+        """All that a node has."""
+        return cls(*(node["Resources"].get(kind, 0) for kind in cls._fields))
+
+    def __str__(self) -> str:
+        return f"{self.CPU:g} CPU, {self.GPU:g} GPU"
 
 
 _deliver = ray.remote(max_retries=ATTEMPTS - 1)(deliver)
@@ -224,8 +242,8 @@ def _join(address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RayError, RuntimeError, ValueError) as error:
         raise BadInput(
-            f"--address {address}: no Ray cluster answers there ({_first_line(error)}); start one with `ray start --head` and "
-            "give the host:port that it prints, or `auto` on one of its nodes"
+            f"--address {address}: no Ray cluster answers there ({_first_line(error.__cause__ or error)}); start one with "
+            "`ray start --head` and give the host:port that it prints, or `auto` on one of its nodes"
         ) from error
 
 
@@ -247,15 +265,12 @@ def _nodes() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
-def _slots(needs: Mapping[str, float]) -> int:
+def _slots(needs: Needs) -> int:
     """Tasks with these needs that all nodes together can run at a time."""
-    kinds = [kind for kind, amount in needs.items() if amount]
-    return sum(min(int(node["Resources"].get(kind, 0) / needs[kind]) for kind in kinds) for node in _nodes())
+    return sum(
+        min(int(there / amount) for there, amount in zip(Needs.of(node), needs, strict=True) if amount) for node in _nodes()
+    )
 
 
-def _described(resources: Mapping[str, float]) -> str:
-    return f"{resources.get('CPU', 0):g} CPU, {resources.get('GPU', 0):g} GPU"
-
-
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
