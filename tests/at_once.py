@@ -8,8 +8,9 @@ class AtOnce:
 
     workers = 1
 
-    def __init__(self, workers=None):
-        pass
+    @classmethod
+    def for_device(cls, device, workers=None):
+        return cls()
 
     def __enter__(self):
         return self

@@ -23,6 +23,18 @@ class Where:
 
 
 @dataclass(frozen=True)
+class Variable:
+    """Tells a variable of its process's environment, after a pause in which another process may take the next task."""
+
+    name: str
+    pause: float = 0.0
+
+    def __call__(self):
+        time.sleep(self.pause)
+        return os.environ.get(self.name)
+
+
+@dataclass(frozen=True)
 class Fail:
     kind: type[Exception]
 

@@ -14,7 +14,9 @@ from assay.engines import LocalEngine, WorkerDied
 from assay.errors import BadInput
 from assay.store import Store
 from assay.workers import TaskFailed
-from tasks import Die, DieOnce, Fail, Sleep, Square, Where
+from tasks import Die, DieOnce, Fail, Sleep, Square, Variable, Where
+
+pytestmark = pytest.mark.usefixtures("new_workers")
 
 
 def is_alive(pid):
@@ -48,6 +50,28 @@ def test_bad_input_comes_back_as_it_was_and_other_failures_with_their_traceback(
         with pytest.raises(TaskFailed, match="ZeroDivisionError: on purpose"):
             engine.submit(Fail(ZeroDivisionError)).result()
         assert engine.submit(Square(3)).result() == 9
+
+
+def test_each_worker_sees_one_gpu_alone_and_a_new_one_the_same():
+    with LocalEngine(gpus=["3", "GPU-5"]) as engine:
+        assert engine.workers == 2
+        together = [engine.submit(Variable("CUDA_VISIBLE_DEVICES", pause=0.5)) for _ in range(2)]
+        assert sorted(future.result() for future in together) == ["3", "GPU-5"]
+    with LocalEngine(1, gpus=["3", "5"]) as engine:
+        with pytest.raises(WorkerDied):
+            engine.submit(Die()).result()
+        assert engine.submit(Variable("CUDA_VISIBLE_DEVICES")).result() == "3"
+
+
+def test_runs_on_gpus_take_one_each_of_those_that_are_visible(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert LocalEngine.for_device("cuda").workers == 3
+    assert LocalEngine.for_device("cpu").workers == LocalEngine().workers
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 6")
+    with LocalEngine.for_device("cuda", 1) as engine:
+        assert engine.submit(Variable("CUDA_VISIBLE_DEVICES")).result() == "4"
 
 
 def test_a_task_whose_worker_dies_is_tried_again(tmp_path):

@@ -26,7 +26,7 @@ from assay.cli.options import (
     Settings,
     Weights,
     Workers,
-    choose_means,
+    carrying_out,
     choose_protocol,
     split_names,
 )
@@ -76,14 +76,11 @@ def bench(
     if dry_run:
         _dry_run(data, names, chosen, imports or (), workers, device, json)
         return
-    from assay.cli.progress import watch
     from assay.report import write_report
-    from assay.report.bench import reporting_failure
     from assay.store import Store
     from assay.study import run_bench
 
-    with watch() as listener, reporting_failure(out):
-        means = choose_means(engine, address, workers, device, imports, keep_weights, listener)
+    with carrying_out(out, engine, address, workers, device, imports, keep_weights) as means:
         benched = run_bench(data, names, chosen, out, means, new_study=new_study)
     print_result(out, benched.studies, write_report(Store(out)), json)
 

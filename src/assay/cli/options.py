@@ -1,6 +1,7 @@
 """Options that several commands have in common."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ from assay.errors import BadInput
 
 if TYPE_CHECKING:
     from assay.protocol import Protocol
-    from assay.study import Listener, Means
+    from assay.study import Means
 
 
 class EngineName(StrEnum):
@@ -54,7 +55,7 @@ Address = Annotated[
     str | None,
     typer.Option("--address", metavar="HOST:PORT", help="Of a running Ray cluster, or 'auto'; else one begins on this machine."),
 ]
-Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes at work; all cores by default.")]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes at work; one for each core or GPU by default.")]
 KeepWeights = Annotated[
     KeptWeights,
     typer.Option("--keep-weights", help="'all' keeps every checkpoint and, after the test, tells the price of peeking."),
@@ -104,21 +105,25 @@ def choose_protocol(
     return chosen
 
 
-def choose_means(
+@contextmanager
+def carrying_out(
+    out: Path,
     engine: EngineName,
     address: str | None,
     workers: int | None,
     device: str,
     imports: Sequence[str] | None,
     keep: KeptWeights,
-    listener: "Listener",
-) -> "Means":
-    """How to carry a bench out."""
+) -> Iterator["Means"]:
+    """How to carry a bench out, its progress on stderr; where a task fails for good, what came through is reported."""
+    from assay.cli.progress import watch
+    from assay.report.bench import reporting_failure
     from assay.study import Means
 
     if address is not None and engine != EngineName.ray:
         raise BadInput(f"--address {address} is that of a Ray cluster; add --engine ray")
-    return Means(engine.value, address, workers, device, tuple(imports or ()), keep.value, listener)
+    with watch() as listener, reporting_failure(out):
+        yield Means(engine.value, address, workers, device, tuple(imports or ()), keep.value, listener)
 
 
 def split_names(methods: str) -> list[str]:

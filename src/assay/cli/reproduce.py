@@ -22,7 +22,7 @@ from assay.cli.options import (
     Settings,
     Weights,
     Workers,
-    choose_means,
+    carrying_out,
     choose_protocol,
     split_names,
 )
@@ -59,16 +59,13 @@ def reproduce(
 
     Example: assay reproduce --data cub:/data/CUB_200_2011 --weights bn_inception-52deb4733.pth --pretrained-on ImageNet
     """
-    from assay.cli.progress import watch
     from assay.report import write_report
-    from assay.report.bench import reporting_failure
     from assay.store import Store
     from assay.study import data_of, methods_published, run_published
 
     chosen = choose_protocol(protocol, settings, weights, pretrained_on, None)
     names = methods_published(data_of(chosen.name)) if methods == "all" else split_names(methods)
-    with watch() as listener, reporting_failure(out):
-        means = choose_means(engine, address, workers, device, None, KeptWeights.best, listener)
+    with carrying_out(out, engine, address, workers, device, None, KeptWeights.best) as means:
         done = run_published(data, names, chosen, out, means, new_study=new_study)
     page = write_report(Store(out))
     print_result(out, done.studies, page, json)

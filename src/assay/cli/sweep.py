@@ -23,7 +23,7 @@ from assay.cli.options import (
     Settings,
     Weights,
     Workers,
-    choose_means,
+    carrying_out,
     choose_protocol,
     split_names,
 )
@@ -58,15 +58,12 @@ def sweep(
 
     Example: assay sweep --data glyphs --methods contrastive,triplet --vary dim=16,32,64,128
     """
-    from assay.cli.progress import watch
     from assay.report import write_report
-    from assay.report.bench import reporting_failure
     from assay.store import Store
     from assay.study import run_sweep
 
     chosen = choose_protocol(protocol, settings, weights, pretrained_on, imports)
-    with watch() as listener, reporting_failure(out):
-        means = choose_means(engine, address, workers, device, imports, KeptWeights.best, listener)
+    with carrying_out(out, engine, address, workers, device, imports, KeptWeights.best) as means:
         swept = run_sweep(data, split_names(methods), chosen, vary, out, means)
     _print_result(out, swept.studies, write_report(Store(out)), json)
 

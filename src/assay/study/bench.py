@@ -75,6 +75,11 @@ def run_bench(
     means = means or Means()
     with reporting(means.listener.preparing):
         designs = design_bench(data, names, protocol, means.device, means.imports)
+    return run_designs(designs, out, means, new_study)
+
+
+def run_designs(designs: Sequence[Design], out: Path, means: Means, new_study: bool) -> Bench:
+    """Carry out the newest studies of these designs that the store has, or new ones."""
     with driving(out, means) as (store, engine):
         designs = [in_generation(design, store, new_study) for design in designs]
         carry_out(designs, store, engine, means)
@@ -91,7 +96,7 @@ def driving(out: Path, means: Means) -> Iterator[tuple[Store, Engine]]:
 
 def _open_engine(means: Means, out: Path) -> Engine:
     if means.engine == "local":
-        return LocalEngine(means.workers)
+        return LocalEngine.for_device(choose_device(means.device), means.workers)
     from assay.engines.ray import RayEngine
 
     return RayEngine(means.address, means.workers, shared=(out, cache_folder()))
@@ -126,7 +131,8 @@ def plan_bench(
     imports: Sequence[str] = (),
 ) -> Plan:
     """What the bench would cost; nothing is written."""
-    return plan(design_bench(data, names, protocol, device, imports), workers or LocalEngine().workers)
+    engine = LocalEngine.for_device(choose_device(device), workers)
+    return plan(design_bench(data, names, protocol, device, imports), engine.workers)
 
 
 def design_bench(

@@ -10,7 +10,7 @@ from assay.errors import BadInput
 from assay.methods import methods, read_parameters
 from assay.protocol import CUSTOM, Protocol
 from assay.published import DATA, best_parameters
-from assay.study.bench import Bench, Means, carry_out, design_bench, driving, in_generation
+from assay.study.bench import Bench, Means, design_bench, run_designs
 from assay.study.design import Design, Given
 
 SOURCE = "published by Musgrave et al. 2020 for {data}"
@@ -32,11 +32,7 @@ def run_published(
     means = means or Means()
     with reporting(means.listener.preparing):
         designs = design_bench(data, names, protocol, means.device, means.imports)
-    designs = [_with_published(design) for design in designs]
-    with driving(out, means) as (store, engine):
-        designs = [in_generation(design, store, new_study) for design in designs]
-        carry_out(designs, store, engine, means)
-    return Bench(out, tuple(design.key for design in designs))
+    return run_designs([_with_published(design) for design in designs], out, means, new_study)
 
 
 def methods_published(data: str) -> list[str]:

@@ -133,8 +133,7 @@ def _sweep(store: Store, record: StudyRecord) -> Iterator[str]:
     if point["value"] not in point["values"]:
         yield f"preregistration: {point['value']} is not among the values of the sweep over {point['field']}"
     protocol, setting = declarable(read_protocol(record.announced)), f"{point['field']}={point['value']}"
-    excepted = [words.partition("=")[0] for words in protocol.exceptions_for(record.method)]
-    settled = point["field"] in ("weights", *excepted) or point["value"] == "auto"
+    settled = point["field"] == "weights" or point["value"] == "auto"
     if not settled and customise(protocol, [setting]).fingerprint != protocol.fingerprint:
         yield f"preregistration: the protocol of this point of the sweep does not have {setting}"
     base = _other(store, point["base"])

@@ -84,7 +84,11 @@ class _Workshop:
 
     def has_data_of(self, record: StudyRecord) -> bool:
         """Whether the data are those that the study worked on."""
-        trainval, _ = splits.of(self._dataset(record), read_protocol(record.announced))
+        dataset = self._dataset(record)
+        try:
+            trainval, _ = splits.of(dataset, read_protocol(record.announced))
+        except BadInput:  # too few classes for its folds, say
+            return False
         return trainval.fingerprint == str(record.announced["data"]["trainval"])
 
     def design(self, record: StudyRecord) -> Design:
@@ -133,7 +137,8 @@ def rerun(
             by_task.setdefault(tuple(run.key for run in repetition.task.runs), []).append(repetition)
         done = 0
         progress("runs repeated", done, len(repetitions))
-        with LocalEngine(min(len(by_task), LocalEngine().workers)) as engine:
+        device = "cuda" if any(repetition.task.gpus for repetition in repetitions) else "cpu"
+        with LocalEngine.for_device(device) as engine:
             waiting = {engine.submit(together[0].task): together for together in by_task.values()}
             for future in as_completed(waiting):
                 future.result()

@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
@@ -29,9 +29,12 @@ class Worker:
 
     It is started as a program of its own, not forked and not by importing the caller's main module again, so that Assay works
     from any script or notebook.
+
+    Args:
+        environment: variables that it has besides those of this process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         ours, theirs = socket.socketpair()
         with theirs, ExitStack() as on_failure:
             on_failure.callback(ours.close)
@@ -39,7 +42,7 @@ class Worker:
                 [sys.executable, "-P", "-m", "assay.workers.program", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(search_path())},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(search_path()), **(environment or {})},
             )
             self._connection = Connection(ours.detach())
             on_failure.pop_all()
