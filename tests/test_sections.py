@@ -527,6 +527,17 @@ def test_the_reality_check_s_protocols_are_one_family_and_trunks_are_not() -> No
     assert across(several({"name": "unbiased/resnet50.v1"}, {"name": "unbiased/inception-bn.v1", "data": "birds"})) == []
 
 
+def test_published_parameters_of_several_data_sets_are_ranked_together_but_not_with_searched_ones() -> None:
+    source = PUBLISHED["given"]["source"].removesuffix("cub")
+    settings = [
+        {"name": f"reality-check/{data}.v1", "data": data, "announced": {"given": {"parameters": {}, "source": source + data}}}
+        for data in ("cub", "cars", "sop")
+    ]
+    (found,) = across(several(*settings))
+    assert sorted(found.data) == ["cars", "cub", "sop"]
+    assert across(several(settings[0], {"name": "reality-check/cars.v1", "data": "cars"})) == []
+
+
 def test_one_data_set_or_two_methods_are_not_ranked_over_data_sets() -> None:
     assert across(several({})) == []
     two = [Comparison(one.records[:2]) for one in several({}, {"data": "birds"})]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from assay.canonical import digest
-from assay.stats import Friedman, friedman, ties
+from assay.stats import Friedman, friedman, ranks, ties
 from assay.tables.comparison import SETTINGS, Comparison, Setting
 from assay.tables.form import Table, p_value
 
@@ -60,7 +60,8 @@ def across(comparisons: Sequence[Comparison]) -> list[Across]:
     families: dict[tuple[str, str], dict[str, Comparison]] = {}
     for comparison in sorted(comparisons, key=lambda one: (-len(one.records), one.slug)):
         if len(comparison.records) >= FEWEST_METHODS:
-            place = family_of(comparison.protocol), f"{comparison.given_by or ''} {digest(comparison.announced['environment'])}"
+            by = (comparison.given_by or "").partition(" for ")[0]  # published parameters are given for one data set each
+            place = family_of(comparison.protocol), f"{by} {digest(comparison.announced['environment'])}"
             families.setdefault(place, {}).setdefault(comparison.announced["data"]["trainval"], comparison)
     found = [
         Across(protocol, tuple(sorted(by_data.values(), key=lambda one: one.slug))) for (protocol, _), by_data in families.items()
@@ -88,8 +89,8 @@ def ranks_over_data(found: Across, setting: Setting) -> Table:
     test = found.test(setting)
     means = found.means(setting)
     order = sorted(found.methods, key=lambda method: (test.ranks[method], method))
-    on_each = [_ranks_of([means[method][number] for method in found.methods]) for number in range(len(found.parts))]
-    by_method = {method: [column[row] for column in on_each] for row, method in enumerate(found.methods)}
+    on_each = [ranks({method: [values[number]] for method, values in means.items()}) for number in range(len(found.parts))]
+    by_method = {method: [column[method] for column in on_each] for method in found.methods}
     return Table(
         name=f"mean-ranks-{setting}",
         title=f"Mean ranks over {len(found.parts)} data sets, {setting}",
@@ -136,10 +137,6 @@ def in_words(found: Across, setting: Setting = "separated", alpha: float = 0.05)
     ]
     groups = [f"not told apart: {', '.join(group)}" for group in ties(test.ranks, test.critical_difference)]
     return [*lines, *apart, *groups]
-
-
-def _ranks_of(values: Sequence[float]) -> list[float]:
-    return [1 + sum(other > value for other in values) + (sum(other == value for other in values) - 1) / 2 for value in values]
 
 
 def _statistic(value: float) -> str:
