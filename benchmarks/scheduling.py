@@ -13,6 +13,7 @@ that ask for as many runs as real ones do, in the same steps.
 import argparse
 import os
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -38,6 +39,8 @@ from assay.study.study import Steps, Study
 
 ENGINES: dict[str, Callable[[], Engine]] = {"local": LocalEngine, "ray": RayEngine}
 METHODS = ("contrastive", "triplet")
+WHO = partial(subprocess.check_output, ("sh", "-c", "sleep 0.5; echo $PPID"))
+"""A task that keeps its process for a moment and tells which it is."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,13 @@ def _wake(engine: Engine, workers: int) -> None:
         future.result()
 
 
+def _wake_all(engine: Engine) -> None:
+    """Have as many processes answer as there are slots: the first would do all the work while the last are starting."""
+    awake: set[bytes] = set()
+    while len(awake) < engine.workers:
+        awake |= {future.result() for future in [engine.submit(WHO) for _ in range(engine.workers)]}
+
+
 # --- overhead ---------------------------------------------------------------------------------------------------------
 
 
@@ -286,7 +296,7 @@ def cluster(size: Size) -> None:
     with ExitStack() as stack:
         start_here(size.slots, stack)
         engine = stack.enter_context(RayEngine())
-        _wake(engine, engine.workers)
+        _wake_all(engine)
         for seconds in size.lengths:
             studies = [Stub(number, size.trials, partial(_asleep, seconds)) for number in range(STUDIES)]
             before = processor_seconds()
