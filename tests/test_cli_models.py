@@ -25,22 +25,14 @@ from assay.store import Store
 from assay.study import study_records
 from assay.trunks import build
 from assay.trunks.lite0 import Lite0
-from at_once import AtOnce
 from miniature import IMAGES, MINI, make_folder
+
+pytestmark = pytest.mark.usefixtures("in_this_process")
 
 SET = tuple(part for setting in MINI for part in ("--set", setting))
 TINY = "test_resnet.r160_in1k"
 TEST_CLASSES = 8
 """Of the miniature folder, from this class on."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _at_once():
-    threads = torch.get_num_threads()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("assay.study.bench.LocalEngine", AtOnce)
-        yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(autouse=True)

@@ -25,8 +25,9 @@ from assay.protocols import protocols
 from assay.store import Store
 from assay.study import design_bench, study_records
 from assay.trunks.lite0 import Lite0
-from at_once import AtOnce
 from miniature import MINI, make_folder, snapshot
+
+pytestmark = pytest.mark.usefixtures("in_this_process")
 
 SETTINGS = (*MINI, "trunk=lite0", "size=32")
 METHODS = ("triplet", "pretrained")
@@ -37,7 +38,7 @@ SEEN = Counter()
 @pytest.fixture(scope="module", autouse=True)
 def _watched(tmp_path_factory):
     """A cache of our own, and a count of the images that the trunk is shown."""
-    forward, threads = Lite0.forward, torch.get_num_threads()
+    forward = Lite0.forward
 
     def count(self, x):
         SEEN["images"] += len(x) if x.any() else 0  # a blank one is a trial before the work
@@ -46,9 +47,7 @@ def _watched(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ASSAY_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(Lite0, "forward", count)
-        patch.setattr("assay.study.bench.LocalEngine", AtOnce)
         yield
-    torch.set_num_threads(threads)
 
 
 def bench(folder, out, settings=SETTINGS, methods=METHODS):

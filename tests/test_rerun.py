@@ -34,15 +34,6 @@ def root(tmp_path_factory):
     return tmp_path_factory.mktemp("rerun")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _in_this_process():
-    threads = torch.get_num_threads()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("assay.study.bench.LocalEngine", AtOnce)
-        yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture
 def at_once(monkeypatch):
     monkeypatch.setattr("assay.verify.repeat.LocalEngine", AtOnce)

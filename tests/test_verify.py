@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from assay.canonical import plain, pretty
 from assay.ledger import Ledger, completing_line, read
@@ -18,22 +17,14 @@ from assay.study import Means, run_bench, run_published, run_sweep, study_record
 from assay.study.record import write_record
 from assay.verify import verify
 from assay.verify.conditions import check_conditions
-from at_once import AtOnce
 from miniature import MINI, make_folder
+
+pytestmark = pytest.mark.usefixtures("in_this_process")
 
 SMALL = customise(protocols["quick"], MINI)
 PRUNING = customise(SMALL, ["trials=5", "startup=3", "prune=0"])
 TINY = ("size=16", "stored=16", "dim=8", "reproductions=1", "iterations=4", "epochs=2", "batch=16", "batch.classification=4x1")
 PUBLISHED = customise(protocols["reality-check/cub"], ["trunk=conv", "weights=none", "frozen=nothing", *TINY])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _in_this_process():
-    threads = torch.get_num_threads()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("assay.study.bench.LocalEngine", AtOnce)
-        yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
