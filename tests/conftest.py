@@ -37,6 +37,7 @@ def _warm_workers():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("assay.engines.local.Worker", WarmWorker)
         yield
+        WarmWorker.end_idle()
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import pytest
 from assay.engines import LocalEngine, WorkerDied
 from assay.errors import BadInput
 from assay.store import Store
+from assay.study.bench import Means, driving
 from assay.workers import TaskFailed
 from tasks import Die, DieOnce, Fail, Sleep, Square, Variable, Where
 
@@ -72,6 +73,15 @@ def test_runs_on_gpus_take_one_each_of_those_that_are_visible(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 6")
     with LocalEngine.for_device("cuda", 1) as engine:
         assert engine.submit(Variable("CUDA_VISIBLE_DEVICES")).result() == "4"
+
+
+def test_a_bench_takes_every_gpu_where_there_are_some(monkeypatch, tmp_path):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 5)
+    with driving(tmp_path / "auto", Means(device="auto")) as (_, engine):
+        assert engine.workers == 5
+    with driving(tmp_path / "cpu", Means(device="cpu")) as (_, engine):
+        assert engine.workers == LocalEngine().workers
 
 
 def test_a_task_whose_worker_dies_is_tried_again(tmp_path):

@@ -177,13 +177,16 @@ def test_a_process_of_the_cluster_holds_no_torch_before_a_task_needs_it():
 
 
 def test_a_cluster_without_what_a_run_needs_is_refused(engine):
-    with pytest.raises(BadInput, match=r"no node of the Ray cluster has 1 CPU, 3 GPU for a run \(.* CPU, 0 GPU\)"):
+    with pytest.raises(BadInput, match=r"no node of the Ray cluster has 1 CPU, 3 GPU for a run \(.*: \d+ CPU\)"):
         RayEngine(gpus_per_task=3).__enter__()
 
 
 def test_a_task_that_no_node_can_take_is_refused_and_the_others_go_on(engine):
-    with pytest.raises(BadInput, match=r"no node of the Ray cluster has 1 CPU, 3 GPU for a run .* change --device"):
+    with pytest.raises(BadInput, match=r"no node of the Ray cluster has 1 CPU, 3 GPU for a run .* give --device cpu"):
         engine.submit(Wide(3, cpus=1, gpus=3)).result()
+    with pytest.raises(BadInput, match=r"has 99 CPU for a run \(.*\); join one that has, or give a smaller --set threads"):
+        engine.submit(Wide(3, cpus=99)).result()
+    assert engine.submit(Wide(3, cpus=0)).result() == 9
     assert engine.submit(Wide(3, cpus=1)).result() == 9
 
 

@@ -211,6 +211,13 @@ def test_other_data_is_refused(assay, images):
     assert "glyphs is not the data that" in err and "give those with --data" in err
 
 
+def test_data_that_cannot_be_split_as_the_protocol_says_are_other_data(images, tmp_path):
+    for name in ("class00", "class01"):
+        shutil.copytree(f"{images[1].removeprefix('folder:')}/{name}", tmp_path / "two" / name)
+    with pytest.raises(BadInput, match=r"two is not the data that .* was studied on"):
+        list(rerun(Store(images[0]), 1, 0, f"folder:{tmp_path / 'two'}"))
+
+
 def test_data_that_was_altered_since_is_refused(images, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(images[1].removeprefix("folder:"), tmp_path / "mini")

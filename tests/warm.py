@@ -45,17 +45,21 @@ class WarmWorker:
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         variables = {**os.environ, **(environment or {})}
         self._kind = search_path(), {name: value for name, value in variables.items() if name not in OF_A_TEST}
-        self._at_work = self._used_up = False
+        self._at_work = self._used_up = self._left = False
         self._worker = self._take() or Worker(environment)
 
     def run(self, task: Task, future: "Future[Any]") -> None:
         self._at_work = True
-        self._used_up |= bool(getattr(task, "imports", ()))
+        self._used_up |= bool(getattr(getattr(task, "test", task), "imports", ()))
+        if self._left:
+            raise EOFError
         self._worker.run(Within(Path.cwd(), task), future)
         self._at_work = False
 
     def kill(self) -> None:
+        self._left = True
         if self._at_work or not self.keep:
+            self._used_up = True
             self._worker.kill()
 
     def end(self) -> int:
@@ -67,6 +71,13 @@ class WarmWorker:
         for worker in too_many:
             worker.end()
         return 0
+
+    @classmethod
+    def end_idle(cls) -> None:
+        """End all that nobody uses."""
+        with cls._lock:
+            while cls._idle:
+                cls._idle.pop()[1].end()
 
     def _take(self) -> Worker | None:
         with self._lock:

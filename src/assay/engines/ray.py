@@ -171,8 +171,9 @@ class RayEngine:
         if needs in self._possible:
             return
         if _slots(needs) == 0:
-            there = "; ".join(f"{node['NodeManagerHostname']} {Needs.of(node)}" for node in _nodes())
-            raise BadInput(f"no node of the Ray cluster has {needs} for a run ({there}); join one that has, or change --device")
+            there = "; ".join(f"{node['NodeManagerHostname']}: {Needs.of(node)}" for node in _nodes()) or "no node is alive"
+            remedy = "--device cpu" if needs.GPU else "a smaller --set threads"
+            raise BadInput(f"no node of the Ray cluster has {needs} for a run ({there}); join one that has, or give {remedy}")
         self._possible.add(needs)
 
 
@@ -187,8 +188,12 @@ class Needs(NamedTuple):
         """All that a node has."""
         return cls(*(node["Resources"].get(kind, 0) for kind in cls._fields))
 
+    def fit_into(self, there: "Needs") -> int:
+        """How often they can be met at a time; one who needs nothing takes a place all the same."""
+        return min((int(amount / own) for own, amount in zip(self, there, strict=True) if own), default=1)
+
     def __str__(self) -> str:
-        return f"{self.CPU:g} CPU, {self.GPU:g} GPU"
+        return f"{self.CPU:g} CPU" + f", {self.GPU:g} GPU" * bool(self.GPU)
 
 
 _deliver = ray.remote(max_retries=ATTEMPTS - 1)(deliver)
@@ -267,9 +272,7 @@ def _nodes() -> list[dict[str, Any]]:
 
 def _slots(needs: Needs) -> int:
     """Tasks with these needs that all nodes together can run at a time."""
-    return sum(
-        min(int(there / amount) for there, amount in zip(Needs.of(node), needs, strict=True) if amount) for node in _nodes()
-    )
+    return sum(needs.fit_into(Needs.of(node)) for node in _nodes())
 
 
 def _first_line(error: BaseException) -> str:

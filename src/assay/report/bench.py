@@ -46,7 +46,7 @@ def bench(
         methods: names of methods (`assay list methods`), or ["all"].
         protocol: a name (`assay list protocols`), or a `Protocol`.
         out: the run store, made where there is none.
-        workers: processes at work; as many as there are cores where not given.
+        workers: processes at work; where not given, one for each GPU that runs are for, else for each core.
         device: auto, cpu or cuda.
         imports: files or modules that register your own methods.
         engine: local, or ray: the same runs on a Ray cluster.

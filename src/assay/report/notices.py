@@ -1,13 +1,13 @@
 """What a careful reader must be told beside the scores."""
 
 from assay.study import StudyRecord
-from assay.tables import Comparison, Sweep
+from assay.tables import Across, Comparison, Sweep
 from assay.tables.comparison import generation_of
 
 
 def notices_of(comparison: Comparison) -> list[str]:
     """Of a comparison, the general ones first."""
-    notices = [*_contamination(comparison), *_given(comparison)]
+    notices = [*_contamination(comparison), *given_notices(comparison)]
     notices += [_unfinished(record) for record in comparison.unfinished]
     notices += [
         f"{record.method}: begun again; the study of generation {generation_of(record)} is kept, and stands in no table."
@@ -41,10 +41,11 @@ def _contamination(comparison: Comparison) -> list[str]:
     ]
 
 
-def _given(comparison: Comparison) -> list[str]:
-    if comparison.given_by is None:
+def given_notices(section: Comparison | Across) -> list[str]:
+    """That nothing was searched, where it was not."""
+    if section.given_by is None:
         return []
-    return [f"Nothing was searched here: parameters {comparison.given_by}. Searched methods stand in a table of their own."]
+    return [f"Nothing was searched here: parameters {section.given_by}. Searched methods stand in a table of their own."]
 
 
 def _unfinished(record: StudyRecord) -> str:

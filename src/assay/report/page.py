@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from assay.files import read_json
 from assay.report.figures import FORMS
-from assay.report.notices import departures_of, notices_of, notices_of_sweep
+from assay.report.notices import departures_of, given_notices, notices_of, notices_of_sweep
 from assay.store import Store
 from assay.study import StudyRecord
 from assay.tables import RENDERERS, Across, Comparison, Section, Sweep, Table, published_sentences, summary
@@ -73,7 +73,7 @@ def _said(store: Store, part: Part) -> dict[str, Any]:
         "head": [name for name in inline if name not in beside.values()],
     }
     if isinstance(section, Across):
-        return shared | {"kind": "across", "section": section, "lines": in_words(section), "notices": []}
+        return shared | {"kind": "across", "section": section, "lines": in_words(section), "notices": given_notices(section)}
     if isinstance(section, Sweep):
         return shared | {"kind": "sweep", "section": section, "notices": notices_of_sweep(section)}
     return shared | _compared(store, section)

@@ -42,7 +42,7 @@ class Means:
     Args:
         engine: where runs execute: processes of this machine, or a Ray cluster.
         address: of the cluster; None begins one on this machine.
-        workers: processes at work on this machine; as many as there are cores where not given.
+        workers: processes at work on this machine; where not given, one for each GPU that runs are for, else for each core.
         device: auto, cpu or cuda.
         imports: files or modules that register the user's own parts.
         keep: weights that stay: of the selected trial and the reproductions (`best`), or every checkpoint of every run (`all`),

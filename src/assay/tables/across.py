@@ -8,7 +8,7 @@ from functools import cached_property
 
 from assay.canonical import digest
 from assay.stats import Friedman, friedman, ranks, ties
-from assay.tables.comparison import SETTINGS, Comparison, Setting
+from assay.tables.comparison import SETTINGS, Comparison, Setting, source_and_data
 from assay.tables.form import Table, p_value
 
 FEWEST_DATA_SETS, FEWEST_METHODS = 2, 3
@@ -41,6 +41,11 @@ class Across:
         ]
 
     @property
+    def given_by(self) -> str | None:
+        """Who chose the parameters, where they were not searched."""
+        return source_and_data(self.parts[0].given_by)[0] or None
+
+    @property
     def slug(self) -> str:
         """A name for files."""
         words = f"several-{len(self.parts)}-{self.protocol}-{digest([part.slug for part in self.parts])[:8]}"
@@ -60,8 +65,8 @@ def across(comparisons: Sequence[Comparison]) -> list[Across]:
     families: dict[tuple[str, str], dict[str, Comparison]] = {}
     for comparison in sorted(comparisons, key=lambda one: (-len(one.records), one.slug)):
         if len(comparison.records) >= FEWEST_METHODS:
-            by = (comparison.given_by or "").partition(" for ")[0]  # published parameters are given for one data set each
-            place = family_of(comparison.protocol), f"{by} {digest(comparison.announced['environment'])}"
+            source, _ = source_and_data(comparison.given_by)  # published parameters are given for one data set each
+            place = family_of(comparison.protocol), f"{source} {digest(comparison.announced['environment'])}"
             families.setdefault(place, {}).setdefault(comparison.announced["data"]["trainval"], comparison)
     found = [
         Across(protocol, tuple(sorted(by_data.values(), key=lambda one: one.slug))) for (protocol, _), by_data in families.items()

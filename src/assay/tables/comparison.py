@@ -210,6 +210,16 @@ def has_ended(record: StudyRecord) -> bool:
     return (record.complete and record.seal is not None) or record.failed
 
 
+def source_and_data(given_by: str | None) -> tuple[str, str]:
+    """Who gave the parameters, and for which data set where that is said.
+
+    >>> source_and_data("published by Musgrave et al. 2020 for cub")
+    ('published by Musgrave et al. 2020', 'cub')
+    """
+    source, _, data = (given_by or "").partition(" for ")
+    return source, data
+
+
 def by_year(record: StudyRecord) -> tuple[bool, float, str]:
     """The untrained baseline, then by year of the paper, then what has none."""
     year = year_of(record)

@@ -8,7 +8,7 @@ from assay.published import DATA, Elsewhere, Reported, elsewhere, reported
 from assay.published.studies import Study
 from assay.stats import Interval
 from assay.tables.columns import DEFAULT, heading
-from assay.tables.comparison import SETTINGS, Comparison, Setting
+from assay.tables.comparison import SETTINGS, Comparison, Setting, source_and_data
 from assay.tables.form import Table, percent
 
 BY = "published"
@@ -54,8 +54,7 @@ class Pair:
 
 def pairs(comparison: Comparison) -> list[Pair]:
     """Every score that was published for these methods on the data set whose published parameters were run."""
-    source = comparison.given_by or ""
-    data = source.rpartition(" for ")[2]
+    source, data = source_and_data(comparison.given_by)
     if not source.startswith(BY) or data not in DATA:
         return []
     return [

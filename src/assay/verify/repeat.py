@@ -84,9 +84,9 @@ class _Workshop:
 
     def has_data_of(self, record: StudyRecord) -> bool:
         """Whether the data are those that the study worked on."""
-        dataset = self._dataset(record)
+        dataset, protocol = self._dataset(record), read_protocol(record.announced)
         try:
-            trainval, _ = splits.of(dataset, read_protocol(record.announced))
+            trainval, _ = splits.of(dataset, protocol)
         except BadInput:  # too few classes for its folds, say
             return False
         return trainval.fingerprint == str(record.announced["data"]["trainval"])
