@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup demo test test-all check lint docs speed clean
 
@@ -18,10 +19,10 @@ demo: $(READY)  ## benchmark four methods and the baseline on the embedded data,
 		--methods contrastive,triplet,multi_similarity,normalized_softmax,pretrained
 
 test: $(READY)  ## all tests but the slow ones
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 test-all: $(READY)  ## all tests
-	$(BIN)/python -m pytest -q -m ''
+	$(PYTEST) -m ''
 
 lint: $(READY)  ## format, lint, types and layers
 	$(BIN)/ruff format --check .

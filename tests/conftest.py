@@ -91,8 +91,8 @@ def assay(monkeypatch, capsys):
 
 
 @pytest.fixture
-def as_before(tmp_path):
-    """Registries and the modules imported from the test's folder are put back after the test."""
+def as_before(tmp_path_factory):
+    """Registries are put back after the test, and modules imported from a test's folder forgotten."""
     from assay.methods import losses, methods, miners
     from assay.samplers import samplers
     from assay.trunks import trunks
@@ -103,5 +103,5 @@ def as_before(tmp_path):
     for registry, (parts, origins) in zip(registries, before, strict=True):
         registry._parts, registry._origins = parts, origins
     for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path_factory.getbasetemp())):
             del sys.modules[name]

@@ -57,8 +57,8 @@ ASSAY = [(page, command) for page, command in COMMANDS if command.startswith("as
 
 def in_miniature(command):
     """The command's words; a bench gets a small budget, and other data than its own only where that would take minutes."""
-    words = [sys.executable, "-m", *shlex.split(command)]
-    if words[3] not in ("bench", "sweep"):
+    words = shlex.split(command)[1:]
+    if words[0] not in ("bench", "sweep"):
         return words
     if "--data" not in words:
         words += ["--data", "folder:birds"]
@@ -77,10 +77,12 @@ def shown(page, command):
 
 
 @pytest.mark.parametrize(("page", "command"), [shown(page, command) for page, command in ASSAY])
-def test_commands_work(workplaces, page, command):
-    done = subprocess.run(in_miniature(command), cwd=workplaces[page], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+@pytest.mark.usefixtures("as_before")
+def test_commands_work(assay, monkeypatch, workplaces, page, command):
+    monkeypatch.chdir(workplaces[page])
+    code, out, err = assay(*in_miniature(command))
+    assert code == 0, err
+    assert out
 
 
 def test_a_method_of_ones_own_is_benched_against_contrastive_on_glyphs():
