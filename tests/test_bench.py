@@ -185,7 +185,7 @@ def test_ctrl_c_exits_with_130_and_the_bench_can_be_continued(benched, tmp_path)
             process.send_signal(signal.SIGINT)
             break
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, errors
     assert "run the same command again" in errors
     assert "Traceback" not in errors
     assert finished(tmp_path / "store")

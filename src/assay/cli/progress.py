@@ -1,10 +1,11 @@
 """Live progress on stderr: a table or a bar where someone watches, plain lines where nobody does."""
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import TracebackType
+from contextlib import ExitStack, contextmanager
 from typing import Self
 
 from rich.console import Console
@@ -21,17 +22,37 @@ EVERY = 10.0
 """Seconds between lines on how far things are, where nobody watches."""
 
 
-class Lines:
-    """One line per event, and one now and then on the whole."""
+class Interruptible:
+    """While inside, Ctrl-C raises `KeyboardInterrupt`; where a library under way has swallowed that, `check` raises it again."""
 
     def __init__(self) -> None:
-        self._start = self._last = time.monotonic()
+        self._interrupted = False
+        self._ours = ExitStack()
 
     def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # no other may say what signals do
+            self._ours.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, self._interrupt))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        pass
+        self._ours.close()
+
+    def check(self) -> None:
+        """Go on only where nobody has pressed Ctrl-C."""
+        if self._interrupted:
+            raise KeyboardInterrupt
+
+    def _interrupt(self, *signalled: object) -> None:
+        self._interrupted = True
+        raise KeyboardInterrupt
+
+
+class Lines(Interruptible):
+    """One line per event, and one now and then on the whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._start = self._last = time.monotonic()
 
     def say(self, method: str, text: str) -> None:
         """The event."""
@@ -39,6 +60,7 @@ class Lines:
 
     def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
         """How far all studies are together, not too often."""
+        self.check()
         if time.monotonic() - self._last < EVERY:
             return
         self._last = time.monotonic()
@@ -54,18 +76,16 @@ class Lines:
         print(f"[{duration(time.monotonic() - self._start)}] {text}", file=sys.stderr, flush=True)
 
 
-class Panel:
+class Panel(Interruptible):
     """A table that is redrawn in place."""
 
     def __init__(self, console: Console) -> None:
+        super().__init__()
         self._live = Live(console=console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._live.__exit__(kind, error, trace)
+        self._ours.enter_context(self._live)
+        return super().__enter__()
 
     def say(self, method: str, text: str) -> None:
         """Preregistrations are worth keeping on the screen; the table says the rest."""
@@ -74,6 +94,7 @@ class Panel:
 
     def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
         """Redraw."""
+        self.check()
         table = Table(caption=_overall(states, seconds_left), caption_justify="left", box=None, pad_edge=False)
         for column in ("method", "stage", "trial", "best validation MAP@R", "runs"):
             table.add_column(column, justify="left" if column in ("method", "stage") else "right")
