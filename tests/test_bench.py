@@ -193,19 +193,6 @@ def test_ctrl_c_exits_with_130_and_the_bench_can_be_continued(benched, tmp_path)
     assert snapshot(tmp_path / "store") == snapshot(store)
 
 
-def test_a_second_driver_is_told_who_drives(benched, tmp_path):
-    folder, _ = benched
-    first = start(f"folder:{folder}", tmp_path / "store", TWO, MINI)
-    assert first.stderr.readline()
-    second = start(f"folder:{folder}", tmp_path / "store", TWO, MINI)
-    _, errors = second.communicate()
-    first.kill()
-    first.communicate()
-    assert second.returncode == 2
-    assert f"process {first.pid}" in errors
-    assert errors.count("\n") == 1
-
-
 # --- engines ----------------------------------------------------------------------------------------------------------
 
 
@@ -432,6 +419,7 @@ def run_with_trunk(tmp_path, features, output):
     return subprocess.run(command, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_an_imported_trunk_is_known_to_every_step_and_part_of_the_key(tmp_path, mini_features):
     assert run_with_trunk(tmp_path, mini_features, "x").returncode == 0
     expected = snapshot(tmp_path / "store")

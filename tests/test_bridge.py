@@ -580,7 +580,7 @@ def test_adopted_methods_and_losses_are_listed(as_before: None, assay, tmp_path:
 
 def run_bench(folder: Path, data: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "assay", "bench", "--data", f"features:{data}", "--out", str(folder / "store")]
-    command += ["--methods", "their_triplet,their_arcface", "--import", str(folder / "theirs.py")]
+    command += ["--methods", "their_triplet,their_arcface", "--import", str(folder / "theirs.py"), "--workers", "1"]
     return subprocess.run(
         command + [part for setting in (*MINI, "trials=1", "startup=0") for part in ("--set", setting)],
         capture_output=True,
