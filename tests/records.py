@@ -16,7 +16,7 @@ Body = dict[str, Any]
 
 def simulate(
     method: str,
-    scores: Sequence[float],
+    scores: Sequence[float] | Sequence[Sequence[float]],
     year: int | None = 2006,
     *,
     protocol: str = "f" * 64,
@@ -35,9 +35,18 @@ def simulate(
     peek: Body | None = None,
     key: str | None = None,
 ) -> StudyRecord:
-    """A finished study with these MAP@R values; concatenated scores are a little higher, P@1 and the rest in step."""
+    """A finished study with these MAP@R values; concatenated scores are a little higher, P@1 and the rest in step.
+
+    `scores` are those of the reproductions of one search, or a row for each of several searches.
+    """
+    rows = [list(row) if isinstance(row, Sequence) else [row] for row in scores]
+    by_search = rows if isinstance(scores[0], Sequence) else [[value for row in rows for value in row]]
     searched = trials is None or bool(trials)
-    done = [{"trial": 0, "status": "finished", "map_at_r": 0.5, "parameters": {"margin": 0.1}, "runs": []}]
+    searches = len(by_search)
+    done = [
+        {"search": s, "trial": 0, "status": "finished", "map_at_r": 0.5, "parameters": {"margin": 0.1}, "runs": []}
+        for s in range(searches)
+    ]
     own: Body = {"metrics": list(metrics)} if tuple(metrics) != METRICS else {}
     return StudyRecord(
         key=key or method,
@@ -61,23 +70,33 @@ def simulate(
             "versions": {"assay": "0", "source": "0" * 64},
             "budget": {
                 "folds": 4,
+                "searches": searches,
                 "trials": int(searched),
-                "reproductions": len(scores),
+                "trial_folds": 4,
+                "reproductions": len(by_search[0]),
                 "reproduction_runs": len(reproductions),
             },
+            "family": {"methods": [method], "reference": None, "look": 1, "after": []},
             **(announced or {}),
         },
         preregistration="0" * 64,
         trials=list(done if trials is None else trials),
-        selection={"trial": 0 if searched else None, "parameters": {"margin": 0.1}, "edges": edges or {}},
+        selections=[
+            {"search": s, "trial": 0 if searched else None, "parameters": {"margin": 0.1}, "edges": edges or {}}
+            for s in range(searches)
+        ],
         reproductions=list(reproductions),
         seal={"test": test, "classes": 10, "samples": 100},
-        tests=[_test(number, score, metrics, fold_noise) for number, score in enumerate(scores)],
+        tests=[
+            {"search": s, "reproduction": r, **_test(score, metrics, fold_noise)}
+            for s, row in enumerate(by_search)
+            for r, score in enumerate(row)
+        ],
         peek=peek,
     )
 
 
-def _test(number: int, score: float, metrics: Sequence[str], fold_noise: float | None) -> Body:
+def _test(score: float, metrics: Sequence[str], fold_noise: float | None) -> Body:
     separated = {metric: score + 0.1 * (metric in ("precision_at_1", "recall_at_1")) for metric in metrics}
     concatenated = {metric: value + 0.03 for metric, value in separated.items()}
     test: Body = {"separated": {**separated, "queries": 10, "skipped": 0}, "concatenated": concatenated}
@@ -120,7 +139,8 @@ def write_store(store: Store, records: Sequence[StudyRecord]) -> Store:
         ledger.record("preregistration", record.announced)
         for trial in record.trials:
             ledger.record("trial", trial)
-        ledger.record("selection", record.selection)
+        for selection in record.selections:
+            ledger.record("selection", selection)
         for entry in record.reproductions:
             ledger.record("reproduction", entry)
         ledger.record("seal", record.seal)

@@ -22,7 +22,7 @@ Frozen = Literal["nothing", "batchnorm", "trunk"]
 Form = Literal["pixels", "jpeg"]
 """How images are kept after the first step: as they are, or as JPEG of quality 95 without subsampling of colours."""
 
-Search = Literal["bayesian", "random"]
+Search = Literal["bayesian", "quasi-random", "random"]
 OptimiserKind = Literal["rmsprop", "adam", "adamw", "sgd"]
 
 ByMethod = tuple[tuple[str, tuple[str, ...]], ...]
@@ -129,11 +129,15 @@ class Protocol:
         epochs: at most so many.
         validate_every: epochs between validations.
         patience: epochs without a better validation after which training stops.
-        search: how trials are chosen after the first ones.
-        trials: parameter settings tried per method; the first is the method's defaults. 0: nothing is searched.
-        startup: quasi-random trials after the defaults, before the model of the search takes over.
+        searches: independent searches of a method, each with trials, a selection and reproductions of its own.
+        search: how trials are chosen: `quasi-random` and `random` trials do not depend on one another; `bayesian` ones come
+            from a model of those before, after `startup` quasi-random ones.
+        trials: parameter settings tried in a search; the first is the method's defaults. 0: nothing is searched.
+        trial_folds: folds that a trial is validated on, the same for all trials of a search; None: all of them.
+        startup: quasi-random trials after the defaults, before the model of a bayesian search takes over.
         prune: give a trial up whose first fold lies below the best trial's first fold by more than this share; None: never.
-        reproductions: runs of the chosen parameters with fresh seeds.
+        reproductions: runs of each search's chosen parameters with fresh seeds.
+        smallest_difference: in MAP@R, the smallest that matters; methods that differ by less are called equivalent.
         threads: torch threads of one run, whatever the number of workers.
         autocast: compute the network in bfloat16 where the device is a GPU.
         compile: let torch compile the network; pays off in long runs.
@@ -168,11 +172,14 @@ class Protocol:
     epochs: int = 1000
     validate_every: int = 2
     patience: int = 10
+    searches: int = 1
     search: Search = "bayesian"
     trials: int = 50
+    trial_folds: int | None = None
     startup: int = 5
     prune: float | None = None
     reproductions: int = 10
+    smallest_difference: float = 0.01
     threads: int = 1
     autocast: bool = False
     compile: bool = False
@@ -228,14 +235,14 @@ PROSE = ("name", "departures", "about")
 
 _NOT_TRAINING = (
     *PROSE, "trials", "startup", "reproductions", "space", "seed", "batch", "shrink_batch", "folds",
-    "search", "prune", "metrics", "exceptions", "given",
+    "search", "prune", "metrics", "exceptions", "given", "searches", "trial_folds", "smallest_difference",
 )  # fmt: skip
 
 _NEUTRAL: dict[str, Any] = {
     "weights": "pretrained", "frozen": None, "pooling": "avg", "layer_norm": False, "resize": "square", "stored": None,
     "form": "pixels", "autocast": False, "compile": False, "search": "bayesian", "prune": None,
     "metrics": ("precision_at_1", "r_precision", "map_at_r"), "training_metrics": (), "exceptions": (), "given": (),
-    "optimiser.kind": "rmsprop", "optimiser.decay_own": True,
+    "optimiser.kind": "rmsprop", "optimiser.decay_own": True, "searches": 1, "trial_folds": None, "smallest_difference": 0.01,
 }  # fmt: skip
 """Fields that came after the first protocols were published: at these values they are left out of the fingerprint."""
 
