@@ -76,7 +76,6 @@ def simulate(
                 "reproductions": len(by_search[0]),
                 "reproduction_runs": len(reproductions),
             },
-            "family": {"methods": [method], "reference": None, "look": 1, "after": []},
             **(announced or {}),
         },
         preregistration="0" * 64,

@@ -20,7 +20,7 @@ from assay.run import unsealed
 def receipt(folder: Path, trainval: str) -> Receipt:
     """The receipt of a study on `trainval` that has done all it promised."""
     ledger = Ledger(folder / trainval / "ledger.jsonl")
-    ledger.record("preregistration", {"data": {"trainval": trainval}, "budget": {"reproduction_runs": 1}})
+    ledger.record("preregistration", {"data": {"trainval": trainval}, "budget": {"searches": 1, "reproduction_runs": 1}})
     ledger.record("selection", {})
     ledger.record("reproduction", {})
     return ledger.receipt()

@@ -22,7 +22,7 @@ from assay.ledger import (
 )
 
 TRAINVAL = "7" * 64
-PREREGISTRATION = {"protocol": "quick.v1", "data": {"trainval": TRAINVAL}, "budget": {"reproduction_runs": 2}}
+PREREGISTRATION = {"protocol": "quick.v1", "data": {"trainval": TRAINVAL}, "budget": {"searches": 1, "reproduction_runs": 2}}
 STUDY: list[tuple[Kind, dict[str, Any]]] = [
     ("preregistration", PREREGISTRATION),
     ("trial", {"number": 0, "parameters": {"margin": 0.1}, "score": 0.25}),
@@ -351,6 +351,14 @@ def test_there_is_no_receipt_before_selection_and_all_reproductions(path: Path, 
         ledger.receipt()
 
 
+def test_every_search_has_to_have_selected(path: Path) -> None:
+    ledger = write(
+        path, [("preregistration", {**PREREGISTRATION, "budget": {"searches": 2, "reproduction_runs": 2}}), *STUDY[1:5]]
+    )
+    with pytest.raises(SealError, match="stays sealed"):
+        ledger.receipt()
+
+
 def test_reproductions_without_a_selection_give_no_receipt(path: Path) -> None:
     ledger = write(path, [entry for entry in STUDY if entry[0] != "selection"])
     with pytest.raises(SealError):
@@ -378,7 +386,7 @@ def test_a_study_without_a_preregistration_gets_no_receipt(path: Path) -> None:
 
 
 def test_a_promise_of_no_reproductions_is_kept_by_the_selection_or_refused(path: Path) -> None:
-    ledger = write(path, [("preregistration", {"budget": {"reproduction_runs": 0}}), *STUDY[1:4]])
+    ledger = write(path, [("preregistration", {"budget": {"searches": 1, "reproduction_runs": 0}}), *STUDY[1:4]])
     try:
         receipt = ledger.receipt()
     except SealError:
@@ -473,7 +481,7 @@ def test_a_receipt_of_a_complete_study_on_other_data_is_refused(path: Path, trai
 
 @pytest.mark.parametrize("data", [{}, {"data": {}}, {"data": {"trainval": None}}, {"data": {"test": TRAINVAL}}, {"data": None}])
 def test_a_receipt_of_a_study_that_does_not_say_on_what_data_is_refused(path: Path, data: dict[str, Any]) -> None:
-    ledger = write(path, [("preregistration", {"budget": {"reproduction_runs": 2}, **data}), *STUDY[1:]])
+    ledger = write(path, [("preregistration", {"budget": {"searches": 1, "reproduction_runs": 2}, **data}), *STUDY[1:]])
     with pytest.raises(SealError, match="of a study on other data"):
         ledger.receipt().check(TRAINVAL)
 

@@ -74,7 +74,10 @@ OTHER: dict[str, Any] = {
     "epochs": 7,
     "validate_every": 7,
     "patience": 7,
+    "searches": 7,
     "search": "random",
+    "trial_folds": 2,
+    "smallest_difference": 0.07,
     "trials": 7,
     "startup": 7,
     "prune": 0.25,
@@ -171,6 +174,9 @@ LATER: dict[str, Any] = {
     "compile": False,
     "search": "bayesian",
     "prune": None,
+    "searches": 1,
+    "trial_folds": None,
+    "smallest_difference": 0.01,
     "metrics": ("precision_at_1", "r_precision", "map_at_r"),
     "training_metrics": (),
     "exceptions": (),
@@ -218,7 +224,22 @@ PROSE: dict[str, Any] = {"name": "other.v1", "departures": ("prose",), "about": 
 
 @pytest.mark.parametrize(
     "name",
-    ["trials", "startup", "reproductions", "space", "seed", "search", "prune", "metrics", "exceptions", "given", *PROSE],
+    [
+        "trials",
+        "startup",
+        "reproductions",
+        "space",
+        "seed",
+        "search",
+        "prune",
+        "metrics",
+        "exceptions",
+        "given",
+        "searches",
+        "trial_folds",
+        "smallest_difference",
+        *PROSE,
+    ],  # fmt: skip
 )
 def test_a_run_does_not_depend_on_how_many_others_there_are_or_what_is_made_of_it(name: str) -> None:
     assert name not in BASE.training
@@ -343,7 +364,7 @@ def test_an_optional_setting_can_go_back_to_auto(setting: str, name: str) -> Non
         ("pooling=auto", r"avg, avg\+max, gem"),
         ("frozen=all", "nothing, batchnorm, trunk"),
         ("frozen=none", "nothing, batchnorm, trunk"),
-        ("search=grid", "bayesian, random"),
+        ("search=grid", "bayesian, quasi-random, random"),
         ("optimiser.kind=lion", "rmsprop, adam, adamw, sgd"),
     ],
 )
@@ -408,6 +429,11 @@ def test_a_value_of_another_type_is_refused_with_the_setting(setting: str) -> No
         "prune=1.5",
         "prune=-0.1",
         "prune=nan",
+        "smallest_difference=0",
+        "smallest_difference=nan",
+        "searches=0",
+        "trial_folds=0",
+        "trial_folds=5",
         "startup=-1",
         "reproductions=0",
         "threads=0",

@@ -46,7 +46,9 @@ def make(sizes: list[int], seed: int = 0) -> Dataset:
 def study(folder: Path, trainval: TrainVal, lines: int = COMPLETE) -> Ledger:
     """A study on `trainval` that has got as far as this many lines."""
     ledger = Ledger(folder / trainval.fingerprint / "ledger.jsonl")
-    ledger.record("preregistration", {"data": {"trainval": trainval.fingerprint}, "budget": {"reproduction_runs": 2}})
+    ledger.record(
+        "preregistration", {"data": {"trainval": trainval.fingerprint}, "budget": {"searches": 1, "reproduction_runs": 2}}
+    )
     for kind, body in AFTER_PREREGISTRATION[: lines - 1]:
         ledger.record(kind, body)
     return ledger

@@ -25,7 +25,9 @@ def announcement(method, trials, reproductions, sweep=None):
         "data": {"name": "birds"},
         "protocol": {"name": "quick.v1"},
         "budget": {
+            "searches": 1,
             "trials": trials,
+            "trial_folds": FOLDS if trials else 0,
             "startup": 1,
             "reproductions": reproductions,
             "reproduction_runs": reproductions * FOLDS,
@@ -140,7 +142,7 @@ def test_all_trials_diverged_is_a_failure_for_good(store):
         ledger.record(line.kind, line.body)
     ledger.record("selection", {"trial": None, "parameters": None})
     (study,) = status_of(store).studies
-    assert (study.state, study.ended, study.done, study.total) == ("failed: all trials diverged", True, 8, 8)
+    assert (study.state, study.ended, study.done, study.total) == ("failed: all trials of a search diverged", True, 8, 8)
 
 
 def test_why_a_study_failed_is_what_its_driver_said(assay, store):

@@ -38,7 +38,7 @@ def test_without_trials_the_defaults_are_reproduced(features, tmp_path):
     done = bench(features, tmp_path / "s", protocol=customise(SMALL, ["trials=0"]))
     record = record_of(tmp_path / "s", done.studies[0])
     assert record.complete and not record.trials
-    assert record.selection == {"trial": None, "parameters": {"margin": 0.1}, "edges": {}}
+    assert record.selection == {"search": 0, "trial": None, "parameters": {"margin": 0.1}, "edges": {}}
 
 
 def test_the_parameters_that_a_protocol_gives_take_the_place_of_defaults(features, tmp_path):

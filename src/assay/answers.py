@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from assay.canonical import digest, digest_bytes, without_infinities
@@ -21,6 +22,8 @@ from assay.metrics.evaluate import DEFAULT
 from assay.metrics.metric import choose
 from assay.protocol import Protocol
 from assay.train import summary
+
+Sums = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,18 @@ class Answers:
 
         A metric that looks at more references than there are has no value: NaN.
         """
+        return self.scored(z, metrics)[0]
+
+    def scored(self, z: Tensor, metrics: Sequence[str]) -> tuple[dict[str, float], Sums]:
+        """The means; and of each class the number of queries that count and the sum of their MAP@R, as two rows."""
         chosen = choose((*metrics, "map_at_r"))
         reached = [one.label for one in chosen if one.metric.source != "ranks" or (one.ranks or 1) <= self.references]
-        return {**{one.label: math.nan for one in chosen}, **summary(self.evaluate(z, reached))}
+        scores = self.evaluate(z, reached)
+        found = scores.per_query("map_at_r")
+        asked, classes = self.y if self.query is None else self.y[self.query], int(self.y.max()) + 1
+        values = np.isfinite(found).astype(np.float64), np.nan_to_num(found)
+        by_class = np.stack([np.bincount(asked, own, classes).astype(np.float64) for own in values])
+        return {**{one.label: math.nan for one in chosen}, **summary(scores)}, by_class
 
     @property
     def references(self) -> int:
@@ -69,18 +81,24 @@ class Answers:
 
 def score(
     vectors: Sequence[np.ndarray[Any, Any]], answers: Answers, dim: int, metrics: Sequence[str] = DEFAULT
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], dict[str, Sums]]:
     """Scores as JSON holds them: `concatenated`, of all folds' vectors side by side, normalised again; `folds`, each fold's own;
     `separated`, the mean of those.
 
     A deterministic baseline has one vector of folds x dim principal components, whose first `dim` are what a single
     model would have.
+
+    Beside them the sums of MAP@R over the queries of each class, `separated` and `concatenated`, and how many `queries` they
+    are over.
     """
     tensors = [torch.from_numpy(part) for part in vectors]
-    joined = F.normalize(torch.cat(tensors, dim=1), dim=1)
-    single = [answers.score(single_vectors(part, dim), metrics) for part in tensors]
-    found = {"concatenated": answers.score(joined, metrics), "separated": mean_scores(single), "folds": single}
-    return dict(without_infinities(found))
+    joined, joined_sums = answers.scored(F.normalize(torch.cat(tensors, dim=1), dim=1), metrics)
+    single = [answers.scored(single_vectors(part, dim), metrics) for part in tensors]
+    scores = [found for found, _ in single]
+    separated_sums = np.mean([sums for _, sums in single], axis=0)
+    found = {"concatenated": joined, "separated": mean_scores(scores), "folds": scores}
+    by_class = {"queries": joined_sums[0], "separated": separated_sums[1], "concatenated": joined_sums[1]}
+    return dict(without_infinities(found)), by_class
 
 
 def single_vectors(z: Tensor, dim: int) -> Tensor:

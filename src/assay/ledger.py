@@ -133,13 +133,15 @@ def read(path: Path) -> list[Line]:
 
 
 def completing_line(lines: list[Line]) -> Line | None:
-    """The line with which the reproductions promised in the preregistration became complete, None before that."""
+    """The line with which the searches and reproductions promised in the preregistration became complete, None before."""
     selected = [line.number for line in lines if line.kind == "selection"]
     if not selected or lines[0].kind != "preregistration":
         return None
-    reproductions = [line for line in lines[selected[0] :] if line.kind == "reproduction"]
-    promised = (lines[0].body.get("budget") or {}).get("reproduction_runs")
-    return reproductions[-1] if reproductions and len(reproductions) == promised else None
+    budget = lines[0].body.get("budget") or {}
+    reproductions = [line for line in lines[selected[-1] :] if line.kind == "reproduction"]
+    if len(selected) != budget.get("searches") or len(reproductions) != budget.get("reproduction_runs"):
+        return None
+    return reproductions[-1] if reproductions else None
 
 
 def _parse(path: Path, number: int, text: bytes, previous: str) -> Line:

@@ -29,7 +29,7 @@ class Standing:
         data: name of the data set.
         protocol: name of the protocol.
         base: key of the study whose parameters it runs, where it is a point of a sweep.
-        trials: that have ended.
+        trials: of all searches, that have ended.
         trials_announced: how many there will be.
         best: highest mean validation MAP@R of a trial so far.
         reproduction_runs: that have ended.
@@ -160,14 +160,19 @@ class _Ledger:
 
     @property
     def folds(self) -> int:
-        """Runs of a trial; a fixed baseline has one for all folds."""
+        """Runs of a reproduction; a fixed baseline has one for all folds."""
         budget = self.announced["budget"]
-        return int(budget["reproduction_runs"]) // int(budget["reproductions"])
+        return int(budget["reproduction_runs"]) // (int(budget["searches"]) * int(budget["reproductions"]))
+
+    @property
+    def trials_announced(self) -> int:
+        """Trials of all searches."""
+        return int(self.announced["budget"]["searches"]) * int(self.announced["budget"]["trials"])
 
     @property
     def announced_runs(self) -> int:
         budget = self.announced["budget"]
-        return int(budget["trials"]) * self.folds + int(budget["reproduction_runs"])
+        return self.trials_announced * int(budget["trial_folds"]) + int(budget["reproduction_runs"])
 
     @property
     def runs(self) -> list[str]:
@@ -180,7 +185,7 @@ class _Ledger:
         if not self.lines:
             return _nothing_known(self.key, self.problem or "begun, nothing recorded yet", bool(self.problem))
         said, trials, budget = said or {}, self.bodies("trial"), self.announced["budget"]
-        saved = sum(self.folds - len(trial["runs"]) for trial in trials)
+        saved = sum(int(budget["trial_folds"]) - len(trial["runs"]) for trial in trials)
         total, done = self.announced_runs - saved, len(self.runs)
         error = said.get("error")
         state, ended = self._state(said, driven)
@@ -191,7 +196,7 @@ class _Ledger:
             protocol=str(self.announced["protocol"]["name"]),
             base=self.point.get("base"),
             trials=len(trials),
-            trials_announced=int(budget["trials"]),
+            trials_announced=self.trials_announced,
             best=max((trial["map_at_r"] for trial in trials if trial["map_at_r"] is not None), default=None),
             reproduction_runs=len(self.bodies("reproduction")),
             reproduction_runs_announced=int(budget["reproduction_runs"]),
@@ -205,11 +210,11 @@ class _Ledger:
     def _state(self, said: dict[str, Any], driven: bool) -> tuple[str, bool]:
         """In words, and whether nothing is left to do."""
         budget, selection = self.announced["budget"], self.bodies("selection")
-        if len(self.bodies("test")) == int(budget["reproductions"]):
+        if len(self.bodies("test")) == int(budget["searches"]) * int(budget["reproductions"]):
             looks = len(self.bodies("look"))
             return (f"done, {looks} look{'s' * (looks != 1)} at test" if looks else "done"), True
-        if selection and selection[0]["trial"] is None and budget["trials"]:
-            return "failed: all trials diverged", True
+        if budget["trials"] and any(choice["trial"] is None for choice in selection):
+            return "failed: all trials of a search diverged", True
         if said.get("error"):
             return f"failed: {last_line(str(said['error']))}", False
         doing = self._doing()
@@ -218,7 +223,7 @@ class _Ledger:
     def _doing(self) -> str:
         if self.bodies("seal"):
             return "scoring the test half"
-        tried, announced = len(self.bodies("trial")), int(self.announced["budget"]["trials"])
+        tried, announced = len(self.bodies("trial")), self.trials_announced
         return f"searching, trial {tried + 1} of {announced}" if tried < announced else "reproducing"
 
 

@@ -15,7 +15,7 @@ from assay.canonical import digest, pretty
 from assay.errors import BadInput
 from assay.files import DRAFT, new_folder, only_one, read_json, remove_drafts, write_atomically
 
-FORMAT = 1
+FORMAT = 2
 
 Keep = Literal["best", "all"]
 """Which weights of a run stay: those of its best validation, or those of every one."""
@@ -140,6 +140,14 @@ class Store:
     def studies(self) -> list[str]:
         """The keys of all studies begun here, sorted."""
         return sorted(path.name for path in (self.root / "studies").glob("*") if (path / "ledger.jsonl").exists())
+
+    def bench(self, key: str) -> Path:
+        """The file of the declared bench with this key."""
+        return self.root / "benches" / f"{key}.json"
+
+    def benches(self) -> list[str]:
+        """The keys of all benches declared here, sorted."""
+        return sorted(path.stem for path in (self.root / "benches").glob("*.json"))
 
     def answers(self, test_fingerprint: str) -> Path:
         """Where the labels of a test half lie once the seal is open."""

@@ -59,6 +59,14 @@ def bench(
     device: DeviceName = Device.auto,
     keep_weights: KeepWeights = KeptWeights.best,
     new_study: NewStudy = False,
+    control: Annotated[
+        str | None,
+        typer.Option("--control", metavar="METHOD", help="Add a twin of a method, with seeds of its own: an A/A control."),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option("--reference", metavar="METHOD", help="Compare every method with this one only; by default above ten."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say how many runs, how long and how much disk; do nothing.")
     ] = False,
@@ -81,7 +89,7 @@ def bench(
     from assay.study import run_bench
 
     with carrying_out(out, engine, address, workers, device, imports, keep_weights) as means:
-        benched = run_bench(data, names, chosen, out, means, new_study=new_study)
+        benched = run_bench(data, names, chosen, out, means, new_study=new_study, control=control, reference=reference)
     print_result(out, benched.studies, write_report(Store(out)), json)
 
 

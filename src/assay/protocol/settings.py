@@ -99,7 +99,9 @@ def _check(protocol: Protocol) -> None:
     _check_between("prune", protocol.prune, 0, 1)
     _check_between("smallest_difference", protocol.smallest_difference, 0, 1, open_below=True)
     if protocol.trial_folds is not None and protocol.trial_folds > protocol.folds:
-        raise BadInput(f"--set trial_folds={protocol.trial_folds}: the protocol has {protocol.folds} folds; set it to at most that")
+        raise BadInput(
+            f"--set trial_folds={protocol.trial_folds}: the protocol has {protocol.folds} folds; set it to at most that"
+        )
     _check_between("augment.flip", augment.flip, 0, 1)
     _check_between("augment.rotation", augment.rotation, 0, 180)
     _check_between("augment.shear", augment.shear, 0, 80)

@@ -35,6 +35,8 @@ def bench(
     address: str | None = None,
     keep_weights: Keep = "best",
     new_study: bool = False,
+    control: str | None = None,
+    reference: str | None = None,
     listener: Listener | None = None,
 ) -> Benched:
     """Compare methods on data under one protocol, and write the report.
@@ -53,11 +55,13 @@ def bench(
         address: of the cluster; one is begun on this machine where it is not given.
         keep_weights: `all` keeps every checkpoint, whose scores on the opened test half tell the price of peeking.
         new_study: begin afresh, beside the studies that the store has.
+        control: a method whose twin is benched beside it, with seeds of its own: an A/A control.
+        reference: the method that every other is compared with; by default the first one above ten methods, else none.
         listener: hears of the progress; silent where not given.
     """
     means = Means(engine, address, workers, device, tuple(imports), keep_weights, listener or Silent())
     with reporting_failure(Path(out)):
-        done = run_bench(data, methods, protocol, Path(out), means, new_study=new_study)
+        done = run_bench(data, methods, protocol, Path(out), means, new_study=new_study, control=control, reference=reference)
     return Benched(done.out, done.studies, write_report(Store(done.out)))
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from assay.answers import Answers, score, single_vectors
 from assay.canonical import digest_file
+from assay.data.features import pack_arrays
 from assay.data.views import View, read_test
 from assay.embed import embed
 from assay.errors import BadInput
@@ -124,12 +125,16 @@ class Scoring(OnTestHalf):
         """None: neighbours are found on the CPU."""
         return 0
 
-    def __call__(self) -> dict[str, Any]:
-        """Concatenated and separated scores and those of each fold, with the hashes of the vectors they come from."""
+    def __call__(self) -> tuple[dict[str, Any], bytes]:
+        """Return concatenated and separated scores and those of each fold, with the hashes of the vectors they come from.
+
+        Beside them, as the content of a file, the MAP@R of each class.
+        """
         torch.set_num_threads(self.test.threads)
         paths = [self.test.vectors(key) for key in self.keys]
-        scores = score([np.load(path) for path in paths], Answers.of(self.test.read()), self.dim, self.metrics)
-        return {**scores, "vectors": [digest_file(path) for path in paths]}
+        vectors, answers = [np.load(path) for path in paths], Answers.of(self.test.read())
+        scores, by_class = score(vectors, answers, self.dim, self.metrics)
+        return {**scores, "vectors": [digest_file(path) for path in paths]}, pack_arrays(by_class)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from assay.protocols import protocols
 from assay.run import Keep
 from assay.store import Store
 from assay.study.arena import Arena, describe_data
+from assay.study.declared import declare
 from assay.study.design import Design
 from assay.study.drive import drive
 from assay.study.plan import Plan, plan
@@ -67,21 +68,27 @@ def run_bench(
     means: Means | None = None,
     *,
     new_study: bool = False,
+    control: str | None = None,
+    reference: str | None = None,
 ) -> Bench:
     """Study each method on the data under the protocol; what is finished already is not done again.
 
-    `new_study` begins them afresh, beside those that the store has.
+    `new_study` begins them afresh, beside those that the store has. `control` adds a twin of a method, `reference` is the
+    method that all others are compared with.
     """
     means = means or Means()
     with reporting(means.listener.preparing):
         designs = design_bench(data, names, protocol, means.device, means.imports)
-    return run_designs(designs, out, means, new_study)
+    return run_designs(with_control(designs, control), out, means, new_study, reference)
 
 
-def run_designs(designs: Sequence[Design], out: Path, means: Means, new_study: bool) -> Bench:
-    """Carry out the newest studies of these designs that the store has, or new ones."""
+def run_designs(designs: Sequence[Design], out: Path, means: Means, new_study: bool, reference: str | None = None) -> Bench:
+    """Carry out the newest studies of these designs that the store has, or new ones; declared before anything is run."""
     with driving(out, means) as (store, engine):
         designs = [in_generation(design, store, new_study) for design in designs]
+        bench = declare(store, designs, reference)
+        if bench.look > 1:
+            means.listener.say("bench", f"look number {bench.look}: {len(bench.after)} studies were tested before")
         carry_out(designs, store, engine, means)
     return Bench(out, tuple(design.key for design in designs))
 
@@ -148,6 +155,17 @@ def design_bench(
     chosen, on = choose(names), choose_device(device)
     dataset = load(data) if isinstance(data, str) else data
     return design_in(open_arena(dataset, declared, on, imports), chosen)
+
+
+def with_control(designs: Sequence[Design], control: str | None) -> list[Design]:
+    """The designs, and the twin of one of them: the same method with seeds of its own."""
+    if control is None:
+        return list(designs)
+    found = next((design for design in designs if design.name == control), None)
+    if found is None or not found.trials:
+        searched = [design.name for design in designs if design.trials]
+        raise BadInput(f"--control {control}: name a method of this bench that is searched: {', '.join(searched) or 'none is'}")
+    return [*designs, replace(found, twin=True)]
 
 
 def open_arena(dataset: Dataset, protocol: Protocol, device: str, imports: Sequence[str]) -> Arena:

@@ -1,6 +1,7 @@
 """The design of one method's study: everything that is settled before the first run."""
 
 import platform
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,14 +15,16 @@ from assay.method import Method
 from assay.methods import defaults, departures, read_parameters, source_of, space_of
 from assay.protocol import Protocol
 from assay.run import Run, own_source
-from assay.seeds import derive
+from assay.seeds import fold_seed, question_seed, run_seed
 from assay.space import Parameters, Space, Value
 from assay.study import search
 from assay.study.arena import Arena
-from assay.study.search import Told, ask
+from assay.study.search import Told, ask, depends_on_answers
 from assay.trunks import find
 
 Stage = Literal["trial", "reproduction"]
+TWIN = ".twin"
+"""What the name of a control ends in."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Design:
         given: its parameters, where they were chosen elsewhere.
         point: the place in a sweep, where it is part of one.
         generation: how often the study was begun afresh before.
+        twin: whether this is the control: the same method once more, with seeds of its own.
     """
 
     arena: Arena
@@ -68,6 +72,12 @@ class Design:
     given: Given | None = None
     point: Point | None = None
     generation: int = 0
+    twin: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the study's method in tables; a twin is told from its method."""
+        return self.method.name + TWIN * self.twin
 
     @property
     def protocol(self) -> Protocol:
@@ -77,12 +87,12 @@ class Design:
     @property
     def called(self) -> str:
         """How progress names it: the method, and the value in a sweep."""
-        return self.method.name if self.point is None else f"{self.method.name}, {self.point.field}={self.point.value}"
+        return self.name if self.point is None else f"{self.name}, {self.point.field}={self.point.value}"
 
     @cached_property
     def key(self) -> str:
         """Protocol, data, method and generation; where the parameters were chosen, if elsewhere."""
-        parts = [self.arena.protocol.fingerprint, self.arena.trainval.fingerprint, self.method.name, self.generation]
+        parts = [self.arena.protocol.fingerprint, self.arena.trainval.fingerprint, self.name, self.generation]
         elsewhere = [] if self.given is None else [plain(self.given), plain(self.point)]
         return digest([*parts, *elsewhere])
 
@@ -98,7 +108,7 @@ class Design:
 
     @property
     def trials(self) -> int:
-        """Parameter settings tried: none where all is given or untrained, one where there is nothing to search."""
+        """Parameter settings tried in a search: none where all is given or untrained, one where nothing can be searched."""
         if self.method.loss is None or self.given is not None:
             return 0
         return self.protocol.trials if self.space else min(1, self.protocol.trials)
@@ -126,14 +136,36 @@ class Design:
         return [None] if self.fixed_baseline else range(self.protocol.folds)
 
     @property
+    def searches(self) -> int:
+        """Independent searches; where nothing is searched there is one set of parameters."""
+        return self.protocol.searches if self.trials else 1
+
+    def folds_of_trials(self, search: int) -> Sequence[int]:
+        """The folds that the trials of a search are validated on: the same for all of them, drawn anew for each search."""
+        wanted = self.protocol.trial_folds
+        if wanted is None or wanted >= self.protocol.folds:
+            return range(self.protocol.folds)
+        return drawn_folds(self.protocol.folds, wanted, fold_seed(*self._seeds, search, self.twin))
+
+    @property
     def reproductions(self) -> int:
-        """How often the chosen parameters are run with fresh seeds."""
-        return 1 if self.fixed_baseline else self.protocol.reproductions
+        """How often the chosen parameters of a search are run with fresh seeds.
+
+        Where nothing is searched there are as many in all as a searched method has.
+        """
+        if self.fixed_baseline:
+            return 1
+        return self.protocol.reproductions * (1 if self.trials else self.protocol.searches)
+
+    @property
+    def runs_of_a_trial(self) -> int:
+        """Runs that one trial consists of."""
+        return len(self.folds_of_trials(0)) if self.trials else 0
 
     @property
     def runs(self) -> int:
         """Runs in all."""
-        return (self.trials + self.reproductions) * len(self.folds)
+        return self.searches * (self.trials * self.runs_of_a_trial + self.reproductions * len(self.folds))
 
     @cached_property
     def preregistration(self) -> dict[str, Any]:
@@ -149,10 +181,12 @@ class Design:
             "method": self._announced_method,
             "space": self.space.describe(),
             "budget": {
+                "searches": self.searches,
                 "trials": self.trials,
+                "trial_folds": self.runs_of_a_trial,
                 "startup": self.protocol.startup,
                 "reproductions": self.reproductions,
-                "reproduction_runs": self.reproductions * len(self.folds),
+                "reproduction_runs": self.searches * self.reproductions * len(self.folds),
                 "folds": self.protocol.folds,
             },
             "versions": {
@@ -165,25 +199,40 @@ class Design:
                 "search": digest_file(Path(search.__file__)),
             },
             "environment": self.arena.environment,
+            **({"twin_of": self.method.name} if self.twin else {}),
             **({"given": self.given} if self.given else {}),
             **({"sweep": self.point} if self.point else {}),
             **({"generation": self.generation} if self.generation else {}),
         }
         return dict(plain(parts))
 
-    def ask(self, told: Sequence[Told]) -> dict[str, Value]:
-        """The parameters of the next trial, from what came of those before; the budget has no say in them."""
-        seed = derive(self.protocol.seed, self.arena.trainval.fingerprint, "search", self.method.name)
-        asked = ask(self.space, told, self.first, self.protocol.startup, seed, self.protocol.search)
-        return {**self.first, **asked}
+    def ask(self, search: int, told: Sequence[Told]) -> list[dict[str, Value]]:
+        """Return the parameters of the next trials of a search, from what came of those before.
+
+        All trials that depend on no answer are asked for together, any other by itself. The budget has no say in them.
+        """
+        first, protocol = len(told), self.protocol
+        last = first + 1
+        while last < self.trials and not self.prunes and not depends_on_answers(last, protocol.startup, protocol.search):
+            last += 1
+        seed = question_seed(*self._seeds, self.method.name, search, self.twin)
+        return [
+            {**self.first, **ask(self.space, seen, self.first, protocol.startup, seed, protocol.search)}
+            for number in range(first, min(last, self.trials))
+            for seen in [[*told, *[Told({}, None)] * (number - first)]]
+        ]
+
+    @property
+    def _seeds(self) -> tuple[int, str]:
+        return self.protocol.seed, self.arena.trainval.fingerprint
 
     @property
     def prunes(self) -> bool:
         """Whether hopeless trials are given up after their first fold; on vectors all folds are one task."""
         return self.protocol.prune is not None and not self.arena.on_vectors
 
-    def run(self, stage: Stage, number: int, fold: int | None, parameters: Parameters) -> Run:
-        """A run whose seed depends on stage, number and fold alone: the same for every method, so that they are paired."""
+    def run(self, stage: Stage, search: int, number: int, fold: int | None, parameters: Parameters) -> Run:
+        """A run whose seed depends on its place alone: the same for every method, never for two searches."""
         return Run(
             protocol=self.protocol,
             trainval=self.arena.trainval.fingerprint,
@@ -192,26 +241,33 @@ class Design:
             parameters=dict(parameters),
             batch=self.batch,
             fold=fold,
-            seed=derive(self.protocol.seed, self.arena.trainval.fingerprint, stage, number, fold),
+            seed=run_seed(*self._seeds, stage, search, number, fold, self.twin),
             environment=self.arena.environment,
         )
 
-    def together(self, runs: Sequence[Run]) -> list[tuple[Run, ...]]:
+    def together(self, rows: Sequence[Sequence[Run]]) -> list[tuple[Run, ...]]:
         """The runs by task: on vectors the folds of a trial or reproduction are computed as one, on images each by itself."""
-        many = len(self.folds) if self.arena.on_vectors else 1
-        return [tuple(runs[start : start + many]) for start in range(0, len(runs), many)]
+        if self.arena.on_vectors:
+            return [tuple(row) for row in rows if row]
+        return [(run,) for row in rows for run in row]
 
     @property
     def _announced_protocol(self) -> dict[str, Any]:
         resolved = {**plain(replace(self.protocol, space=Space())), "space": self.protocol.space.describe()}
         declared = self.arena.protocol
-        return {"name": declared.name, "fingerprint": declared.fingerprint, "resolved": resolved}
+        return {
+            "name": declared.name,
+            "fingerprint": declared.fingerprint,
+            "question": replace(declared, searches=1, reproductions=1).fingerprint,
+            "resolved": resolved,
+        }
 
     @property
     def _announced_method(self) -> dict[str, Any]:
         own = self.method
         return {
-            "name": own.name,
+            "name": self.name,
+            "baseline": own.loss is None,
             "source": source_of(own, self.protocol),
             "miner": own.miner,
             "fixed": own.fixed,
@@ -221,3 +277,12 @@ class Design:
             "departures": departures(own),
             "paper": None if own.paper is None else vars(own.paper),
         }
+
+
+def drawn_folds(folds: int, wanted: int, seed: int) -> list[int]:
+    """Return `wanted` of so many folds, drawn by the seed, in order.
+
+    >>> drawn_folds(4, 2, 0) == drawn_folds(4, 2, 0)
+    True
+    """
+    return sorted(random.Random(seed).sample(range(folds), wanted))

@@ -9,15 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from assay.canonical import canonical, digest, digest_file
+from assay.canonical import canonical, digest, digest_file, pretty
 from assay.errors import BadInput
 from assay.files import new_folder, read_json, write_atomically
 from assay.ledger import LOOKS, Line, hash_of, read
 from assay.model import WEIGHTS
 from assay.store import CHECKPOINTS, Store, place_file
 from assay.study.arena import read_answers
+from assay.study.declared import Declared, read_declared
 from assay.study.progress import Listener, Silent
-from assay.study.record import StudyRecord, write_record
+from assay.study.record import StudyRecord, classes_file, write_record
 
 Ledgers = Mapping[str, list[Line]]
 """The lines of each study of a store."""
@@ -134,6 +135,9 @@ def _unsupported(store: Store, record: StudyRecord) -> Iterator[str]:
         if not path.exists() or digest_file(path) != entry["result"]:
             yield f"{path} is missing or not what {ledger} says"
     for test in record.tests:
+        path = classes_file(store.study(record.key), test["search"], test["reproduction"])
+        if not path.exists() or digest_file(path) != test["classes"]:
+            yield f"{path} is missing or not what {ledger} says"
         for key, hashed in zip(test["runs"], test["vectors"], strict=True):
             path = store.test_vectors(key, test["test"])
             if not path.exists() or digest_file(path) != hashed:
@@ -226,12 +230,24 @@ def _take(store: Store, ledgers: Ledgers, target: Store, listener: Listener) -> 
         _take_run(store.run(key), target, key)
     for path in sorted(store.root.glob("answers/*.npz")):
         place_file(target.answers(path.stem), path.read_bytes())
+    for key in store.benches():
+        _take_bench(read_declared(store, key), target)
+    for path in sorted(store.root.glob("studies/*/classes/*.npz")):
+        place_file(target.root / path.relative_to(store.root), path.read_bytes())
     studies = sum([_take_study(key, lines, target) for key, lines in ledgers.items()])
     models = [folder for folder in _models(store) if not target.model(folder.name).exists()]
     for folder in models:
         with new_folder(target.model(folder.name)) as draft:
             _copy(folder, draft)
     return Contribution(store.root, len(fresh), studies, len(models))
+
+
+def _take_bench(bench: Declared, target: Store) -> None:
+    """Write the declaration of a bench; where both stores have it, the one that more had been seen before."""
+    known = [read_declared(target, bench.key)] if bench.key in target.benches() else []
+    latest = max([bench, *known], key=lambda one: (one.look, one.after))
+    if latest not in known:
+        write_atomically(target.bench(bench.key), pretty(latest))
 
 
 def _take_run(folder: Path, target: Store, key: str) -> None:

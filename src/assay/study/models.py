@@ -26,9 +26,9 @@ from assay.train import Told
 
 
 def hand_over(design: Design, record: StudyRecord, store: Store) -> None:
-    """Write the model folder of a finished study, unless it is there: the best fold of the best reproduction, by validation.
+    """Write the model folder of a finished study, unless it is there: of the search that validates best.
 
-    Where the weights are gone there is none.
+    From that search it is the best fold of the best reproduction, by validation too. Where the weights are gone there is none.
     """
     folder = store.model(_name(record))
     chosen = _best(record)
@@ -39,9 +39,11 @@ def hand_over(design: Design, record: StudyRecord, store: Store) -> None:
         **_card(design, run.config, chosen["validation"]),
         "study": record.key,
         "preregistration": record.preregistration,
+        "search": chosen["search"],
+        "searches": record.searches,
         "reproduction": chosen["reproduction"],
         "run": chosen["key"],
-        "test": {name: record.tests[chosen["reproduction"]][name] for name in ("separated", "concatenated")},
+        "test": {name: record.test_of(chosen)[name] for name in ("separated", "concatenated")},
     }
     write_model_folder(folder, _single(run.model(design.arena.trainval.inputs), design.protocol.dim), card)
 
@@ -64,7 +66,7 @@ def train_one(
     if not 0 <= fold < arena.resolved.folds:
         raise BadInput(f"--fold {fold}: the protocol has folds 0 to {arena.resolved.folds - 1}")
     parameters = read_parameters(design.method, design.protocol, settings)
-    run = design.run("trial", seed, fold, parameters)
+    run = design.run("trial", 0, seed, fold, parameters)
     view = arena.place(arena.trainval, progress)
     model, fit = train_alone(run, view, arena.trainval.inputs, told)
     card = {**_card(design, run.config, fit.best.validation), "status": fit.status, "epoch": fit.best.epoch}
@@ -126,10 +128,16 @@ def _trained_on(design: Design, fold: int | None) -> list[str]:
 
 
 def _best(record: StudyRecord) -> dict[str, Any]:
-    """The run with the highest validation MAP@R, of the reproduction with the highest mean; the first among equals."""
+    """The run with the highest validation MAP@R, of the search that validates best, of its best reproduction.
+
+    The first among equals. Its test score is not what the study estimates, which is a mean over searches.
+    """
+    chosen = record.selection
+    assert chosen is not None, "a model is handed over when all is reproduced"
     by_number: dict[int, list[dict[str, Any]]] = {}
     for entry in record.reproductions:
-        by_number.setdefault(entry["reproduction"], []).append(entry)
+        if entry["search"] == chosen["search"]:
+            by_number.setdefault(entry["reproduction"], []).append(entry)
     best = max(by_number.values(), key=lambda entries: sum(map(_validated, entries)) / len(entries))
     return max(best, key=_validated)
 

@@ -13,6 +13,7 @@ def peek_body(record: StudyRecord, test: str, found: Sequence[dict[int, float]],
     scored = iter(found)
     epochs = [
         {
+            "search": entry["search"],
             "reproduction": entry["reproduction"],
             "fold": entry["fold"],
             "run": entry["key"],
@@ -24,6 +25,7 @@ def peek_body(record: StudyRecord, test: str, found: Sequence[dict[int, float]],
     ]
     trials = [
         {
+            "search": trial["search"],
             "trial": trial["trial"],
             "validation": trial["map_at_r"],
             "test": [value for _ in trial["runs"] for value in next(scored).values()],

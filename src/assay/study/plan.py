@@ -47,8 +47,9 @@ def plan(designs: Sequence[Design], workers: int) -> Plan:
     seconds, size = _measure(arena, view, designs)
     trained = [design for design in designs if design.trials]
     work = sum(design.runs for design in trained) * seconds
-    kept = sum((design.reproductions + bool(design.trials)) * len(design.folds) for design in designs)
-    vectors = sum(design.reproductions * len(design.folds) for design in designs) * len(trainval.y) * protocol.dim * 4
+    kept = sum(design.searches * (design.reproductions * len(design.folds) + design.runs_of_a_trial) for design in designs)
+    reproduced = sum(design.searches * design.reproductions * len(design.folds) for design in designs)
+    vectors = reproduced * len(trainval.y) * protocol.dim * 4
     return Plan(
         runs={design.method.name: design.runs for design in designs},
         batch={design.method.name: design.batch for design in designs},

@@ -22,8 +22,8 @@ class State:
         study: key of the study.
         method: its method, with the value where it is part of a sweep.
         stage: waiting, search, reproductions, test, done or failed.
-        trial: number of the trial under way.
-        trials: how many there will be.
+        trial: number of the latest trial under way in each search.
+        trials: how many a search has.
         best: best mean validation MAP@R so far.
         done: runs finished.
         total: runs in all.

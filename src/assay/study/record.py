@@ -1,6 +1,6 @@
 """A study as its ledger tells it: `study.json` is this, and nothing else is believed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,10 @@ class StudyRecord:
         means = [sum(values) / len(values) if values else 0.0 for values in by_search]
         return self.selections[means.index(max(means))]
 
+    def test_of(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """The test scores of the reproduction that a run belongs to."""
+        return next(test for test in self.tests if all(test[name] == entry[name] for name in ("search", "reproduction")))
+
     def scores(self, setting: str, metric: str) -> list[float]:
         """A test score of each reproduction of each search, in order; setting is concatenated or separated."""
         return [float(test[setting][metric]) for test in self.tests]
@@ -114,10 +118,15 @@ class StudyRecord:
         return found
 
     def units(self, setting: str, metric: str) -> list[float]:
-        """The independent values that intervals rest on: the mean of each search, or each reproduction where there is one search."""
+        """The independent values that intervals rest on: the mean of each search, or each reproduction of the only one."""
         if self.searches == 1:
             return self.scores(setting, metric)
         return [sum(values) / len(values) for values in self.by_search(setting, metric)]
+
+
+def classes_file(folder: Path, search: int, reproduction: int) -> Path:
+    """Where the test scores of single classes lie that one reproduction has, below the folder of its study."""
+    return folder / "classes" / f"{search}-{reproduction}.npz"
 
 
 def study_records(store: Store) -> list[StudyRecord]:

@@ -1,4 +1,4 @@
-"""Which parameters to try next: the defaults, then quasi-random points, then Bayesian optimisation; or random ones.
+"""Which parameters to try next: the defaults, then quasi-random or random points, or Bayesian optimisation after a few.
 
 Every question is asked afresh from (space, what was told, trial number, seed): a search that is restarted asks the same
 questions and finds the answers in the store.
@@ -36,11 +36,16 @@ def ask(
     if search == "random":
         return uniform(space, number, seed)
     completed = [trial.value for trial in told if trial.value is not None]
-    if number <= startup or not completed:
+    if not depends_on_answers(number, startup, search) or not completed:
         return quasi_random(space, number - 1, seed)
     worst = min(completed)
     answers = [worst if trial.value is None else trial.value for trial in told]
     return _by_model(space, [trial.parameters for trial in told], answers, derive(seed, "model", number))
+
+
+def depends_on_answers(number: int, startup: int, search: Search) -> bool:
+    """Whether trial `number` can be asked for only when those before it have ended."""
+    return search == "bayesian" and number > startup
 
 
 def uniform(space: Space, number: int, seed: int) -> dict[str, Value]:

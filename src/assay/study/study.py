@@ -1,14 +1,16 @@
 """One method's study: search -> select -> reproduce -> unseal -> score, as steps of tasks that any engine can run."""
 
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from assay.answers import Answers
-from assay.canonical import digest_file
+from assay.canonical import digest_bytes, digest_file
 from assay.engines import Task
 from assay.errors import BadInput
+from assay.files import write_atomically
 from assay.ledger import Ledger
 from assay.model import WEIGHTS
 from assay.protocol import PROSE
@@ -20,11 +22,41 @@ from assay.study.design import Design
 from assay.study.models import hand_over
 from assay.study.peek import peek_body
 from assay.study.progress import Listener, State
-from assay.study.record import StudyRecord, write_record
+from assay.study.record import StudyRecord, classes_file, write_record
 from assay.study.search import Told
 from assay.study.trials import best_of, estimate, is_hopeless
 
 Steps = Generator[list[Task], list[Any], None]
+Searches = list[list[dict[str, Any]]]
+"""The finished trials of each search, as the ledger has them."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A trial that is to be run: of which search, its number there, and its parameters."""
+
+    search: int
+    number: int
+    parameters: Parameters
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """One reproduction of one search's choice: a run for each fold."""
+
+    search: int
+    number: int
+    runs: Sequence[Run]
+
+    @property
+    def place(self) -> dict[str, int]:
+        """Where it stands, as ledger lines say it."""
+        return {"search": self.search, "reproduction": self.number}
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of its runs."""
+        return tuple(run.key for run in self.runs)
 
 
 class Study:
@@ -47,7 +79,6 @@ class Study:
         chosen = self._select(trials)
         if chosen is None:
             self.state.stage = "failed"
-            self.say(f"all {self.design.trials} trials diverged: nothing to select")
             return
         runs = yield from self._reproduce(chosen)
         test = self._unseal()
@@ -94,38 +125,54 @@ class Study:
             },
         }
 
-    def _search(self) -> Generator[list[Task], list[Any], list[dict[str, Any]]]:
-        """The trials, one after the other, each over all folds."""
+    def _search(self) -> Generator[list[Task], list[Any], Searches]:
+        """The trials of every search: those that depend on no answer together, the others one after the other."""
         self.state.stage = "search"
-        trials: list[dict[str, Any]] = []
-        for number in range(self.design.trials):
-            self.state.trial = number
-            told = [Told(trial["parameters"], trial.get("estimate", trial["map_at_r"])) for trial in trials]
-            parameters = self.design.ask(told)
-            runs = [self.design.run("trial", number, fold, parameters) for fold in self.design.folds]
+        searches: Searches = [[] for _ in range(self.design.searches)]
+        while asked := [
+            Asked(search, len(trials) + place, parameters)
+            for search, trials in enumerate(searches)
+            for place, parameters in enumerate(self.design.ask(search, _told(trials)))
+        ]:
+            self.state.trial = max(question.number for question in asked)
+            runs = [self._runs_of(question) for question in asked]
             if self.design.prunes:
-                yield self._training(runs[:1])
-                if is_hopeless(self.store.result(runs[0].key), trials, self.design.protocol.prune):
-                    self.state.total -= len(runs) - 1
-                    runs = runs[:1]
-            yield self._training(runs[1:] if self.design.prunes else runs)
-            trial = self._trial(number, parameters, runs, trials)
-            trials.append(self.ledger.record("trial", trial).body)
+                runs = yield from self._first_folds(asked, runs, searches)
+            yield self._training([row[1:] if self.design.prunes else row for row in runs])
+            for question, row in zip(asked, runs, strict=True):
+                trials = searches[question.search]
+                trials.append(self.ledger.record("trial", self._trial(question, row, trials)).body)
+                self._tell_trial(trials[-1])
             self._save()
-            self._tell_trial(trial)
-        return trials
+        return searches
 
-    def _trial(
-        self, number: int, parameters: Parameters, runs: Sequence[Run], before: Sequence[dict[str, Any]]
-    ) -> dict[str, Any]:
+    def _runs_of(self, question: "Asked") -> list[Run]:
+        folds = self.design.folds_of_trials(question.search)
+        return [self.design.run("trial", question.search, question.number, fold, question.parameters) for fold in folds]
+
+    def _first_folds(
+        self, asked: Sequence["Asked"], runs: Sequence[list[Run]], searches: "Searches"
+    ) -> Generator[list[Task], list[Any], list[list[Run]]]:
+        """Run the first fold of each trial; the rows of runs that remain: only that fold where a trial is hopeless."""
+        yield self._training([row[:1] for row in runs])
+        kept = []
+        for question, row in zip(asked, runs, strict=True):
+            first = self.store.result(row[0].key)
+            hopeless = is_hopeless(first, searches[question.search], self.design.protocol.prune)
+            self.state.total -= (len(row) - 1) * hopeless
+            kept.append(row[:1] if hopeless else row)
+        return kept
+
+    def _trial(self, question: "Asked", runs: Sequence[Run], before: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The mean over folds; a trial with a diverged fold has failed, one given up was pruned: neither has a value."""
         results = [self._finished(run) for run in runs]
         diverged = any(result["status"] == "diverged" for result in results)
-        pruned = len(runs) < len(self.design.folds)
+        pruned = len(runs) < self.design.runs_of_a_trial
         mean = sum(result["validation"]["map_at_r"] for result in results) / len(results)
         return {
-            "trial": number,
-            "parameters": dict(parameters),
+            "search": question.search,
+            "trial": question.number,
+            "parameters": dict(question.parameters),
             "status": "failed" if diverged else "pruned" if pruned else "finished",
             "map_at_r": None if diverged or pruned else mean,
             "runs": results,
@@ -139,54 +186,73 @@ class Study:
         said = {"failed": "diverged", "pruned": "given up after the first fold"}.get(trial["status"], "")
         said = said or f"validation MAP@R {value:.4f}"
         chosen = ", ".join(f"{name}={setting}" for name, setting in trial["parameters"].items())
-        self.say(f"trial {trial['trial']}: {said} ({chosen})")
+        place = f"search {trial['search']}, " if self.design.searches > 1 else ""
+        self.say(f"{place}trial {trial['trial']}: {said} ({chosen})")
 
-    def _select(self, trials: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-        """The parameters with the highest mean validation MAP@R, the earliest among equals; None where all failed."""
-        best = best_of(trials)
-        if best is None and trials:
-            self.ledger.record("selection", {"trial": None, "parameters": None, "edges": {}})
-            self._save()
-            return None
-        chosen: dict[str, Any] = best["parameters"] if best else self.design.chosen
-        edges = self.design.space.edges(chosen) if best else {}
-        self.ledger.record("selection", {"trial": best and best["trial"], "parameters": chosen, "edges": edges})
+    def _select(self, searches: "Searches") -> list[Parameters] | None:
+        """Each search's parameters with the highest mean validation MAP@R, the earliest among equals.
+
+        None where every trial of a search diverged.
+        """
+        chosen: list[Parameters | None] = []
+        for search, trials in enumerate(searches):
+            best = best_of(trials)
+            parameters = best["parameters"] if best else None if trials else self.design.chosen
+            edges = self.design.space.edges(best["parameters"]) if best else {}
+            number = best["trial"] if best else None
+            self.ledger.record("selection", {"search": search, "trial": number, "parameters": parameters, "edges": edges})
+            chosen.append(parameters)
+            if parameters is None:
+                self.say(f"all {self.design.trials} trials of search {search} diverged: nothing to select")
+            for trial in trials if self.keep == "best" and best else ():
+                if trial is not best:
+                    self._drop_weights(trial)
         self._save()
-        for trial in trials if self.keep == "best" else ():
-            if trial is not best:
-                self._drop_weights(trial)
-        return chosen
+        return None if None in chosen else [parameters for parameters in chosen if parameters is not None]
 
     def _drop_weights(self, trial: dict[str, Any]) -> None:
         """Losing trials keep their scores and the hash of their weights, not the weights."""
         for run in trial["runs"]:
             (self.store.run(run["key"]) / WEIGHTS).unlink(missing_ok=True)
 
-    def _reproduce(self, parameters: Parameters) -> Generator[list[Task], list[Any], list[list[Run]]]:
-        """The chosen parameters with fresh seeds; the trial that was selected is not one of them."""
+    def _reproduce(self, chosen: Sequence[Parameters]) -> Generator[list[Task], list[Any], list["Reproduced"]]:
+        """Each search's parameters with fresh seeds; the trial that was selected is not one of them."""
         self.state.stage = "reproductions"
-        numbers = range(self.design.reproductions)
-        runs = [[self.design.run("reproduction", number, fold, parameters) for fold in self.design.folds] for number in numbers]
-        yield self._training([run for row in runs for run in row])
-        for number, row in enumerate(runs):
-            for fold, run in zip(self.design.folds, row, strict=True):
-                self.ledger.record("reproduction", {"reproduction": number, "fold": fold, **self._finished(run)})
+        reproduced = [
+            Reproduced(
+                search,
+                number,
+                [self.design.run("reproduction", search, number, fold, parameters) for fold in self.design.folds],
+            )
+            for search, parameters in enumerate(chosen)
+            for number in range(self.design.reproductions)
+        ]
+        yield self._training([one.runs for one in reproduced])
+        for one in reproduced:
+            for fold, run in zip(self.design.folds, one.runs, strict=True):
+                self.ledger.record("reproduction", {**one.place, "fold": fold, **self._finished(run)})
         self._save()
-        return runs
+        return reproduced
 
-    def _score(self, runs: Sequence[Sequence[Run]], test: Unsealed) -> Steps:
+    def _score(self, reproduced: Sequence["Reproduced"], test: Unsealed) -> Steps:
         """Embed the opened test half with every reproduction, score each reproduction, hand the best model over."""
-        missing = [run.key for row in runs for run in row if not test.vectors(run.key).exists()]
+        missing = [run.key for one in reproduced for run in one.runs if not test.vectors(run.key).exists()]
         yield [TestEmbedding(key, test) for key in missing]
-        keys = [tuple(run.key for run in row) for row in runs]
         scored = [line.body for line in self.ledger.lines if line.kind == "test"]
         protocol = self.design.protocol
-        fresh = yield [Scoring(row, protocol.dim, protocol.metrics, test) for row in keys[len(scored) :]]
-        for number, (row, found) in enumerate(zip(keys, [*scored, *fresh], strict=True)):
-            self.ledger.record("test", {**found, "reproduction": number, "test": test.fingerprint, "runs": row})
+        fresh = yield [Scoring(one.keys, protocol.dim, protocol.metrics, test) for one in reproduced[len(scored) :]]
+        bodies = [*scored, *(self._test(one, *found) for one, found in zip(reproduced[len(scored) :], fresh, strict=True))]
+        for one, body in zip(reproduced, bodies, strict=True):
+            self.ledger.record("test", {**body, **one.place, "test": test.fingerprint, "runs": one.keys})
         hand_over(self.design, self._save(), self.store)
 
-    def _peek(self, trials: Sequence[dict[str, Any]], test: Unsealed) -> Steps:
+    def _test(self, one: "Reproduced", scores: dict[str, Any], classes: bytes) -> dict[str, Any]:
+        """The scores, after those of single classes have been kept beside the ledger."""
+        path = classes_file(self.folder, one.search, one.number)
+        write_atomically(path, classes)
+        return {**scores, "classes": digest_bytes(classes)}
+
+    def _peek(self, searches: "Searches", test: Unsealed) -> Steps:
         """Score what was not chosen: every checkpoint of the reproductions, and the best one of every trial's runs.
 
         Nothing is decided by it. It says what deciding by it would have added.
@@ -194,7 +260,7 @@ class Study:
         if any(line.kind == "peek" for line in self.ledger.lines):
             return
         record, dim = self._save(), self.design.protocol.dim
-        tried = [run for trial in trials for run in trial["runs"]]
+        tried = [run for trial in record.trials for run in trial["runs"]]
         found = yield [
             *(CheckpointScoring(entry["key"], dim, test) for entry in record.reproductions),
             *(CheckpointScoring(run["key"], dim, test, (run["best_epoch"],)) for run in tried),
@@ -228,10 +294,11 @@ class Study:
         """The folder with the view of trainval, which is all that training tasks get to see."""
         return self.design.arena.place(self.design.arena.trainval, self.listener.preparing)
 
-    def _training(self, runs: Sequence[Run]) -> list[Task]:
+    def _training(self, rows: Sequence[Sequence[Run]]) -> list[Task]:
         """Tasks for those runs that the store does not have, and those that are computed with them."""
         store, view = str(self.store.root), str(self._view)
-        groups = self.design.together(runs)
+        runs = [run for row in rows for run in row]
+        groups = self.design.together(rows)
         missing = [group for group in groups if not all(self.store.has_run(run.key, self.keep) for run in group)]
         self.state.done += len(runs) - sum(map(len, missing))
         return [Training(group, store, view, self.design.arena.imports, self.keep) for group in missing]
@@ -245,6 +312,7 @@ class Study:
             "status": result["status"],
             "validation": result["validation"],
             "best_epoch": result["best_epoch"],
+            "last_epoch": result["last_epoch"],
             "result": digest_file(path),
             **({"training": result["training"]} if "training" in result else {}),
         }
@@ -252,3 +320,8 @@ class Study:
     def _save(self) -> StudyRecord:
         """Write `study.json`, the ledger in the form that people and reports read."""
         return write_record(self.folder, self.ledger.lines)
+
+
+def _told(trials: Sequence[dict[str, Any]]) -> list[Told]:
+    """What a search knows of its finished trials."""
+    return [Told(trial["parameters"], trial.get("estimate", trial["map_at_r"])) for trial in trials]

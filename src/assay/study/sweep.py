@@ -12,10 +12,11 @@ from assay.protocol import Protocol, customise
 from assay.space import Value
 from assay.store import Store
 from assay.study.bench import Means, carry_out, design_bench, design_in, driving, in_generation
+from assay.study.declared import declare
 from assay.study.design import Design, Given, Point
 from assay.study.record import read_record
 
-OF_THE_SEARCH = ("search", "trials", "startup", "prune")
+OF_THE_SEARCH = ("searches", "search", "trials", "trial_folds", "startup", "prune")
 """Fields that only a search depends on."""
 
 
@@ -60,6 +61,7 @@ def run_sweep(
             design_in(replace(bases[0].arena, protocol=one), names_of(bases))
     with driving(out, means) as (store, engine):
         bases = [in_generation(design, store) for design in bases]
+        declare(store, bases)
         carry_out(bases, store, engine, means)
         points = [
             point
@@ -121,8 +123,7 @@ def _designs_at(protocol: Protocol, point: Point, bases: Sequence[Design], store
 
 
 def _selected(design: Design, store: Store) -> dict[str, Value] | None:
-    """What a finished study has selected; None where all of its trials diverged."""
+    """What the search that validates best has selected; None where a search of the study had nothing to select."""
     record = read_record(store.study(design.key))
-    assert record is not None and record.selection is not None, "the base studies have been carried out"
-    chosen: dict[str, Value] | None = record.selection["parameters"]
-    return chosen
+    assert record is not None and record.selections, "the base studies have been carried out"
+    return None if record.selection is None else dict(record.selection["parameters"])

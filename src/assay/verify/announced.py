@@ -8,9 +8,11 @@ from assay.canonical import digest
 from assay.errors import BadInput
 from assay.protocol import Augment, Batch, Optimiser, Protocol, customise
 from assay.published import best_parameters
+from assay.seeds import fold_seed
 from assay.space import read_space
 from assay.store import Store
 from assay.study import StudyRecord
+from assay.study.design import drawn_folds
 from assay.study.record import read_record
 from assay.study.reproduce import SOURCE, data_of
 
@@ -43,9 +45,20 @@ def _frozen(value: Any) -> Any:
 
 
 def folds_of(announced: Announced) -> Sequence[int | None]:
-    """The folds of a trial or reproduction; a fixed baseline has none."""
+    """The folds of a reproduction; a fixed baseline has none."""
     budget = announced["budget"]
-    return range(budget["folds"]) if budget["reproduction_runs"] == budget["reproductions"] * budget["folds"] else [None]
+    reproductions = budget["searches"] * budget["reproductions"]
+    return range(budget["folds"]) if budget["reproduction_runs"] == reproductions * budget["folds"] else [None]
+
+
+def folds_of_trials(announced: Announced, search: int) -> Sequence[int]:
+    """The folds that the trials of a search are validated on."""
+    protocol = read_protocol(announced)
+    wanted = protocol.trial_folds
+    if wanted is None or wanted >= protocol.folds:
+        return range(protocol.folds)
+    seed = fold_seed(protocol.seed, announced["data"]["trainval"], search, "twin_of" in announced)
+    return drawn_folds(protocol.folds, wanted, seed)
 
 
 def prunes(announced: Announced) -> bool:
@@ -80,12 +93,18 @@ def _budget(announced: Announced) -> Iterator[str]:
     """A method has no other budget and no smaller space than the protocol says."""
     protocol, budget, space = read_protocol(announced), announced["budget"], announced["space"]
     fixed = folds_of(announced) == [None]
+    searched = budget["trials"] > 0
+    reproductions = 1 if fixed else protocol.reproductions * (1 if searched else protocol.searches)
+    folds = 1 if fixed else protocol.folds
+    searches = protocol.searches if searched else 1
     expected = {
         "startup": [protocol.startup],
         "folds": [protocol.folds],
+        "searches": [searches],
         "trials": _trials(announced, protocol),
-        "reproductions": [1 if fixed else protocol.reproductions],
-        "reproduction_runs": [1 if fixed else protocol.reproductions * protocol.folds],
+        "trial_folds": [min(protocol.trial_folds or protocol.folds, protocol.folds) if searched else 0],
+        "reproductions": [reproductions],
+        "reproduction_runs": [searches * reproductions * folds],
     }
     for name, allowed in expected.items():
         if budget[name] not in allowed:

@@ -10,6 +10,7 @@ from assay.files import read_json
 from assay.ledger import Line, read
 from assay.store import Store
 from assay.study import StudyRecord, study_records
+from assay.study.declared import read_declared
 from assay.verify.announced import check_announcement
 from assay.verify.conditions import check_conditions
 from assay.verify.finding import Finding
@@ -39,10 +40,27 @@ def verify(store: Store, anchor: str | None = None) -> Iterator[Finding]:
         yield _anchor(store, anchor)
     if not sound:
         return
+    yield from _benches(store)
     records = study_records(store)
     yield from check_conditions(records)
     yield from check_models(store, records)
     yield from check_tables(store)
+
+
+def _benches(store: Store) -> Iterator[Finding]:
+    """One finding for each declared bench; a study of it that was never begun is named, and accuses nobody."""
+    begun = set(store.studies())
+    for key in store.benches():
+        what = f"bench {key[:12]}"
+        try:
+            bench = read_declared(store, key)
+        except BadInput as error:
+            yield Finding(what, str(error))
+            continue
+        missing = [name for name, study in zip(bench.methods, bench.studies, strict=True) if study not in begun]
+        note = f"declared and not here: {', '.join(missing)}" if missing else ""
+        wrong = bool(bench.after) != (bench.look > 1)
+        yield Finding(what, f"benches/{key}.json was altered: look {bench.look} does not follow" if wrong else "", note=note)
 
 
 def verify_study(store: Store, key: str) -> Iterator[Finding]:
@@ -103,7 +121,7 @@ def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterato
             yield "study.json is missing"
         return
     try:
-        written = {"looks": [], "peek": None, **read_json(path)}  # neither is in the file of a study of before there were any
+        written = read_json(path)
     except (ValueError, TypeError):
         written = {}
     if written not in (plain(StudyRecord.of(record.key, lines[:count])) for count in range(len(lines), 0, -1)):

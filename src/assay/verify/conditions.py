@@ -7,7 +7,21 @@ from assay.canonical import digest
 from assay.study import StudyRecord
 from assay.verify.finding import Finding
 
-SHARED = ("search", "trials", "startup", "prune", "reproductions", "folds", "seed", "metrics", "space", "threads")
+SHARED = (
+    "searches",
+    "search",
+    "trials",
+    "trial_folds",
+    "smallest_difference",
+    "startup",
+    "prune",
+    "reproductions",
+    "folds",
+    "seed",
+    "metrics",
+    "space",
+    "threads",
+)
 """Settings that no exception for a method touches without being named in it."""
 
 

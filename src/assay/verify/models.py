@@ -44,9 +44,11 @@ def _card(card: dict[str, Any], record: StudyRecord) -> Iterator[str]:
     if entry is None:
         yield f"{CARD} names a run that is no reproduction of its study"
         return
-    tested = record.tests[entry["reproduction"]] if entry["reproduction"] < len(record.tests) else {}
+    tested = record.test_of(entry) if record.complete else {}
     expected = {
-        "method": record.method,
+        "method": record.announced.get("twin_of", record.method),
+        "search": entry["search"],
+        "searches": record.searches,
         "preregistration": record.preregistration,
         "parameters": record.selection["parameters"] if record.selection else None,
         "validation": entry["validation"],

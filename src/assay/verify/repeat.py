@@ -30,7 +30,7 @@ from assay.study import StudyRecord
 from assay.study.bench import open_arena
 from assay.study.design import Design
 from assay.study.record import read_record
-from assay.verify.announced import declarable, folds_of, read_protocol
+from assay.verify.announced import declarable, folds_of, folds_of_trials, read_protocol
 from assay.verify.runs import Place, places
 
 TOLERANCE = 0.02
@@ -95,11 +95,12 @@ class _Workshop:
         """The design of a study, as its announcement has it."""
         if record.key not in self._designs:
             announced = record.announced
-            if record.method not in methods:
-                raise BadInput(f"there is no method {record.method!r} here; where it is your own, give its file with --import")
+            name = str(announced.get("twin_of", record.method))
+            if name not in methods:
+                raise BadInput(f"there is no method {name!r} here; where it is your own, give its file with --import")
             device = "cuda" if announced["environment"]["device"] == "cuda" and torch.cuda.is_available() else "cpu"
             arena = open_arena(self._dataset(record), declarable(read_protocol(announced)), device, self.imports)
-            self._designs[record.key] = Design(arena, methods[record.method])
+            self._designs[record.key] = Design(arena, methods[name], twin="twin_of" in announced)
         return self._designs[record.key]
 
     def _dataset(self, record: StudyRecord) -> Dataset:
@@ -187,9 +188,11 @@ def _other_data(name: str, record: StudyRecord) -> str:
 def _repetition(record: StudyRecord, place: Place, workshop: _Workshop, scratch: Store, progress: Progress) -> _Repetition:
     """The run as the announcement has it, in the task that computes it: on vectors with the other folds."""
     design = workshop.design(record)
-    run = design.run(place.stage, place.number, place.fold, place.parameters)
-    folds = folds_of(record.announced) if design.arena.on_vectors else [place.fold]
-    group = tuple(design.run(place.stage, place.number, fold, place.parameters) for fold in folds)
+    run = design.run(place.stage, place.search, place.number, place.fold, place.parameters)
+    announced = record.announced
+    every = folds_of_trials(announced, place.search) if place.stage == "trial" else folds_of(announced)
+    folds = every if design.arena.on_vectors else [place.fold]
+    group = tuple(design.run(place.stage, place.search, place.number, fold, place.parameters) for fold in folds)
     view = design.arena.place(design.arena.trainval, progress)
     return _Repetition(record, place, run, Training(group, str(scratch.root), str(view), design.arena.imports))
 

@@ -10,10 +10,10 @@ from assay.canonical import digest, digest_file
 from assay.files import read_json
 from assay.model import WEIGHTS
 from assay.protocol import Protocol
-from assay.seeds import derive
+from assay.seeds import run_seed
 from assay.store import CHECKPOINTS, Store
 from assay.study import StudyRecord
-from assay.verify.announced import folds_of, read_protocol
+from assay.verify.announced import folds_of, folds_of_trials, read_protocol
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Place:
 
     Args:
         stage: trial or reproduction.
+        search: that it belongs to.
         number: of the trial or reproduction.
         fold: that is validated.
         parameters: of the method.
@@ -29,25 +30,29 @@ class Place:
     """
 
     stage: Literal["trial", "reproduction"]
+    search: int
     number: int
     fold: int | None
     parameters: dict[str, Any]
     entry: dict[str, Any]
 
     def __str__(self) -> str:
-        return f"{self.stage} {self.number}" + (f", fold {self.fold}" if self.fold is not None else "")
+        search = f"search {self.search}, " if self.search else ""
+        return f"{search}{self.stage} {self.number}" + (f", fold {self.fold}" if self.fold is not None else "")
 
 
 def places(record: StudyRecord) -> Iterator[Place]:
     """Every run of a study, in the order of its ledger."""
-    folds = folds_of(record.announced)
-    for number, trial in enumerate(record.trials):
+    for trial in record.trials:
+        folds = folds_of_trials(record.announced, trial["search"])
         for fold, entry in zip(folds, trial["runs"], strict=False):
-            yield Place("trial", number, fold, trial["parameters"], entry)
-    chosen = record.selection["parameters"] if record.selection else {}
+            yield Place("trial", trial["search"], trial["trial"], fold, trial["parameters"], entry)
+    chosen = {selection["search"]: selection["parameters"] for selection in record.selections}
+    folds_tested, each = folds_of(record.announced), int(record.announced["budget"]["reproductions"])
     for count, entry in enumerate(record.reproductions):
-        number, position = divmod(count, len(folds))
-        yield Place("reproduction", number, folds[position], chosen, entry)
+        place, position = divmod(count, len(folds_tested))
+        search, number = divmod(place, each)
+        yield Place("reproduction", search, number, folds_tested[position], chosen.get(search, {}), entry)
 
 
 def check_runs(store: Store, record: StudyRecord) -> Iterator[str]:
@@ -55,7 +60,8 @@ def check_runs(store: Store, record: StudyRecord) -> Iterator[str]:
     protocol = read_protocol(record.announced)
     for place in places(record):
         if place.stage == "reproduction":
-            if (place.entry["reproduction"], place.entry["fold"]) != (place.number, place.fold):
+            said = tuple(place.entry[name] for name in ("search", "reproduction", "fold"))
+            if said != (place.search, place.number, place.fold):
                 yield f"{place} is missing in the ledger"
             if not (store.run(place.entry["key"]) / WEIGHTS).exists():
                 yield f"run {place.entry['key'][:12]} ({place}): {WEIGHTS} is missing"
@@ -78,7 +84,7 @@ def _run(store: Store, record: StudyRecord, protocol: Protocol, place: Place) ->
     result, config, history = documents.values()
     if digest_file(folder / "result.json") != entry["result"]:
         yield "result.json was altered"
-    if any(entry.get(field) != result.get(field) for field in ("status", "validation", "best_epoch", "training")):
+    if any(entry.get(field) != result.get(field) for field in ("status", "validation", "best_epoch", "last_epoch", "training")):
         yield "the ledger does not say what its result says"
     if digest(config) != entry["key"]:
         yield "config.json was altered"
@@ -100,14 +106,14 @@ def _expected(record: StudyRecord, protocol: Protocol, place: Place) -> dict[str
     announced = record.announced
     trainval = announced["data"]["trainval"]
     return {
-        "method": record.method,
+        "method": announced.get("twin_of", record.method),
         "source": announced["method"]["source"],
         "batch": announced["method"]["batch"],
         "protocol": {**protocol.training, "folds": protocol.folds},
         "parameters": place.parameters,
         "trainval": trainval,
         "fold": place.fold,
-        "seed": derive(protocol.seed, trainval, place.stage, place.number, place.fold),
+        "seed": run_seed(protocol.seed, trainval, place.stage, place.search, place.number, place.fold, "twin_of" in announced),
         "environment": announced["environment"],
     }
 

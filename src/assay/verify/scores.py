@@ -1,18 +1,21 @@
 """The test half: sealed until its time, its scores computed again from the stored vectors, and who looked at it later."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from assay.answers import Answers, agree, score
 from assay.canonical import digest_file
+from assay.data.features import read_arrays
 from assay.ledger import Line, completing_line
 from assay.metrics.evaluate import DEFAULT
 from assay.store import Store
 from assay.study import StudyRecord
 from assay.study.arena import read_answers
+from assay.study.record import classes_file
 
 ORDER = ("preregistration", "trial", "selection", "reproduction", "seal", "test")
 AFTERWARDS = ("peek", "look")
@@ -27,7 +30,7 @@ def check_order(lines: Sequence[Line]) -> Iterator[str]:
         if ORDER.index(line.kind) < ORDER.index(before.kind):
             yield f"ledger.jsonl: line {line.number + 1} ({line.kind}) comes after a {before.kind}, where no study has it"
             break
-    for kind in ("preregistration", "selection", "peek"):
+    for kind in ("preregistration", "peek"):
         if kinds.count(kind) > 1:
             yield f"ledger.jsonl has {kinds.count(kind)} lines of the kind {kind}"
     if kinds[0] != "preregistration":
@@ -62,16 +65,21 @@ def check_scores(store: Store, record: StudyRecord) -> Iterator[str]:
     if answers is None or answers.fingerprint != record.seal["labels"]:
         yield f"{name}: the labels of the test half were altered"
         return
-    for number, test in enumerate(record.tests):
-        for problem in _scores_of(store, record, number, test, answers):
-            yield f"reproduction {number}: {problem}"
+    each = int(record.announced["budget"]["reproductions"])
+    for count, test in enumerate(record.tests):
+        search, number = divmod(count, each)
+        where = f"search {search}, " if search else ""
+        for problem in _scores_of(store, record, (search, number), test, answers):
+            yield f"{where}reproduction {number}: {problem}"
 
 
-def _scores_of(store: Store, record: StudyRecord, number: int, test: dict[str, Any], answers: Answers) -> Iterator[str]:
+def _scores_of(
+    store: Store, record: StudyRecord, place: tuple[int, int], test: dict[str, Any], answers: Answers
+) -> Iterator[str]:
     assert record.seal is not None
     half = record.seal["test"]
-    keys = [entry["key"] for entry in record.reproductions if entry["reproduction"] == number]
-    if (test["reproduction"], test["test"], test["runs"]) != (number, half, keys):
+    keys = [entry["key"] for entry in record.reproductions if (entry["search"], entry["reproduction"]) == place]
+    if (test["search"], test["reproduction"], test["test"], test["runs"]) != (*place, half, keys):
         yield "its test scores are those of other runs"
         return
     paths = {key: store.test_vectors(key, half) for key in keys}
@@ -86,11 +94,25 @@ def _scores_of(store: Store, record: StudyRecord, number: int, test: dict[str, A
         return
     resolved = record.announced["protocol"]["resolved"]
     vectors = [np.load(path, allow_pickle=False) for path in paths.values()]
-    again = score(vectors, answers, resolved["dim"], resolved.get("metrics", DEFAULT))
+    again, by_class = score(vectors, answers, resolved["dim"], resolved.get("metrics", DEFAULT))
     settings = [name for name in ("concatenated", "separated", "folds") if name != "folds" or "folds" in test]
     wrong = [name for name in settings if not (agree(again[name], test[name]) and agree(test[name], again[name]))]
     if wrong:
         yield f"its test scores ({wrong[0]}) do not come out of its vectors"
+    yield from _classes(classes_file(store.study(record.key), *place), test["classes"], by_class)
+
+
+def _classes(path: Path, hashed: str, expected: Mapping[str, Any]) -> Iterator[str]:
+    """The file with the scores of single classes is the one that was recorded, and says what the vectors say."""
+    name = f"{path.parent.name}/{path.name}"
+    if not path.exists():
+        yield f"{name} is missing"
+    elif digest_file(path) != hashed:
+        yield f"{name} was altered"
+    else:
+        found = read_arrays(path, name, list(expected))
+        if not all(np.allclose(found[array], values, rtol=0, atol=1e-9) for array, values in expected.items()):
+            yield f"{name} does not come out of its vectors"
 
 
 def check_looks(record: StudyRecord) -> Iterator[str]:
@@ -113,15 +135,16 @@ def check_peek(store: Store, record: StudyRecord) -> Iterator[str]:
     for said, entry in zip(entries, own, strict=True):
         for problem in _checkpoints_of(store, record, said, entry):
             yield f"the peek at run {said['run'][:12]}: {problem}"
-    tried = [(trial["trial"], trial["map_at_r"], len(trial["runs"])) for trial in record.trials]
-    if [(trial["trial"], trial["validation"], len(trial["test"])) for trial in record.peek["trials"]] != tried:
+    tried = [(trial["search"], trial["trial"], trial["map_at_r"], len(trial["runs"])) for trial in record.trials]
+    peeked = record.peek["trials"]
+    if [(trial["search"], trial["trial"], trial["validation"], len(trial["test"])) for trial in peeked] != tried:
         yield "the peek does not say of the trials what the study says of them"
 
 
 def _checkpoints_of(store: Store, record: StudyRecord, said: dict[str, Any], entry: dict[str, Any]) -> Iterator[str]:
     """The chosen epoch is the run's, every checkpoint that is kept has its score, the chosen one that of the test line."""
-    place = (entry["reproduction"], entry["fold"])
-    if (said["reproduction"], said["fold"]) != place or said["chosen"] != entry["best_epoch"]:
+    place = (entry["search"], entry["reproduction"], entry["fold"])
+    if (said["search"], said["reproduction"], said["fold"]) != place or said["chosen"] != entry["best_epoch"]:
         yield f"it has epoch {said['chosen']} as the chosen one, the run has {entry['best_epoch']}"
     kept = {str(epoch) for epoch in store.checkpoints(said["run"])}
     if kept and kept != set(said["test"]):
@@ -129,7 +152,7 @@ def _checkpoints_of(store: Store, record: StudyRecord, said: dict[str, Any], ent
     for epoch, path in store.checkpoints(said["run"]).items():
         if "weights" in said and digest_file(path) != said["weights"].get(str(epoch)):
             yield f"checkpoints/{path.name} was altered"
-    folds = record.tests[entry["reproduction"]].get("folds", []) if len(record.tests) > entry["reproduction"] else []
+    folds = record.test_of(entry).get("folds", []) if record.complete else []
     position = entry["fold"] or 0
     if position < len(folds) and not agree(said["test"].get(str(said["chosen"]), "none"), folds[position]["map_at_r"]):
         yield "what it says of the chosen epoch is not the test score of the run"

@@ -11,29 +11,40 @@ import torch
 from assay.canonical import digest_file, plain
 from assay.files import read_json
 from assay.run import own_source
-from assay.seeds import derive
+from assay.seeds import question_seed
 from assay.space import Choice, Range, read_space
 from assay.store import Store
-from assay.study import StudyRecord, search
-from assay.study.search import Told, ask
+from assay.study import StudyRecord
+from assay.study import search as search_code
+from assay.study.search import Told, ask, depends_on_answers
 from assay.study.trials import best_of, estimate, is_hopeless
-from assay.verify.announced import Announced, folds_of, prunes
+from assay.verify.announced import Announced, folds_of_trials, prunes
 
 Trial = Mapping[str, Any]
 
 
 def check_trials(record: StudyRecord) -> Iterator[str]:
     """Trials are numbered without a gap, lie in the announced space, and are worth what their folds say."""
-    if record.trials and record.trials[0]["parameters"] != record.announced["method"]["defaults"]:
-        yield "trial 0 is not the method's defaults"
-    for number, trial in enumerate(record.trials):
-        if trial["trial"] != number:
-            yield f"trial {number} is missing in the ledger"
-        for problem in (*_in_space(record.announced, trial), *_value(record.announced, trial, record.trials[:number])):
-            yield f"trial {number}: {problem}"
     announced = record.announced["budget"]["trials"]
-    if record.selection is not None and len(record.trials) != announced:
-        yield f"{len(record.trials)} trials in the ledger, {announced} were announced"
+    strangers = sorted({trial["search"] for trial in record.trials} - set(range(record.searches)))
+    if strangers:
+        yield f"there are trials of search {strangers[0]}, and {record.searches} searches were announced"
+    for search in range(record.searches):
+        trials, where = trials_of(record, search), f"search {search}, " if search else ""
+        if trials and trials[0]["parameters"] != record.announced["method"]["defaults"]:
+            yield f"{where}trial 0 is not the method's defaults"
+        for number, trial in enumerate(trials):
+            if trial["trial"] != number:
+                yield f"{where}trial {number} is missing in the ledger"
+            for problem in (*_in_space(record.announced, trial), *_value(record.announced, trial, trials[:number])):
+                yield f"{where}trial {number}: {problem}"
+        if record.selections and len(trials) != announced:
+            yield f"{where}{len(trials)} trials in the ledger, {announced} were announced"
+
+
+def trials_of(record: StudyRecord, search: int) -> list[dict[str, Any]]:
+    """The trials of one search, in order."""
+    return [trial for trial in record.trials if trial["search"] == search]
 
 
 def _in_space(announced: Announced, trial: Trial) -> Iterator[str]:
@@ -52,7 +63,7 @@ def _is_in(range_: Range, value: Any) -> bool:
 
 def _value(announced: Announced, trial: Trial, before: Sequence[dict[str, Any]]) -> Iterator[str]:
     """The mean over folds; no value where a fold diverged or the trial was given up, which it was only by the rule."""
-    runs, folds = trial["runs"], folds_of(announced)
+    runs, folds = trial["runs"], folds_of_trials(announced, trial["search"])
     diverged = any(run["status"] == "diverged" for run in runs)
     mean = float(sum(run["validation"]["map_at_r"] for run in runs) / len(runs))
     given_up = trial["status"] == "pruned"
@@ -72,20 +83,27 @@ def _value(announced: Announced, trial: Trial, before: Sequence[dict[str, Any]])
 
 
 def check_selection(record: StudyRecord) -> Iterator[str]:
-    """The best finished trial was selected; without trials, what was given or announced as defaults."""
-    if record.selection is None:
-        return
-    best = best_of(record.trials)
-    said, expected = record.selection["trial"], best and best["trial"]
+    """In each search the best finished trial was selected; without trials, what was given or announced as defaults."""
+    for search, selection in enumerate(record.selections):
+        where = f"search {search}: " if search else ""
+        if selection["search"] != search:
+            yield f"the selection of search {search} is missing in the ledger"
+        for problem in _selection(record, selection, trials_of(record, search)):
+            yield where + problem
+
+
+def _selection(record: StudyRecord, selection: Mapping[str, Any], trials: Sequence[dict[str, Any]]) -> Iterator[str]:
+    best = best_of(trials)
+    said, expected = selection["trial"], best and best["trial"]
     if said != expected:
         yield f"trial {said} was selected, trial {expected} is the best"
         return
     announced = record.announced
-    without = announced.get("given", {}).get("parameters", announced["method"]["defaults"]) if not record.trials else None
-    if record.selection["parameters"] != (best["parameters"] if best else without):
-        origin = "those of the selected trial" if record.trials else "the given ones"
+    without = announced.get("given", {}).get("parameters", announced["method"]["defaults"]) if not trials else None
+    if selection["parameters"] != (best["parameters"] if best else without):
+        origin = "those of the selected trial" if trials else "the given ones"
         yield f"the selected parameters are not {origin}"
-    elif best and record.selection["edges"] != plain(read_space(announced["space"]).edges(best["parameters"])):
+    elif best and selection["edges"] != plain(read_space(announced["space"]).edges(best["parameters"])):
         yield "what is said of parameters on the edges of their ranges does not follow from the space"
 
 
@@ -97,7 +115,7 @@ def unlike_here(announced: Announced) -> str:
         "torch": torch.__version__,
         "optuna": version("optuna"),
         "scipy": version("scipy"),
-        "search": digest_file(Path(search.__file__)),
+        "search": digest_file(Path(search_code.__file__)),
     }
     there = announced["versions"]
     unlike = [name for name in here if there.get(name) != here[name]]
@@ -109,22 +127,24 @@ def ask_again(record: StudyRecord) -> tuple[int, str] | None:
     """The first trial that the search, told what the ledger says of those before it, would not have asked, and what instead."""
     announced = record.announced
     resolved, defaults = announced["protocol"]["resolved"], announced["method"]["defaults"]
-    space = read_space(announced["space"])
-    seed = derive(resolved["seed"], announced["data"]["trainval"], "search", record.method)
-    told: list[Told] = []
-    for number, trial in enumerate(record.trials):
-        kind = resolved.get("search", "bayesian")
-        asked = {**defaults, **ask(space, told, defaults, announced["budget"]["startup"], seed, kind)}
-        if asked != trial["parameters"]:
-            return number, f"the search asks for {_words(asked)}, the ledger says {_words(trial['parameters'])}"
-        told.append(Told(trial["parameters"], trial.get("estimate", trial["map_at_r"])))
+    space, startup, kind = read_space(announced["space"]), announced["budget"]["startup"], resolved.get("search", "bayesian")
+    method = announced.get("twin_of", record.method)
+    for search in range(record.searches):
+        seed = question_seed(resolved["seed"], announced["data"]["trainval"], method, search, "twin_of" in announced)
+        told: list[Told] = []
+        for number, trial in enumerate(trials_of(record, search)):
+            asked = {**defaults, **ask(space, told, defaults, startup, seed, kind)}
+            if asked != trial["parameters"]:
+                where = f"search {search}: " if search else ""
+                return number, f"{where}the search asks for {_words(asked)}, the ledger says {_words(trial['parameters'])}"
+            told.append(Told(trial["parameters"], trial.get("estimate", trial["map_at_r"])))
     return None
 
 
 def by_model(announced: Announced, number: int) -> bool:
     """Whether trial `number` was asked by a model, whose last digits may depend on the machine."""
-    search = announced["protocol"]["resolved"].get("search", "bayesian")
-    return bool(number > announced["budget"]["startup"] and search == "bayesian")
+    kind = announced["protocol"]["resolved"].get("search", "bayesian")
+    return depends_on_answers(number, announced["budget"]["startup"], kind)
 
 
 def ran_here(store: Store, record: StudyRecord) -> bool:

@@ -1,0 +1,121 @@
+"""Benches as they were declared: which methods are compared with one another, and what had been seen before.
+
+A declaration is written before the first line of any of its studies and never changes. Verdicts take from it how many
+comparisons were planned, shorter views included, and how many looks at the test half came before.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.canonical import digest, pretty
+from assay.errors import BadInput
+from assay.files import read_json
+from assay.store import Store, place_file
+from assay.study.design import Design
+from assay.study.record import study_records
+
+ALL_PAIRS = 10
+"""Trained methods up to which every pair is compared: above, the number of pairs would leave no power."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One bench as declared.
+
+    Args:
+        studies: keys of its studies.
+        methods: names of their methods, in the same order, baselines and twins included.
+        trained: those of the methods that are trained; the others are baselines.
+        protocol: fingerprint of the protocol.
+        question: the same without the numbers of searches and reproductions: more of either ask the same question.
+        trainval: fingerprint of the data.
+        reference: the trained method that all others are compared with; None: every pair is compared.
+        look: 1, or one more than that of the benches on the same question whose test half had been opened.
+        after: keys of the opened studies on the same question at that time.
+    """
+
+    studies: tuple[str, ...]
+    methods: tuple[str, ...]
+    trained: tuple[str, ...]
+    protocol: str
+    question: str
+    trainval: str
+    reference: str | None
+    look: int
+    after: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """Content address: the same bench declared again has the same key."""
+        return key_of_bench(self.studies, self.reference)
+
+
+def key_of_bench(studies: Sequence[str], reference: str | None) -> str:
+    """Return the key of the bench of these studies.
+
+    | ingredient | effect |
+    | --- | --- |
+    | keys of the studies, in order | another method, protocol, data set or generation: another bench |
+    | reference | other pairs are compared |
+    """
+    return digest([list(studies), reference])
+
+
+def declare(store: Store, designs: Sequence[Design], reference: str | None = None) -> Declared:
+    """Write the declaration of a bench, unless it is there, and return it."""
+    trained = [design.name for design in designs if design.method.loss is not None]
+    if reference is not None and reference not in trained:
+        raise BadInput(f"--reference {reference}: name a trained method of this bench: {', '.join(trained) or 'none is'}")
+    if reference is None and len(trained) > ALL_PAIRS:
+        reference = trained[0]
+    studies = [design.key for design in designs]
+    known = {bench.key: bench for bench in declared(store)}
+    if key_of_bench(studies, reference) in known:
+        return known[key_of_bench(studies, reference)]
+    protocol = designs[0].preregistration["protocol"]
+    question, trainval = protocol["question"], designs[0].arena.trainval.fingerprint
+    alike = [bench for bench in known.values() if (bench.question, bench.trainval) == (question, trainval)]
+    opened = {record.key for record in study_records(store) if record.seal is not None}
+    before = [bench for bench in alike if opened & set(bench.studies)]
+    bench = Declared(
+        studies=tuple(studies),
+        methods=tuple(design.name for design in designs),
+        trained=tuple(trained),
+        protocol=protocol["fingerprint"],
+        question=question,
+        trainval=trainval,
+        reference=reference,
+        look=1 + max((bench.look for bench in before), default=0),
+        after=tuple(sorted(opened & {key for bench in before for key in bench.studies})),
+    )
+    place_file(store.bench(bench.key), pretty(bench).encode())
+    return bench
+
+
+def declared(store: Store) -> list[Declared]:
+    """Return every bench that was declared in a store, by key."""
+    return [read_declared(store, key) for key in store.benches()]
+
+
+def read_declared(store: Store, key: str) -> Declared:
+    """Return one declaration; raise `BadInput` where its file cannot be read or is not what its name says."""
+    path = store.bench(key)
+    try:
+        said: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in read_json(path).items()}
+        found = Declared(**said)
+        sound = found.key == key and len(found.methods) == len(found.studies) and set(found.trained) <= set(found.methods)
+    except (OSError, ValueError, TypeError, AttributeError):
+        sound = False
+    if not sound:
+        raise BadInput(f"{path} was altered: it is not the declaration of a bench. Restore it, or give another --out")
+    return found
+
+
+def looks_of(benches: Iterable[Declared]) -> dict[str, int]:
+    """Return the look at which each study was declared first, by its key."""
+    looks: dict[str, int] = {}
+    for bench in benches:
+        for key in bench.studies:
+            looks[key] = min(looks.get(key, bench.look), bench.look)
+    return looks
