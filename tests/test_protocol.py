@@ -239,7 +239,7 @@ PROSE: dict[str, Any] = {"name": "other.v1", "departures": ("prose",), "about": 
         "trial_folds",
         "smallest_difference",
         *PROSE,
-    ],  # fmt: skip
+    ],
 )
 def test_a_run_does_not_depend_on_how_many_others_there_are_or_what_is_made_of_it(name: str) -> None:
     assert name not in BASE.training

@@ -102,7 +102,8 @@ def read_declared(store: Store, key: str) -> Declared:
     """Return one declaration; raise `BadInput` where its file cannot be read or is not what its name says."""
     path = store.bench(key)
     try:
-        said: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in read_json(path).items()}
+        document: dict[str, Any] = read_json(path)
+        said = {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
         found = Declared(**said)
         sound = found.key == key and len(found.methods) == len(found.studies) and set(found.trained) <= set(found.methods)
     except (OSError, ValueError, TypeError, AttributeError):
