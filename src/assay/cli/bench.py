@@ -103,6 +103,7 @@ def _dry_run(data: str, names: list[str], protocol: Any, imports: Any, workers: 
         return
     rows = [[name, str(runs), "{} x {}".format(*planned.batch[name])] for name, runs in planned.runs.items()]
     print_table(["method", "runs", "batch (classes x images)"], rows, right=(1,))
+    print(f"a searched method: {planned.budget}")
     print(
         f"{planned.total} runs with {planned.workers} worker{'s' * (planned.workers != 1)}: "
         f"about {duration(planned.seconds)}, about {size(planned.bytes)} of disk"

@@ -103,7 +103,7 @@ def read_declared(store: Store, key: str) -> Declared:
     path = store.bench(key)
     try:
         document: dict[str, Any] = read_json(path)
-        said = {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
+        said: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
         found = Declared(**said)
         sound = found.key == key and len(found.methods) == len(found.studies) and set(found.trained) <= set(found.methods)
     except (OSError, ValueError, TypeError, AttributeError):

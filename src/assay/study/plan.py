@@ -14,7 +14,7 @@ from assay.data.views import View
 from assay.embed import embed, torch_threads
 from assay.methods import assemble, defaults
 from assay.model import Architecture, begin
-from assay.protocol import FirstStep
+from assay.protocol import FirstStep, Protocol
 from assay.study.arena import Arena
 from assay.study.design import Design
 from assay.train import draw_batches, iterations_of, optimisers_of, set_training, step
@@ -24,8 +24,12 @@ STEPS, FEWEST = 12, 2
 
 @dataclass(frozen=True)
 class Plan:
-    """Runs per method, and an estimate of the whole from a dozen timed steps on this CPU; test scoring is not in it."""
+    """Runs per method, and an estimate of the whole from a dozen timed steps on this CPU; test scoring is not in it.
 
+    `budget` says in words what the runs of a searched method are.
+    """
+
+    budget: str
     runs: dict[str, int]
     batch: dict[str, tuple[int, int]]
     workers: int
@@ -51,12 +55,27 @@ def plan(designs: Sequence[Design], workers: int) -> Plan:
     reproduced = sum(design.searches * design.reproductions * len(design.folds) for design in designs)
     vectors = reproduced * len(trainval.y) * protocol.dim * 4
     return Plan(
-        runs={design.method.name: design.runs for design in designs},
-        batch={design.method.name: design.batch for design in designs},
+        budget=budget_of(protocol),
+        runs={design.name: design.runs for design in designs},
+        batch={design.name: design.batch for design in designs},
         workers=workers,
         seconds=work / min(workers, max(1, len(trained)) * protocol.folds) + 2 * len(trainval.y) * reading,
         bytes=round(kept * size + vectors + 2 * _bytes(arena, view)),
     )
+
+
+def budget_of(protocol: Protocol) -> str:
+    """Return in words what a searched method costs under a protocol.
+
+    >>> budget_of(Protocol("p.v1", searches=4, trials=6, trial_folds=2, reproductions=1))
+    '4 searches, each 6 trials on 2 of 4 folds and 1 reproduction on 4 folds'
+    """
+    if protocol.trials == 0:
+        return f"nothing is searched; {protocol.searches * protocol.reproductions} reproductions on {protocol.folds} folds"
+    folds = protocol.folds if protocol.trial_folds is None else protocol.trial_folds
+    each = f"{protocol.trials} trials on {folds} of {protocol.folds} folds"
+    again = f"{protocol.reproductions} reproduction{'s' * (protocol.reproductions != 1)} on {protocol.folds} folds"
+    return f"{protocol.searches} search{'es' * (protocol.searches != 1)}, each {each} and {again}"
 
 
 def _sample(arena: Arena, rows: Labels) -> tuple[View, float]:
