@@ -79,7 +79,7 @@ def _convert(hint: Any, text: str) -> Any:
 
 
 _AT_LEAST = {
-    "dim": 1, "folds": 2, "iterations": 1, "epochs": 1, "validate_every": 1, "patience": 1, "trials": 0,
+    "dim": 1, "folds": 2, "iterations": 1, "shortest_epoch": 1, "epochs": 1, "validate_every": 1, "patience": 1, "trials": 0,
     "startup": 0, "reproductions": 1, "threads": 1, "size": 1, "stored": 1, "searches": 1, "trial_folds": 1,
 }  # fmt: skip
 
@@ -99,7 +99,9 @@ def _check(protocol: Protocol) -> None:
     _check_between("prune", protocol.prune, 0, 1)
     _check_between("smallest_difference", protocol.smallest_difference, 0, 1, open_below=True)
     if protocol.trial_folds is not None and protocol.trial_folds > protocol.folds:
-        raise BadInput(f"--set trial_folds={protocol.trial_folds}: the protocol has {protocol.folds} folds; set it to at most that")
+        raise BadInput(
+            f"--set trial_folds={protocol.trial_folds}: the protocol has {protocol.folds} folds; set it to at most that"
+        )
     _check_between("augment.flip", augment.flip, 0, 1)
     _check_between("augment.rotation", augment.rotation, 0, 180)
     _check_between("augment.shear", augment.shear, 0, 80)
