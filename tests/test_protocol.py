@@ -71,6 +71,7 @@ OTHER: dict[str, Any] = {
     "batch": Batch(embedding=(4, 4)),
     "optimiser": Optimiser(lr=0.5),
     "iterations": 7,
+    "shortest_epoch": 7,
     "epochs": 7,
     "validate_every": 7,
     "patience": 7,
@@ -170,6 +171,7 @@ LATER: dict[str, Any] = {
     "resize": "square",
     "stored": None,
     "form": "pixels",
+    "shortest_epoch": 1,
     "autocast": False,
     "compile": False,
     "search": "bayesian",
@@ -192,7 +194,9 @@ def test_a_field_that_came_later_leaves_published_fingerprints_alone_where_it_ch
     assert replace(QUICK, **{name: OTHER[name]}).fingerprint != GOLDEN["quick.v1"]
 
 
-@pytest.mark.parametrize(("name", "neutral", "other"), [("kind", "rmsprop", "adam"), ("decay_own", True, False)])
+@pytest.mark.parametrize(
+    ("name", "neutral", "other"), [("kind", "rmsprop", "adam"), ("decay_own", True, False), ("schedule", "constant", "cosine")]
+)
 def test_a_setting_of_the_optimiser_that_came_later_does_so_too(name: str, neutral: Any, other: Any) -> None:
     assert replace(QUICK, optimiser=replace(QUICK.optimiser, **{name: neutral})).fingerprint == GOLDEN["quick.v1"]
     assert name not in QUICK.training["optimiser"]

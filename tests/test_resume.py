@@ -161,6 +161,8 @@ WORLDS = {
     "batch normalisation, adam": World(losses["contrastive"], replace(ON_IMAGES, optimiser=Optimiser(kind="adam"))),
     "frozen batch normalisation": World(losses["contrastive"], replace(ON_IMAGES, frozen="batchnorm")),
     "every second epoch": World(protocol=replace(LONG, validate_every=2)),
+    "cosine": World(protocol=replace(LONG, optimiser=Optimiser(lr=0.01, kind="adamw", schedule="cosine"))),
+    "cosine, class weights": World(losses["normalized_softmax"], replace(LONG, optimiser=Optimiser(schedule="cosine"))),
     "one pass": World(protocol=replace(LONG, iterations=None)),
     "patience": World(first_well_then_badly, replace(LONG, patience=3, epochs=30)),
     "divergence": World(lambda: Counting(bad_from=17)),

@@ -23,7 +23,8 @@ from assay.model import Architecture, Model
 from assay.pairs import Pairs, References, Triplets
 from assay.protocol import Augment, Batch, Optimiser, Protocol
 from assay.registry import Paper
-from assay.train import Fit, Judge, fit, iterations_of, make_optimisers, set_training, step
+from assay.train import Fit, Judge, fit, iterations_of, make_optimisers, optimisers_of, set_training, step
+from assay.train.optimisers import share_of_rate
 
 CPU = torch.device("cpu")
 STILL = Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0)
@@ -219,6 +220,12 @@ def test_an_epoch_may_be_one_pass_over_the_training_fold(batch: tuple[int, int],
     assert iterations_of(PROTOCOL, len(TRAIN.y), batch) == 3
 
 
+@pytest.mark.parametrize(("samples", "expected"), [(24, 50), (1600, 50), (1632, 51), (45_000, 1406)])
+def test_a_pass_over_few_samples_is_filled_up_to_the_shortest_epoch(samples: int, expected: int) -> None:
+    protocol = replace(PROTOCOL, iterations=None, shortest_epoch=50)
+    assert iterations_of(protocol, samples, (8, 4)) == expected
+
+
 @pytest.mark.parametrize("every", [1, 2])
 def test_a_checkpoint_tells_the_mean_loss_since_the_one_before(every: int) -> None:
     counting = Scripted(lambda number, z, y: z.sum() * 0 + number)
@@ -407,6 +414,42 @@ def test_a_learning_rate_ten_times_larger_takes_steps_ten_times_larger() -> None
     _, slow = steps(lr=0.0, weights_lr=1e-5)
     _, fast = steps(lr=0.0, weights_lr=1e-4)
     assert fast == pytest.approx(10 * slow, rel=0.02)
+
+
+def test_a_cosine_lets_every_learning_rate_fall_to_zero_over_all_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[list[float]] = []
+
+    def watched(*arguments: Any) -> float:
+        rates.append([group["lr"] for optimiser in arguments[2] for group in optimiser.param_groups])
+        return step(*arguments)
+
+    monkeypatch.setattr("assay.train.loop.step", watched)
+    loss = losses["normalized_softmax"]()
+    loss.setup(4, 6)
+    optimiser = Optimiser(schedule="cosine")
+    train(loss, replace(PROTOCOL, epochs=2, iterations=4, optimiser=optimiser), lr=0.01, weights_lr=0.1)
+    shares = [(1 + math.cos(math.pi * done / 8)) / 2 for done in range(8)]
+    assert [rate for rate, _ in rates] == pytest.approx([0.01 * share for share in shares])
+    assert [rate for _, rate in rates] == pytest.approx([0.1 * share for share in shares])
+
+
+def test_a_constant_schedule_leaves_learning_rates_alone() -> None:
+    assert {share_of_rate("constant", done, 8) for done in range(8)} == {1.0}
+
+
+def test_a_fused_optimiser_steps_along_weights_of_any_layout() -> None:
+    """Convolutions are kept in channels_last; a fused step goes by memory and not by strides."""
+    protocol = replace(PROTOCOL, optimiser=Optimiser(kind="adamw"))
+    models = [Model(Architecture("conv", 1, 16, 4)) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    ours = optimisers_of(models[0], parts_of(constant()), protocol)
+    plain = torch.optim.AdamW(models[1].parameters(), lr=0.01, weight_decay=1e-4, foreach=False)
+    x = torch.rand(8, 1, 16, 16)
+    for model, optimiser in zip(models, (*ours, plain), strict=True):
+        model(x).square().mean().backward()
+        optimiser.step()
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_the_weight_decay_of_the_protocol_is_applied() -> None:

@@ -208,7 +208,9 @@ _FIT = ("lr", "weights_lr")
 
 
 def _fit_defaults(protocol: Protocol) -> dict[str, Value]:
-    return {"lr": protocol.optimiser.lr, "weights_lr": DEFAULT_WEIGHTS_LR}
+    """The learning rates; one that is still `auto` is no number, with which nothing can be trained."""
+    lr = protocol.optimiser.lr
+    return {"lr": math.nan if lr is None else lr, "weights_lr": DEFAULT_WEIGHTS_LR}
 
 
 def _miner_signature(method: Method) -> dict[str, Value]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from assay.canonical import canonical, pretty
 from assay.errors import BadInput
 from assay.files import new_folder, read_json
-from assay.protocol import FirstStep, Look, Pooling, Protocol, Resize, customise, kind_of, resolve
+from assay.protocol import FirstStep, Look, Pooling, Protocol, Resize, customise, kind_of, resolve, resolve_training
 from assay.trunks import Trunk, build, find, weights
 from assay.trunks.weights import Weights
 
@@ -96,6 +96,8 @@ def settle(protocol: Protocol, look: Look) -> tuple[Protocol, Weights | None]:
     found = weights.resolve(chosen.trunk, protocol.weights)
     size = kind.side if protocol.size is None and kind.side else chosen.size
     frozen = protocol.frozen or ("trunk" if found else "nothing")
+    trained_on = "vectors" if frozen == "trunk" else given
+    chosen = resolve_training(chosen, trained_on)
     settled = replace(chosen, weights=found.digest if found else weights.NONE, frozen=frozen, size=size)
     if given == "images":
         _check_images(settled, kind)

@@ -25,6 +25,7 @@ from assay.protocol import Protocol
 from assay.samplers import samplers
 from assay.seeds import derive
 from assay.train import Fit, Judge, Kept, Savepoint, State, iterations_of, make_optimisers
+from assay.train.optimisers import Rates
 from assay.train.state import (
     restore_chance,
     restore_optimisers,
@@ -110,10 +111,15 @@ def fit_stacked(
     past = stack.restore(optimisers, before) if before else 0
     iterations = iterations_of(protocol, len(apprentices[0].train), batch)
     batches = _draw(apprentices, view, protocol, batch, past * iterations)
-    for epoch in range(past + 1, protocol.epochs + 1):
+    epochs = protocol.length.epochs
+    rates = Rates(optimisers, protocol, epochs * iterations)
+    for epoch in range(past + 1, epochs + 1):
         if all(judge.done for judge in judges):
             break
-        values = [stack.step(gradients, optimisers, *next(batches)) for _ in range(iterations)]
+        values = []
+        for number in range(iterations):
+            rates.set((epoch - 1) * iterations + number)
+            values.append(stack.step(gradients, optimisers, *next(batches)))
         for judge, losses in zip(judges, torch.stack(values, dim=1).tolist(), strict=True):
             judge.after(epoch, losses)
         if savepoint and all(judge.rests for judge in judges) and not all(judge.done for judge in judges):
@@ -162,7 +168,7 @@ class _Stack:
         """One training step of all heads; the losses (S,) they had."""
         values_S, *slopes = gradients(x_SND, y, *self._weights())
         for weight, slope in zip(self._weights(), slopes, strict=True):
-            weight.grad = slope
+            weight.grad = slope.contiguous()  # a fused optimiser reads memory in order, whatever the strides say
         for optimiser in optimisers:
             optimiser.step()
         return values_S

@@ -59,7 +59,7 @@ def train(
         with reporting(progress):
             (design,) = design_bench(data, [method], chosen, device, imports or ())
         card = train_one(
-            design, parameters or (), out, fold=fold, seed=seed, progress=progress, told=_teller(design.protocol.epochs)
+            design, parameters or (), out, fold=fold, seed=seed, progress=progress, told=_teller(design.protocol.length.epochs)
         )
     if json:
         print_json({"model": str(out), **card})

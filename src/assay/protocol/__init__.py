@@ -10,15 +10,17 @@ from assay.protocol.protocol import (
     Form,
     Frozen,
     Kind,
+    Length,
     Look,
     Optimiser,
     OptimiserKind,
     Pooling,
     Protocol,
     Resize,
+    Schedule,
     Search,
 )
-from assay.protocol.resolve import kind_of, resolve
+from assay.protocol.resolve import kind_of, resolve, resolve_training
 from assay.protocol.settings import CUSTOM, customise
 
 __all__ = [
@@ -32,14 +34,17 @@ __all__ = [
     "Form",
     "Frozen",
     "Kind",
+    "Length",
     "Look",
     "Optimiser",
     "OptimiserKind",
     "Pooling",
     "Protocol",
     "Resize",
+    "Schedule",
     "Search",
     "customise",
     "kind_of",
     "resolve",
+    "resolve_training",
 ]

@@ -24,6 +24,8 @@ Form = Literal["pixels", "jpeg"]
 
 Search = Literal["bayesian", "quasi-random", "random"]
 OptimiserKind = Literal["rmsprop", "adam", "adamw", "sgd"]
+Schedule = Literal["constant", "cosine"]
+"""Learning rate over a training: as it is, or falling to zero along half a cosine over all epochs."""
 
 ByMethod = tuple[tuple[str, tuple[str, ...]], ...]
 """Settings (`name=value`) for single methods, by the method's name."""
@@ -92,18 +94,37 @@ class Optimiser:
     """For trunk and head; the method's own weights get one of the same kind with a searched learning rate.
 
     Args:
-        lr: learning rate of trunk and head.
+        lr: learning rate of trunk and head; None is `auto`, by what is trained.
         momentum: of RMSprop and SGD; Adam has its own, 0.9 and 0.999.
         weight_decay: of trunk and head.
         kind: the algorithm.
         decay_own: whether the method's own weights decay too.
+        schedule: of all learning rates; None is `auto`, by what is trained.
     """
 
-    lr: float = 1e-6
+    lr: float | None = 1e-6
     momentum: float = 0.9
     weight_decay: float = 1e-4
     kind: OptimiserKind = "rmsprop"
     decay_own: bool = True
+    schedule: Schedule | None = "constant"
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a training is, in epochs.
+
+    Args:
+        epochs: at most so many.
+        validate_every: epochs between validations.
+        patience: epochs without a better validation after which training stops.
+        shortest_epoch: steps that an epoch of one pass has at least.
+    """
+
+    epochs: int
+    validate_every: int
+    patience: int
+    shortest_epoch: int
 
 
 @dataclass(frozen=True)
@@ -126,9 +147,11 @@ class Protocol:
         folds: class-disjoint parts of trainval, each validated once.
         sampler: how training batches are drawn.
         iterations: training steps in an epoch; None is one pass, as many batches as the training fold's images fill.
-        epochs: at most so many.
-        validate_every: epochs between validations.
-        patience: epochs without a better validation after which training stops.
+        shortest_epoch: steps that an epoch has at least where it is one pass; None is `auto`, by what is trained: the head
+            on vectors, or the network on images.
+        epochs: at most so many; None is `auto`.
+        validate_every: epochs between validations; None is `auto`.
+        patience: epochs without a better validation after which training stops; None is `auto`.
         searches: independent searches of a method, each with trials, a selection and reproductions of its own.
         search: how trials are chosen: `quasi-random` and `random` trials do not depend on one another; `bayesian` ones come
             from a model of those before, after `startup` quasi-random ones.
@@ -169,9 +192,10 @@ class Protocol:
     batch: Batch = Batch()
     optimiser: Optimiser = Optimiser()
     iterations: int | None = 100
-    epochs: int = 1000
-    validate_every: int = 2
-    patience: int = 10
+    shortest_epoch: int | None = 1
+    epochs: int | None = 1000
+    validate_every: int | None = 2
+    patience: int | None = 10
     searches: int = 1
     search: Search = "bayesian"
     trials: int = 50
@@ -209,6 +233,13 @@ class Protocol:
         assert self.size is not None, "the protocol was not resolved"
         return FirstStep(self.resize, self.stored or self.size)
 
+    @property
+    def length(self) -> Length:
+        """How long a training is."""
+        settled = {name: getattr(self, name) for name in Length.__dataclass_fields__}
+        assert None not in settled.values(), "the protocol was not settled"
+        return Length(**settled)
+
     def exceptions_for(self, method: str) -> tuple[str, ...]:
         """The settings that hold for this method only."""
         return dict(self.exceptions).get(method, ())
@@ -243,6 +274,7 @@ _NEUTRAL: dict[str, Any] = {
     "form": "pixels", "autocast": False, "compile": False, "search": "bayesian", "prune": None,
     "metrics": ("precision_at_1", "r_precision", "map_at_r"), "training_metrics": (), "exceptions": (), "given": (),
     "optimiser.kind": "rmsprop", "optimiser.decay_own": True, "searches": 1, "trial_folds": None, "smallest_difference": 0.01,
+    "shortest_epoch": 1, "optimiser.schedule": "constant",
 }  # fmt: skip
 """Fields that came after the first protocols were published: at these values they are left out of the fingerprint."""
 

@@ -2,13 +2,26 @@
 
 from dataclasses import replace
 
-from assay.protocol.protocol import Augment, Kind, Look, Protocol
+from assay.protocol.protocol import Augment, Kind, Length, Look, Optimiser, Protocol
 
 _AUTO: dict[Look, tuple[str, int, Augment]] = {
     "drawing": ("conv", 28, Augment(area=(0.7, 1.0), aspect=(0.85, 1.18), flip=0.0, rotation=10.0, shear=10.0)),
     "photo": ("conv", 48, Augment(area=(0.4, 1.0), aspect=(0.75, 1.3333), flip=0.5, rotation=0.0, shear=0.0)),
     "features": ("identity", 0, Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0)),
 }
+
+
+_TRAINING: dict[Kind, tuple[Length, Optimiser]] = {
+    "vectors": (
+        Length(epochs=30, validate_every=1, patience=4, shortest_epoch=100),
+        Optimiser(lr=1e-3, schedule="constant"),
+    ),
+    "images": (
+        Length(epochs=3, validate_every=1, patience=3, shortest_epoch=80),
+        Optimiser(lr=3e-3, schedule="cosine"),
+    ),
+}
+"""Length of training, learning rate and schedule, of a head on vectors and of a network on images."""
 
 
 def kind_of(look: Look) -> Kind:
@@ -34,3 +47,15 @@ def resolve(protocol: Protocol, look: Look) -> Protocol:
         return replace(named, size=size, resize="square", stored=None, form="pixels", augment=augment)
     own = {name: value for name, value in vars(protocol.augment).items() if value is not None}
     return replace(named, size=protocol.size if protocol.size is not None else size, augment=replace(augment, **own))
+
+
+def resolve_training(protocol: Protocol, trained_on: Kind) -> Protocol:
+    """The protocol with every `auto` of training replaced: for a head on vectors, or a network on images.
+
+    >>> resolve_training(Protocol("p.v1", epochs=None, patience=7), "vectors").length
+    Length(epochs=30, validate_every=2, patience=7, shortest_epoch=1)
+    """
+    length, optimiser = _TRAINING[trained_on]
+    missing = {name: value for name, value in vars(length).items() if getattr(protocol, name) is None}
+    rates = {name: getattr(optimiser, name) for name in ("lr", "schedule") if getattr(protocol.optimiser, name) is None}
+    return replace(protocol, optimiser=replace(protocol.optimiser, **rates), **missing)

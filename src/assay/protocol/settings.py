@@ -79,7 +79,7 @@ def _convert(hint: Any, text: str) -> Any:
 
 
 _AT_LEAST = {
-    "dim": 1, "folds": 2, "iterations": 1, "epochs": 1, "validate_every": 1, "patience": 1, "trials": 0,
+    "dim": 1, "folds": 2, "iterations": 1, "shortest_epoch": 1, "epochs": 1, "validate_every": 1, "patience": 1, "trials": 0,
     "startup": 0, "reproductions": 1, "threads": 1, "size": 1, "stored": 1, "searches": 1, "trial_folds": 1,
 }  # fmt: skip
 

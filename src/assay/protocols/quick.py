@@ -6,6 +6,8 @@ Cost: 5 trials and 3 reproductions of 4 folds are 32 runs a method, two to three
 Score to expect: on glyphs, a test MAP@R (separated) of 0.34 to 0.54 for a trained method, 0.13 for the untrained trunk.
 """
 
+from dataclasses import replace
+
 from assay.protocol import Batch, Optimiser, Protocol
 
 QUICK = Protocol(
@@ -30,4 +32,19 @@ QUICK = Protocol(
         "3 reproductions see only large differences; use --set reproductions=10 to tell close methods apart",
     ),
     about="minutes on two cores, images or features",
+)
+
+QUICK_V2 = replace(
+    QUICK,
+    name="quick.v2",
+    optimiser=Optimiser(lr=None, weight_decay=1e-4, kind="adamw", schedule=None),
+    iterations=None,
+    shortest_epoch=None,
+    epochs=None,
+    validate_every=None,
+    patience=None,
+    departures=(
+        "follows no paper: a small trunk from scratch for a few passes, or a head on the features of a frozen pretrained one "
+        "until its validation stops rising, for trying things out",
+    ),
 )

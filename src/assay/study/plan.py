@@ -102,10 +102,10 @@ def _measure(arena: Arena, sample: View, designs: Sequence[Design]) -> tuple[flo
         set_training(model, protocol)
         training = _seconds(lambda: step(model, parts, optimisers, *next(batches), protocol, device))
         looking = _seconds(lambda: embed(model, sample.x, model.architecture.size, device)) / len(sample.y)
-    validations = 1 + protocol.epochs // protocol.validate_every
+    validations = 1 + protocol.length.epochs // protocol.length.validate_every
     validated = len(arena.trainval.y) / protocol.folds
     trained = len(arena.trainval.y) - round(validated)
-    steps = protocol.epochs * iterations_of(protocol, trained, design.batch)
+    steps = protocol.length.epochs * iterations_of(protocol, trained, design.batch)
     return steps * training + validations * validated * looking, weights
 
 

@@ -14,12 +14,18 @@ from assay.seeds import derive
 
 
 def iterations_of(protocol: Protocol, samples: int, batch: tuple[int, int]) -> int:
-    """Training steps in an epoch over a fold of so many samples: as many as the protocol says, else one pass, at least one.
+    """Training steps in an epoch over a fold of so many samples: as many as the protocol says, else one pass.
+
+    A pass over few samples would be over before there is anything to validate: it has at least `shortest_epoch` steps.
 
     >>> iterations_of(Protocol("p.v1", iterations=None), 100, (8, 4))
     3
+    >>> iterations_of(Protocol("p.v1", iterations=None, shortest_epoch=50), 100, (8, 4))
+    50
     """
-    return max(1, samples // (batch[0] * batch[1])) if protocol.iterations is None else protocol.iterations
+    if protocol.iterations is not None:
+        return protocol.iterations
+    return max(protocol.length.shortest_epoch, samples // (batch[0] * batch[1]))
 
 
 def draw_batches(

@@ -92,8 +92,8 @@ class Judge:
         if self.done:
             return
         self._losses += losses
-        finite = math.isfinite(sum(self._losses))
-        if finite and epoch % self._protocol.validate_every and epoch != self._protocol.epochs:
+        finite, length = math.isfinite(sum(self._losses)), self._protocol.length
+        if finite and epoch % length.validate_every and epoch != length.epochs:
             self._told(epoch, sum(losses) / len(losses), None)
             return
         scores = self._validate() if finite else None
@@ -130,7 +130,7 @@ class Judge:
             self.fit.best, self.fit.weights = checkpoint, self._model.state()
         if self._kept:
             self._kept(checkpoint.epoch, self._model.state())
-        self.done = checkpoint.epoch - self.fit.best.epoch >= self._protocol.patience
+        self.done = checkpoint.epoch - self.fit.best.epoch >= self._protocol.length.patience
         self._told(checkpoint.epoch, checkpoint.loss or 0.0, checkpoint)
 
     def _validate(self) -> dict[str, float] | None:

@@ -13,7 +13,7 @@ from assay.model import Model
 from assay.protocol import Protocol
 from assay.train.batches import augmentation, draw_batches, iterations_of
 from assay.train.judge import Fit, Judge, Kept, Told, nobody
-from assay.train.optimisers import optimisers_of
+from assay.train.optimisers import Rates, optimisers_of
 from assay.train.savepoint import Savepoint
 from assay.train.state import (
     State,
@@ -50,11 +50,17 @@ def fit(
     past = course.restore(before) if before else 0
     iterations = iterations_of(protocol, len(train.y), batch)
     batches = draw_batches(train, protocol, batch, seed, device, course.draw, past * iterations)
-    for epoch in range(past + 1, protocol.epochs + 1):
+    epochs = protocol.length.epochs
+    rates = Rates(course.optimisers, protocol, epochs * iterations)
+    for epoch in range(past + 1, epochs + 1):
         if judge.done:
             break
         set_training(model, protocol)
-        judge.after(epoch, [step(network, parts, course.optimisers, *next(batches), protocol, device) for _ in range(iterations)])
+        losses = []
+        for number in range(iterations):
+            rates.set((epoch - 1) * iterations + number)
+            losses.append(step(network, parts, course.optimisers, *next(batches), protocol, device))
+        judge.after(epoch, losses)
         if savepoint and judge.rests and not judge.done and course.is_visible:
             savepoint.save(partial(course.state, epoch, judge))
     return judge.fit

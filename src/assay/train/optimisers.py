@@ -1,5 +1,6 @@
 """From a protocol to optimisers."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from assay.methods import Parts
 from assay.model import Model
-from assay.protocol import Optimiser, Protocol
+from assay.protocol import Optimiser, Protocol, Schedule
 
 Make = Callable[..., torch.optim.Optimizer]
 
@@ -43,8 +44,36 @@ def make_optimisers(
     return [_make(group, protocol.optimiser) for group in wanted if group]
 
 
+def share_of_rate(schedule: Schedule | None, done: int, steps: int) -> float:
+    """Share of the learning rate that holds for the next step, after `done` of `steps`.
+
+    >>> [round(share_of_rate("cosine", done, 4), 3) for done in range(4)]
+    [1.0, 0.854, 0.5, 0.146]
+    """
+    return 1.0 if schedule == "constant" else (1 + math.cos(math.pi * done / steps)) / 2
+
+
+class Rates:
+    """The learning rates of optimisers, which follow the protocol's schedule.
+
+    They depend on the number of the step alone, so that a training that goes on after a kill needs no more than that.
+    """
+
+    def __init__(self, optimisers: Sequence[torch.optim.Optimizer], protocol: Protocol, steps: int) -> None:
+        self._schedule, self._steps = protocol.optimiser.schedule, steps
+        self._groups = [(group, group["lr"]) for optimiser in optimisers for group in optimiser.param_groups]
+
+    def set(self, done: int) -> None:
+        """Set them for the step that follows `done` others."""
+        if self._schedule == "constant":
+            return
+        share = share_of_rate(self._schedule, done, self._steps)
+        for group, rate in self._groups:
+            group["lr"] = rate * share
+
+
 def _make(groups: list[dict[str, Any]], settings: Optimiser) -> torch.optim.Optimizer:
-    """All weights of a group in one operation; what a protocol does not say is as torch has it."""
+    """All weights of a group in one operation, or one pass over memory; what a protocol does not say is as torch has it."""
     kinds: dict[str, Make] = {
         "rmsprop": torch.optim.RMSprop,
         "adam": torch.optim.Adam,
@@ -52,4 +81,5 @@ def _make(groups: list[dict[str, Any]], settings: Optimiser) -> torch.optim.Opti
         "sgd": torch.optim.SGD,
     }
     momentum = {"momentum": settings.momentum} if settings.kind in ("rmsprop", "sgd") else {}
-    return kinds[settings.kind](groups, weight_decay=settings.weight_decay, foreach=True, **momentum)
+    way = {"foreach": True} if settings.kind == "rmsprop" else {"fused": True}
+    return kinds[settings.kind](groups, weight_decay=settings.weight_decay, **way, **momentum)

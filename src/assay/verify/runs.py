@@ -124,8 +124,8 @@ def _history(history: list[Any], result: Mapping[str, Any], protocol: Protocol) 
         yield "history.jsonl was altered: it is empty"
         return
     best = max(history, key=lambda checkpoint: float(checkpoint["validation"]["map_at_r"]))
-    last = int(result["last_epoch"])
-    due = [epoch for epoch in range(last + 1) if epoch % protocol.validate_every == 0 or epoch == protocol.epochs]
+    last, length = int(result["last_epoch"]), protocol.length
+    due = [epoch for epoch in range(last + 1) if epoch % length.validate_every == 0 or epoch == length.epochs]
     if [checkpoint["epoch"] for checkpoint in history] != due:
         yield "history.jsonl was altered: its epochs are not those of the protocol"
     if (best["epoch"], best["validation"]) != (result["best_epoch"], result["validation"]):
