@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import assay as package
-from assay.canonical import digest_file
 from assay.data import load, splits
 from assay.data.splits import Half
 from assay.ledger import Ledger, SealError, read
