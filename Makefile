@@ -14,9 +14,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: $(READY)  ## benchmark four methods and the baseline on the embedded data, write a report
+demo: $(READY)  ## benchmark three methods and the baselines on the embedded data, write a report
 	$(BIN)/assay bench --data glyphs --protocol quick --out assay-runs/demo \
-		--methods contrastive,triplet,multi_similarity,normalized_softmax,pretrained
+		--methods contrastive,triplet,normalized_softmax,untrained
 
 test: $(READY)  ## all tests but the slow ones
 	$(PYTEST)

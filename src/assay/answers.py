@@ -85,25 +85,30 @@ def score(
     """Scores as JSON holds them: `concatenated`, of all folds' vectors side by side, normalised again; `folds`, each fold's own;
     `separated`, the mean of those.
 
-    A deterministic baseline has one vector of folds x dim principal components, whose first `dim` are what a single
-    model would have.
+    One vector that is a single model's in full, such as that of `as_is`, is scored once: all three are the same.
 
     Beside them the sums of MAP@R over the queries of each class, `separated` and `concatenated`, and how many `queries` they
     are over.
     """
     tensors = [torch.from_numpy(part) for part in vectors]
-    joined, joined_sums = answers.scored(F.normalize(torch.cat(tensors, dim=1), dim=1), metrics)
+    joined = torch.cat(tensors, dim=1)
     single = [answers.scored(single_vectors(part, dim), metrics) for part in tensors]
+    alone = len(tensors) == 1 and (dim == 0 or dim >= joined.shape[1])
+    concatenated, sums = single[0] if alone else answers.scored(F.normalize(joined, dim=1), metrics)
     scores = [found for found, _ in single]
-    separated_sums = np.mean([sums for _, sums in single], axis=0)
-    found = {"concatenated": joined, "separated": mean_scores(scores), "folds": scores}
-    by_class = {"queries": joined_sums[0], "separated": separated_sums[1], "concatenated": joined_sums[1]}
+    separated_sums = np.mean([found for _, found in single], axis=0)
+    found = {"concatenated": concatenated, "separated": mean_scores(scores), "folds": scores}
+    by_class = {"queries": sums[0], "separated": separated_sums[1], "concatenated": sums[1]}
     return dict(without_infinities(found)), by_class
 
 
 def single_vectors(z: Tensor, dim: int) -> Tensor:
-    """The vectors of a single model: the first `dim` numbers, normalised."""
-    return F.normalize(z[:, :dim], dim=1)
+    """The vectors of a single model: the first `dim` numbers, or all where it is 0, normalised.
+
+    Those of a model are `dim` numbers wide, but for a fixed baseline's: its one run stands for the models of all folds and has
+    folds x dim principal components, which are nested.
+    """
+    return F.normalize(z[:, : dim or None], dim=1)
 
 
 def agree(again: Any, said: Any, tolerance: float = 1e-9) -> bool:

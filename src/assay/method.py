@@ -27,6 +27,12 @@ WEIGHTS_LR = Real(1e-6, 1, log=True)
 
 Compares = Literal["pairs", "triplets", "either", "classes", "anything"]
 
+Head = Literal["linear", "pca", "none"]
+"""What makes an embedding of a trunk's features: a trained layer, a PCA fitted on trainval, or nothing at all."""
+
+Start = Literal["any", "pretrained", "random"]
+"""Weights that a trunk has before training; given vectors count as pretrained."""
+
 
 class Loss(nn.Module):
     """A loss over embeddings `z` (N, D) and labels `y` (N,).
@@ -127,13 +133,15 @@ class Method:
 
     Args:
         name: its identity, in tables and on the command line.
-        loss: the class; None for the untrained baseline.
+        loss: the class; None for a baseline, which is not trained.
         space: the parameters searched and their ranges.
         miner: name of the miner that feeds the loss.
         batch: which of the protocol's batch shapes it trains on; `pairs` is two images of each class.
         fixed: parameters that are neither searched nor left at the default of loss or miner.
         own_departures: where the method differs from its paper, beside what its loss says.
         about: one line for lists.
+        head: what follows the trunk; a baseline has a PCA where it does not say otherwise.
+        starts: the weights of the trunk that the method is about; with others it is refused.
     """
 
     name: str
@@ -144,8 +152,14 @@ class Method:
     fixed: Mapping[str, Value] = field(default_factory=dict)
     own_departures: tuple[str, ...] = ()
     about: str = ""
+    head: Head = "linear"
+    starts: Start = "any"
 
     def __post_init__(self) -> None:
+        if self.loss is None and self.head == "linear":
+            object.__setattr__(self, "head", "pca")
+        if self.loss is not None and self.head != "linear":
+            raise ValueError(f"{self.name}: a method with a loss trains a linear head, got head={self.head!r}; leave it out")
         if self.miner is not None and (self.loss is None or not self.loss.takes_mined()):
             raise ValueError(f"{self.name}: its loss takes no mined pairs or triplets; leave the miner out")
         if self.batch not in get_args(BatchKind):

@@ -9,6 +9,7 @@ import typer
 from assay.cli.options import (
     STORE,
     Address,
+    AllowLeaks,
     Data,
     Device,
     DeviceName,
@@ -43,7 +44,7 @@ def add_to(app: typer.Typer) -> None:
 
 def bench(
     data: Data = "glyphs",
-    methods: Methods = "contrastive,triplet,multi_similarity,normalized_softmax,pretrained",
+    methods: Methods = "contrastive,triplet,multi_similarity,normalized_softmax",
     protocol: ProtocolName = "quick",
     out: Out = STORE,
     imports: Imports = None,
@@ -67,6 +68,7 @@ def bench(
         str | None,
         typer.Option("--reference", metavar="METHOD", help="Compare every method with this one only; by default above ten."),
     ] = None,
+    allow_leaks: AllowLeaks = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say how many runs, how long and how much disk; do nothing.")
     ] = False,
@@ -82,22 +84,24 @@ def bench(
     chosen = choose_protocol(protocol, changes, weights, pretrained_on, imports)
     names = split_names(methods)
     if dry_run:
-        _dry_run(data, names, chosen, imports or (), workers, device, json)
+        _dry_run(data, names, chosen, imports or (), workers, device, allow_leaks, json)
         return
     from assay.report import write_report
     from assay.store import Store
     from assay.study import run_bench
 
-    with carrying_out(out, engine, address, workers, device, imports, keep_weights) as means:
+    with carrying_out(out, engine, address, workers, device, imports, keep_weights, allow_leaks) as means:
         benched = run_bench(data, names, chosen, out, means, new_study=new_study, control=control, reference=reference)
     print_result(out, benched.studies, write_report(Store(out)), json)
 
 
-def _dry_run(data: str, names: list[str], protocol: Any, imports: Any, workers: int | None, device: str, json: bool) -> None:
+def _dry_run(
+    data: str, names: list[str], protocol: Any, imports: Any, workers: int | None, device: str, allow_leaks: bool, json: bool
+) -> None:
     """Print the plan; the store is not touched."""
     from assay.study import plan_bench
 
-    planned = plan_bench(data, names, protocol, imports=imports, workers=workers, device=device)
+    planned = plan_bench(data, names, protocol, imports=imports, workers=workers, device=device, allow_leaks=allow_leaks)
     if json:
         print_json(planned)
         return

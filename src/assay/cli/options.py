@@ -63,6 +63,9 @@ KeepWeights = Annotated[
 NewStudy = Annotated[
     bool, typer.Option("--new-study", help="Begin afresh beside what the store has, after a search space has changed, say.")
 ]
+AllowLeaks = Annotated[
+    bool, typer.Option("--allow-leaks", help="Go on with data that have copies in both halves, or conflicting labels.")
+]
 STORE = Path("assay-runs")
 Json = Annotated[bool, typer.Option("--json", help="The result for programs.")]
 Weights = Annotated[
@@ -114,6 +117,7 @@ def carrying_out(
     device: str,
     imports: Sequence[str] | None,
     keep: KeptWeights,
+    allow_leaks: bool,
 ) -> Iterator["Means"]:
     """How to carry a bench out, its progress on stderr; where a task fails for good, what came through is reported."""
     from assay.cli.progress import watch
@@ -123,7 +127,7 @@ def carrying_out(
     if address is not None and engine != EngineName.ray:
         raise BadInput(f"--address {address} is that of a Ray cluster; add --engine ray")
     with watch() as listener, reporting_failure(out):
-        yield Means(engine.value, address, workers, device, tuple(imports or ()), keep.value, listener)
+        yield Means(engine.value, address, workers, device, tuple(imports or ()), keep.value, listener, allow_leaks)
 
 
 def split_names(methods: str) -> list[str]:

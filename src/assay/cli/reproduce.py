@@ -9,6 +9,7 @@ from assay.cli.bench import print_result
 from assay.cli.options import (
     STORE,
     Address,
+    AllowLeaks,
     Data,
     Device,
     DeviceName,
@@ -50,6 +51,7 @@ def reproduce(
     workers: Workers = None,
     device: DeviceName = Device.auto,
     new_study: NewStudy = False,
+    allow_leaks: AllowLeaks = False,
     json: Json = False,
 ) -> None:
     """Run the best parameters that the reality check published, and say whether its scores come out.
@@ -65,7 +67,7 @@ def reproduce(
 
     chosen = choose_protocol(protocol, settings, weights, pretrained_on, None)
     names = methods_published(data_of(chosen.name)) if methods == "all" else split_names(methods)
-    with carrying_out(out, engine, address, workers, device, None, KeptWeights.best) as means:
+    with carrying_out(out, engine, address, workers, device, None, KeptWeights.best, allow_leaks) as means:
         done = run_published(data, names, chosen, out, means, new_study=new_study)
     page = write_report(Store(out))
     print_result(out, done.studies, page, json)

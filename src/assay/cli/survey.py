@@ -88,23 +88,28 @@ def _problems(problems: "Problems", look: str) -> Iterator[str]:
     told: list[tuple[str, str, Sequence[str]]] = [
         (
             f"LEAK: {_many(len(problems.leaks), one, several)} in both trainval and test",
-            "models are trained on what they are tested with, so test scores cannot be trusted: remove one side",
+            "models are trained on what they are tested with, so no bench starts without --allow-leaks: remove one side",
             [_copies(copies) for copies in problems.leaks],
         ),
         (
             f"{_many(len(problems.unreadable), 'file', 'files')} that cannot be read",
-            "no bench starts before they are mended or removed",
+            "no bench starts before they are fixed or removed",
             [unreadable.problem for unreadable in problems.unreadable],
         ),
         (
             f"{_many(len(problems.ambiguous), one, several)} with more than one label",
-            "at most one label is right: correct or remove the others",
+            "at most one label is right, so no bench starts without --allow-leaks: correct or remove the others",
             [_copies(copies) for copies in problems.ambiguous],
         ),
         (
             f"{_many(len(problems.repeats), one, several)} more than once in a class",
             "a copy is always found, so scores are too good: keep one of each",
             [" = ".join(_some(copies.samples)) for copies in problems.repeats],
+        ),
+        (
+            f"{_many(len(problems.near), 'pair', 'pairs')} of {several} that look nearly the same",
+            "where they are the same, only saved anew, treat them as copies",
+            [_copies(copies) for copies in problems.near],
         ),
         (
             f"{_many(len(problems.tiny), one, several)} with a short side below {TINY} pixels",

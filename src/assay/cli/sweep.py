@@ -8,6 +8,7 @@ import typer
 from assay.cli.options import (
     STORE,
     Address,
+    AllowLeaks,
     Data,
     Device,
     DeviceName,
@@ -49,6 +50,7 @@ def sweep(
     address: Address = None,
     workers: Workers = None,
     device: DeviceName = Device.auto,
+    allow_leaks: AllowLeaks = False,
     json: Json = False,
 ) -> None:
     """How scores change with one field of the protocol: dim, batch, trunk, sampler, frozen, optimiser.weight_decay, augment.flip.
@@ -63,7 +65,7 @@ def sweep(
     from assay.study import run_sweep
 
     chosen = choose_protocol(protocol, settings, weights, pretrained_on, imports)
-    with carrying_out(out, engine, address, workers, device, imports, KeptWeights.best) as means:
+    with carrying_out(out, engine, address, workers, device, imports, KeptWeights.best, allow_leaks) as means:
         swept = run_sweep(data, split_names(methods), chosen, vary, out, means)
     _print_result(out, swept.studies, write_report(Store(out)), json)
 

@@ -47,11 +47,13 @@ class Dataset:
         ids: a name of each sample that does not depend on where the data lies.
         items: the samples themselves.
         notes: what was left out on loading, for people.
+        left_out: those of the notes that do not depend on the test half, and may be announced before it is opened.
         trainval: how many classes the official trainval half has; None: halves are made of the class order.
         query: marks of the samples (N,) that are looked up at the test; None: all are.
         gallery: marks of the samples (N,) that they are looked up in; None: all are.
         metadata: further columns by name, one word for each sample.
         pretrained_on: the data that the model behind ready-made features has seen, where the file says so.
+        official: whether it is as its publishers give it out, so that nobody may change it: flaws are reported, not refused.
     """
 
     name: str
@@ -61,11 +63,13 @@ class Dataset:
     ids: Sequence[str]
     items: Items
     notes: tuple[str, ...] = field(default=())
+    left_out: tuple[str, ...] = field(default=())
     trainval: int | None = None
     query: Marks | None = None
     gallery: Marks | None = None
     metadata: Mapping[str, Sequence[str]] = field(default_factory=dict)
     pretrained_on: str | None = None
+    official: bool = False
 
     def fingerprint(self, indices: Labels) -> str:
         """Hash of everything about these samples that a run could depend on."""

@@ -31,6 +31,10 @@ class Features:
         """The rows; vectors have no size in pixels."""
         return self.z[indices]
 
+    def traces(self) -> Vectors:
+        """The rows themselves."""
+        return self.z
+
     def digest(self, index: int) -> str:
         """Hash of the row's bytes."""
         return digest_bytes(self.z[index].tobytes())

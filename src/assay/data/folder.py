@@ -11,6 +11,7 @@ import numpy as np
 from assay.data.dataset import Dataset
 from assay.data.image_files import ImageFiles
 from assay.data.images import endings
+from assay.data.official import shortly
 from assay.data.paths import check_inside
 from assay.errors import BadInput
 
@@ -23,7 +24,7 @@ def load_folder(path: Path) -> Dataset:
     """
     if not path.is_dir():
         raise BadInput(f"folder:{path} is a file; give the folder that holds one folder per class")
-    folders = _in_order(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
+    folders = _in_order(child for child in path.iterdir() if child.is_dir() and not _is_hidden(child))
     files = {folder: _files_in(folder) for folder in folders}
     images = {folder: [file for file in files[folder] if file.suffix.lower() in endings()] for folder in folders}
     classes = [folder for folder in folders if images[folder]]
@@ -35,6 +36,10 @@ def load_folder(path: Path) -> Dataset:
     for names in (classes, *(images[folder] for folder in classes)):
         _check_distinct(names)
     check_inside(path, paths)
+    first = len(classes) // 2  # of the test half
+    trained = [folder for folder in folders if folder not in classes[first:]]
+    left_out = [*_beside(path), *_empty(folders, images), *_left_out(trained, images, "")]
+    of_test = _left_out(classes[first:], images, " of the test half")
     return Dataset(
         name=f"folder:{path.resolve().name}",
         look="photo",
@@ -42,7 +47,8 @@ def load_folder(path: Path) -> Dataset:
         class_names=tuple(_composed(folder) for folder in classes),
         ids=[f"{_composed(image.parent)}/{_composed(image)}" for image in paths],
         items=ImageFiles(paths, path),
-        notes=(*_empty(folders, images), *_left_out(folders, files, images)),
+        notes=(*left_out, *of_test),
+        left_out=tuple(left_out),
     )
 
 
@@ -55,8 +61,12 @@ def _in_order(paths: Iterable[Path]) -> list[Path]:
     return sorted(paths, key=lambda path: (_composed(path), path.name))
 
 
+def _is_hidden(path: Path) -> bool:
+    return path.name.startswith(".")
+
+
 def _files_in(folder: Path) -> list[Path]:
-    return _in_order(child for child in folder.iterdir() if not child.is_dir() and not child.name.startswith("."))
+    return _in_order(child for child in folder.iterdir() if not child.is_dir() and not _is_hidden(child))
 
 
 def _check_distinct(paths: list[Path]) -> None:
@@ -70,10 +80,38 @@ def _empty(folders: list[Path], images: dict[Path, list[Path]]) -> list[str]:
     return [f"{_shown(folder.name)}: no images in it, left out" for folder in folders if not images[folder]]
 
 
-def _left_out(folders: list[Path], files: dict[Path, list[Path]], images: dict[Path, list[Path]]) -> list[str]:
-    read = {image for found in images.values() for image in found}
-    others = Counter(_shown(file.suffix or file.name) for folder in folders for file in files[folder] if file not in read)
-    return [f"{count} files left out that are not images it reads: {ending}" for ending, count in sorted(others.items())]
+def _beside(path: Path) -> list[str]:
+    """Notes on what lies beside the class folders."""
+    beside = _in_order(path.iterdir())
+    hidden = [child for child in beside if _is_hidden(child)]
+    files = [_shown(child.name) for child in beside if not _is_hidden(child) and not child.is_dir()]
+    notes = [f"{_many(len(hidden), 'hidden file or folder', 'hidden files and folders')} left out"] if hidden else []
+    return [*notes, f"{_many(len(files), 'file')} beside the class folders left out: {shortly(files)}"] if files else notes
+
+
+def _left_out(folders: list[Path], images: dict[Path, list[Path]], where: str) -> list[str]:
+    """Notes on what lies in these folders and is not an image of a class, in numbers."""
+    inside = [child for folder in folders for child in folder.iterdir()]
+    hidden = sum(map(_is_hidden, inside))
+    nested = [
+        _shown(f"{_composed(child.parent)}/{_composed(child)}") for child in inside if child.is_dir() and not _is_hidden(child)
+    ]
+    read = {image for folder in folders for image in images[folder]}
+    files = (child for child in inside if child not in read and not child.is_dir() and not _is_hidden(child))
+    others = Counter(_shown(file.suffix or file.name) for file in files)
+    notes = [
+        f"{_many(count, 'file')}{where} left out, no {'image' if count == 1 else 'images'} that can be read: {ending}"
+        for ending, count in sorted(others.items())
+    ]
+    if nested:
+        notes.append(f"{_many(len(nested), 'folder')} inside classes{where} left out: {shortly(sorted(nested))}")
+    if hidden:
+        notes.append(f"{_many(hidden, 'hidden file or folder', 'hidden files and folders')} in classes{where} left out")
+    return notes
+
+
+def _many(count: int, one: str, several: str = "") -> str:
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
 def _shown(name: str) -> str:

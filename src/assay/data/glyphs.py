@@ -78,6 +78,7 @@ def load_glyphs() -> Dataset:
         class_names=tuple(classes),
         ids=ids,
         items=Drawings(pixels),
+        official=True,
     )
 
 

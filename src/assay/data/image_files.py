@@ -1,5 +1,6 @@
 """Image files as the samples of a data set: checked once, read when they are needed."""
 
+from base64 import b64decode
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -7,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from assay.canonical import digest_bytes
-from assay.data.dataset import Labels, Pixels
-from assay.data.images import LONGEST, decode, first_step, is_too_long, shape_after
+from assay.data.dataset import Labels, Pixels, Vectors
+from assay.data.images import LONGEST, THUMB, decode, first_step, is_too_long, shape_after
 from assay.data.scan import Progress, read, scan
 from assay.errors import BadInput
 from assay.protocol import FirstStep
@@ -49,6 +50,13 @@ class ImageFiles:
             self._check(index, step)
         shapes = [shape_after(width, height, step) for width, height in self.sizes[indices].tolist()]
         return np.array(shapes, dtype=np.int64).reshape(-1, 2)
+
+    def traces(self) -> Vectors:
+        """Grey pictures of 16 x 16 pixels around their mean (N, 256); zeros where a file cannot be used."""
+        small = b"".join(b64decode(seen.thumbnail) or bytes(THUMB**2) for seen in self._seen)
+        traces = np.frombuffer(small, dtype=np.uint8).reshape(-1, THUMB**2).astype(np.float32)
+        centred: Vectors = traces - traces.mean(axis=1, keepdims=True)
+        return centred
 
     def digest(self, index: int) -> str:
         """Hash of the file's bytes."""

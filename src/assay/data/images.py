@@ -27,6 +27,9 @@ LARGEST = 80_000_000
 LONGEST = 16
 """Times the short side: a thread of pixels that is longer would fill the memory once its short side is scaled up."""
 
+THUMB = 16
+"""Side of the small picture by which near copies are known."""
+
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -72,6 +75,12 @@ def decode(content: bytes, path: Path) -> Image.Image:
     except Exception as error:  # decoders raise whatever they like
         reason = "not a format it knows" if "cannot identify" in str(error) else str(error)
         raise BadInput(f"{path} cannot be read as an image ({reason}); mend or remove it") from None
+
+
+def thumbnail(image: Image.Image) -> bytes:
+    """The whole image in grey, `THUMB` x `THUMB` pixels: what near copies are known by."""
+    small = image.resize((THUMB, THUMB), Image.Resampling.BILINEAR, reducing_gap=3.0)
+    return small.convert("L").tobytes()
 
 
 def first_step(image: Image.Image, step: FirstStep, channels: int) -> Pixels:

@@ -204,6 +204,7 @@ def assemble(
     look: Look = "photo",
     channels: int = 3,
     notes: Sequence[str] = (),
+    official: bool = True,
 ) -> Dataset:
     """The data set, its samples sorted by class and name, so that the order they were listed in does not matter."""
     labels = rows.labels.tolist()
@@ -221,4 +222,5 @@ def assemble(
         query=None if rows.query is None else rows.query[order],
         gallery=None if rows.gallery is None else rows.gallery[order],
         metadata={column: [words[row] for row in order] for column, words in rows.metadata.items()},
+        official=official,
     )

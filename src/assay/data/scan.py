@@ -5,6 +5,7 @@ import os
 import sqlite3
 import time
 import zlib
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assay.canonical import digest_bytes
-from assay.data.images import decode, made_by
+from assay.data.images import decode, made_by, thumbnail
 from assay.errors import BadInput
 from assay.files import cache_folder
 from assay.workers import in_processes
@@ -42,12 +43,15 @@ def reporting(callback: Progress) -> Iterator[None]:
 
 
 class Seen(NamedTuple):
-    """A file: the hash of its bytes, its size upright in pixels, and why it cannot be used, as what follows its name."""
+    """A file: the hash of its bytes, its size upright in pixels, why it cannot be used, as what follows its name, and a small
+    picture of it, in base64; empty where it cannot be used.
+    """
 
     digest: str
     width: int
     height: int
     reason: str | None
+    thumbnail: str = ""
 
 
 class Stamp(NamedTuple):
@@ -112,7 +116,8 @@ def _look(path: Path) -> tuple[Seen, bool]:
     try:
         content = read(path)
         hash_ = digest_bytes(content)
-        return Seen(hash_, *decode(content, path).size, None), True
+        image = decode(content, path)
+        return Seen(hash_, *image.size, None, b64encode(thumbnail(image)).decode()), True
     except BadInput as error:
         return Seen(hash_, 0, 0, str(error).removeprefix(f"{path} ")), error.__cause__ is None
 
@@ -129,7 +134,7 @@ class Memory:
         """All that is remembered, by the file's path below the folder."""
         rows: list[tuple[bytes, str, int]] = []
         with self._forgiving(), closing(self._open()) as database:
-            rows = database.execute("SELECT path, entry, checksum FROM seen_1").fetchall()
+            rows = database.execute("SELECT path, entry, checksum FROM seen_2").fetchall()
         return {path: _unpack(entry) for path, entry, checksum in rows if zlib.crc32(path + entry.encode()) == checksum}
 
     def add(self, name: bytes, stamp: Stamp, seen: Seen) -> None:
@@ -143,7 +148,7 @@ class Memory:
         """Save what is not saved yet."""
         if self._unsaved:
             with self._forgiving(), closing(self._open()) as database, database:
-                database.executemany("INSERT OR REPLACE INTO seen_1 VALUES (?, ?, ?)", self._unsaved)
+                database.executemany("INSERT OR REPLACE INTO seen_2 VALUES (?, ?, ?)", self._unsaved)
         self._unsaved, self._saved = [], time.monotonic()
 
     @property
@@ -154,7 +159,7 @@ class Memory:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         database = sqlite3.connect(self._file, timeout=20)
         try:
-            database.execute("CREATE TABLE IF NOT EXISTS seen_1 (path BLOB PRIMARY KEY, entry TEXT, checksum INTEGER)")
+            database.execute("CREATE TABLE IF NOT EXISTS seen_2 (path BLOB PRIMARY KEY, entry TEXT, checksum INTEGER)")
         except BaseException:
             database.close()
             raise

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.data.copies import Flaws, first_of_test
 from assay.data.dataset import Dataset, Labels, Marks, Samples
 from assay.data.scan import Progress
 from assay.errors import BadInput
@@ -103,6 +104,21 @@ class SealedTest:
         receipt.check(self.__trainval.fingerprint)
         return self.__half
 
+    @cached_property
+    def flaws(self) -> Flaws:
+        """What is wrong with the data, by hashes and small pictures of the samples of both halves.
+
+        The seal holds: it is for people, before training, and for the record once the seal is open. What it says of the test
+        half goes into no announcement, and nothing that trains or selects asks for it.
+        """
+        return Flaws(self.__half._dataset)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What was left out on loading that may depend on the test half; for people, and for the record of the opened seal."""
+        dataset = self.__half._dataset
+        return tuple(note for note in dataset.notes if note not in dataset.left_out)
+
     def pack(self, step: FirstStep, form: "Form" = "pixels", progress: Progress | None = None) -> None:
         """Pack the test half into the cache, so that the study which gets to open it need not.
 
@@ -125,7 +141,7 @@ class Fold:
 def of(dataset: Dataset, protocol: Protocol) -> tuple[TrainVal, SealedTest]:
     """The classes of the official trainval half, or else the first half of all classes; and the others sealed."""
     _need_classes(dataset, protocol.folds)
-    in_trainval = len(dataset.class_names) // 2 if dataset.trainval is None else dataset.trainval
+    in_trainval = first_of_test(dataset)
     trainval = TrainVal(dataset, np.flatnonzero(dataset.labels < in_trainval))
     test = Half(dataset, np.flatnonzero(dataset.labels >= in_trainval))
     for number, fold in enumerate(folds(trainval, protocol.folds)):

@@ -10,7 +10,7 @@ import csv
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from assay.data.dataset import Dataset, Labels, Marks
+from assay.data.images import endings
 from assay.data.official import Rows, assemble, files_in, shortly
 from assay.data.paths import check_inside
 from assay.errors import BadInput
@@ -47,15 +48,15 @@ def load_table(path: Path) -> Dataset:
     for column in ("path", "label"):
         _need(table, column)
     table = _with_composed_labels(table)
-    ids, paths = _find_images(table)
+    ids, paths, beside = _find_images(table)
     split = _words(table, "split", SPLITS, "trainval (or train) or test; folds for validation are made of trainval")
     class_names, labels, trainval = _classes(table, split)
     query, gallery = (_words(table, role, MARKS, "1 or 0, true or false, yes or no") for role in ("query", "gallery"))
     known = ("path", "label", "split", "query", "gallery")
     metadata = {column: cells for column, cells in table.columns.items() if column not in known}
     rows = Rows(ids, paths, labels, query, gallery, metadata)
-    notes = [*_absolute(ids), *_unused(split, query, gallery)]
-    return assemble(f"table:{path.name}", rows, class_names, trainval=trainval, notes=notes)
+    notes = [*beside, *_absolute(ids), *_unused(split, query, gallery)]
+    return assemble(f"table:{path.name}", rows, class_names, trainval=trainval, notes=notes, official=False)
 
 
 def _read(path: Path) -> Table:
@@ -145,8 +146,8 @@ def _with_composed_labels(table: Table) -> Table:
     return replace(table, columns=table.columns | {"label": [_composed(label) for label in table.columns["label"]]})
 
 
-def _find_images(table: Table) -> tuple[list[str], list[Path]]:
-    """Name and file of each row: those that are below the folder of the table are named from there."""
+def _find_images(table: Table) -> tuple[list[str], list[Path], list[str]]:
+    """Name and file of each row, those below the folder of the table named from there; and a note on images without a row."""
     folder = table.file.absolute().parent
     paths = [_path(table, row, folder) for row in range(len(table.numbers))]
     ids = [_composed((path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix()) for path in paths]
@@ -160,7 +161,17 @@ def _find_images(table: Table) -> tuple[list[str], list[Path]]:
             f"paths are relative to {folder}, the folder of the table"
         )
     check_inside(folder, [path for path in paths if path.is_relative_to(folder)])
-    return ids, paths
+    return ids, paths, _without_row(paths, there)
+
+
+def _without_row(paths: Sequence[Path], there: Mapping[Path, set[str]]) -> list[str]:
+    """A note on images in the folders of the table's images that have no row."""
+    named: dict[Path, set[str]] = defaultdict(set)
+    for path in paths:
+        named[path.parent].add(path.name)
+    extra = [name for parent, files in there.items() for name in files - named[parent] if not name.startswith(".")]
+    images = sorted(name for name in extra if Path(name).suffix.lower() in endings())
+    return [f"{len(images)} images left out that have no row in the table: {shortly(images)}"] if images else []
 
 
 def _path(table: Table, row: int, folder: Path) -> Path:

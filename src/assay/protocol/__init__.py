@@ -1,5 +1,6 @@
 """A protocol: everything about a benchmark but the method, as one frozen and fingerprinted value."""
 
+from assay.protocol.describe import describe_augment
 from assay.protocol.protocol import (
     FEWEST_CLASSES,
     PROSE,
@@ -44,6 +45,7 @@ __all__ = [
     "Schedule",
     "Search",
     "customise",
+    "describe_augment",
     "kind_of",
     "resolve",
     "resolve_training",

@@ -2,7 +2,7 @@
 
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from assay.canonical import digest, plain
@@ -143,7 +143,7 @@ class Protocol:
         resize: how an image is scaled once, before any augmentation; see `FirstStep`.
         form: how they are kept after that: `pixels`, or `jpeg`, a fifth of the disk but not quite the same images.
         stored: side after that, of which training crops at random and evaluation the centre; None is `size`.
-        dim: width of an embedding.
+        dim: width of an embedding; 0, in the runs of a baseline: there is no head, the features are the embedding.
         folds: class-disjoint parts of trainval, each validated once.
         sampler: how training batches are drawn.
         iterations: training steps in an epoch; None is one pass, as many batches as the training fold's images fill.
@@ -239,6 +239,11 @@ class Protocol:
         settled = {name: getattr(self, name) for name in Length.__dataclass_fields__}
         assert None not in settled.values(), "the protocol was not settled"
         return Length(**settled)
+
+    @property
+    def without_head(self) -> "Protocol":
+        """The protocol of a model whose features are its embedding, as they come from the trunk."""
+        return replace(self, dim=0, layer_norm=False)
 
     def exceptions_for(self, method: str) -> tuple[str, ...]:
         """The settings that hold for this method only."""

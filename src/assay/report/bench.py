@@ -37,6 +37,7 @@ def bench(
     new_study: bool = False,
     control: str | None = None,
     reference: str | None = None,
+    allow_leaks: bool = False,
     listener: Listener | None = None,
 ) -> Benched:
     """Compare methods on data under one protocol, and write the report.
@@ -45,7 +46,7 @@ def bench(
 
     Args:
         data: a name or kind:path (`assay list datasets`), or a `Dataset`.
-        methods: names of methods (`assay list methods`), or ["all"].
+        methods: names of methods (`assay list methods`), or ["all"]; `as_is` is always benched too.
         protocol: a name (`assay list protocols`), or a `Protocol`.
         out: the run store, made where there is none.
         workers: processes at work; where not given, one for each GPU that runs are for, else for each core.
@@ -57,9 +58,10 @@ def bench(
         new_study: begin afresh, beside the studies that the store has.
         control: a method whose twin is benched beside it, with seeds of its own: an A/A control.
         reference: the method that every other is compared with; by default the first one above ten methods, else none.
+        allow_leaks: go on with data that have copies in both halves, or conflicting labels; they are refused otherwise.
         listener: hears of the progress; silent where not given.
     """
-    means = Means(engine, address, workers, device, tuple(imports), keep_weights, listener or Silent())
+    means = Means(engine, address, workers, device, tuple(imports), keep_weights, listener or Silent(), allow_leaks)
     with reporting_failure(Path(out)):
         done = run_bench(data, methods, protocol, Path(out), means, new_study=new_study, control=control, reference=reference)
     return Benched(done.out, done.studies, write_report(Store(done.out)))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from assay.answers import Answers, mean_scores, single_vectors
@@ -108,7 +107,10 @@ def _compute_alone(run: Run, view: View, told: Told = nobody, desk: Desk | None 
 
 
 def _compute_baseline(run: Run, view: View, desk: Desk | None) -> Computed:
-    """The trunk before training, its features reduced by a PCA fitted on trainval."""
+    """The trunk before training, its features as they are or reduced by a PCA fitted on trainval.
+
+    Where one run stands for all folds, the PCA has as many components as the models of all folds have dimensions.
+    """
     device = torch.device(run.environment.device)
     protocol = run.protocol
     torch.manual_seed(derive(run.seed, "model"))
@@ -116,9 +118,10 @@ def _compute_baseline(run: Run, view: View, desk: Desk | None) -> Computed:
     model = begin(Architecture.under(protocol, view.inputs, wanted), protocol.weights).to(device)
     features = model.norm(outputs(model.trunk, view.x, model.architecture.size, device))
     width = min(wanted, features.shape[1], len(features) - 1)
-    model.head = fit_pca(features, width)
+    if width:
+        model.head = fit_pca(features, width)
     architecture = replace(model.architecture, dim=width)
-    z = F.normalize(model.head(features)[:, : protocol.dim], dim=1).detach()
+    z = single_vectors(model.head(features), protocol.dim).detach()
     validated = [fold.validation for fold in _folds(run, view)]
     scores = mean_scores([summary(evaluate(z[rows], view.y[rows])) for rows in validated])
     checkpoint, weights = Checkpoint(0, None, scores), model.state()

@@ -1,5 +1,6 @@
 """What all studies of a bench share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 
 from assay.answers import Answers
 from assay.canonical import digest
+from assay.data.copies import Flaws
 from assay.data.dataset import Dataset, Labels, Vectors
 from assay.data.features import pack_arrays, read_arrays
 from assay.data.images import made_by
@@ -20,9 +22,10 @@ from assay.data.views import place_vectors, place_view
 from assay.embed import trunk_features
 from assay.errors import BadInput
 from assay.files import cache_folder
+from assay.method import Start
 from assay.methods import trunk_source
 from assay.model import settle
-from assay.protocol import Protocol, customise
+from assay.protocol import Protocol, customise, describe_augment
 from assay.run import Environment
 from assay.store import Store, place_file
 from assay.trunks import build
@@ -60,6 +63,12 @@ class Arena:
     def weights(self) -> Weights | None:
         """What the trunk starts from; None: random weights."""
         return self._settled[1]
+
+    @property
+    def starts(self) -> Start:
+        """The weights that the trunk has before training: random ones differ from seed to seed; vectors count as pretrained."""
+        fixed = self.weights is not None or self.trainval.look == "features"
+        return "pretrained" if fixed else "random"
 
     @property
     def on_vectors(self) -> bool:
@@ -108,6 +117,19 @@ class Arena:
         needed = expected_bytes(self.trainval, step, form) / 1e9
         return f"trainval takes {needed:.3g} GB after the first step, as {form} in {cache_folder()}; the test half comes later"
 
+    def check_data(self, say: Callable[[str, str], None], allow_leaks: bool) -> None:
+        """Say what was left out and what is wrong with the data; raise `BadInput` where no bench should start on them."""
+        flaws = self.test.flaws
+        for text in (*self.data.get("left_out", ()), *self.test.left_out, *flaws.of_trainval, *flaws.of_test):
+            say("data", text)
+        if flaws.refusal and not allow_leaks:
+            raise BadInput(flaws.refusal)
+
+    @property
+    def augmentation(self) -> str:
+        """What is done to training images, in words."""
+        return "none, heads are trained on features" if self.on_vectors else describe_augment(self.resolved.augment)
+
     def check_trunk(self) -> None:
         """Show the trunk one blank image, so that what it cannot take is refused before anything is begun."""
         if self.trainval.look == "features":
@@ -133,6 +155,7 @@ def read_answers(path: Path) -> Answers | None:
 
 def describe_data(dataset: Dataset, trainval: TrainVal) -> dict[str, Any]:
     """What the preregistration says of the data: nothing that depends on the test half's content."""
+    problems = Flaws(dataset).of_trainval
     return {
         "name": dataset.name,
         "look": dataset.look,
@@ -140,4 +163,6 @@ def describe_data(dataset: Dataset, trainval: TrainVal) -> dict[str, Any]:
         "classes": len(trainval.class_names),
         "samples": len(trainval.y),
         **({"pretrained_on": dataset.pretrained_on} if dataset.pretrained_on else {}),
+        **({"left_out": list(dataset.left_out)} if dataset.left_out else {}),
+        **({"problems": list(problems)} if problems else {}),
     }

@@ -27,6 +27,9 @@ from assay.study.study import Study
 
 EngineKind = Literal["local", "ray"]
 
+YARDSTICK = "as_is"
+"""The method that every bench has beside those named."""
+
 
 @dataclass(frozen=True)
 class Bench:
@@ -49,6 +52,7 @@ class Means:
         keep: weights that stay: of the selected trial and the reproductions (`best`), or every checkpoint of every run (`all`),
             whose scores on the opened test half then tell the price of peeking.
         listener: hears of the progress.
+        allow_leaks: bench data with copies in both halves or with conflicting labels, which are refused otherwise.
     """
 
     engine: EngineKind = "local"
@@ -58,6 +62,7 @@ class Means:
     imports: tuple[str, ...] = ()
     keep: Keep = "best"
     listener: Listener = field(default_factory=Silent)
+    allow_leaks: bool = False
 
 
 def run_bench(
@@ -78,8 +83,16 @@ def run_bench(
     """
     means = means or Means()
     with reporting(means.listener.preparing):
-        designs = design_bench(data, names, protocol, means.device, means.imports)
+        designs = design_bench(data, with_yardstick(names), protocol, means.device, means.imports)
+    check_data(designs, means)
     return run_designs(with_control(designs, control), out, means, new_study, reference)
+
+
+def check_data(designs: Sequence[Design], means: Means) -> None:
+    """Say how the data are and how images are changed in training; raise `BadInput` on data that no bench should start on."""
+    designs[0].arena.check_data(means.listener.say, means.allow_leaks)
+    for words in dict.fromkeys(design.arena.augmentation for design in designs if design.method.loss):
+        means.listener.say("augmentation", words)
 
 
 def run_designs(designs: Sequence[Design], out: Path, means: Means, new_study: bool, reference: str | None = None) -> Bench:
@@ -136,10 +149,13 @@ def plan_bench(
     workers: int | None = None,
     device: str = "auto",
     imports: Sequence[str] = (),
+    allow_leaks: bool = False,
 ) -> Plan:
     """What the bench would cost; nothing is written."""
     engine = LocalEngine.for_device(choose_device(device), workers)
-    return plan(design_bench(data, names, protocol, device, imports), engine.workers)
+    designs = design_bench(data, with_yardstick(names), protocol, device, imports)
+    check_data(designs, Means(allow_leaks=allow_leaks))
+    return plan(designs, engine.workers)
 
 
 def design_bench(
@@ -154,7 +170,10 @@ def design_bench(
     declared = protocols[protocol] if isinstance(protocol, str) else protocol
     chosen, on = choose(names), choose_device(device)
     dataset = load(data) if isinstance(data, str) else data
-    return design_in(open_arena(dataset, declared, on, imports), chosen)
+    arena = open_arena(dataset, declared, on, imports)
+    if list(names) == ["all"]:
+        chosen = [name for name in chosen if methods[name].starts in ("any", arena.starts)]
+    return design_in(arena, chosen)
 
 
 def with_control(designs: Sequence[Design], control: str | None) -> list[Design]:
@@ -190,8 +209,17 @@ def design_in(arena: Arena, names: Sequence[str]) -> list[Design]:
     return designs
 
 
+def with_yardstick(names: Sequence[str]) -> list[str]:
+    """The names with that of the baseline that every bench has: what the user has before any training.
+
+    >>> with_yardstick(["triplet"])
+    ['triplet', 'as_is']
+    """
+    return [*names, *([] if list(names) == ["all"] or YARDSTICK in names or not names else [YARDSTICK])]
+
+
 def choose(names: Sequence[str]) -> list[str]:
-    """The methods named, in that order; `all` is every one."""
+    """The methods named, in that order; `all` is every one that suits the trunk."""
     if list(names) == ["all"]:
         return list(methods)
     twice = [name for number, name in enumerate(names) if name in names[:number]]

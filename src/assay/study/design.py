@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from assay.answers import check_metrics
 from assay.canonical import digest, digest_file, plain
+from assay.errors import BadInput
 from assay.method import Method
-from assay.methods import defaults, departures, read_parameters, source_of, space_of
+from assay.methods import defaults, departures, methods, read_parameters, source_of, space_of
 from assay.protocol import Protocol
 from assay.run import Run, own_source
 from assay.seeds import fold_seed, question_seed, run_seed
@@ -20,7 +21,6 @@ from assay.space import Parameters, Space, Value
 from assay.study import search
 from assay.study.arena import Arena
 from assay.study.search import Told, ask, depends_on_answers
-from assay.trunks import find
 
 Stage = Literal["trial", "reproduction"]
 TWIN = ".twin"
@@ -103,7 +103,9 @@ class Design:
 
     @cached_property
     def batch(self) -> tuple[int, int]:
-        """Classes x images per class of a training batch."""
+        """Classes x images per class of a training batch; a baseline, which has none, has the protocol's."""
+        if self.method.loss is None:
+            return self.protocol.batch.shape(self.method.batch)
         return self.protocol.batch_for(self.method.batch, self.arena.classes_in_training)
 
     @property
@@ -126,14 +128,22 @@ class Design:
 
     @cached_property
     def fixed_baseline(self) -> bool:
-        """An untrained trunk that is the same at every build: one run says it all."""
-        fixed = self.arena.weights is not None or find(self.protocol.trunk).takes == "vectors"
-        return self.method.loss is None and fixed
+        """Whether it is a baseline on a trunk that is the same at every build: one run says it all."""
+        return self.method.loss is None and self.arena.starts == "pretrained"
 
     @property
     def folds(self) -> Sequence[int | None]:
-        """The folds that a trial or reproduction consists of."""
-        return [None] if self.fixed_baseline else range(self.protocol.folds)
+        """The folds that a trial or reproduction consists of; None where one run stands for all: nothing is fitted to a fold."""
+        return [None] if self.fixed_baseline or self.method.head == "none" else range(self.protocol.folds)
+
+    @property
+    def dim(self) -> int:
+        """How many numbers the vector of a single model has; 0: all features of the trunk."""
+        return self._run_protocol.dim
+
+    @property
+    def _run_protocol(self) -> Protocol:
+        return self.protocol.without_head if self.method.head == "none" else self.protocol
 
     @property
     def searches(self) -> int:
@@ -174,6 +184,7 @@ class Design:
         Raises `BadInput` where protocol, method and data do not go together, so asking for it is also the check.
         """
         check_metrics(self.protocol)
+        self._check_start()
         parts = {
             "protocol": self._announced_protocol,
             "data": self.arena.data,
@@ -234,7 +245,7 @@ class Design:
     def run(self, stage: Stage, search: int, number: int, fold: int | None, parameters: Parameters) -> Run:
         """A run whose seed depends on its place alone: the same for every method, never for two searches."""
         return Run(
-            protocol=self.protocol,
+            protocol=self._run_protocol,
             trainval=self.arena.trainval.fingerprint,
             method=self.method.name,
             source=source_of(self.method, self.protocol),
@@ -250,6 +261,19 @@ class Design:
         if self.arena.on_vectors:
             return [tuple(row) for row in rows if row]
         return [(run,) for row in rows for run in row]
+
+    def _check_start(self) -> None:
+        """Raise `BadInput` where the method is about a trunk with other weights than this one has."""
+        found, wanted = self.arena.starts, self.method.starts
+        if wanted in ("any", found):
+            return
+        if self.arena.trainval.look == "features":
+            reason = "the data are vectors that some model has made"
+        else:
+            has = "random" if found == "random" else "pretrained"
+            reason = f"the trunk {self.protocol.trunk!r} has {has} weights here"
+        others = [name for name, other in methods.items() if other.loss is None and other.starts == found]
+        raise BadInput(f"{self.method.name}: {reason}, so it is not {self.method.name}; use {' or '.join(others)} instead")
 
     @property
     def _announced_protocol(self) -> dict[str, Any]:
@@ -269,6 +293,8 @@ class Design:
             "name": self.name,
             "baseline": own.loss is None,
             "source": source_of(own, self.protocol),
+            "head": own.head,
+            "about": own.about,
             "miner": own.miner,
             "fixed": own.fixed,
             "batch": self.batch,

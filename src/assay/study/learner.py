@@ -125,10 +125,7 @@ class Learner:
         return Part(name, self._embed(name, half, rows, progress), labels, [ids[row] for row in rows.tolist()], *marks)
 
     def _embed(self, name: str, half: Half, rows: Labels, progress: Progress) -> Tensor:
-        """Unit vectors, of a run as the run itself made them: in its batches, with its threads.
-
-        A deterministic baseline has folds x dim components, whose first `dim` are what a single model would have.
-        """
+        """Return unit vectors; those of a run as the run itself made them: in its batches, with its threads."""
         device = torch.device(choose_device("auto"))
         model = self.build(half.inputs).to(device)
         size, step = model.architecture.size, model.architecture.first_step

@@ -75,7 +75,7 @@ class FinishedRun:
             fold=self.config["fold"],
             folds=self.folds,
             threads=self.config["environment"]["threads"],
-            dim=self.protocol.dim,
+            dim=self.protocol.dim or None,
         )
 
     @cached_property
@@ -92,7 +92,7 @@ class FinishedRun:
     def made(self, model: Model) -> bool:
         """Whether the model has the run's weights: all of them, of a wide head the first rows; a frozen trunk is not compared."""
         own, given = self._trained.state(), model.state()
-        own |= {name: own[name][: model.architecture.dim] for name in ("head.weight", "head.bias")}
+        own |= {name: own[name][: model.architecture.dim] for name in ("head.weight", "head.bias") if name in own}
         return all(name in given and torch.equal(own[name], given[name]) for name in own)
 
     @cached_property

@@ -45,7 +45,7 @@ def hand_over(design: Design, record: StudyRecord, store: Store) -> None:
         "run": chosen["key"],
         "test": {name: record.test_of(chosen)[name] for name in ("separated", "concatenated")},
     }
-    write_model_folder(folder, _single(run.model(design.arena.trainval.inputs), design.protocol.dim), card)
+    write_model_folder(folder, _single(run.model(design.arena.trainval.inputs), design.dim), card)
 
 
 def train_one(
@@ -86,8 +86,8 @@ def _check_out(out: Path) -> None:
 
 
 def _single(model: Model, dim: int) -> Model:
-    """A model as wide as a single one: of a deterministic baseline, which has folds x dim components, the first `dim`."""
-    if model.architecture.dim <= dim:
+    """The model cut to the vectors of a single one, see `single_vectors`."""
+    if dim == 0 or model.architecture.dim <= dim:
         return model
     head = nn.Linear(model.trunk.features, dim)
     with torch.no_grad():

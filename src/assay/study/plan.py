@@ -18,6 +18,7 @@ from assay.protocol import FirstStep, Protocol
 from assay.study.arena import Arena
 from assay.study.design import Design
 from assay.train import draw_batches, iterations_of, optimisers_of, set_training, step
+from assay.trunks import build
 
 STEPS, FEWEST = 12, 2
 
@@ -52,8 +53,9 @@ def plan(designs: Sequence[Design], workers: int) -> Plan:
     trained = [design for design in designs if design.trials]
     work = sum(design.runs for design in trained) * seconds
     kept = sum(design.searches * (design.reproductions * len(design.folds) + design.runs_of_a_trial) for design in designs)
-    reproduced = sum(design.searches * design.reproductions * len(design.folds) for design in designs)
-    vectors = reproduced * len(trainval.y) * protocol.dim * 4
+    wide = build(arena.resolved.trunk, trainval.inputs).features if any(design.dim == 0 for design in designs) else 0
+    numbers = sum(design.searches * design.reproductions * len(design.folds) * (design.dim or wide) for design in designs)
+    vectors = numbers * len(trainval.y) * 4
     return Plan(
         budget=budget_of(protocol),
         runs={design.name: design.runs for design in designs},

@@ -10,7 +10,7 @@ from assay.errors import BadInput
 from assay.methods import methods, read_parameters
 from assay.protocol import CUSTOM, Protocol
 from assay.published import DATA, best_parameters
-from assay.study.bench import Bench, Means, design_bench, run_designs
+from assay.study.bench import Bench, Means, check_data, design_bench, run_designs
 from assay.study.design import Design, Given
 
 SOURCE = "published by Musgrave et al. 2020 for {data}"
@@ -32,12 +32,13 @@ def run_published(
     means = means or Means()
     with reporting(means.listener.preparing):
         designs = design_bench(data, names, protocol, means.device, means.imports)
+    check_data(designs, means)
     return run_designs([_with_published(design) for design in designs], out, means, new_study)
 
 
 def methods_published(data: str) -> list[str]:
-    """The methods whose best parameters the reality check published for a data set, and the untrained baseline."""
-    return [name for name, method in methods.items() if method.loss is None or best_parameters(name, data) is not None]
+    """Return the methods whose best parameters the reality check published for a data set, and its baseline, `pretrained`."""
+    return [name for name in methods if name == "pretrained" or best_parameters(name, data) is not None]
 
 
 def data_of(protocol: str) -> str:

@@ -1,6 +1,6 @@
 """One method's study: search -> select -> reproduce -> unseal -> score, as steps of tasks that any engine can run."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -117,7 +117,7 @@ class Study:
         prose = {name: protocol["resolved"][name] for name in PROSE if name in protocol["resolved"]}
         return {
             **announced,
-            "data": {**announced["data"], "name": data["name"]},
+            "data": {**{name: value for name, value in announced["data"].items() if name != "left_out"}, **_said_of(data)},
             "protocol": {
                 **announced["protocol"],
                 "name": protocol["name"],
@@ -239,8 +239,8 @@ class Study:
         missing = [run.key for one in reproduced for run in one.runs if not test.vectors(run.key).exists()]
         yield [TestEmbedding(key, test) for key in missing]
         scored = [line.body for line in self.ledger.lines if line.kind == "test"]
-        protocol = self.design.protocol
-        fresh = yield [Scoring(one.keys, protocol.dim, protocol.metrics, test) for one in reproduced[len(scored) :]]
+        dim, metrics = self.design.dim, self.design.protocol.metrics
+        fresh = yield [Scoring(one.keys, dim, metrics, test) for one in reproduced[len(scored) :]]
         bodies = [*scored, *(self._test(one, *found) for one, found in zip(reproduced[len(scored) :], fresh, strict=True))]
         for one, body in zip(reproduced, bodies, strict=True):
             self.ledger.record("test", {**body, **one.place, "test": test.fingerprint, "runs": one.keys})
@@ -259,7 +259,7 @@ class Study:
         """
         if any(line.kind == "peek" for line in self.ledger.lines):
             return
-        record, dim = self._save(), self.design.protocol.dim
+        record, dim = self._save(), self.design.dim
         tried = [run for trial in record.trials for run in trial["runs"]]
         found = yield [
             *(CheckpointScoring(entry["key"], dim, test) for entry in record.reproductions),
@@ -275,7 +275,7 @@ class Study:
         half = self.design.arena.test.open(receipt)
         opening = {"test": half.fingerprint, "classes": len(half.class_names), "samples": len(half.y)}
         answers = Answers.of(half).fingerprint
-        self.ledger.record("seal", {**opening, "labels": answers, "receipt": receipt.hash})
+        self.ledger.record("seal", {**opening, "labels": answers, "receipt": receipt.hash, **self._found()})
         place_answers(self.store, half)
         view = self.design.arena.place(half, self.listener.preparing)
         return Unsealed(
@@ -288,6 +288,14 @@ class Study:
             device=self.design.arena.device,
             imports=self.design.arena.imports,
         )
+
+    def _found(self) -> dict[str, Any]:
+        """What is wrong with the test half and what was left out of it, as it was first recorded."""
+        begun, test = self.ledger.next, self.design.arena.test
+        if begun is not None:
+            return {name: begun.body[name] for name in ("problems", "left_out") if name in begun.body}
+        found = {"problems": list(test.flaws.of_test), "left_out": list(test.left_out)}
+        return {name: value for name, value in found.items() if value}
 
     @cached_property
     def _view(self) -> Path:
@@ -325,3 +333,8 @@ class Study:
 def _told(trials: Sequence[dict[str, Any]]) -> list[Told]:
     """What a search knows of its finished trials."""
     return [Told(trial["parameters"], trial.get("estimate", trial["map_at_r"])) for trial in trials]
+
+
+def _said_of(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What an announcement says of the data for people, which their content does not determine."""
+    return {name: data[name] for name in ("name", "left_out") if name in data}

@@ -11,7 +11,7 @@ from assay.methods import import_parts
 from assay.protocol import Protocol, customise
 from assay.space import Value
 from assay.store import Store
-from assay.study.bench import Means, carry_out, design_bench, design_in, driving, in_generation
+from assay.study.bench import Means, carry_out, check_data, design_bench, design_in, driving, in_generation
 from assay.study.declared import declare
 from assay.study.design import Design, Given, Point
 from assay.study.record import read_record
@@ -59,6 +59,7 @@ def run_sweep(
         for one in varied:
             splits.of(dataset, one)
             design_in(replace(bases[0].arena, protocol=one), names_of(bases))
+    check_data(bases, means)
     with driving(out, means) as (store, engine):
         bases = [in_generation(design, store) for design in bases]
         declare(store, bases)

@@ -1,12 +1,12 @@
 """What a data set is like and what is wrong with it: facts for whoever looks before training. Shapes: N samples."""
 
-from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
 
 import numpy as np
 
+from assay.data.copies import find_copies, find_near, first_of_test
 from assay.data.dataset import Dataset, Items, Labels, Marks
 from assay.data.glyphs import Drawings
 from assay.data.image_files import ImageFiles
@@ -99,6 +99,7 @@ class Problems:
         leaks: the same content in trainval and in the test half.
         ambiguous: the same content under two or more classes, leaks among them.
         repeats: the same content several times in one class.
+        near: pairs of photos or vectors that look nearly the same, their content not being the same.
         tiny: photos whose short side is below `TINY` pixels.
         long: images whose long side is more than `LONG` times the short one.
         single: classes with one sample.
@@ -108,6 +109,7 @@ class Problems:
     leaks: tuple[Copies, ...]
     ambiguous: tuple[Copies, ...]
     repeats: tuple[Copies, ...]
+    near: tuple[Copies, ...]
     tiny: tuple[Shape, ...]
     long: tuple[Shape, ...]
     single: tuple[str, ...]
@@ -189,11 +191,6 @@ def survey(dataset: Dataset) -> Survey:
     )
 
 
-def first_of_test(dataset: Dataset) -> int:
-    """The number of the first class of the test half, as `splits.of` takes it, also where no folds can be made."""
-    return len(dataset.class_names) // 2 if dataset.trainval is None else dataset.trainval
-
-
 def histogram(per_class: Labels) -> tuple[Bar, ...]:
     """At most `BARS` bars of even width, or where few classes have very many samples bars that double.
 
@@ -260,41 +257,19 @@ def _roles(dataset: Dataset) -> Roles | None:
 
 def _problems(dataset: Dataset, per_class: Labels, sizes: Labels) -> Problems:
     reasons = {row: reason for row in range(len(dataset.labels)) if (reason := dataset.items.problem(row))}
-    leaks, ambiguous, repeats = _copies(dataset, reasons)
+    copies = find_copies(dataset, reasons)
     short, long = sizes.min(axis=1), sizes.max(axis=1)
     tiny = (short > 0) & (short < TINY) & (dataset.look == "photo")
     return Problems(
         unreadable=tuple(Unreadable(dataset.ids[row], reason) for row, reason in reasons.items()),
-        leaks=tuple(_named(dataset, rows) for rows in leaks),
-        ambiguous=tuple(_named(dataset, rows) for rows in ambiguous),
-        repeats=tuple(_named(dataset, rows) for rows in repeats),
+        leaks=tuple(_named(dataset, rows) for rows in copies.leaks),
+        ambiguous=tuple(_named(dataset, rows) for rows in copies.ambiguous),
+        repeats=tuple(_named(dataset, rows) for rows in copies.repeats),
+        near=tuple(_named(dataset, rows) for rows in find_near(dataset)),
         tiny=_shapes(dataset, sizes, tiny),
         long=_shapes(dataset, sizes, long > LONG * short),
         single=tuple(dataset.class_names[label] for label in np.flatnonzero(per_class == 1).tolist()),
     )
-
-
-Groups = list[list[int]]
-
-
-def _copies(dataset: Dataset, unreadable: Container[int]) -> tuple[Groups, Groups, Groups]:
-    """Rows with the same content: those of both halves, those of several classes, and those of one class."""
-    rows_of: dict[str, list[int]] = defaultdict(list)
-    for row in range(len(dataset.labels)):
-        if row not in unreadable:
-            rows_of[dataset.items.digest(row)].append(row)
-    leaks: Groups = []
-    ambiguous: Groups = []
-    repeats: Groups = []
-    boundary = first_of_test(dataset)
-    for same in (rows for rows in rows_of.values() if len(rows) > 1):
-        by_label: dict[int, list[int]] = defaultdict(list)
-        for row in same:
-            by_label[int(dataset.labels[row])].append(row)
-        repeats += [rows for rows in by_label.values() if len(rows) > 1]
-        ambiguous += [same] if len(by_label) > 1 else []
-        leaks += [same] if min(by_label) < boundary <= max(by_label) else []
-    return leaks, ambiguous, repeats
 
 
 def _named(dataset: Dataset, rows: Sequence[int]) -> Copies:

@@ -61,6 +61,12 @@ def folds_of_trials(announced: Announced, search: int) -> Sequence[int]:
     return drawn_folds(protocol.folds, wanted, seed)
 
 
+def run_protocol(announced: Announced) -> Protocol:
+    """The protocol of the study's runs: without a head where the method has none."""
+    protocol = read_protocol(announced)
+    return protocol.without_head if announced["method"].get("head") == "none" else protocol
+
+
 def prunes(announced: Announced) -> bool:
     """Whether hopeless trials are given up after their first fold; on vectors all folds are one task."""
     resolved = announced["protocol"]["resolved"]
@@ -92,10 +98,10 @@ def check_announcement(store: Store, record: StudyRecord) -> Iterator[str]:
 def _budget(announced: Announced) -> Iterator[str]:
     """A method has no other budget and no smaller space than the protocol says."""
     protocol, budget, space = read_protocol(announced), announced["budget"], announced["space"]
-    fixed = folds_of(announced) == [None]
+    single = folds_of(announced) == [None]
+    fixed = single and (announced["weights"] is not None or announced["data"]["look"] == "features")
     searched = budget["trials"] > 0
     reproductions = 1 if fixed else protocol.reproductions * (1 if searched else protocol.searches)
-    folds = 1 if fixed else protocol.folds
     searches = protocol.searches if searched else 1
     expected = {
         "startup": [protocol.startup],
@@ -104,7 +110,7 @@ def _budget(announced: Announced) -> Iterator[str]:
         "trials": _trials(announced, protocol),
         "trial_folds": [min(protocol.trial_folds or protocol.folds, protocol.folds) if searched else 0],
         "reproductions": [reproductions],
-        "reproduction_runs": [searches * reproductions * folds],
+        "reproduction_runs": [searches * reproductions * (1 if single else protocol.folds)],
     }
     for name, allowed in expected.items():
         if budget[name] not in allowed:

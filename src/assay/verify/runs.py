@@ -13,7 +13,7 @@ from assay.protocol import Protocol
 from assay.seeds import run_seed
 from assay.store import CHECKPOINTS, Store
 from assay.study import StudyRecord
-from assay.verify.announced import folds_of, folds_of_trials, read_protocol
+from assay.verify.announced import folds_of, folds_of_trials, run_protocol
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def places(record: StudyRecord) -> Iterator[Place]:
 
 def check_runs(store: Store, record: StudyRecord) -> Iterator[str]:
     """All that the store keeps of the study's runs."""
-    protocol = read_protocol(record.announced)
+    protocol = run_protocol(record.announced)
     for place in places(record):
         if place.stage == "reproduction":
             said = tuple(place.entry[name] for name in ("search", "reproduction", "fold"))

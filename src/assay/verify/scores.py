@@ -11,11 +11,11 @@ from assay.answers import Answers, agree, score
 from assay.canonical import digest_file
 from assay.data.features import read_arrays
 from assay.ledger import Line, completing_line
-from assay.metrics.evaluate import DEFAULT
 from assay.store import Store
 from assay.study import StudyRecord
 from assay.study.arena import read_answers
 from assay.study.record import classes_file
+from assay.verify.announced import run_protocol
 
 ORDER = ("preregistration", "trial", "selection", "reproduction", "seal", "test")
 AFTERWARDS = ("peek", "look")
@@ -92,9 +92,9 @@ def _scores_of(
     if altered:
         yield f"run {altered[0][:12]}: its test vectors, test/{paths[altered[0]].name}, were altered"
         return
-    resolved = record.announced["protocol"]["resolved"]
+    protocol = run_protocol(record.announced)
     vectors = [np.load(path, allow_pickle=False) for path in paths.values()]
-    again, by_class = score(vectors, answers, resolved["dim"], resolved.get("metrics", DEFAULT))
+    again, by_class = score(vectors, answers, protocol.dim, protocol.metrics)
     settings = [name for name in ("concatenated", "separated", "folds") if name != "folds" or "folds" in test]
     wrong = [name for name in settings if not (agree(again[name], test[name]) and agree(test[name], again[name]))]
     if wrong:

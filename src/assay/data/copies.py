@@ -1,0 +1,196 @@
+"""Samples that are there more than once: with the same content, or as nearly the same picture or vector.
+
+Shapes: N samples, K numbers that a sample is compared by.
+"""
+
+from collections import defaultdict
+from collections.abc import Container
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.data.dataset import Dataset, Vectors
+
+LIKE = {"photo": 0.998, "features": 0.9999}
+"""Cosine above which two samples are near copies: of small grey pictures around their mean, and of the vectors themselves."""
+
+NARROWEST = 16
+"""Numbers of a vector below which two that point the same way say nothing."""
+
+MOST = 200_000
+"""Samples above which near copies are not looked for."""
+
+CROWD = 30
+"""Of a sample that resembles more others than this, some near copies may not be found."""
+
+TABLES, BITS = 8, 32
+"""Hash tables of random hyperplanes, and signs in a hash: of pairs at the least cosine, fewer than 1 in 100 are missed."""
+
+Groups = list[list[int]]
+
+
+@runtime_checkable
+class Traced(Protocol):
+    """Samples that can be compared by a few numbers each."""
+
+    def traces(self) -> Vectors:
+        """What each sample is compared by (N, K); zeros where it cannot be read."""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Rows of a data set with the same content, in groups.
+
+    Args:
+        leaks: in both halves.
+        ambiguous: under two or more classes, leaks among them.
+        repeats: several times in one class.
+    """
+
+    leaks: Groups
+    ambiguous: Groups
+    repeats: Groups
+
+
+def first_of_test(dataset: Dataset) -> int:
+    """The number of the first class of the test half, as `splits.of` takes it, also where no folds can be made."""
+    return len(dataset.class_names) // 2 if dataset.trainval is None else dataset.trainval
+
+
+def find_copies(dataset: Dataset, unreadable: Container[int] = ()) -> Copies:
+    """Compare the hashes of all samples that can be read."""
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row in range(len(dataset.labels)):
+        if row not in unreadable:
+            rows_of[dataset.items.digest(row)].append(row)
+    found = Copies([], [], [])
+    boundary = first_of_test(dataset)
+    for same in (rows for rows in rows_of.values() if len(rows) > 1):
+        by_label: dict[int, list[int]] = defaultdict(list)
+        for row in same:
+            by_label[int(dataset.labels[row])].append(row)
+        found.repeats.extend(rows for rows in by_label.values() if len(rows) > 1)
+        if len(by_label) > 1:
+            found.ambiguous.append(same)
+        if min(by_label) < boundary <= max(by_label):
+            found.leaks.append(same)
+    return found
+
+
+def find_near(dataset: Dataset) -> Groups:
+    """Pairs of samples that look nearly the same, their content not being the same; none of drawings, which often do."""
+    if dataset.look not in LIKE or not isinstance(dataset.items, Traced) or len(dataset.labels) > MOST:
+        return []
+    traces = dataset.items.traces()
+    if dataset.look == "features" and traces.shape[1] < NARROWEST:
+        return []
+    pairs = near_pairs(traces, LIKE[dataset.look])
+    return [pair for pair in pairs if dataset.items.digest(pair[0]) != dataset.items.digest(pair[1])]
+
+
+def near_pairs(x: Vectors, at_least: float) -> Groups:
+    """Pairs of rows of `x` (N, K) whose cosine is at least that, by hashes of the signs on random hyperplanes.
+
+    >>> near_pairs(np.array([[1, 0], [0, 1], [1, 0.001]], dtype=np.float32), 0.999)
+    [[0, 2]]
+    """
+    lengths = np.linalg.norm(x, axis=1)
+    rows = np.flatnonzero(lengths > 0)
+    unit = x[rows] / lengths[rows, None]
+    planes = np.random.default_rng(0).standard_normal((x.shape[1], TABLES * BITS)).astype(np.float32)
+    codes = np.packbits(unit @ planes > 0, axis=1).view(f">u{BITS // 8}")
+    pairs = np.unique(np.concatenate([_in_one_bucket(codes[:, table]) for table in range(TABLES)]), axis=0)
+    cosines = np.concatenate(
+        [np.einsum("nk,nk->n", unit[some[:, 0]], unit[some[:, 1]]) for some in np.array_split(pairs, len(pairs) // 10_000 + 1)]
+    )
+    found: Groups = rows[pairs[cosines >= at_least]].tolist()
+    return found
+
+
+def _in_one_bucket(codes: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
+    """Pairs of rows (n, 2) with one code, the smaller number first."""
+    order = np.argsort(codes, kind="stable")
+    inside = codes[order]
+    found = [np.empty((0, 2), dtype=np.int64)]
+    for distance in range(1, min(CROWD, len(codes) - 1) + 1):
+        same = np.flatnonzero(inside[distance:] == inside[:-distance])
+        if not len(same):
+            break
+        found.append(np.sort(np.stack([order[same], order[same + distance]], axis=1), axis=1))
+    return np.concatenate(found)
+
+
+@dataclass(frozen=True)
+class Flaws:
+    """What is wrong with the samples of a data set, in words for people.
+
+    Args:
+        dataset: whose.
+    """
+
+    dataset: Dataset
+
+    @property
+    def of_trainval(self) -> tuple[str, ...]:
+        """What concerns trainval alone: nothing here depends on the test half, so that it may be announced."""
+        return (*self._conflicts("trainval"), *self._repeats("trainval"))
+
+    @cached_property
+    def of_test(self) -> tuple[str, ...]:
+        """What concerns the test half, near copies in either half among it: told to people, recorded when the seal is open."""
+        return (*self._leaks(), *self._conflicts("the test half"), *self._repeats("the test half"), *self._near())
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no bench should start; None where nothing is wrong, or where the data are official and nobody may change them."""
+        serious = [*self._leaks(), *self._conflicts("trainval"), *self._conflicts("the test half")]
+        if self.dataset.official or not serious:
+            return None
+        return (
+            f"{self.dataset.name}: {'; '.join(serious)}. Scores would be of copies and wrong labels: remove or relabel them "
+            "(`assay data show` lists all), or bench them as they are with --allow-leaks"
+        )
+
+    @cached_property
+    def _copies(self) -> Copies:
+        return find_copies(self.dataset)
+
+    @property
+    def _things(self) -> tuple[str, str]:
+        return ("vector", "vectors") if self.dataset.look == "features" else ("image", "images")
+
+    def _leaks(self) -> list[str]:
+        return self._said(self._copies.leaks, "in both trainval and the test half")
+
+    def _conflicts(self, half: str) -> list[str]:
+        groups = self._of_half(half, self._copies.ambiguous)
+        labels = self.dataset.labels
+        ambiguous = [rows for rows in groups if len(set(labels[rows].tolist())) > 1]
+        return self._said(ambiguous, f"of {half} with more than one label")
+
+    def _repeats(self, half: str) -> list[str]:
+        return self._said(self._of_half(half, self._copies.repeats), f"more than once in a class of {half}")
+
+    def _near(self) -> list[str]:
+        near = find_near(self.dataset)
+        inside = [*self._of_half("trainval", near), *self._of_half("the test half", near)]
+        across = [pair for pair in near if pair not in inside]
+        return [
+            *self._said(across, "in trainval nearly the same as one in the test half"),
+            *self._said(inside, "nearly the same as another one of their half"),
+        ]
+
+    def _of_half(self, half: str, groups: Groups) -> Groups:
+        """The groups of two or more rows as they are in this half: nothing of the other one is in them or in their order."""
+        tested = self.dataset.labels >= first_of_test(self.dataset)
+        own = ([row for row in rows if tested[row] == (half != "trainval")] for rows in groups)
+        return sorted(rows for rows in own if len(rows) > 1)
+
+    def _said(self, groups: Groups, what: str) -> list[str]:
+        if not groups:
+            return []
+        example = " = ".join(self.dataset.ids[row] for row in groups[0][:2])
+        return [f"{len(groups):,} {self._things[len(groups) != 1]} {what}, such as {example}"]

@@ -1,0 +1,26 @@
+"""The baselines: features of a trunk that nobody trained here. They have no loss and nothing to search.
+
+`as_is` is what the user has already: the trunk's features or the given vectors in full width. `pretrained` and `untrained` have
+as many dimensions as a trained embedding, by a PCA that is fitted on trainval, never on the test half.
+"""
+
+from assay.method import Method, methods
+from assay.space import Space
+
+methods.add(
+    Method("as_is", None, space=Space(), head="none", about="the trunk's features or the given vectors, all of them, no PCA"),
+    Method(
+        "pretrained",
+        None,
+        space=Space(),
+        starts="pretrained",
+        about="the pretrained trunk's features or the given vectors, reduced by a PCA to the protocol's dim",
+    ),
+    Method(
+        "untrained",
+        None,
+        space=Space(),
+        starts="random",
+        about="the features of a trunk with random weights, reduced by a PCA to the protocol's dim",
+    ),
+)
