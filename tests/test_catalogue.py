@@ -88,8 +88,9 @@ def test_departures_are_those_of_the_loss_of_the_method_and_of_the_miner():
     assert describe(methods["triplet_sampled"])["departures"][-1].startswith("N/3 random triplets")
 
 
-def test_the_baseline_is_described_as_what_is_not_trained():
-    described = describe(methods["pretrained"])
+@pytest.mark.parametrize("name", ["as_is", "pretrained", "untrained"])
+def test_a_baseline_is_described_as_what_is_not_trained(name):
+    described = describe(methods[name])
     for absent in ("loss", "compares", "batch", "miner", "paper"):
         assert described[absent] is None
     for empty in ("space", "defaults", "arguments", "equation"):
@@ -145,8 +146,8 @@ def test_a_docstring_is_read_to_the_letter():
 
 def test_methods_stand_in_the_order_of_their_years_and_families_stay_together():
     ordered = [method for method in in_order() if method.name in OWN]
-    years = [method.paper.year for method in ordered[1:]]
-    assert ordered[0].name == "pretrained"
+    years = [method.paper.year for method in ordered[3:]]
+    assert [method.name for method in ordered[:3]] == ["as_is", "pretrained", "untrained"]
     assert years == sorted(years)
     names = [method.name for method in ordered]
     for before, after in [("margin", "margin_per_class"), ("margin_per_class", "margin_distance_weighted")]:

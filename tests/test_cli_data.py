@@ -62,13 +62,13 @@ def test_show_tells_people_what_is_wrong_and_what_that_means(assay, spoilt):
     assert "class05/long.png (300 x 40)\n" in out
     assert "images with a short side below 32 pixels" in out
     assert "1 class with one sample" in out
-    assert "1 files left out that are not images it reads: .txt" in out
+    assert "1 file left out, no image that can be read: .txt" in out
     assert f"most often {SIDE} x {SIDE}" in out
 
 
 def test_show_names_the_first_ten_of_many(assay, spoilt):
     _, out, _ = assay("data", "show", f"folder:{spoilt}")
-    assert "12 files that cannot be read\n    no bench starts before they are mended or removed\n" in out
+    assert "12 files that cannot be read\n    no bench starts before they are fixed or removed\n" in out
     assert out.count("cannot be read as an image (not a format it knows)") == 10
     assert "      and 2 more, which --json lists\n" in out
 

@@ -8,6 +8,7 @@ import struct
 import threading
 import warnings
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -79,11 +80,11 @@ def fingerprints(root: Path, folder: Path) -> tuple[str, str]:
 
 def left_out(dataset: Dataset) -> dict[str, int]:
     """How many files the notes say were left out, by ending."""
-    found = {}
+    found: Counter[str] = Counter()
     for note in dataset.notes:
-        if counted := re.fullmatch(r"(\d+) files? left out .*: (.+)", note):
-            found[counted[2]] = int(counted[1])
-    return found
+        if counted := re.fullmatch(r"(\d+) files?(?: of the test half)? left out, .*: (.+)", note):
+            found[counted[2]] += int(counted[1])
+    return dict(found)
 
 
 @pytest.fixture
@@ -145,7 +146,33 @@ def test_files_left_out_are_counted_by_their_ending_over_all_classes(birds: Path
     (birds / CLASSES[-1] / "folder.txt").mkdir()
     dataset = load_folder(birds)
     assert left_out(dataset) == {".txt": 3, ".pdf": 1, "README": 1}
-    assert len(dataset.notes) == 3
+    assert dataset.notes == (
+        "1 file left out, no image that can be read: .pdf",
+        "2 files left out, no images that can be read: .txt",
+        "1 file left out, no image that can be read: README",
+        "1 hidden file or folder in classes left out",
+        "1 file of the test half left out, no image that can be read: .txt",
+        f"1 folder inside classes of the test half left out: {CLASSES[-1]}/folder.txt",
+    )
+
+
+def test_what_lies_beside_the_classes_is_counted(birds: Path) -> None:
+    for name in ("README.md", "labels.csv"):
+        (birds / name).touch()
+    (birds / ".git").mkdir()
+    notes = ("1 hidden file or folder left out", "2 files beside the class folders left out: README.md, labels.csv")
+    assert load_folder(birds).notes == load_folder(birds).left_out == notes
+
+
+def test_what_may_be_announced_of_files_left_out_does_not_depend_on_the_test_half(birds: Path) -> None:
+    (birds / CLASSES[0] / "a.txt").touch()
+    before = load_folder(birds).left_out
+    for name in ("b.txt", ".hidden"):
+        (birds / CLASSES[-1] / name).touch()
+    (birds / CLASSES[-1] / "folder").mkdir()
+    after = load_folder(birds)
+    assert after.left_out == before == after.notes[:1]
+    assert len(after.notes) == 4
 
 
 def test_a_note_can_be_written_whatever_the_names_of_files_are(birds: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from assay.canonical import digest, digest_file
 from assay.domain import BatchKind
 from assay.errors import BadInput
-from assay.losses import losses, pretrained
+from assay.losses import baselines, losses
 from assay.losses.contrastive import Contrastive
 from assay.losses.multi_similarity import MultiSimilarity
 from assay.losses.normalized_softmax import NormalizedSoftmax
@@ -59,7 +59,7 @@ class Mine(Loss):
 
 methods.add(Method("{name}", Mine, space=Space(scale=Real(0, 10)), about="mine"))
 """
-BASELINE = Path(str(pretrained.__file__))
+BASELINE = Path(str(baselines.__file__))
 """Where the baseline is declared, which has no loss."""
 
 
@@ -139,7 +139,7 @@ def test_every_method_says_what_it_is_and_where_it_comes_from(name: str) -> None
     assert method.name == name
     assert method.about
     assert "\n" not in method.about
-    if name == "pretrained":
+    if method.loss is None:
         assert method.paper is None
     else:
         assert method.paper is not None
@@ -183,14 +183,27 @@ def test_every_weight_that_is_not_decayed_is_a_weight_of_the_loss(name: str) -> 
     assert set(loss.undecayed) <= {weight for weight, _ in loss.named_parameters()}
 
 
-def test_only_the_untrained_baseline_has_no_loss_and_nothing_to_search() -> None:
-    assert [name for name in methods if methods[name].loss is None] == ["pretrained"]
+def test_only_baselines_have_no_loss_and_nothing_to_search() -> None:
+    found = {name: (method.head, method.starts) for name, method in methods.items() if method.loss is None}
+    assert found == {"as_is": ("none", "any"), "pretrained": ("pca", "pretrained"), "untrained": ("pca", "random")}
     wide = Protocol("p.v1", space=Space(lr=Real(1e-6, 1, log=True)))
-    assert space_of(methods["pretrained"], wide) == Space()
-    assert defaults(methods["pretrained"], wide) == {}
-    assert source_of(methods["pretrained"], RESOLVED) == source(BASELINE)
-    assert methods["pretrained"].normalise
-    assert methods["pretrained"].departures == ()
+    for name in found:
+        assert space_of(methods[name], wide) == Space()
+        assert defaults(methods[name], wide) == {}
+        assert source_of(methods[name], RESOLVED) == source(BASELINE)
+        assert methods[name].normalise
+        assert methods[name].departures == ()
+
+
+def test_the_baselines_with_a_pca_say_so() -> None:
+    assert all("PCA to the protocol's dim" in methods[name].about for name in ("pretrained", "untrained"))
+    assert "no PCA" in methods["as_is"].about
+
+
+def test_a_baseline_of_ones_own_has_a_pca_and_a_method_with_a_loss_a_trained_head() -> None:
+    assert Method("mine", None, space=Space()).head == "pca"
+    with pytest.raises(ValueError, match="mine: a method with a loss trains a linear head, got head='none'"):
+        Method("mine", losses["triplet"], space=Space(), head="none")
 
 
 def test_no_two_methods_share_a_name() -> None:

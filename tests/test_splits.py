@@ -214,9 +214,11 @@ def test_a_test_half_in_which_nothing_can_be_found_is_refused() -> None:
         splits.of(make([2] * 8 + [1] * 8), PROTOCOL)
 
 
-def test_the_sealed_half_can_only_be_opened_and_packed() -> None:
+def test_the_sealed_half_can_only_be_opened_and_packed_and_tells_people_what_is_wrong() -> None:
     _, test = splits.of(make([2] * 16), PROTOCOL)
-    assert [name for name in dir(test) if not name.startswith("_")] == ["open", "pack"]
+    assert [name for name in dir(test) if not name.startswith("_")] == ["flaws", "left_out", "open", "pack"]
+    assert vars(test.flaws) == {"of_trainval": (), "of_test": (), "refusal": None}
+    assert test.left_out == ()
     assert not isinstance(test, Half)
     for name in ("__len__", "__iter__", "__getitem__", "__array__", "__call__"):
         assert not hasattr(test, name)

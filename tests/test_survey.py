@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 from assay.data import Dataset, inspect, load, splits
+from assay.data.copies import find_flaws, flaws_of_trainval, near_pairs
 from assay.data.features import Features
 from assay.data.image_files import ImageFiles
 from assay.errors import BadInput
@@ -143,6 +144,101 @@ def test_tiny_and_long_images_are_found(tmp_path: Path) -> None:
     problems = survey(inspect(f"folder:{root}")).problems
     assert [(one.sample, one.width, one.height) for one in problems.tiny] == [("c00/tiny.png", 31, 90)]
     assert [(one.sample, one.width, one.height) for one in problems.long] == [("c00/wide.png", 400, 40)]
+
+
+def resave(source: Path, target: Path, scale: float = 0.6) -> None:
+    """The same picture in another size and format."""
+    with Image.open(source) as image:
+        smaller = image.convert("RGB").resize((round(image.width * scale), round(image.height * scale)))
+    smaller.save(target, quality=70)
+
+
+def test_a_picture_that_was_saved_anew_is_a_near_copy(tmp_path: Path) -> None:
+    root = photos(tmp_path / "d")
+    resave(root / "c04/0.png", root / "c09/smaller.jpg")
+    problems = survey(inspect(f"folder:{root}")).problems
+    assert problems.near == (Copies(("c04/0.png", "c09/smaller.jpg"), ("c04", "c09")),)
+    assert problems.leaks == problems.ambiguous == problems.repeats == ()
+
+
+def test_copies_blank_images_and_drawings_are_no_near_copies(tmp_path: Path) -> None:
+    root = photos(tmp_path / "d")
+    shutil.copy(root / "c01/0.png", root / "c09/same.png")
+    for number, colour in enumerate(("white", "grey", "black")):
+        Image.new("RGB", (40, 40), colour).save(root / "c02" / f"blank{number}.png")
+    dataset = inspect(f"folder:{root}")
+    assert survey(dataset).problems.near == ()
+    resave(root / "c04/0.png", root / "c09/smaller.jpg")
+    assert survey(replace(inspect(f"folder:{root}"), look="drawing")).problems.near == ()
+
+
+@given(st.integers(0, 2**31))
+@settings(max_examples=20, deadline=None)
+def test_near_vectors_are_those_that_all_pairs_would_give(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(60, 32)).astype(np.float32)
+    x[40:] = x[:20] + draw.normal(size=(20, 32)).astype(np.float32) * 0.002
+    x[7] = 0
+    unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9)
+    rows, columns = np.nonzero(np.triu(unit @ unit.T >= 0.9999, k=1))
+    assert near_pairs(x, 0.9999) == np.stack([rows, columns], axis=1).tolist()
+    assert len(rows) == 19
+
+
+def test_narrow_vectors_have_no_near_copies() -> None:
+    dataset = vectors([2] * 16)
+    assert isinstance(dataset.items, Features)
+    dataset.items.z[31] = dataset.items.z[0] * 1.5
+    assert survey(dataset).problems.near == ()
+
+
+# --- what a bench is told -----------------------------------------------------------------------------------------------
+
+
+def test_what_concerns_trainval_alone_is_kept_apart(tmp_path: Path) -> None:
+    root = photos(tmp_path / "d")
+    shutil.copy(root / "c01/0.png", root / "c01/again.png")
+    shutil.copy(root / "c02/0.png", root / "c03/noise.png")
+    shutil.copy(root / "c04/0.png", root / "c09/leak.png")
+    shutil.copy(root / "c10/0.png", root / "c11/noise.png")
+    resave(root / "c05/0.png", root / "c12/smaller.jpg")
+    flaws = find_flaws(inspect(f"folder:{root}"))
+    conflict = "1 image of trainval with more than one label, such as c02/0.png = c03/noise.png"
+    leak = "1 image in both trainval and the test half, such as c04/0.png = c09/leak.png"
+    other = "1 image of the test half with more than one label, such as c10/0.png = c11/noise.png"
+    near = "1 image in trainval nearly the same as one in the test half, such as c05/0.png = c12/smaller.jpg"
+    assert flaws.of_trainval == (conflict, "1 image more than once in a class of trainval, such as c01/0.png = c01/again.png")
+    assert flaws.of_test == (leak, other, near)
+    assert flaws.refusal is not None
+    assert flaws.refusal.startswith(f"folder:d: {leak}; {conflict}; {other}. ")
+    assert flaws.refusal.endswith("or bench them as they are with --allow-leaks")
+
+
+def test_official_data_and_copies_inside_a_class_and_near_copies_are_not_refused(tmp_path: Path) -> None:
+    root = photos(tmp_path / "d")
+    shutil.copy(root / "c01/0.png", root / "c01/again.png")
+    resave(root / "c05/0.png", root / "c12/smaller.jpg")
+    assert find_flaws(inspect(f"folder:{root}")).refusal is None
+    shutil.copy(root / "c04/0.png", root / "c09/leak.png")
+    published = replace(inspect(f"folder:{root}"), official=True)
+    assert find_flaws(published).refusal is None
+    assert any("in both trainval and the test half" in text for text in find_flaws(published).of_test)
+
+
+@given(st.integers(0, 2**31))
+@settings(max_examples=30, deadline=None)
+def test_what_may_be_announced_depends_on_nothing_in_the_test_half(seed: int) -> None:
+    """The same content in two classes of trainval and in the test half is a conflict with or without the test half."""
+    draw = np.random.default_rng(seed)
+    order = draw.permutation(32)
+    dataset = vectors([2] * 16)
+    assert isinstance(dataset.items, Features)
+    z, labels = dataset.items.z, dataset.labels[order]
+    z[:] = draw.integers(0, 12, len(z))[:, None]
+    shuffled = replace(dataset, labels=labels, items=Features(z))
+    other = z.copy()
+    other[labels >= 8] = draw.normal(size=other[labels >= 8].shape)
+    assert flaws_of_trainval(shuffled) == flaws_of_trainval(replace(shuffled, items=Features(other)))
 
 
 @pytest.mark.parametrize(("classes", "official"), [(16, None), (17, None), (30, 8), (30, 20)])

@@ -57,6 +57,13 @@ def test_paths_and_labels_make_a_data_set(tmp_path: Path) -> None:
     )
 
 
+def test_images_without_a_row_are_counted(tmp_path: Path) -> None:
+    write(tmp_path, rows_of())
+    for name in ("spare.jpg", "other.jpg", ".hidden.jpg", "notes.txt"):
+        put(tmp_path / "photos" / name, jpg(99))
+    assert table(tmp_path, rows_of()).notes == ("2 images left out that have no row in the table: other.jpg, spare.jpg",)
+
+
 def test_neither_row_order_nor_place_matters_but_every_image_does(tmp_path: Path) -> None:
     rows: list[Row] = [row | {"split": "train" if number < 20 else "test"} for number, row in enumerate(rows_of())]
     first = table(tmp_path / "one", rows)

@@ -18,7 +18,7 @@ __all__ = ["describe", "in_order", "markdown"]
 
 
 def in_order() -> list[Method]:
-    """All methods: the baseline, then by year; those of one year in the order of their files."""
+    """All methods: the baselines, then by year; those of one year in the order of their files."""
     return sorted(methods.values(), key=lambda method: (method.loss is not None, method.paper.year if method.paper else 9999))
 
 
@@ -156,7 +156,7 @@ N, D, C      samples in a batch, dimensions of an embedding, classes
 """
 
 GROUPS = {
-    "The baseline": (None,),
+    "The baselines": (None,),
     "Methods that compare pairs": ("pairs", "anything"),
     "Methods that compare triplets": ("triplets", "either"),
     "Methods that compare with class weights": ("classes",),

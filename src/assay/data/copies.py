@@ -125,28 +125,40 @@ def _in_one_bucket(codes: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Flaws:
-    """What is wrong with the samples of a data set, in words for people.
+    """What is wrong with the samples of a data set, in words for people; the samples cannot be had from it.
 
     Args:
-        dataset: whose.
+        of_trainval: what concerns trainval alone: nothing here depends on the test half, so that it may be announced.
+        of_test: what concerns the test half, and near copies in either half: recorded when the seal is open, not before.
+        refusal: why no bench should start; None where nothing is that wrong, or where nobody may change the data.
     """
 
+    of_trainval: tuple[str, ...]
+    of_test: tuple[str, ...]
+    refusal: str | None
+
+
+def find_flaws(dataset: Dataset) -> Flaws:
+    """Look for copies and near copies in both halves, by hashes and small pictures."""
+    found = _Words(dataset)
+    return Flaws(flaws_of_trainval(dataset), found.of_test(), found.refusal())
+
+
+def flaws_of_trainval(dataset: Dataset) -> tuple[str, ...]:
+    """What is wrong with trainval alone: the same whatever the test half is."""
+    found = _Words(dataset)
+    return (*found.conflicts("trainval"), *found.repeats("trainval"))
+
+
+@dataclass(frozen=True)
+class _Words:
     dataset: Dataset
 
-    @property
-    def of_trainval(self) -> tuple[str, ...]:
-        """What concerns trainval alone: nothing here depends on the test half, so that it may be announced."""
-        return (*self._conflicts("trainval"), *self._repeats("trainval"))
-
-    @cached_property
     def of_test(self) -> tuple[str, ...]:
-        """What concerns the test half, near copies in either half among it: told to people, recorded when the seal is open."""
-        return (*self._leaks(), *self._conflicts("the test half"), *self._repeats("the test half"), *self._near())
+        return (*self.leaks(), *self.conflicts("the test half"), *self.repeats("the test half"), *self.near())
 
-    @property
     def refusal(self) -> str | None:
-        """Why no bench should start; None where nothing is wrong, or where the data are official and nobody may change them."""
-        serious = [*self._leaks(), *self._conflicts("trainval"), *self._conflicts("the test half")]
+        serious = [*self.leaks(), *self.conflicts("trainval"), *self.conflicts("the test half")]
         if self.dataset.official or not serious:
             return None
         return (
@@ -162,19 +174,19 @@ class Flaws:
     def _things(self) -> tuple[str, str]:
         return ("vector", "vectors") if self.dataset.look == "features" else ("image", "images")
 
-    def _leaks(self) -> list[str]:
+    def leaks(self) -> list[str]:
         return self._said(self._copies.leaks, "in both trainval and the test half")
 
-    def _conflicts(self, half: str) -> list[str]:
+    def conflicts(self, half: str) -> list[str]:
         groups = self._of_half(half, self._copies.ambiguous)
         labels = self.dataset.labels
         ambiguous = [rows for rows in groups if len(set(labels[rows].tolist())) > 1]
         return self._said(ambiguous, f"of {half} with more than one label")
 
-    def _repeats(self, half: str) -> list[str]:
+    def repeats(self, half: str) -> list[str]:
         return self._said(self._of_half(half, self._copies.repeats), f"more than once in a class of {half}")
 
-    def _near(self) -> list[str]:
+    def near(self) -> list[str]:
         near = find_near(self.dataset)
         inside = [*self._of_half("trainval", near), *self._of_half("the test half", near)]
         across = [pair for pair in near if pair not in inside]

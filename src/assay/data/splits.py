@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.data.copies import Flaws, first_of_test
+from assay.data.copies import Flaws, find_flaws, first_of_test
 from assay.data.dataset import Dataset, Labels, Marks, Samples
 from assay.data.scan import Progress
 from assay.errors import BadInput
@@ -111,7 +111,7 @@ class SealedTest:
         The seal holds: it is for people, before training, and for the record once the seal is open. What it says of the test
         half goes into no announcement, and nothing that trains or selects asks for it.
         """
-        return Flaws(self.__half._dataset)
+        return find_flaws(self.__half._dataset)
 
     @property
     def left_out(self) -> tuple[str, ...]:

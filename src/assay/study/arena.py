@@ -11,7 +11,7 @@ import torch
 
 from assay.answers import Answers
 from assay.canonical import digest
-from assay.data.copies import Flaws
+from assay.data.copies import flaws_of_trainval
 from assay.data.dataset import Dataset, Labels, Vectors
 from assay.data.features import pack_arrays, read_arrays
 from assay.data.images import made_by
@@ -155,7 +155,7 @@ def read_answers(path: Path) -> Answers | None:
 
 def describe_data(dataset: Dataset, trainval: TrainVal) -> dict[str, Any]:
     """What the preregistration says of the data: nothing that depends on the test half's content."""
-    problems = Flaws(dataset).of_trainval
+    problems = flaws_of_trainval(dataset)
     return {
         "name": dataset.name,
         "look": dataset.look,
