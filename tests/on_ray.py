@@ -8,7 +8,7 @@ from assay.protocols import protocols
 from assay.study.bench import Means, run_bench
 from miniature import MINI
 
-METHODS = ("triplet", "normalized_softmax", "pretrained")
+METHODS = ("triplet", "normalized_softmax", "untrained")
 
 
 def bench(folder, store, engine="ray", address=None):

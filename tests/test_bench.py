@@ -16,22 +16,25 @@ import pytest
 import assay
 from assay.data import load
 from assay.data.views import read_view
+from assay.errors import BadInput
 from assay.ledger import read
 from assay.protocol import customise
 from assay.protocols import protocols
 from assay.store import Store
-from assay.study import study_records
+from assay.study import Silent, design_bench, plan_bench, run_sweep, study_records
 from faults import computed, end_well, finished, start
 from miniature import MINI, make_folder, snapshot
 from sealed import replace_test_images, swap_test_labels
 
-FOUR = ("contrastive", "triplet", "multi_similarity", "normalized_softmax", "pretrained")
-TWO = ("triplet", "normalized_softmax", "pretrained")
+FOUR = ("contrastive", "triplet", "multi_similarity", "normalized_softmax", "untrained")
+TWO = ("triplet", "normalized_softmax")
 QUICK = protocols["quick"]
 SMALL = customise(QUICK, MINI)
 
 
-def bench(data, out, methods=TWO, protocol=SMALL, workers=2):
+def bench(data, out, methods=None, protocol=SMALL, workers=2):
+    """Bench two methods and the baseline with a PCA that suits the trunk."""
+    methods = methods or (*TWO, "pretrained" if data.startswith("features:") else "untrained")
     return assay.bench(data, methods, protocol, out, workers=workers)
 
 
@@ -210,7 +213,7 @@ def test_one_worker_and_two_give_the_same_bytes_at_demo_size(demo, tmp_path):
 
 def test_the_order_of_methods_changes_no_study(benched, tmp_path):
     folder, store = benched
-    bench(f"folder:{folder}", tmp_path / "store", methods=tuple(reversed(TWO)))
+    bench(f"folder:{folder}", tmp_path / "store", methods=("as_is", "untrained", *reversed(TWO)))
     assert snapshot(tmp_path / "store") == snapshot(store)
 
 
@@ -226,7 +229,7 @@ def configs(out, method, stage):
 
 def test_methods_are_paired_by_seed(benched):
     _, store = benched
-    seeds = [[config["seed"] for config in configs(store, method, "reproduction")] for method in TWO]
+    seeds = [[config["seed"] for config in configs(store, method, "reproduction")] for method in (*TWO, "untrained")]
     assert seeds[0] == seeds[1] == seeds[2]
     assert len(set(seeds[0])) == 8
 
@@ -256,7 +259,7 @@ def test_the_selected_trial_is_not_among_its_reproductions(benched):
 
 def test_trial_0_is_the_defaults_and_every_method_has_the_same_budget(benched):
     _, store = benched
-    trained = [record for method, record in records(store).items() if method != "pretrained"]
+    trained = [record for method, record in records(store).items() if method in TWO]
     assert all(record.trials[0]["parameters"] == record.announced["method"]["defaults"] for record in trained)
     assert {len(record.trials) for record in trained} == {2}
 
@@ -353,6 +356,114 @@ def test_features_have_a_baseline_without_an_interval(tmp_path, mini_features):
     assert "±" not in next(line for line in table.splitlines() if "pretrained" in line)
 
 
+def test_vectors_as_they_are_are_in_every_bench_and_have_one_score(tmp_path, mini_features):
+    bench(f"features:{mini_features}", tmp_path / "store", methods=("triplet",), protocol=customise(SMALL, ["dim=2"]))
+    assert set(records(tmp_path / "store")) == {"triplet", "as_is"}
+    record = records(tmp_path / "store")["as_is"]
+    assert (len(record.reproductions), record.reproductions[0]["fold"], record.trials) == (1, None, [])
+    archive = np.load(mini_features)
+    expected = assay.evaluate(archive["z"][archive["y"] >= 8], archive["y"][archive["y"] >= 8], metrics=["map_at_r"])
+    (test,) = record.tests
+    assert test["separated"] == test["concatenated"]
+    assert test["separated"]["map_at_r"] == pytest.approx(expected["map_at_r"], abs=1e-9)
+
+
+def test_features_of_a_random_trunk_as_they_are_have_a_run_for_every_seed(benched):
+    _, store = benched
+    record = records(store)["as_is"]
+    assert [(entry["reproduction"], entry["fold"]) for entry in record.reproductions] == [(0, None), (1, None)]
+    vectors = [np.load(Store(store).test_vectors(e["key"], record.seal["test"])) for e in record.reproductions]
+    assert vectors[0].shape[1] > 4 * SMALL.dim
+    assert not np.allclose(*vectors)
+    assert all(test["separated"] == test["concatenated"] for test in record.tests)
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "method", "reason", "instead"),
+    [
+        ("folder", (), "pretrained", "the trunk 'conv' has random weights here", "untrained"),
+        ("folder", ("trunk=lite0", "size=32", "weights=none"), "pretrained", "'lite0' has random weights here", "untrained"),
+        ("folder", ("trunk=lite0", "size=32"), "untrained", "the trunk 'lite0' has pretrained weights here", "pretrained"),
+        ("features", (), "untrained", "the data are vectors that some model has made", "pretrained"),
+    ],
+)
+def test_a_baseline_of_another_trunk_is_refused(mini_folder, mini_features, data, settings, method, reason, instead):
+    given = f"folder:{mini_folder}" if data == "folder" else f"features:{mini_features}"
+    with pytest.raises(BadInput, match=f"{method}: .*{reason}, so it is not {method}; use {instead} instead"):
+        design_bench(given, [method], customise(SMALL, settings), "cpu", ())
+    names = [design.method.name for design in design_bench(given, ["all"], customise(SMALL, settings), "cpu", ())]
+    assert method not in names and {instead, "as_is"} <= set(names)
+
+
+# --- what is wrong with the data --------------------------------------------------------------------------------------
+
+
+class Hearing(Silent):
+    """Keeps what is said."""
+
+    def __init__(self):
+        self.said = []
+
+    def say(self, who, text):
+        self.said.append((who, text))
+
+
+@pytest.fixture
+def leaky(mini_folder):
+    """The miniature folder with a copy in both halves, and a file that is no image in each half."""
+    shutil.copy(mini_folder / "class04/0.png", mini_folder / "class12/leak.png")
+    for name in ("class00/notes.txt", "class12/notes.txt"):
+        (mini_folder / name).touch()
+    return mini_folder
+
+
+LEAK = "1 image in both trainval and the test half, such as class04/0.png = class12/leak.png"
+
+
+def test_copies_in_both_halves_are_refused_before_anything_is_written(leaky, tmp_path):
+    with pytest.raises(BadInput, match=r"mini: 1 image in both trainval and the test half, such as class04/0\.png") as refused:
+        bench(f"folder:{leaky}", tmp_path / "store", ("triplet",))
+    assert "--allow-leaks" in str(refused.value)
+    assert not (tmp_path / "store").exists()
+    with pytest.raises(BadInput, match="--allow-leaks"):
+        run_sweep(f"folder:{leaky}", ["triplet"], SMALL, "dim=2,4", tmp_path / "store")
+    with pytest.raises(BadInput, match="--allow-leaks"):
+        plan_bench(f"folder:{leaky}", ["triplet"], SMALL)
+
+
+def test_allowed_leaks_are_said_before_training_and_recorded_when_the_seal_is_open(leaky, tmp_path):
+    heard, store = Hearing(), tmp_path / "store"
+    for _ in range(2):  # the second time everything is there
+        assay.bench(f"folder:{leaky}", ["triplet"], SMALL, store, workers=1, allow_leaks=True, listener=heard)
+    left_out = [
+        "1 file left out, no image that can be read: .txt",
+        "1 file of the test half left out, no image that can be read: .txt",
+    ]
+    begun = next(number for number, (_, text) in enumerate(heard.said) if text.startswith("preregistration"))
+    assert heard.said[:begun][:4] == [
+        *(("data", text) for text in (*left_out, LEAK)),
+        ("augmentation", "crops of 40-100% of the area, width over height from 0.75 to 1.33; 50% are mirrored"),
+    ]
+    for record in records(store).values():
+        assert record.announced["data"]["left_out"] == left_out[:1]
+        assert "problems" not in record.announced["data"]
+        assert (record.seal["problems"], record.seal["left_out"]) == ([LEAK], left_out[1:])
+
+
+def test_conflicting_labels_inside_trainval_are_announced(mini_folder, tmp_path):
+    shutil.copy(mini_folder / "class01/0.png", mini_folder / "class02/noise.png")
+    with pytest.raises(BadInput, match="1 image of trainval with more than one label"):
+        bench(f"folder:{mini_folder}", tmp_path / "store", ("triplet",))
+    (design,) = design_bench(f"folder:{mini_folder}", ["triplet"], SMALL, "cpu", ())
+    conflict = "1 image of trainval with more than one label, such as class01/0.png = class02/noise.png"
+    assert design.preregistration["data"]["problems"] == [conflict]
+
+
+def test_heads_on_features_are_trained_without_augmentation(mini_features):
+    (design,) = design_bench(f"features:{mini_features}", ["triplet"], SMALL, "cpu", ())
+    assert design.arena.augmentation == "none, heads are trained on features"
+
+
 def test_a_fixed_baseline_is_scored_on_nested_principal_components(tmp_path, mini_features):
     """Concatenated: folds x dim components; separated: the first dim of them. Fitted on trainval alone."""
     from sklearn.decomposition import PCA
@@ -387,7 +498,8 @@ def test_data_that_was_renamed_continues_its_study(tmp_path, mini_features):
 def test_more_reproductions_keep_the_trials_and_the_runs_there_are(tmp_path, mini_features):
     for settings in (MINI, (*MINI, "reproductions=3")):
         bench(f"features:{mini_features}", tmp_path / "store", ("triplet",), customise(QUICK, settings))
-    few, many = sorted(study_records(Store(tmp_path / "store")), key=lambda record: len(record.reproductions))
+    found = [record for record in study_records(Store(tmp_path / "store")) if record.method == "triplet"]
+    few, many = sorted(found, key=lambda record: len(record.reproductions))
     assert few.trials == many.trials
     assert many.reproductions[:8] == few.reproductions
     assert len(many.reproductions) == 12

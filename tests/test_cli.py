@@ -95,7 +95,7 @@ def test_a_dry_run_says_what_it_would_cost_and_does_nothing(assay, mini_folder, 
         "--data",
         f"folder:{mini_folder}",
         "--methods",
-        "triplet,pretrained",
+        "triplet,untrained",
         "--out",
         tmp_path / "store",
         "--dry-run",
@@ -103,10 +103,10 @@ def test_a_dry_run_says_what_it_would_cost_and_does_nothing(assay, mini_folder, 
     code, out, _ = assay(*words, "--json")
     planned = json.loads(out)
     assert code == 0
-    assert planned["runs"] == {"triplet": 32, "pretrained": 12}
+    assert planned["runs"] == {"triplet": 32, "untrained": 12, "as_is": 3}
     assert planned["seconds"] > 0
     assert planned["bytes"] > 0
-    assert "44 runs" in assay(*words)[1]
+    assert "47 runs" in assay(*words)[1]
     assert not (tmp_path / "store").exists()
 
 
@@ -257,7 +257,7 @@ def store(tmp_path_factory):
     root = tmp_path_factory.mktemp("cli")
     folder = make_folder(root / "mini")
     command = [sys.executable, "-m", "assay", "bench", "--data", f"folder:{folder}", "--out", str(root / "store")]
-    command += ["--methods", "contrastive,triplet,pretrained"] + [part for setting in MINI for part in ("--set", setting)]
+    command += ["--methods", "contrastive,triplet,untrained"] + [part for setting in MINI for part in ("--set", setting)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (root / "store" / "stdout").write_text(done.stdout)
@@ -284,7 +284,7 @@ def test_status_of_a_finished_bench(assay, store):
     status = json.loads(out)
     assert code == 0
     assert status["driver"] is None
-    assert [row["state"] for row in status["studies"]] == ["done"] * 3
+    assert [row["state"] for row in status["studies"]] == ["done"] * 4
     assert "not running" in assay("status", store)[1]
 
 
@@ -308,13 +308,13 @@ def test_verify_passes_and_proves_an_anchor(assay, store):
 
 def test_bench_again_gives_its_result_as_json(assay, store):
     folder = store.parent / "mini"
-    words = ["bench", "--data", f"folder:{folder}", "--out", store, "--methods", "contrastive,triplet,pretrained", "--json"]
+    words = ["bench", "--data", f"folder:{folder}", "--out", store, "--methods", "contrastive,triplet,untrained", "--json"]
     code, out, _ = assay(*words, *(part for setting in MINI for part in ("--set", setting)))
     result = json.loads(out)
     assert code == 0
     (found,) = result["comparisons"]
-    assert {row["method"] for row in found["scores"]} == {"contrastive", "triplet", "pretrained"}
-    assert len(found["preregistrations"]) == len(found["differences-separated"]) == 3
+    assert {row["method"] for row in found["scores"]} == {"as_is", "contrastive", "triplet", "untrained"}
+    assert (len(found["preregistrations"]), len(found["differences-separated"])) == (4, 6)
     assert found["unfinished"] == []
 
 

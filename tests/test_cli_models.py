@@ -73,7 +73,7 @@ def model(trained):
 def benched(mini):
     """The store of a finished bench."""
     out = mini.parent / "store"
-    make("bench", "--data", f"folder:{mini}", "--methods", "triplet,pretrained", *SET, "--out", out)
+    make("bench", "--data", f"folder:{mini}", "--methods", "triplet,untrained", *SET, "--out", out)
     return out
 
 
@@ -251,7 +251,7 @@ BAD_TRAINING = {
     "whole numbers": (["--method", "soft_triple", "--param", "centres=2.5"], "--param centres=2.5: '2.5' is not of the kind"),
     "fold too high": (["--fold", "4"], "--fold 4: the protocol has folds 0 to 3"),
     "fold too low": (["--fold", "-1"], "--fold -1: the protocol has folds 0 to 3"),
-    "not trained": (["--method", "pretrained"], "pretrained is not trained; `assay embed` takes"),
+    "not trained": (["--method", "untrained"], "untrained is not trained; `assay embed` takes"),
     "unknown method": (["--method", "tripelt"], "did you mean 'triplet'?"),
     "unknown trunk": (["--set", "trunk=resnet5000"], "no trunk is called 'resnet5000'"),
     "weights of no trunk": (["--weights", "missing.pth"], "--weights missing.pth: say which trunk they are of"),
@@ -649,7 +649,7 @@ def test_embeddings_of_data_with_roles_score_as_their_model_does(assay, table, m
     assert counts[0] == counts[1] == ({"test": 16} if test else {f"fold {number}": 8 for number in range(4)})
 
 
-@pytest.mark.parametrize("method", ["triplet", "pretrained"])
+@pytest.mark.parametrize("method", ["triplet", "pretrained", "as_is"])
 def test_a_model_of_a_frozen_trunk_needs_no_cache(assay, mini, frozen, offline, method):
     store = Path(shutil.copytree(frozen, "store"))
     (place,) = (store / "models").glob(f"*-{method}-*")
@@ -742,7 +742,7 @@ def test_bad_evaluation_is_one_line(assay, mini, model, vectors_model, name):
 # --- what a bench leaves ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["triplet", "pretrained"])
+@pytest.mark.parametrize("method", ["triplet", "untrained", "as_is"])
 def test_a_bench_hands_over_the_model_whose_vectors_it_scored(mini, benched, method):
     (place,) = (benched / "models").glob(f"*-{method}-*")
     record = next(record for record in study_records(Store(benched)) if record.method == method)
@@ -785,15 +785,17 @@ def test_weights_of_a_file_are_named_in_the_report(assay, mini, tiny_weights):
 def test_images_kept_as_jpeg_make_other_runs(assay, mini, benched, monkeypatch, tmp_path):
     """What is trained on is not the same, so neither is the key: a store must not take one for the other."""
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
-    words = ["bench", "--data", f"folder:{mini}", "--methods", "pretrained", *SET, "--jpeg"]
+    words = ["bench", "--data", f"folder:{mini}", "--methods", "untrained", *SET, "--jpeg"]
     code, _, err = assay(*words, "--out", "store")
     assert code == 0, err
     packs = [path.name for path in Path("cache/packs").iterdir()]
     assert len(packs) == 2
     assert all("-jpeg-" in name for name in packs)
     assert assay("verify", "store")[0] == 0
-    (ours,) = study_records(Store(Path("store")))
-    theirs = next(record for record in study_records(Store(benched)) if record.method == "pretrained")
+    ours, theirs = (
+        next(record for record in study_records(Store(store)) if record.method == "untrained")
+        for store in (Path("store"), benched)
+    )
     scores = [[entry["validation"] for entry in record.reproductions] for record in (ours, theirs)]
     keys = [{entry["key"] for entry in record.reproductions} for record in (ours, theirs)]
     weights = [{entry["result"] for entry in record.reproductions} for record in (ours, theirs)]
@@ -802,9 +804,12 @@ def test_images_kept_as_jpeg_make_other_runs(assay, mini, benched, monkeypatch, 
 
 
 DRY_RUNS = {
-    "a frozen trunk": (["--set", "trunk=lite0", "--set", "size=32"], {"triplet": 16, "pretrained": 1}),
-    "images that keep their shapes": (["--set", "resize=short", "--set", "stored=20"], {"triplet": 16, "pretrained": 8}),
-    "vectors": (["--data", "features"], {"triplet": 16, "pretrained": 1}),
+    "a frozen trunk": (["--set", "trunk=lite0", "--set", "size=32"], {"triplet": 16, "pretrained": 1, "as_is": 1}),
+    "images that keep their shapes": (
+        ["--set", "resize=short", "--set", "stored=20"],
+        {"triplet": 16, "untrained": 8, "as_is": 2},
+    ),
+    "vectors": (["--data", "features"], {"triplet": 16, "pretrained": 1, "as_is": 1}),
 }
 
 
@@ -813,7 +818,7 @@ def test_a_dry_run_counts_and_makes_nothing(assay, mini, mini_features, monkeypa
     words, runs = DRY_RUNS[name]
     data = f"features:{mini_features}" if "--data" in words else f"folder:{mini}"
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
-    words = [*SET, *words[2 * ("--data" in words) :], "--methods", "triplet,pretrained", "--out", "store", "--dry-run"]
+    words = [*SET, *words[2 * ("--data" in words) :], "--methods", ",".join(list(runs)[:2]), "--out", "store", "--dry-run"]
     planned = documents(assay("bench", *words, "--data", data, "--json"))
     assert planned["runs"] == runs
     assert planned["seconds"] > 0

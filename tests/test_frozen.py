@@ -100,7 +100,7 @@ def test_another_store_finds_the_features_in_the_cache(benched, tmp_path):
 
 def test_runs_are_heads_whose_keys_hold_the_hash_of_the_trunks_weights(benched, trunk):
     found = runs(benched[1])
-    assert len(found) == 16 + 1
+    assert len(found) == 16 + 1 + 1
     for run in found:
         config = read_json(run / "config.json")
         assert config["protocol"]["weights"] == trunk[0]
@@ -117,13 +117,22 @@ def test_the_baseline_is_one_run_without_a_fold(benched):
     assert len(record.tests) == 1
 
 
+def test_the_features_as_they_are_have_no_head(benched):
+    record = records(benched[1])["as_is"]
+    (entry,) = record.reproductions
+    folder = Store(benched[1]).run(entry["key"])
+    assert (entry["fold"], read_model(folder / "model.safetensors").architecture.dim) == (None, 0)
+    assert np.load(Store(benched[1]).test_vectors(entry["key"], record.seal["test"])).shape[1] == 1280
+    assert record.tests[0]["separated"] == record.tests[0]["concatenated"]
+
+
 def test_it_verifies(assay, benched):
     code, out, err = assay("verify", benched[1])
     assert code == 0, out + err
     assert out.splitlines()[-1].endswith("checks, 0 wrong")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "as_is"])
 def test_the_model_that_is_handed_over_takes_images_and_gives_the_vectors_of_its_run(benched, trunk, method):
     folder, out, _ = benched
     record = records(out)[method]
@@ -141,7 +150,7 @@ def test_the_model_that_is_handed_over_takes_images_and_gives_the_vectors_of_its
     assert all(torch.equal(state[f"trunk.body.{name}"], tensor) for name, tensor in trunk[1].items())
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "as_is"])
 def test_a_model_scores_the_same_wherever_its_folder_lies(assay, benched, tmp_path, method):
     folder, out, _ = benched
     (place,) = (out / "models").glob(f"*-{method}-*")

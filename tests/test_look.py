@@ -202,7 +202,7 @@ def test_a_look_is_recorded_and_counted(assay, look):
     assert json.loads(ledger_of("triplet").with_name("study.json").read_text())["looks"] == [line.body]
     assert "look 2 at test" in look(key, "--test")[1]
     states = {row["method"]: row["state"] for row in json.loads(assay("status", "store", "--json")[1])["studies"]}
-    assert states == {"triplet": "done, 2 looks at test", "pretrained": "done"}
+    assert states == {"triplet": "done, 2 looks at test", "pretrained": "done", "as_is": "done"}
     look(record_of("pretrained").reproductions[0]["key"], "--test")
     assert "done, 1 look at test" in assay("status", "store")[1]
 

@@ -84,7 +84,7 @@ def test_methods_of_two_labs_stand_in_one_table_as_if_one_lab_had_benched_them_a
     assert not (place / "both" / "report").exists()
     write_report(Store(place / "both"))
     (comparison,) = comparisons(Store(place / "both"))
-    assert sorted(comparison.methods) == ["contrastive", "pretrained", "triplet"]
+    assert sorted(comparison.methods) == ["as_is", "contrastive", "pretrained", "triplet"]
     assert snapshot(place / "both") == snapshot(place / "one")
     assert models(place / "both") == models(place / "one")
     assert problems(place / "both") == []
@@ -95,7 +95,7 @@ def test_it_says_what_came_from_where(place):
     shared = runs_of(place / "berlin") + runs_of(place / "oslo") - runs_of(place / "one")
     assert shared > 0
     assert merged.contributions == (
-        Contribution(place / "berlin", runs_of(place / "berlin"), studies=2, models=2),
+        Contribution(place / "berlin", runs_of(place / "berlin"), studies=3, models=3),
         Contribution(place / "oslo", runs_of(place / "oslo") - shared, studies=1, models=1),
     )
     assert (merged.runs, merged.studies) == (runs_of(place / "one"), 3)
@@ -318,11 +318,11 @@ def app():
 def test_the_command_tells_what_came_from_where(app, place):
     done = CliRunner().invoke(app, [str(place / "berlin"), str(place / "oslo"), "--out", str(place / "both")])
     assert done.exit_code == 0, done.output
-    assert f"{place / 'both'} now holds {runs_of(place / 'one')} runs and 3 studies; `assay report" in done.output
+    assert f"{place / 'both'} now holds {runs_of(place / 'one')} runs and 4 studies; `assay report" in done.output
 
 
 def test_the_command_says_the_same_to_programs(app, place):
     done = CliRunner().invoke(app, [str(place / "berlin"), "--out", str(place / "both"), "--json"])
     said = json.loads(done.stdout)
-    assert (said["runs"], said["studies"]) == (runs_of(place / "berlin"), 2)
-    assert said["came"] == [{"from": str(place / "berlin"), "runs": said["runs"], "studies": 2, "models": 2}]
+    assert (said["runs"], said["studies"]) == (runs_of(place / "berlin"), 3)
+    assert said["came"] == [{"from": str(place / "berlin"), "runs": said["runs"], "studies": 3, "models": 3}]

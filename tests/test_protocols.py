@@ -397,7 +397,7 @@ def test_the_list_has_a_line_for_each(assay: Any) -> None:
 LIGHT = ["trunk=conv", "weights=none", "frozen=nothing", "size=28", "stored=auto"]
 """What a trunk from scratch needs beside a learning rate: statistics that are learnt, and images of its size."""
 
-SEVERAL = ["contrastive", "triplet", "margin_distance_weighted_near", "soft_triple", "n_pairs", "pretrained"]
+SEVERAL = ["contrastive", "triplet", "margin_distance_weighted_near", "soft_triple", "n_pairs", "untrained"]
 
 
 @every_protocol

@@ -43,7 +43,7 @@ def at_once(monkeypatch):
 def images(root):
     """A finished bench on images, and its data."""
     data = f"folder:{make_folder(root / 'mini')}"
-    run_bench(data, ["triplet", "pretrained"], SMALL, root / "images")
+    run_bench(data, ["triplet", "untrained"], SMALL, root / "images")
     return root / "images", data
 
 
@@ -202,7 +202,7 @@ def test_a_study_whose_ledger_is_broken_does_not_keep_the_others_from_being_repe
     ledger.write_text("{}\n" + ledger.read_text())
     with pytest.raises(BadInput):
         read(ledger)
-    assert {one.what.split()[0] for one in rerun(copy, 1000, 0, images[1])} == {"pretrained"}
+    assert {one.what.split()[0] for one in rerun(copy, 1000, 0, images[1])} == {"as_is", "untrained"}
 
 
 def test_other_data_is_refused(assay, images):
@@ -248,4 +248,4 @@ def test_a_method_of_ones_own_needs_its_file(vectors, tmp_path):
     assert [one.outcome for one in rerun(Store(tmp_path / "store"), 1, 0, vectors[1], [str(own)])] == ["same bytes"]
     methods._parts.pop("mine")
     with pytest.raises(BadInput, match="there is no method 'mine' here; where it is your own, give its file with --import"):
-        list(rerun(Store(tmp_path / "store"), 1, 0, vectors[1]))
+        list(rerun(Store(tmp_path / "store"), 1000, 0, vectors[1]))

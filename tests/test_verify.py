@@ -33,12 +33,12 @@ def made(tmp_path_factory):
     root, stores = tmp_path_factory.mktemp("verify"), {}
     folder, features = f"folder:{make_folder(root / 'mini')}", f"features:{_write_features(root / 'mini.npz')}"
     kinds = {
-        "plain": lambda out: run_bench(folder, ["triplet", "pretrained"], SMALL, out),
+        "plain": lambda out: run_bench(folder, ["triplet", "untrained"], SMALL, out),
         "pruned and peeked": lambda out: run_bench(folder, ["triplet"], PRUNING, out, Means(keep="all")),
         "features": lambda out: run_bench(features, ["normalized_softmax", "pretrained"], SMALL, out),
         "frozen": lambda out: run_bench(folder, ["triplet", "pretrained"], customise(SMALL, ["trunk=lite0", "size=32"]), out),
         "swept": lambda out: run_sweep(features, ["triplet", "pretrained"], SMALL, "dim=4,8", out),
-        "published": lambda out: run_published(folder, ["triplet", "pretrained"], PUBLISHED, out),
+        "published": lambda out: run_published(folder, ["triplet", "untrained"], PUBLISHED, out),
         "begun anew": lambda out: [run_bench(features, ["triplet"], SMALL, out, new_study=new) for new in (False, True)],
     }
 
@@ -248,7 +248,7 @@ def of_other_reproduction(lines):
 
 
 def runs_of_the_baseline(store):
-    entries = record_in(store, "pretrained").reproductions
+    entries = record_in(store, "untrained").reproductions
 
     def change(lines):
         first = first_of(lines, "reproduction")
@@ -338,7 +338,7 @@ def model_folder(store, method="triplet"):
 
 def swapped_model(store):
     shutil.copyfile(run_of(store, 3) / "model.safetensors", model_folder(store) / "model.safetensors")
-    shutil.copyfile(model_folder(store, "pretrained") / "model.safetensors", model_folder(store) / "model.safetensors")
+    shutil.copyfile(model_folder(store, "untrained") / "model.safetensors", model_folder(store) / "model.safetensors")
 
 
 def renamed_study(store):
@@ -647,17 +647,17 @@ def test_a_study_whose_predecessor_was_removed_is_found(copy):
 
 
 def test_studies_of_one_protocol_with_unequal_settings_are_found(made):
-    records = [record_in(Store(made("plain")), name) for name in ("triplet", "pretrained")]
+    records = [record_in(Store(made("plain")), name) for name in ("triplet", "untrained")]
     assert [finding.problem for finding in check_conditions(records)] == [""]
     other = json.loads(json.dumps(plain(records[1].announced)))
     other["protocol"]["resolved"]["reproductions"] = 20
     unequal = [records[0], replace(records[1], announced=other)]
     found = [finding.problem for finding in check_conditions(unequal)]
-    assert found == ["triplet and pretrained were studied under one protocol with another reproductions each"]
+    assert found == ["triplet and untrained were studied under one protocol with another reproductions each"]
 
 
 def test_an_exception_that_the_protocol_makes_for_a_method_is_equal_conditions(made):
-    records = [record_in(Store(made("plain")), name) for name in ("triplet", "pretrained")]
+    records = [record_in(Store(made("plain")), name) for name in ("triplet", "untrained")]
     announced = [json.loads(json.dumps(plain(record.announced))) for record in records]
     for one in announced:
         one["protocol"]["resolved"]["exceptions"] = [["triplet", ["dim=4"]]]

@@ -89,10 +89,8 @@ def run_bench(
 
 
 def check_data(designs: Sequence[Design], means: Means) -> None:
-    """Say how the data are and how images are changed in training; raise `BadInput` on data that no bench should start on."""
+    """Say what is wrong with the data; raise `BadInput` where no bench should start on them."""
     designs[0].arena.check_data(means.listener.say, means.allow_leaks)
-    for words in dict.fromkeys(design.arena.augmentation for design in designs if design.method.loss):
-        means.listener.say("augmentation", words)
 
 
 def run_designs(designs: Sequence[Design], out: Path, means: Means, new_study: bool, reference: str | None = None) -> Bench:
@@ -127,6 +125,8 @@ def carry_out(designs: Sequence[Design], store: Store, engine: Engine, means: Me
     studies = [Study(design, store, means.listener, means.keep) for design in designs]
     for study in studies:
         study.check()
+    for words in dict.fromkeys(design.arena.augmentation for design in designs if design.method.loss):
+        means.listener.say("augmentation", words)
     for words in dict.fromkeys(design.arena.disk_needed() for design in designs):
         if words:
             means.listener.say("images", words)
