@@ -1,0 +1,111 @@
+"""How many searches a comparison needs."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from scipy import special
+
+from assay.stats.looks import FIRST_LOOK
+from assay.stats.shrinkage import Floats, pair_errors
+
+POWER = 0.8
+"""How often a comparison should find the difference that it was planned for."""
+FEWEST = 2
+"""Units of a method below which nothing varies."""
+MOST = 10_000
+"""Units of a method beyond which nobody would go."""
+DRAWS = 2048
+"""Points at which the power is averaged over what the variances may come out as; moves it by less than 0.003."""
+PLASTIC = 1.2207440846057596
+"""Root of x^4 = x + 1: its powers spread points evenly over three dimensions (Roberts 2018)."""
+
+
+def searches_to_see(
+    difference: float,
+    deviations: Sequence[float],
+    comparisons: int,
+    methods: int = 2,
+    alpha: float = FIRST_LOOK,
+    others: float | None = None,
+) -> int | None:
+    """Return the fewest searches per method that find a difference 80% of the time; None where it takes over `MOST`.
+
+    The power is that of `compare` itself: given the estimated variances it is a normal probability, and this is averaged over
+    quasi-random draws of the variances (chi-square), each with its own shrinkage and degrees of freedom. Nothing is
+    approximated by a noncentral t, of which scipy has no value at large differences. The draws are fixed, so the number never
+    rises with the difference.
+
+    Args:
+        difference: to be found: the smallest that matters, never the one that was seen.
+        deviations: standard deviation over searches of the two methods; of one method where the other is a fixed value.
+        comparisons: pairs that are compared (m).
+        methods: methods of the family whose searches vary (M), these included.
+        alpha: chance of a false "better" among all pairs.
+        others: root mean square deviation of the other methods of the family; None: that of these.
+
+    >>> [searches_to_see(0.01, (0.006, 0.006), comparisons=m, methods=n) for m, n in ((1, 2), (6, 4), (45, 10))]
+    [8, 12, 16]
+    """
+    if not all(math.isfinite(value) and value >= 0 for value in (difference, *deviations)):
+        raise ValueError(f"planning needs finite values of at least 0, got {difference} and deviations {list(deviations)}")
+    if len(deviations) not in (1, 2) or methods < len(deviations):
+        raise ValueError(f"one or two methods of {methods} are compared, got {len(deviations)} deviations")
+    if difference == 0:
+        return None
+    if others is None:
+        others = math.sqrt(math.fsum(value**2 for value in deviations) / len(deviations))
+    if not any((*deviations, others)):
+        return FEWEST
+
+    def enough(searches: int) -> bool:
+        return power(searches, difference, deviations, comparisons, methods, alpha, others) >= POWER
+
+    upper = FEWEST
+    while not enough(upper):
+        if upper == MOST:
+            return None
+        upper = min(2 * upper, MOST)
+    return bisect_left(range(upper), True, lo=max(FEWEST, upper // 2), key=enough)
+
+
+def power(
+    searches: int,
+    difference: float,
+    deviations: Sequence[float],
+    comparisons: int,
+    methods: int,
+    alpha: float,
+    others: float,
+) -> float:
+    """Compute how often `compare` calls the higher of two methods better, with so many searches of each method.
+
+    E[ Phi( (difference - t(nu) sqrt(V)) / sqrt(true variance) ) ] over draws of the variances. Arguments as of
+    `searches_to_see`.
+    """
+    freedom = searches - 1
+    drawn = [value**2 * _relative_variances(freedom, axis) for axis, value in enumerate(deviations)]
+    rest = methods - len(drawn)
+    if rest:  # only the mean over the family counts, so the other methods can share it
+        drawn += [others**2 * _relative_variances(rest * freedom, len(deviations))] * rest
+    counts_M = np.array([searches] * methods)
+    if len(deviations) == 1:
+        drawn, counts_M = [*drawn, np.zeros(DRAWS)], np.append(counts_M, 1)
+    partner = 1 if len(deviations) == 2 else methods
+    found = pair_errors(np.stack(drawn, axis=-1), counts_M, np.array([0]), np.array([partner]))
+    quantile = -special.stdtrit(np.nan_to_num(found.freedom, nan=1.0), alpha / 2 / comparisons)
+    half = quantile * np.sqrt(found.variance)
+    truth = math.sqrt(math.fsum(value**2 for value in deviations) / searches)
+    chances = special.ndtr((difference - half) / truth) if truth else (difference > half).astype(float)
+    assert np.isfinite(chances).all()
+    return float(chances.mean())
+
+
+@lru_cache(maxsize=512)
+def _relative_variances(freedom: int, axis: int) -> Floats:
+    """Draw s^2 / sigma^2, a chi-square over its degrees of freedom, at quasi-random points of one axis."""
+    points = (0.5 + np.arange(1, DRAWS + 1) * PLASTIC ** -(axis + 1)) % 1
+    drawn: Floats = special.gammaincinv(freedom / 2, points) * 2 / freedom
+    return drawn
