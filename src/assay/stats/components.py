@@ -89,9 +89,9 @@ def aa_difference(spreads: Sequence[float]) -> float:
 def over_classes(sums_a: Floats, sums_b: Floats, counts: Floats) -> Interval:
     """Return the interval of a difference over test classes: what other classes of the same kind would have given.
 
-    D_c = sum over a class's queries of A - B, averaged over runs; d = sum of D_c / sum of n_c;
-    d +- t(C - 1) sqrt( C / (C - 1) sum of (D_c - d n_c)^2 ) / sum of n_c. Classes without queries do not count. Every query
-    keeps its score against the whole gallery: a gallery of redrawn classes would let copies find each other.
+    D_c = sum over a class's queries of A - B, averaged over runs; d = sum of D_c / sum of n_c; d_(c) the same without class c;
+    d +- t(C - 1) sqrt( (C - 1) / C sum of (d_(c) - d)^2 ), the jackknife of a ratio. Classes without queries do not count.
+    Every query keeps its score against the whole gallery: a gallery of redrawn classes would let copies find each other.
 
     Args:
         sums_a: sum over each class's queries of the first method's scores.
@@ -133,9 +133,10 @@ def _ratio(sums_a: Floats, sums_b: Floats, counts: Floats) -> tuple[float, float
     classes = int(counted.sum())
     if classes == 0:
         raise ValueError("no class has a query that counts")
-    total, differences = float(counts[counted].sum()), (sums_a - sums_b)[counted]
+    queries, differences = counts[counted], (sums_a - sums_b)[counted]
+    total = float(queries.sum())
     mean = float(differences.sum()) / total
     if classes == 1:
         return mean, None, 1
-    squares = float(np.square(differences - mean * counts[counted]).sum())
-    return mean, math.sqrt(classes / (classes - 1) * squares) / total, classes
+    without = (mean * queries - differences) / (total - queries)  # d_(c) - d
+    return mean, math.sqrt((classes - 1) / classes * float(np.square(without).sum())), classes

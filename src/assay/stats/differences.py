@@ -184,7 +184,9 @@ def _needed(
     both = [index for index in pair if index in family]
     others = [index for index in family if index not in both]
     limit = freedom / (2 * float(special.gammaincinv(freedom / 2, 1 - CAUTION)))
-    estimates_M = shrink(variances_M, counts_M) if len(family) > WELCH_UP_TO else variances_M
+    estimates_M = variances_M
+    if len(family) > WELCH_UP_TO:
+        estimates_M = shrink(variances_M, counts_M, variances_M[family].mean())
     return searches_to_see(
         smallest,
         deviations=[math.sqrt(limit * float(estimates_M[index])) for index in both],

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import special
 
 from assay.stats.looks import FIRST_LOOK
-from assay.stats.shrinkage import Floats, pair_errors
+from assay.stats.shrinkage import WELCH_UP_TO, Floats, errors_of_two
 
 POWER = 0.8
 """How often a comparison should find the difference that it was planned for."""
@@ -55,6 +55,7 @@ def searches_to_see(
         raise ValueError(f"one or two methods of {methods} are compared, got {len(deviations)} deviations")
     if difference == 0:
         return None
+    deviations = sorted(deviations, reverse=True)  # the draws of the first and the second method are not the same
     if others is None:
         others = math.sqrt(math.fsum(value**2 for value in deviations) / len(deviations))
     if not any((*deviations, others)):
@@ -63,12 +64,22 @@ def searches_to_see(
     def enough(searches: int) -> bool:
         return power(searches, difference, deviations, comparisons, methods, alpha, others) >= POWER
 
-    upper = FEWEST
-    while not enough(upper):
-        if upper == MOST:
-            return None
-        upper = min(2 * upper, MOST)
-    return bisect_left(range(upper), True, lo=max(FEWEST, upper // 2), key=enough)
+    near = _by_normal(difference, deviations, alpha / 2 / comparisons)
+    lower, upper = near, near
+    while upper < MOST and not enough(upper):
+        lower, upper = upper, min(MOST, upper + 2 * (upper - near) + 2)
+    if not enough(upper):
+        return None
+    if upper == near:
+        lower = FEWEST
+    return bisect_left(range(upper), True, lo=lower, key=enough)
+
+
+def _by_normal(difference: float, deviations: Sequence[float], tail: float) -> int:
+    """Return the searches that would do if the variances were known: where the real number is looked for first."""
+    quantiles = float(special.ndtri(1 - tail) + special.ndtri(POWER))
+    searches = math.fsum(value**2 for value in deviations) * (quantiles / difference) ** 2
+    return min(max(FEWEST, math.floor(searches)), MOST)
 
 
 def power(
@@ -85,22 +96,26 @@ def power(
     E[ Phi( (difference - t(nu) sqrt(V)) / sqrt(true variance) ) ] over draws of the variances. Arguments as of
     `searches_to_see`.
     """
-    freedom = searches - 1
+    freedom, count = searches - 1, np.array(searches)
     drawn = [value**2 * _relative_variances(freedom, axis) for axis, value in enumerate(deviations)]
-    rest = methods - len(drawn)
-    if rest:  # only the mean over the family counts, so the other methods can share it
-        drawn += [others**2 * _relative_variances(rest * freedom, len(deviations))] * rest
-    counts_M = np.array([searches] * methods)
-    if len(deviations) == 1:
-        drawn, counts_M = [*drawn, np.zeros(DRAWS)], np.append(counts_M, 1)
-    partner = 1 if len(deviations) == 2 else methods
-    found = pair_errors(np.stack(drawn, axis=-1), counts_M, np.array([0]), np.array([partner]))
-    quantile = -special.stdtrit(np.nan_to_num(found.freedom, nan=1.0), alpha / 2 / comparisons)
-    half = quantile * np.sqrt(found.variance)
+    mean = None
+    if methods > WELCH_UP_TO:
+        rest = methods - len(drawn)
+        mean = (sum(drawn) + rest * others**2 * _relative_variances(rest * freedom, axis=2)) / methods
+    second = (drawn[1], count) if len(drawn) == 2 else (np.zeros(DRAWS), np.array(1))
+    found = errors_of_two(drawn[0], count, *second, mean, most=float(methods * freedom))
+    half = _quantiles(found.freedom, alpha / 2 / comparisons) * np.sqrt(found.variance)
     truth = math.sqrt(math.fsum(value**2 for value in deviations) / searches)
     chances = special.ndtr((difference - half) / truth) if truth else (difference > half).astype(float)
     assert np.isfinite(chances).all()
     return float(chances.mean())
+
+
+def _quantiles(freedom: Floats, tail: float) -> Floats:
+    """Return upper quantiles of t, along lines between 65 of them: nothing at all where nothing varies."""
+    inverse = 1 / np.nan_to_num(freedom, nan=1.0)
+    nodes = np.linspace(inverse.min(), inverse.max(), 65)
+    return np.interp(inverse, nodes, -special.stdtrit(1 / nodes, tail))
 
 
 @lru_cache(maxsize=512)

@@ -3,6 +3,7 @@
 Shapes: M methods, P pairs; axes before these are benches, so that simulations take the same path as a report.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ WELCH_UP_TO = 3
 TOO_FEW = 2
 """Units of a method with which neither shrinking nor Satterthwaite's approximation keeps its promise."""
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int_]
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Errors:
     freedom: Floats
 
 
-def pair_errors(variances_M: Floats, counts_M: NDArray[np.int_], first_P: NDArray[np.int_], second_P: NDArray[np.int_]) -> Errors:
+def pair_errors(variances_M: Floats, counts_M: Counts, first_P: Counts, second_P: Counts) -> Errors:
     """Compute V and nu of the difference between two methods' means, for every pair.
 
     s_m^2 is the variance of a method over its n_m units. A method with one unit is a constant: no variance, and no member of
@@ -45,29 +47,42 @@ def pair_errors(variances_M: Floats, counts_M: NDArray[np.int_], first_P: NDArra
         second_P: index of the second method of each pair.
     """
     repeated_M = counts_M > 1
+    mean = variances_M[..., repeated_M].mean(axis=-1, keepdims=True) if repeated_M.sum() > WELCH_UP_TO else None
     own_M = np.where(repeated_M, variances_M, 0.0)
-    freedom_M = np.where(repeated_M, counts_M - 1.0, 1.0)
-    most = float((counts_M - 1).sum())
-    variance, freedom = _add_up(own_M / counts_M, freedom_M, first_P, second_P)
-    few_P = (counts_M[first_P] == TOO_FEW) | (counts_M[second_P] == TOO_FEW)
-    if repeated_M.sum() > WELCH_UP_TO:
-        shrunk_M = shrink(variances_M, counts_M)
-        steady, steady_freedom = _add_up(shrunk_M / counts_M, np.where(repeated_M, counts_M, 1.0), first_P, second_P)
-        variance = np.where(few_P, variance, steady)
-        freedom = np.where(few_P, freedom, np.minimum(steady_freedom, most))
-    return Errors(variance, np.where(few_P & np.isfinite(freedom), 1.0, freedom))
+    first, second = ((own_M[..., index_P], counts_M[index_P]) for index_P in (first_P, second_P))
+    return errors_of_two(*first, *second, mean, most=float((counts_M - 1).sum()))
 
 
-def shrink(variances_M: Floats, counts_M: NDArray[np.int_]) -> Floats:
-    """Draw each variance towards the mean of all: (mean of s^2 + (n - 1) s^2) / n; 0 for constants."""
-    repeated_M = counts_M > 1
-    mean = variances_M[..., repeated_M].mean(axis=-1, keepdims=True)
-    return np.where(repeated_M, (mean + (counts_M - 1) * variances_M) / counts_M, 0.0)
+def errors_of_two(
+    variance_a: Floats, count_a: Counts, variance_b: Floats, count_b: Counts, mean: Floats | None, most: float
+) -> Errors:
+    """Compute V and nu as `pair_errors` does, from the two methods' own variances.
+
+    Args:
+        variance_a: of the first method's units; 0 for a constant.
+        count_a: its units.
+        variance_b: of the second method's units; 0 for a constant.
+        count_b: its units.
+        mean: mean of s^2 over the methods of the family; None where there are too few to shrink.
+        most: degrees of freedom of all methods together.
+    """
+    pair = (variance_a, count_a), (variance_b, count_b)
+    variance, freedom = _add_up([(own / n, np.maximum(n - 1.0, 1.0)) for own, n in pair])
+    few = (count_a == TOO_FEW) | (count_b == TOO_FEW)
+    if mean is not None:
+        steady, its_freedom = _add_up([(shrink(own, n, mean) / n, n) for own, n in pair])
+        variance = np.where(few, variance, steady)
+        freedom = np.where(few, freedom, np.minimum(its_freedom, most))
+    return Errors(variance, np.where(few & np.isfinite(freedom), 1.0, freedom))
 
 
-def _add_up(shares_M: Floats, freedom_M: Floats, first_P: NDArray[np.int_], second_P: NDArray[np.int_]) -> tuple[Floats, Floats]:
-    """Add the variances of two means, with Satterthwaite's degrees of freedom."""
-    first, second = shares_M[..., first_P], shares_M[..., second_P]
-    total = first + second
-    squares = first**2 / freedom_M[first_P] + second**2 / freedom_M[second_P]
+def shrink(variance: Floats, count: Counts, mean: Floats) -> Floats:
+    """Draw variances towards the mean of all: (mean of s^2 + (n - 1) s^2) / n; 0 for constants."""
+    return np.where(count > 1, (mean + (count - 1) * variance) / count, 0.0)
+
+
+def _add_up(terms: Sequence[tuple[Floats, Floats | Counts]]) -> tuple[Floats, Floats]:
+    """Add variances that have so many degrees of freedom each, with those of the sum (Satterthwaite 1946)."""
+    total = np.asarray(sum(share for share, _ in terms))
+    squares = np.asarray(sum(share**2 / freedom for share, freedom in terms))
     return total, np.divide(total**2, squares, out=np.full_like(total, np.nan), where=squares > 0)
