@@ -1,6 +1,7 @@
 """Intervals, differences between methods, planning, components of spread, and ranks.
 
-The unit is a search with its selection and reproductions; a reproduction where nothing is searched; or a data set.
+The unit is a search with its selection and reproductions, a reproduction where nothing is
+searched, or a data set.
 """
 
 from assay.stats.components import (

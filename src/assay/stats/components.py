@@ -1,4 +1,4 @@
-"""Where the spread of a score comes from: search, training seed and test classes, each with its own uncertainty."""
+"""Where the spread of a score comes from: search, training seed, test classes; with limits."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Component:
-    """A standard deviation with its 95% limits, and the degrees of freedom that it was estimated with."""
+    """A standard deviation with its 95% limits and its degrees of freedom."""
 
     deviation: float
     low: float
@@ -29,9 +29,10 @@ class Components:
 
     Args:
         seed: over training seeds, within searches; None where no search was trained twice.
-        search: over searches, without what seeds add; None where there is one search, or seeds cannot be told apart.
-        together: over the means of searches, which is search and seed together: what intervals are made of; None where there
-            is one search.
+        search: over searches, without what seeds add; None where there is one search, or seeds
+            cannot be told apart.
+        together: over the means of searches, which is search and seed together: what intervals are
+            made of; None where there is one search.
     """
 
     seed: Component | None
@@ -43,8 +44,9 @@ def components(by_search: Sequence[Sequence[float]]) -> Components:
     """Split the spread of a method's scores, a row of reproductions for each search.
 
     seed^2 = mean square within searches;  together^2 = s^2, the variance of the means of searches;
-    search^2 = max(0, s^2 - seed^2 / R). Limits are those of chi-square; those of `search` are Williams's and Tukey's (1962),
-    which give the former where seeds do not matter. With unequal rows R is their harmonic mean.
+    search^2 = max(0, s^2 - seed^2 / R). Limits are those of chi-square; those of `search` are
+    Williams's and Tukey's (1962), which give the former where seeds do not matter. With unequal
+    rows R is their harmonic mean.
 
     >>> found = components([[0.50, 0.52], [0.60, 0.62]])
     >>> round(found.seed.deviation, 4), round(found.search.deviation, 4), round(found.together.deviation, 4)
@@ -66,7 +68,7 @@ def components(by_search: Sequence[Sequence[float]]) -> Components:
 
 
 def with_limits(deviation: float, freedom: int) -> Component:
-    """Return a standard deviation with its 95% limits: s sqrt(n / chi2(n, 97.5%)) and s sqrt(n / chi2(n, 2.5%)).
+    """Return a standard deviation s with its 95% limits, s sqrt(n / chi2(n, 97.5% and 2.5%)).
 
     >>> with_limits(1.0, 2)
     Component(deviation=1.0, low=0.520..., high=6.284..., freedom=2)
@@ -76,7 +78,9 @@ def with_limits(deviation: float, freedom: int) -> Component:
 
 
 def aa_difference(spreads: Sequence[float]) -> float:
-    """Return what two independent searches of one method differ by: sqrt(2) times the root mean square spread over searches.
+    """Return what two independent searches of one method differ by, sqrt(2) times their spread.
+
+    Spreads of several methods enter by their root mean square.
 
     >>> round(aa_difference([0.003, 0.004]), 6)
     0.005
@@ -87,11 +91,12 @@ def aa_difference(spreads: Sequence[float]) -> float:
 
 
 def over_classes(sums_a: Floats, sums_b: Floats, counts: Floats) -> Interval:
-    """Return the interval of a difference over test classes: what other classes of the same kind would have given.
+    """Return the interval of a difference over test classes, as if they were drawn anew.
 
-    D_c = sum over a class's queries of A - B, averaged over runs; d = sum of D_c / sum of n_c; d_(c) the same without class c;
-    d +- t(C - 1) sqrt( (C - 1) / C sum of (d_(c) - d)^2 ), the jackknife of a ratio. Classes without queries do not count.
-    Every query keeps its score against the whole gallery: a gallery of redrawn classes would let copies find each other.
+    D_c = sum over a class's queries of A - B, averaged over runs; d = sum of D_c / sum of n_c;
+    d_(c) the same without class c; d +- t(C - 1) sqrt( (C - 1) / C sum of (d_(c) - d)^2 ), the
+    jackknife of a ratio. Classes without queries do not count. Every query keeps its score against
+    the whole gallery: a gallery of redrawn classes would let copies find each other.
 
     Args:
         sums_a: sum over each class's queries of the first method's scores.
@@ -109,7 +114,7 @@ def over_classes(sums_a: Floats, sums_b: Floats, counts: Floats) -> Interval:
 
 
 def class_error(sums_a: Floats, sums_b: Floats, counts: Floats) -> Component | None:
-    """Return the standard error over test classes with its 95% limits; None for fewer than two. Arguments of `over_classes`."""
+    """Return the standard error of `over_classes` with its 95% limits; None for one class."""
     _, error, classes = _ratio(sums_a, sums_b, counts)
     return None if error is None else with_limits(error, classes - 1)
 

@@ -1,4 +1,4 @@
-"""Differences between methods over independent searches, with simultaneous intervals, and the words that follow from them.
+"""Differences between methods over independent searches, and the words that they allow.
 
 Shapes: M methods, P pairs.
 """
@@ -32,16 +32,17 @@ class Difference:
     Args:
         first: the method with the higher mean.
         second: the other method.
-        interval: simultaneous interval of first - second; no ends where neither method was repeated. `n` is the smaller
-            number of units of the two, fixed values left out.
+        interval: simultaneous interval of first - second; no ends where neither method was
+            repeated. `n` is the smaller number of units of the two, fixed values left out.
         verdict: follows from the interval and `smallest` alone.
         error: standard error of the difference.
         freedom: degrees of freedom of the error; None where nothing varies.
         look: the larger number of looks of the two methods.
         comparisons: pairs that the interval allows for.
         smallest: the smallest difference that matters.
-        needed: units per method with which the next look would find a difference of `smallest` 80% of the time, from the
-            upper 80% limit of the variance; None where that is more than `MOST`, or no spread is known.
+        needed: units per method with which the next look would find a difference of `smallest` 80%
+            of the time, from the upper 80% limit of the variance; None where that is more than
+            `MOST`, or no spread is known.
     """
 
     first: str
@@ -66,15 +67,19 @@ def compare(
 ) -> list[Difference]:
     """Compare pairs of methods by independent units, one search with its training each.
 
-    The interval is  difference +- t(nu, 1 - alpha_k / 2m) sqrt(V)  with V and nu of `pair_errors`: Welch's for up to three
-    methods, variances shrunk towards their mean over the family from four on. Bonferroni's m makes all intervals hold at once.
+    The interval is  difference +- t(nu, 1 - alpha_k / 2m) sqrt(V)  with V and nu of `pair_errors`:
+    Welch's for up to three methods, variances shrunk towards their mean over the family from four
+    on. Bonferroni's m makes all intervals hold at once.
 
     Args:
-        units: values of every method of the declared family; a single value is a constant, as of a fixed baseline.
+        units: values of every method of the declared family; a single value is a constant, as of a
+            fixed baseline.
         pairs: names of the methods to compare.
-        comparisons: number of pairs declared (m), at least those given here; None: those given here.
+        comparisons: number of pairs declared (m), at least those given here; None: those given
+            here.
         smallest: the smallest difference that matters.
-        looks: how often each method was looked at, this time included; 1 where a method is left out.
+        looks: how often each method was looked at, this time included; 1 where a method is left
+            out.
 
     >>> found = compare({"a": [0.52, 0.54, 0.53, 0.53], "b": [0.41, 0.42, 0.40, 0.41]}, [("b", "a")])[0]
     >>> found.first, found.verdict, round(found.interval.mean, 3)
@@ -134,11 +139,12 @@ def verdict_of(interval: Interval, smallest: float) -> Verdict:
 
 
 def relative_gain(first: Sequence[float], second: Sequence[float]) -> Interval | None:
-    """Compute by what share of the second's mean the first's lies above it; None where the second has a value of 0 or less.
+    """Compute by what share of the second's mean the first's lies above it.
 
-    The units of two methods are independent, so the interval is that of a ratio of two means, by the delta method:
-    r = a / b,  r - 1 +- t(nu) sqrt(V_a + r^2 V_b) / b,  nu by Welch and Satterthwaite for the two terms under the root.
-    A single value is a constant.
+    None where the second method has a value of 0 or less.
+    The units of two methods are independent, so the interval is that of a ratio of two means, by
+    the delta method: r = a / b,  r - 1 +- t(nu) sqrt(V_a + r^2 V_b) / b,  nu by Welch and
+    Satterthwaite for the two terms under the root. A single value is a constant.
 
     >>> relative_gain([0.6, 0.6, 0.6], [0.5])
     Interval(mean=0.2, low=0.2, high=0.2, n=3)

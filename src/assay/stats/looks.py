@@ -7,7 +7,9 @@ LATER_LOOKS = 0.01
 
 
 def alpha_of_look(look: int) -> float:
-    """Return the chance of a false "better" that a look may spend: 0.04, then 0.01 / 2^(k-1); all looks together have 0.05.
+    """Return the chance of a false "better" that a look may spend: 0.04, then 0.01 / 2^(k-1).
+
+    All looks together have 0.05.
 
     >>> [alpha_of_look(look) for look in (1, 2, 3)]
     [0.04, 0.005, 0.0025]

@@ -18,7 +18,7 @@ FEWEST = 2
 MOST = 10_000
 """Units of a method beyond which nobody would go."""
 DRAWS = 2048
-"""Points at which the power is averaged over what the variances may come out as; moves it by less than 0.003."""
+"""Draws of the variances over which the power is averaged: enough for an error below 0.003."""
 PLASTIC = 1.2207440846057596
 """Root of x^4 = x + 1: its powers spread points evenly over three dimensions (Roberts 2018)."""
 
@@ -31,16 +31,20 @@ def searches_to_see(
     alpha: float = FIRST_LOOK,
     others: float | None = None,
 ) -> int | None:
-    """Return the fewest searches per method that find a difference 80% of the time; None where it takes over `MOST`.
+    """Return the fewest searches per method that find a difference 80% of the time.
 
-    The power is that of `compare` itself: given the estimated variances it is a normal probability, and this is averaged over
-    quasi-random draws of the variances (chi-square), each with its own shrinkage and degrees of freedom. Nothing is
-    approximated by a noncentral t, of which scipy has no value at large differences. The draws are fixed, so the number never
-    rises with the difference.
+    None where it takes over `MOST`.
+
+    The power is that of `compare` itself: given the estimated variances it is a normal probability,
+    and this is averaged over quasi-random draws of the variances (chi-square), each with its own
+    shrinkage and degrees of freedom. Nothing is approximated by a noncentral t, of which scipy has
+    no value at large differences. The draws are fixed, so the number never rises with the
+    difference.
 
     Args:
         difference: to be found: the smallest that matters, never the one that was seen.
-        deviations: standard deviation over searches of the two methods; of one method where the other is a fixed value.
+        deviations: standard deviation over searches of the two methods; of one method where the
+            other is a fixed value.
         comparisons: pairs that are compared (m).
         methods: methods of the family whose searches vary (M), these included.
         alpha: chance of a false "better" among all pairs.
@@ -76,7 +80,7 @@ def searches_to_see(
 
 
 def _by_normal(difference: float, deviations: Sequence[float], tail: float) -> int:
-    """Return the searches that would do if the variances were known: where the real number is looked for first."""
+    """Return the searches that would do if the variances were known: the number to start from."""
     quantiles = float(special.ndtri(1 - tail) + special.ndtri(POWER))
     searches = math.fsum(value**2 for value in deviations) * (quantiles / difference) ** 2
     return min(max(FEWEST, math.floor(searches)), MOST)
@@ -91,10 +95,10 @@ def power(
     alpha: float,
     others: float,
 ) -> float:
-    """Compute how often `compare` calls the higher of two methods better, with so many searches of each method.
+    """Compute how often `compare` with so many searches calls the higher of two methods better.
 
-    E[ Phi( (difference - t(nu) sqrt(V)) / sqrt(true variance) ) ] over draws of the variances. Arguments as of
-    `searches_to_see`.
+    E[ Phi( (difference - t(nu) sqrt(V)) / sqrt(true variance) ) ] over draws of the variances.
+    Arguments as of `searches_to_see`.
     """
     freedom, count = searches - 1, np.array(searches)
     drawn = [value**2 * _relative_variances(freedom, axis) for axis, value in enumerate(deviations)]
@@ -112,7 +116,7 @@ def power(
 
 
 def _quantiles(freedom: Floats, tail: float) -> Floats:
-    """Return upper quantiles of t, along lines between 65 of them: nothing at all where nothing varies."""
+    """Return upper quantiles of t, along lines between 65 of them; any where freedom is NaN."""
     inverse = 1 / np.nan_to_num(freedom, nan=1.0)
     nodes = np.linspace(inverse.min(), inverse.max(), 65)
     return np.interp(inverse, nodes, -special.stdtrit(1 / nodes, tail))
@@ -120,7 +124,7 @@ def _quantiles(freedom: Floats, tail: float) -> Floats:
 
 @lru_cache(maxsize=512)
 def _relative_variances(freedom: int, axis: int) -> Floats:
-    """Draw s^2 / sigma^2, a chi-square over its degrees of freedom, at quasi-random points of one axis."""
+    """Draw s^2 / sigma^2, a chi-square over its degrees of freedom, at quasi-random points."""
     points = (0.5 + np.arange(1, DRAWS + 1) * PLASTIC ** -(axis + 1)) % 1
     drawn: Floats = special.gammaincinv(freedom / 2, points) * 2 / freedom
     return drawn

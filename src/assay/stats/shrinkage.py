@@ -1,6 +1,7 @@
-"""Standard errors of differences between methods, with variances that lean on those of the whole family.
-
-Shapes: M methods, P pairs; axes before these are benches, so that simulations take the same path as a report.
+"""Standard errors of differences between methods, with variances that lean on those of the whole
+family.
+ Shapes: M methods, P pairs; axes before these are benches, so that simulations take the same path
+as a report.
 """
 
 from collections.abc import Sequence
@@ -12,14 +13,14 @@ from numpy.typing import NDArray
 WELCH_UP_TO = 3
 """Methods up to which each variance stands for itself."""
 TOO_FEW = 2
-"""Units of a method with which neither shrinking nor Satterthwaite's approximation keeps its promise."""
+"""Units of a method with which shrinking and Satterthwaite's approximation both fail."""
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int_]
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Variance of each pair's difference of means, and its degrees of freedom (NaN where the variance is 0)."""
+    """Variance of each difference of means, and its degrees of freedom; NaN where that is 0."""
 
     variance: Floats
     freedom: Floats
@@ -28,12 +29,14 @@ class Errors:
 def pair_errors(variances_M: Floats, counts_M: Counts, first_P: Counts, second_P: Counts) -> Errors:
     """Compute V and nu of the difference between two methods' means, for every pair.
 
-    s_m^2 is the variance of a method over its n_m units. A method with one unit is a constant: no variance, and no member of
-    the family when M is counted. With own variances (M <= 3, Welch 1947):
+    s_m^2 is the variance of a method over its n_m units. A method with one unit is a constant: no
+    variance, and no member of the family when M is counted. With own variances (M <= 3, Welch
+    1947):
 
         V = s_a^2/n_a + s_b^2/n_b        nu = V^2 / sum over both of (s^2/n)^2 / (n - 1)
 
-    From M = 4 on variances are shrunk towards their mean over methods with a fixed weight of one degree of freedom:
+    From M = 4 on variances are shrunk towards their mean over methods with a fixed weight of one
+    degree of freedom:
 
         v_m = (mean of s^2 + (n_m - 1) s_m^2) / n_m        V = v_a/n_a + v_b/n_b
         nu = min( V^2 / sum over both of (v/n)^2 / n,  sum over methods of (n - 1) )
@@ -82,7 +85,10 @@ def shrink(variance: Floats, count: Counts, mean: Floats) -> Floats:
 
 
 def _add_up(terms: Sequence[tuple[Floats, Floats | Counts]]) -> tuple[Floats, Floats]:
-    """Add variances that have so many degrees of freedom each, with those of the sum (Satterthwaite 1946)."""
+    """Add variances with so many degrees of freedom each, and find those of the sum.
+
+    Satterthwaite 1946, doi.org/10.2307/3002019.
+    """
     total = np.asarray(sum(share for share, _ in terms))
     squares = np.asarray(sum(share**2 / freedom for share, freedom in terms))
     return total, np.divide(total**2, squares, out=np.full_like(total, np.nan), where=squares > 0)
