@@ -42,6 +42,7 @@ speed: $(READY)  ## measure what docs/performance.md says
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/twins.py
 	$(BIN)/python benchmarks/scheduling.py
 
 clean:  ## remove what can be made again, except run stores

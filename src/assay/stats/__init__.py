@@ -1,44 +1,52 @@
-"""Intervals, paired differences and ranks. A reproduction is the unit, or a data set; folds are averaged before."""
+"""Intervals, differences between methods, planning, components of spread, and ranks.
 
-from assay.stats.curves import autocorrelation
-from assay.stats.differences import (
-    FEWEST,
-    POWER,
-    Difference,
-    Verdict,
-    holm,
-    paired_differences,
-    power,
-    relative_gain,
-    reproductions_needed,
-    reproductions_to_see,
-    subtract,
+The unit is a search with its selection and reproductions, a reproduction where nothing is
+searched, or a data set.
+"""
+
+from assay.stats.components import (
+    Component,
+    Components,
+    aa_difference,
+    class_error,
+    components,
+    over_classes,
+    with_limits,
 )
+from assay.stats.curves import autocorrelation
+from assay.stats.differences import Difference, Verdict, compare, relative_gain, verdict_of
 from assay.stats.intervals import ALPHA, Interval, bootstrap, deviation, spread, t_interval
+from assay.stats.looks import alpha_of_look
+from assay.stats.planning import MOST, POWER, searches_to_see
 from assay.stats.ranks import Friedman, critical_difference, friedman, ranks, ties
 
 __all__ = [
     "ALPHA",
-    "FEWEST",
+    "MOST",
     "POWER",
+    "Component",
+    "Components",
     "Difference",
     "Friedman",
     "Interval",
     "Verdict",
+    "aa_difference",
+    "alpha_of_look",
     "autocorrelation",
     "bootstrap",
+    "class_error",
+    "compare",
+    "components",
     "critical_difference",
     "deviation",
     "friedman",
-    "holm",
-    "paired_differences",
-    "power",
+    "over_classes",
     "ranks",
     "relative_gain",
-    "reproductions_needed",
-    "reproductions_to_see",
+    "searches_to_see",
     "spread",
-    "subtract",
     "t_interval",
     "ties",
+    "verdict_of",
+    "with_limits",
 ]

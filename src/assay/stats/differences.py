@@ -1,162 +1,228 @@
-"""Paired differences between methods, what they settle, and how many reproductions would settle more."""
+"""Differences between methods over independent searches, and the words that they allow.
 
-import itertools
+Shapes: M methods, P pairs.
+"""
+
 import math
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special, stats
 
-from assay.stats.intervals import ALPHA, Interval, deviation, t_interval
+from assay.stats.intervals import ALPHA, Interval, deviation
+from assay.stats.looks import alpha_of_look
+from assay.stats.planning import searches_to_see
+from assay.stats.shrinkage import WELCH_UP_TO, pair_errors, shrink
 
-Verdict = Literal["better", "worse", "no difference found", "too few to tell"]
+Verdict = Literal["better", "better, too little to matter", "equivalent", "undecided"]
 
-FEWEST = 3
-"""Two reproductions settle nothing, however far apart."""
-EFFECT = 2.0
-"""The paired difference, in its own standard deviations, that a comparison should be able to see ..."""
-POWER = 0.8
-"""... at least this often; else it is too small to say that nothing was found."""
-MOST = 10_000
-"""Reproductions beyond which nobody would go."""
-CERTAIN = 50.0
-"""An effect that any number of reproductions sees; the noncentral t is not computed beyond it."""
+DIGITS = 12
+"""Decimals of a score that count: later ones depend on the order of a sum."""
+CAUTION = 0.8
+"""Confidence of the upper limit of the variance that planning starts from."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Method `first` against method `second`, paired over reproductions.
+    """The method with the higher mean against another one.
 
-    `p` is Holm's adjusted value; `deviation` the standard deviation of the differences, None for a single one; `effect` the mean
-    difference in such deviations; `comparisons` how many pairs were tested together.
+    Args:
+        first: the method with the higher mean.
+        second: the other method.
+        interval: simultaneous interval of first - second; no ends where neither method was
+            repeated. `n` is the smaller number of units of the two, fixed values left out.
+        verdict: follows from the interval and `smallest` alone.
+        error: standard error of the difference.
+        freedom: degrees of freedom of the error; None where nothing varies.
+        look: the larger number of looks of the two methods.
+        comparisons: pairs that the interval allows for.
+        smallest: the smallest difference that matters.
+        needed: units per method with which the next look would find a difference of `smallest` 80%
+            of the time, from the upper 80% limit of the variance; None where that is more than
+            `MOST`, or no spread is known.
     """
 
     first: str
     second: str
     interval: Interval
-    p: float | None
-    effect: float | None
     verdict: Verdict
-    deviation: float | None
+    error: float | None
+    freedom: float | None
+    look: int
     comparisons: int
+    smallest: float
+    needed: int | None
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment (1979): p_(i) -> max over j <= i of min(1, (m - j) p_(j)), j from 0.
+def compare(
+    units: Mapping[str, Sequence[float]],
+    pairs: Sequence[tuple[str, str]],
+    *,
+    comparisons: int | None = None,
+    smallest: float = 0.01,
+    looks: Mapping[str, int] | None = None,
+) -> list[Difference]:
+    """Compare pairs of methods by independent units, one search with its training each.
 
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
+    The interval is  difference +- t(nu, 1 - alpha_k / 2m) sqrt(V)  with V and nu of `pair_errors`:
+    Welch's for up to three methods, variances shrunk towards their mean over the family from four
+    on. Bonferroni's m makes all intervals hold at once.
+
+    Args:
+        units: values of every method of the declared family; a single value is a constant, as of a
+            fixed baseline.
+        pairs: names of the methods to compare.
+        comparisons: number of pairs declared (m), at least those given here; None: those given
+            here.
+        smallest: the smallest difference that matters.
+        looks: how often each method was looked at, this time included; 1 where a method is left
+            out.
+
+    >>> found = compare({"a": [0.52, 0.54, 0.53, 0.53], "b": [0.41, 0.42, 0.40, 0.41]}, [("b", "a")])[0]
+    >>> found.first, found.verdict, round(found.interval.mean, 3)
+    ('a', 'better', 0.12)
     """
-    order = np.argsort(p_values, kind="stable")
-    adjusted = [0.0] * len(p_values)
-    running = 0.0
-    for rank, index in enumerate(order):
-        running = max(running, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = running
-    return adjusted
+    m = len(pairs) if comparisons is None else comparisons
+    looks = {} if looks is None else looks
+    _check(units, pairs, m, smallest, looks)
+    if not pairs:
+        return []
+    names = list(units)
+    rounded = [[round(value, DIGITS) for value in values] for values in units.values()]
+    counts_M = np.array([len(values) for values in rounded])
+    means_M = [math.fsum(values) / len(values) for values in rounded]
+    variances_M = np.array([deviation(values) ** 2 for values in rounded])
+    first_P = np.array([names.index(first) for first, _ in pairs])
+    second_P = np.array([names.index(second) for _, second in pairs])
+    errors = pair_errors(variances_M, counts_M, first_P, second_P)
+    found = []
+    for number, (a, b) in enumerate(zip(first_P.tolist(), second_P.tolist(), strict=True)):
+        high, low = (a, b) if means_M[a] >= means_M[b] else (b, a)
+        k = max(looks.get(names[a], 1), looks.get(names[b], 1))
+        repeated = [count for count in (int(counts_M[a]), int(counts_M[b])) if count > 1]
+        n, error, freedom = min(repeated, default=1), None, None
+        if repeated:
+            error = math.sqrt(errors.variance[number])
+            freedom = float(errors.freedom[number]) if error else None
+        interval = _interval(round(means_M[high] - means_M[low], DIGITS), error, freedom, alpha_of_look(k) / m, n)
+        found.append(
+            Difference(
+                first=names[high],
+                second=names[low],
+                interval=interval,
+                verdict=verdict_of(interval, smallest),
+                error=error,
+                freedom=freedom,
+                look=k,
+                comparisons=m,
+                smallest=smallest,
+                needed=_needed(smallest, variances_M, counts_M, (a, b), freedom, m, alpha_of_look(k + 1)),
+            )
+        )
+    return found
 
 
-def paired_differences(scores: Mapping[str, Sequence[float]], alpha: float = ALPHA) -> list[Difference]:
-    """Every pair of methods, by a paired t test over reproductions with Holm's correction over all pairs.
+def verdict_of(interval: Interval, smallest: float) -> Verdict:
+    """Return the word that an interval of (higher - lower) allows.
 
-    `scores` holds each method's values in the order of the reproductions. A method with a single value (a
-    deterministic baseline) is compared as a constant.
+    >>> verdict_of(Interval(0.004, 0.001, 0.007, 9), 0.01), verdict_of(Interval(0.02, -0.01, 0.05, 4), 0.01)
+    ('better, too little to matter', 'undecided')
     """
-    pairs = list(itertools.combinations(scores, 2))
-    compared = [subtract(scores[first], scores[second]) for first, second in pairs]
-    tested = [(index, _t_test(values)) for index, values in enumerate(compared) if len(values) > 1]
-    adjusted = dict(zip([index for index, _ in tested], holm([p for _, p in tested]), strict=True))
-    return [
-        _difference(first, second, compared[index], adjusted.get(index), len(tested), alpha)
-        for index, (first, second) in enumerate(pairs)
-    ]
-
-
-def power(n: int, comparisons: int, effect: float = EFFECT, alpha: float = ALPHA) -> float:
-    """How often a paired t test over n reproductions sees a difference of `effect` standard deviations.
-
-    At the strictest step of Holm's correction: two-sided level alpha / comparisons, noncentral t.
-
-    >>> round(power(10, 10), 2), round(power(3, 10), 2)
-    (0.98, 0.06)
-    """
-    if n < 2:
-        return 0.0
-    critical = special.stdtrit(n - 1, 1 - alpha / comparisons / 2)
-    return float(1 - special.nctdtr(n - 1, effect * math.sqrt(n), critical))
-
-
-def reproductions_needed(comparisons: int, alpha: float = ALPHA) -> int:
-    """The fewest reproductions with which "no difference found" means something."""
-    return next(n for n in itertools.count(2) if power(n, comparisons, alpha=alpha) >= POWER)
-
-
-def reproductions_to_see(difference: float, deviation: float, comparisons: int, alpha: float = ALPHA) -> int | None:
-    """The fewest reproductions that see a difference at least four times in five; None where it would take over 10,000.
-
-    From the standard deviation of the paired differences, as in `power`: at the strictest step of Holm's correction.
-
-    >>> reproductions_to_see(0.01, 0.01, comparisons=1), reproductions_to_see(0.01, 0.01, comparisons=91)
-    (10, 25)
-    """
-    if deviation == 0:
-        return FEWEST if difference else None
-    effect = min(abs(difference) / deviation, CERTAIN)
-    sees = partial(_sees, comparisons=comparisons, effect=effect, alpha=alpha)
-    if not sees(MOST):
-        return None
-    return bisect_left(range(MOST + 1), True, lo=FEWEST, key=sees)
-
-
-def subtract(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    """First minus second in each reproduction; a single value stands for every one."""
-    rows = max(len(first), len(second))
-    for values in (first, second):
-        if len(values) not in (1, rows):
-            raise ValueError(f"paired methods need equally many reproductions, got {len(first)} and {len(second)}")
-    broadcast = [list(values) * rows if len(values) == 1 else values for values in (first, second)]
-    return [round(a - b, 12) for a, b in zip(*broadcast, strict=True)]  # below that is rounding, not a difference
+    if interval.low is None or interval.high is None:
+        return "undecided"
+    if interval.low > 0:
+        return "better, too little to matter" if interval.high < smallest else "better"
+    return "equivalent" if -smallest < interval.low and interval.high < smallest else "undecided"
 
 
 def relative_gain(first: Sequence[float], second: Sequence[float]) -> Interval | None:
-    """By what share of the second's score the first lies above it, paired over reproductions; None where that is not above 0.
+    """Compute by what share of the second's mean the first's lies above it.
 
-    >>> relative_gain([0.6, 0.3], [0.5, 0.25])
-    Interval(mean=0.2, low=0.2, high=0.2, n=2)
+    None where the second method has a value of 0 or less.
+    The units of two methods are independent, so the interval is that of a ratio of two means, by
+    the delta method: r = a / b,  r - 1 +- t(nu) sqrt(V_a + r^2 V_b) / b,  nu by Welch and
+    Satterthwaite for the two terms under the root. A single value is a constant.
+
+    >>> relative_gain([0.6, 0.6, 0.6], [0.5])
+    Interval(mean=0.2, low=0.2, high=0.2, n=3)
     """
     if min(second) <= 0:
         return None
-    gained = subtract(first, second)
-    below = list(second) * len(gained) if len(second) == 1 else second
-    return t_interval([round(difference / base, 12) for difference, base in zip(gained, below, strict=True)])
+    above, below = math.fsum(first) / len(first), math.fsum(second) / len(second)
+    ratio = above / below
+    gained = round(ratio - 1, DIGITS)
+    terms = [(values, scale) for values, scale in ((first, 1.0), (second, ratio)) if len(values) > 1]
+    if not terms:
+        return Interval(gained, None, None, 1)
+    n = min(len(values) for values, _ in terms)
+    shares = [(scale * deviation(values)) ** 2 / len(values) for values, scale in terms]
+    if sum(shares) == 0:
+        return Interval(gained, gained, gained, n)
+    squares = sum(share**2 / (len(values) - 1) for share, (values, _) in zip(shares, terms, strict=True))
+    half = stats.t.isf(ALPHA / 2, sum(shares) ** 2 / squares) * math.sqrt(sum(shares)) / below
+    return Interval(gained, gained - float(half), gained + float(half), n)
 
 
-def _sees(n: int, comparisons: int, effect: float, alpha: float) -> bool:
-    return power(n, comparisons, effect, alpha) >= POWER
+def _interval(difference: float, error: float | None, freedom: float | None, alpha: float, n: int) -> Interval:
+    if error is None:
+        return Interval(difference, None, None, n)
+    half = 0.0 if freedom is None else -float(special.stdtrit(freedom, alpha / 2)) * error
+    assert math.isfinite(half)
+    return Interval(difference, difference - half, difference + half, n)
 
 
-def _t_test(values: Sequence[float]) -> float:
-    """Two-sided p of the paired t test; differences that do not vary are certain, or nothing at all."""
-    spread = deviation(values)
-    mean = math.fsum(values) / len(values)
-    if spread == 0:
-        return 1.0 if mean == 0 else 0.0
-    return float(2 * stats.t.sf(abs(mean) / (spread / math.sqrt(len(values))), len(values) - 1))
+def _needed(
+    smallest: float,
+    variances_M: NDArray[np.float64],
+    counts_M: NDArray[np.int_],
+    pair: tuple[int, int],
+    freedom: float | None,
+    comparisons: int,
+    alpha: float,
+) -> int | None:
+    """Plan from the upper limit of the variance: V nu / chi2(nu, 20%)."""
+    if freedom is None:
+        return None
+    family = [index for index, count in enumerate(counts_M) if count > 1]
+    both = [index for index in pair if index in family]
+    others = [index for index in family if index not in both]
+    limit = freedom / (2 * float(special.gammaincinv(freedom / 2, 1 - CAUTION)))
+    estimates_M = variances_M
+    if len(family) > WELCH_UP_TO:
+        estimates_M = shrink(variances_M, counts_M, variances_M[family].mean())
+    return searches_to_see(
+        smallest,
+        deviations=[math.sqrt(limit * float(estimates_M[index])) for index in both],
+        comparisons=comparisons,
+        methods=len(family),
+        alpha=alpha,
+        others=math.sqrt(float(variances_M[others].mean())) if others else None,
+    )
 
 
-def _difference(first: str, second: str, values: Sequence[float], p: float | None, comparisons: int, alpha: float) -> Difference:
-    interval = t_interval(values, 1 - alpha)
-    spread = deviation(values) if len(values) > 1 else None
-    effect = interval.mean / spread if spread else None
-    return Difference(first, second, interval, p, effect, _verdict(interval, p, comparisons, alpha), spread, comparisons)
-
-
-def _verdict(interval: Interval, p: float | None, comparisons: int, alpha: float) -> Verdict:
-    if p is not None and p <= alpha and interval.n >= FEWEST:
-        return "better" if interval.mean > 0 else "worse"
-    enough = p is not None and power(interval.n, comparisons, alpha=alpha) >= POWER
-    return "no difference found" if enough else "too few to tell"
+def _check(
+    units: Mapping[str, Sequence[float]],
+    pairs: Sequence[tuple[str, str]],
+    comparisons: int,
+    smallest: float,
+    looks: Mapping[str, int],
+) -> None:
+    for name, values in units.items():
+        if len(values) == 0:
+            raise ValueError(f"{name} has no values: leave it out")
+        if not all(math.isfinite(value) for value in values):
+            raise ValueError(f"{name} has a value that is no number: {list(values)}")
+    for pair in pairs:
+        missing = [name for name in pair if name not in units]
+        if missing or pair[0] == pair[1]:
+            raise ValueError(f"a pair takes two different methods of {', '.join(units)}; got {pair[0]} and {pair[1]}")
+    if comparisons < len(pairs):
+        raise ValueError(f"{len(pairs)} pairs cannot be compared where {comparisons} were declared")
+    if not smallest > 0:
+        raise ValueError(f"the smallest difference that matters must be above 0, got {smallest}")
+    for name, look in looks.items():
+        if look < 1:
+            raise ValueError(f"looks are counted from 1, got {look} for {name}")
