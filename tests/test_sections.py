@@ -16,7 +16,7 @@ from assay.report import write_report
 from assay.report.figures import draw
 from assay.report.notices import notices_of, notices_of_sweep
 from assay.report.write import figures_of
-from assay.stats import reproductions_to_see, t_interval
+from assay.stats import relative_gain, t_interval
 from assay.store import Store
 from assay.study import StudyRecord
 from assay.tables import (
@@ -140,7 +140,7 @@ def test_a_generation_that_is_under_way_replaces_nothing_yet(tmp_path: Any) -> N
 def test_columns_are_the_metrics_that_the_protocol_names() -> None:
     records = bench(metrics=("recall_at_1", "recall_at_4", "map_at_r", "nmi"))
     found = Comparison(records)
-    assert table(found, "scores").columns == ["method", *(["R@1", "R@4", "MAP@R", "NMI"] * 2)]
+    assert table(found, "scores").columns == ["method", "rank", *(["R@1", "R@4", "MAP@R", "NMI"] * 2)]
     assert found.first_place == "recall_at_1"
 
 
@@ -165,25 +165,25 @@ def test_metrics_have_names_and_directions(metric: str, name: str, better: int) 
 def test_less_is_better_where_it_is_and_what_has_no_direction_is_not_ranked() -> None:
     found = Comparison(
         (
-            simulate("a", [0.1, 0.2], metrics=("map_at_r", "eer", "pi_ratio")),
-            simulate("b", [0.3, 0.4], key="b", metrics=("map_at_r", "eer", "pi_ratio")),
+            simulate("a", [0.10, 0.11, 0.12], metrics=("map_at_r", "eer", "pi_ratio")),
+            simulate("b", [0.30, 0.31, 0.32], key="b", metrics=("map_at_r", "eer", "pi_ratio")),
         )
     )
-    assert found.best("separated", "map_at_r") == "b"
-    assert found.best("separated", "eer") == "a"
-    assert found.ranks("separated", "eer") == {"a": 1.0, "b": 2.0}
-    assert table(found, "ranks").columns == ["method", *(["MAP@R", "EER"] * 2)]
+    assert found.by_mean("separated", "map_at_r") == ["b", "a"]
+    assert found.by_mean("separated", "eer") == ["a", "b"]
+    assert found.ranks("separated", "map_at_r") == {"a": 2, "b": 1}
+    assert found.ranks("separated", "eer") == {"a": 1, "b": 2}
     scores = table(found, "scores")
-    assert not any((row, column) in scores.best for row in range(2) for column in (3, 6))
+    assert scores.best == {(1, 2), (0, 3), (1, 5), (0, 6)}
     assert "but for pi ratio" in scores.note
-    assert scores.rows[0][6].startswith("0.150 ±")
+    assert scores.rows[0][7].startswith("0.110 ±")
 
 
 def test_the_spread_over_folds_is_apart_from_that_over_reproductions() -> None:
     found = Comparison((simulate("a", [0.3, 0.4, 0.5], fold_noise=0.02), simulate("pretrained", [0.2], None, key="p")))
     (row,) = [row for row in raw(found, "spread") if row["metric"] == "map_at_r"]
     assert float(row["over_folds"]) == pytest.approx(math.sqrt(4 * 0.02**2 / 3))
-    assert float(row["over_reproductions"]) == pytest.approx(0.1)
+    assert float(row["over_units"]) == pytest.approx(0.1)
 
 
 def test_studies_of_before_the_scores_of_folds_were_kept_have_no_spread_over_folds() -> None:
@@ -193,10 +193,12 @@ def test_studies_of_before_the_scores_of_folds_were_kept_have_no_spread_over_fol
 def test_metrics_of_training_embeddings_have_a_table_of_their_own() -> None:
     entries = [
         {
+            "search": 0,
             "reproduction": r,
             "fold": f,
             "key": "k",
             "status": "finished",
+            "validation": {"map_at_r": 0.5},
             "training": {"pi_ratio": 0.2 + r / 10 + f / 100, "spectral_decay": None if r else 0.4},
         }
         for r in range(2)
@@ -213,12 +215,20 @@ def test_metrics_of_training_embeddings_have_a_table_of_their_own() -> None:
 
 def test_a_trial_that_was_given_up_is_shown_and_counted() -> None:
     trials = [
-        {"trial": 0, "status": "finished", "map_at_r": 0.5, "parameters": {"margin": 0.1}, "runs": []},
-        {"trial": 1, "status": "pruned", "map_at_r": None, "estimate": 0.31, "parameters": {"margin": 0.9}, "runs": []},
-        {"trial": 2, "status": "failed", "map_at_r": None, "parameters": {"margin": 1.9}, "runs": []},
+        {"search": 0, "trial": 0, "status": "finished", "map_at_r": 0.5, "parameters": {"margin": 0.1}, "runs": []},
+        {
+            "search": 0,
+            "trial": 1,
+            "status": "pruned",
+            "map_at_r": None,
+            "estimate": 0.31,
+            "parameters": {"margin": 0.9},
+            "runs": [],
+        },
+        {"search": 0, "trial": 2, "status": "failed", "map_at_r": None, "parameters": {"margin": 1.9}, "runs": []},
     ]
     found = Comparison((simulate("a", [0.3, 0.4], trials=trials),))
-    assert [row[3] for row in table(found, "trials").rows] == [
+    assert [row[4] for row in table(found, "trials").rows] == [
         "50.00",
         "given up after its first fold (estimate 31.00)",
         "diverged",
@@ -237,44 +247,41 @@ def test_an_exception_of_the_protocol_is_told() -> None:
 # --- Pairs ---
 
 
-def test_needed_reproductions_are_those_of_the_statistics() -> None:
+def test_needed_searches_are_those_of_a_difference_fixed_beforehand() -> None:
     found = Comparison(bench())
     pairs = {(pair.first, pair.second): pair for pair in found.differences("separated")}
-    for row in raw(found, "needed-separated"):
-        pair = pairs[row["first"], row["second"]]
-        assert pair.deviation is not None
-        assert int(row["needed_0.01"]) == reproductions_to_see(0.01, pair.deviation, 10)
-        assert int(row["needed_difference"]) == reproductions_to_see(pair.interval.mean, pair.deviation, 10)
-
-
-def test_needed_reproductions_are_said_in_words() -> None:
-    words = [row[-1] for row in table(Comparison(bench()), "needed-separated").rows]
-    assert all(re.fullmatch(r"the 10 reproductions run (can see|cannot see even) [\d.]+ points", line) for line in words)
+    rows = raw(found, "needed-separated")
+    assert len(rows) == len(pairs) == 10
+    for row in rows:
+        assert int(row["needed_0.01"]) == pairs[row["first"], row["second"]].needed
+        assert int(row["needed_0.005"]) > int(row["needed_0.01"]) > int(row["needed_0.02"])
+    assert set(rows[0]) == {"first", "second", "error", "units", "needed_0.005", "needed_0.01", "needed_0.02"}
     single = Comparison((simulate("a", [0.3]), simulate("b", [0.4], key="b")))
     assert table(single, "needed-separated") is None
 
 
-def test_many_verdicts_are_told_together_and_few_one_by_one() -> None:
-    scores = paired({f"m{number}": number / 10 for number in range(6)}, 10)
+def test_many_verdicts_stand_together_and_few_one_by_one() -> None:
+    scores = paired({f"m{number}": number / 10 for number in range(7)}, 10)
     found = Comparison(tuple(simulate(name, values, key=name) for name, values in scores.items()))
-    lines = summary(found.differences("separated"))
-    assert len(lines) == 5
-    assert re.fullmatch(r"m5 is better than m4, m3, m2, m1, m0, by \d+\.\d to \d+\.\d points", lines[0])
+    lines = summary(found)
+    assert len(lines) == 6
+    assert re.match(r"m6 is better than m5, m4, m3, m2, m1, m0, by \d+\.\d to \d+\.\d points, at the parameters", lines[0])
     few = Comparison(tuple(simulate(name, scores[name], key=name) for name in ("m1", "m5")))
-    assert summary(few.differences("separated")) == [
-        f"m5 is better than m1 by {100 * few.differences('separated')[0].interval.mean:.1f} points"
-    ]
+    assert len(summary(few)) == 1
+    assert re.match(r"m5 is better than m1 by \d+\.\d points \(\d+\.\d to \d+\.\d\), at the parameters", summary(few)[0])
 
 
 # --- Gains over the years ---
 
 
-def test_gains_are_relative_paired_and_beside_the_weak_baseline() -> None:
+def test_gains_are_relative_and_beside_the_weak_baseline() -> None:
     found = Comparison(bench())
     assert table(found, "gains-map_at_r").columns == ["method", "year", "MAP@R", "contrastive", "contrastive_sampled", "triplet"]
     row = next(r for r in raw(found, "gains-map_at_r") if (r["method"], r["baseline"]) == ("arcface", "contrastive_sampled"))
-    scores = found.scores("separated", "map_at_r")
-    expected = t_interval([a / b - 1 for a, b in zip(scores["arcface"], scores["contrastive_sampled"], strict=True)])
+    scores = {record.method: record.units("separated", "map_at_r") for record in found.records}
+    expected = relative_gain(scores["arcface"], scores["contrastive_sampled"])
+    assert expected is not None
+    assert expected.mean == pytest.approx(np.mean(scores["arcface"]) / np.mean(scores["contrastive_sampled"]) - 1)
     assert (float(row["gain"]), float(row["low"])) == pytest.approx((expected.mean, expected.low))
     full = next(r for r in raw(found, "gains-map_at_r") if (r["method"], r["baseline"]) == ("arcface", "contrastive"))
     assert float(full["gain"]) < float(row["gain"])

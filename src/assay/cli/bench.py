@@ -33,7 +33,9 @@ from assay.cli.options import (
 )
 from assay.cli.show import duration, print_json, print_table, size
 
-FULL_WIDTH = 120
+FEW = 3
+"""Disagreements between single and concatenated models that are printed; the report has all."""
+FULL_WIDTH = 126
 """Columns that the whole table of scores needs; a narrower terminal gets the scores of single models only."""
 
 
@@ -115,41 +117,69 @@ def _dry_run(
 
 
 def print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) -> None:
-    """The scores and verdicts of the comparisons that hold these studies, and where the report is."""
+    """Print the answer, scores and verdicts of the comparisons that hold these studies, and where the report is."""
     from assay.store import Store
-    from assay.tables import comparisons, summary
-    from assay.tables.table import scores
+    from assay.tables import comparisons
 
-    ours = [c for c in comparisons(Store(out)) if any(record.key in studies for record in (*c.records, *c.unfinished))]
+    ours = [one.view(studies) for one in comparisons(Store(out)) if _holds(one, studies)]
     if json:
         print_json({"out": str(out), "report": str(page), "comparisons": [_result(comparison) for comparison in ours]})
         return
     for comparison in ours:
-        for record in comparison.unfinished:
-            print(f"{record.method}: {'all trials diverged' if record.failed else 'not finished'}")
-        if not comparison.records:
-            continue
-        table = scores(comparison)
-        wide = shutil.get_terminal_size((200, 24)).columns >= FULL_WIDTH
-        first = 1 if wide else 1 + len(table.columns) // 2
-        over = [heading.split()[0].lower() for heading, count in table.groups for _ in range(count) if heading]
-        headings = [f"{above} {column}" for above, column in zip(over, table.columns[1:], strict=True)][first - 1 :]
-        title = f"{comparison.data} under {comparison.protocol}: test half, percent, 95% intervals\ntrunk: {comparison.trunk}"
-        rows = [[row[0], *row[first:]] for row in table.rows]
-        print_table(["method", *headings], rows, title=title, right=range(1, len(headings) + 1))
-        if len(comparison.records) > 1:
-            for line in summary(comparison.differences("separated")):
-                print(line)
+        _print_comparison(comparison)
     print(f"report: {page}")
 
 
+def _holds(comparison: Any, studies: tuple[str, ...]) -> bool:
+    return any(record.key in studies for record in (*comparison.records, *comparison.unfinished))
+
+
+def _print_comparison(comparison: Any) -> None:
+    """Print the answer first, then the scores, then a line for each verdict."""
+    from assay.tables import answer, control, covered, estimated, published_sentences, summary
+
+    found = answer(comparison)
+    print(found.sentence)
+    for line in found.disagreements[:FEW]:
+        print(f"{line}.")
+    if len(found.disagreements) > FEW:
+        print(f"{len(found.disagreements) - FEW} more disagreements between single and concatenated models: see the report.")
+    for record in comparison.unfinished:
+        print(f"{record.method}: {'all trials of a search diverged' if record.failed else 'not finished'}")
+    if not comparison.records:
+        return
+    _print_scores(comparison)
+    about = [estimated(comparison), covered(comparison)]
+    for line in [*about, *summary(comparison), *control(comparison), *published_sentences(comparison)]:
+        print(line)
+
+
+def _print_scores(comparison: Any) -> None:
+    """Print the table of scores; in a narrow terminal those of single models only."""
+    from assay.tables.table import FIRST, scores
+
+    table = scores(comparison)
+    wide = shutil.get_terminal_size((200, 24)).columns >= FULL_WIDTH
+    begin = FIRST if wide else FIRST + (len(table.columns) - FIRST) // 2
+    over = [heading.split()[0].lower() for heading, count in table.groups for _ in range(count) if heading]
+    headings = [f"{above} {column}" for above, column in zip(over, table.columns[FIRST:], strict=True)][begin - FIRST :]
+    title = f"{comparison.data} under {comparison.protocol}: test half, percent, 95% intervals\ntrunk: {comparison.trunk}"
+    rows = [[*row[:FIRST], *row[begin:]] for row in table.rows]
+    columns = [*table.columns[:FIRST], *headings]
+    print_table(columns, rows, title=title, right=range(1, len(columns)))
+
+
 def _result(comparison: Any) -> dict[str, Any]:
-    """What a program would want to know of a comparison."""
-    from assay.tables import tables_of
+    """Return what a program would want to know of a comparison."""
+    from assay.tables import answer, control, covered, estimated, tables_of
 
     return {
         "data": comparison.data,
         "protocol": comparison.protocol,
+        "answer": answer(comparison),
+        "estimated": estimated(comparison) if comparison.records else None,
+        "covered": covered(comparison) if comparison.records else None,
+        "control": control(comparison) if comparison.records else [],
         "preregistrations": {record.method: record.preregistration for record in comparison.records},
         "unfinished": [record.method for record in comparison.unfinished],
         **{table.name: table.raw for table in tables_of(comparison)},

@@ -69,18 +69,4 @@ def reproduce(
     names = methods_published(data_of(chosen.name)) if methods == "all" else split_names(methods)
     with carrying_out(out, engine, address, workers, device, None, KeptWeights.best, allow_leaks) as means:
         done = run_published(data, names, chosen, out, means, new_study=new_study)
-    page = write_report(Store(out))
-    print_result(out, done.studies, page, json)
-    if not json:
-        _print_published(out, done.studies)
-
-
-def _print_published(out: Path, studies: tuple[str, ...]) -> None:
-    """For each method whether the measured score lies in the published interval."""
-    from assay.store import Store
-    from assay.tables import comparisons, published_sentences
-
-    for comparison in comparisons(Store(out)):
-        if any(record.key in studies for record in comparison.records):
-            for line in published_sentences(comparison):
-                print(line)
+    print_result(out, done.studies, write_report(Store(out)), json)

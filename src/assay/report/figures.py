@@ -15,12 +15,15 @@ from assay.tables.columns import heading
 from assay.tables.comparison import SETTINGS
 from assay.tables.gains import Origin, Point, trend
 from assay.tables.peeking import Price, prices
+from assay.tables.sources import SOURCES, sources_of
 
 Form = Literal["svg", "png"]
 FORMS: tuple[Form, ...] = ("svg", "png")
 COLOURS = {"concatenated": "#1f5fa8", "separated": "#c2571a"}
 SERIES = ("#1f5fa8", "#c2571a", "#2f8f5b", "#8a4fa3", "#b8860b", "#4a4a4a", "#d6478a", "#1c9aa8")
 INK, FAINT = "#222222", "#dddddd"
+FARTHEST = 4
+"""Multiple of the largest deviation at which the axis of sources ends: limits from few searches reach far beyond."""
 
 ORIGINS: dict[Origin, tuple[str, str]] = {
     "claimed by papers": ("^", "#c2571a"),
@@ -47,7 +50,8 @@ def intervals(comparison: Comparison) -> Figure:
             color=COLOURS[setting],
             label=setting,
         )
-    axes.set_xlabel("test MAP@R, percent, with 95% intervals over reproductions")
+    units = "searches" if comparison.replicated else "reproductions"
+    axes.set_xlabel(f"test MAP@R, percent, with 95% intervals over {units}")
     _list_methods(axes, methods)
     axes.legend(loc="lower right", frameon=False)
     return figure
@@ -67,6 +71,39 @@ def over_the_years(comparison: Comparison) -> Figure | None:
             _draw_trend(panels[row][column], series, f"gain in {heading(metric)} over {baseline}, %")
     handles = {label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=len(handles), frameon=False)
+    return figure
+
+
+def where_from(comparison: Comparison) -> Figure | None:
+    """Standard deviations by source, each with its 95% limits, a row for each method; None where no source is known."""
+    found = sources_of(comparison)[::-1]
+    names = [name for name in SOURCES if any(one.by_name[name] for one in found)]
+    if not names:
+        return None
+    figure = Figure(figsize=(7.2, 1.5 + 0.62 * len(found)), layout="constrained")
+    axes = figure.add_subplot()
+    for number, name in enumerate(names):
+        there = [(row, one.by_name[name]) for row, one in enumerate(found)]
+        known = [(row, spread) for row, spread in there if spread is not None]
+        axes.errorbar(
+            [100 * spread.deviation for _, spread in known],
+            [row + 0.66 * ((len(names) - 0.5 - number) / len(names) - 0.5) for row, _ in known],
+            xerr=[
+                [100 * (spread.deviation - spread.low) for _, spread in known],
+                [100 * (spread.high - spread.deviation) for _, spread in known],
+            ],
+            fmt="o",
+            markersize=4,
+            capsize=2.5,
+            color=SERIES[SOURCES.index(name)],
+            label=name,
+        )
+    known_all = [spread.deviation for one in found for spread in one.by_name.values() if spread is not None]
+    reach = max(spread.high for one in found for spread in one.by_name.values() if spread is not None)
+    axes.set_xlim(0, 100 * min(1.05 * reach, FARTHEST * max(max(known_all), 1e-4)))
+    axes.set_xlabel("standard deviation of test MAP@R if drawn again, points, with 95% limits")
+    _list_methods(axes, [one.method for one in found])
+    figure.legend(loc="outside upper center", ncols=len(names), frameon=False)
     return figure
 
 

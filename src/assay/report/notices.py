@@ -1,13 +1,17 @@
 """What a careful reader must be told beside the scores."""
 
+from collections import Counter
+
+from assay.stats import alpha_of_look
 from assay.study import StudyRecord
 from assay.tables import Across, Comparison, Sweep
 from assay.tables.comparison import generation_of
+from assay.tables.form import number_of
 
 
 def notices_of(comparison: Comparison) -> list[str]:
     """Of a comparison, the general ones first."""
-    notices = [*_contamination(comparison), *given_notices(comparison)]
+    notices = [*_problems(comparison), *_contamination(comparison), *given_notices(comparison), *_augmentation(comparison)]
     notices += [_unfinished(record) for record in comparison.unfinished]
     notices += [
         f"{record.method}: begun again; the study of generation {generation_of(record)} is kept, and stands in no table."
@@ -31,6 +35,36 @@ def departures_of(comparison: Comparison) -> list[tuple[str, str]]:
     return protocol + [(record.method, text) for record in records for text in record.announced["method"]["departures"]]
 
 
+def _problems(comparison: Comparison) -> list[str]:
+    """Return what is wrong with the data, and what was left out of them."""
+    data = comparison.announced["data"]
+    return [*data.get("problems", ()), *data.get("left_out", ())]
+
+
+def _augmentation(comparison: Comparison) -> list[str]:
+    """Return how training images are changed; nothing where the data are vectors, or the protocol does not say."""
+    found = comparison.announced["protocol"]["resolved"].get("augment")
+    if not found or comparison.announced["protocol"]["resolved"]["trunk"] == "identity":
+        return []
+    return [f"Training images are changed at random: {', '.join(f'{name} {_range(value)}' for name, value in found.items())}."]
+
+
+def _range(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return " to ".join(f"{end:.3g}" for end in value)
+    return "auto" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _looks(record: StudyRecord) -> list[str]:
+    """Return that a study was announced when others of its family had been opened."""
+    family = record.announced["family"]
+    if family["look"] == 1:
+        return []
+    before = f"after {number_of(len(family['after']), 'opened study')}" if family["after"] else "after an earlier look"
+    level = 1 - alpha_of_look(family["look"])
+    return [f"{record.method}: announced {before} (look {family['look']}): its verdicts are at a stricter level, {level:.3g}."]
+
+
 def _contamination(comparison: Comparison) -> list[str]:
     """What the trunk has seen before, some of which may be in the test half."""
     if comparison.pretrained_on is None:
@@ -50,13 +84,14 @@ def given_notices(section: Comparison | Across) -> list[str]:
 
 def _unfinished(record: StudyRecord) -> str:
     if record.failed:
-        return f"{record.method}: all {len(record.trials)} trials diverged, so nothing was selected and there is no test score."
+        which = "trials of a search" if record.searches > 1 else f"{len(record.trials)} trials"
+        return f"{record.method}: all {which} diverged, so nothing was selected and there is no test score."
     again = " after it was begun again" if generation_of(record) else ""
     return f"{record.method}: not finished{again}; run the same bench again to continue it."
 
 
 def _of_study(record: StudyRecord) -> list[str]:
-    notices = [*_exceptions(record)]
+    notices = [*_looks(record), *_exceptions(record)]
     if record.announced["method"]["batch_shrunk"]:
         classes, images = record.announced["method"]["batch"]
         notices.append(
@@ -65,14 +100,22 @@ def _of_study(record: StudyRecord) -> list[str]:
         )
     notices += _lost_trials(record)
     notices += [f"{record.method}: {text}" for text in _diverged(record)]
-    edges = record.selection["edges"] if record.selection else {}
-    notices += [
-        f"{record.method}: the chosen {name} lies at the {edge['end']} end of its range ({edge['bound']:g}); "
-        "a wider range might do better."
-        for name, edge in edges.items()
+    return notices + _edges(record)
+
+
+def _edges(record: StudyRecord) -> list[str]:
+    """Return the ends of ranges that searches chose, with how many of them did."""
+    found = Counter(
+        (name, edge["end"], edge["bound"])
+        for selection in record.selections
+        for name, edge in selection["edges"].items()
         if not edge["natural"]
+    )
+    return [
+        f"{record.method}: the chosen {name} lies at the {end} end of its range ({bound:g})"
+        f"{f' in {count} of {record.searches} searches' if record.searches > 1 else ''}; a wider range might do better."
+        for (name, end, bound), count in found.items()
     ]
-    return notices
 
 
 def _place(record: StudyRecord) -> str:

@@ -12,18 +12,32 @@ from assay.report.figures import FORMS
 from assay.report.notices import departures_of, given_notices, notices_of, notices_of_sweep
 from assay.store import Store
 from assay.study import StudyRecord
-from assay.tables import RENDERERS, Across, Comparison, Section, Sweep, Table, published_sentences, summary
+from assay.tables import (
+    RENDERERS,
+    Across,
+    Comparison,
+    Section,
+    Sweep,
+    Table,
+    answer,
+    control,
+    covered,
+    estimated,
+    published_sentences,
+    summary,
+)
 from assay.tables.across import in_words
 from assay.tables.gains import trend_in_words
 from assay.version import __version__
 
 FOLDED = (
-    "ranks",
     "spread",
     "gains-map_at_r",
     "differences-concatenated",
     "needed-separated",
     "needed-concatenated",
+    "classes-separated",
+    "classes-concatenated",
     "mean-ranks-concatenated",
     "trials",
 )
@@ -33,10 +47,13 @@ LONG = 24
 """Rows above which other tables are shown on a click too, but for those that a section is about."""
 OPEN = ("scores", "published", "sweep")
 
-WORDS = ("differences", "needed", "parameters", "trials", "published")
+SHOWN = 3
+"""Disagreements between single and concatenated models that stand beside the answer; all stand with their section."""
+
+WORDS = ("differences", "needed", "parameters", "trials", "published", "sources", "classes")
 """How the names of tables begin whose cells are words."""
 
-BESIDE = {"gains-precision_at_1": "trend", "gains-recall_at_1": "trend", "peeking": "peeking"}
+BESIDE = {"gains-precision_at_1": "trend", "gains-recall_at_1": "trend", "sources": "sources", "peeking": "peeking"}
 """The figure that stands above a table; others stand at the head of their section."""
 
 
@@ -53,7 +70,7 @@ def page_of(store: Store, parts: Sequence[Part]) -> str:
     """The whole page, one file that fetches nothing."""
     environment = Environment(loader=PackageLoader("assay.report", "."), autoescape=True, undefined=StrictUndefined)
     template = environment.get_template("page.html.j2")
-    return template.render(version=__version__, sections=[_said(store, part) for part in parts])
+    return template.render(version=__version__, shown=SHOWN, sections=[_said(store, part) for part in parts])
 
 
 def _said(store: Store, part: Part) -> dict[str, Any]:
@@ -81,12 +98,18 @@ def _said(store: Store, part: Part) -> dict[str, Any]:
 
 def _compared(store: Store, comparison: Comparison) -> dict[str, Any]:
     several = len(comparison.records) > 1
+    found = answer(comparison)
     return {
         "kind": "comparison",
         "section": comparison,
         "announced": comparison.announced,
         "seal": comparison.records[0].seal if comparison.records else None,
-        "verdicts": summary(comparison.differences("separated")) if several else [],
+        "answer": found.sentence,
+        "disagreements": found.disagreements,
+        "verdicts": summary(comparison) if several else [],
+        "control": control(comparison),
+        "covered": covered(comparison) if comparison.records else "",
+        "estimated": estimated(comparison) if comparison.records else "",
         "trend": trend_in_words(comparison) if several else [],
         "published": published_sentences(comparison),
         "costs": [_cost(store, record) for record in (*comparison.records, *comparison.unfinished)],
@@ -111,6 +134,7 @@ def _cost(store: Store, record: StudyRecord) -> dict[str, Any]:
     seconds = [float(read_json(path)["seconds"]) for path in timings if path.exists()]
     return {
         "method": record.method,
+        "searches": record.searches if record.searched else 0,
         "trials": len(record.trials),
         "reproductions": len(record.reproductions),
         "runs": len(entries),

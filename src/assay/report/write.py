@@ -9,14 +9,14 @@ from assay.canonical import pretty
 from assay.errors import BadInput
 from assay.files import write_atomically
 from assay.report.diagrams import critical_difference_diagram, sweep_figure
-from assay.report.figures import FORMS, draw, intervals, over_the_years, price_of_peeking
+from assay.report.figures import FORMS, draw, intervals, over_the_years, price_of_peeking, where_from
 from assay.report.page import Part, page_of
 from assay.store import Store
 from assay.study import StudyRecord
 from assay.tables import RENDERERS, Across, Section, Sweep, render, sections, tables_of
 from assay.tables.comparison import has_ended
 
-OURS = ("intervals", "trend", "peeking", "ranks", "sweep-*")
+OURS = ("intervals", "trend", "sources", "peeking", "ranks", "sweep-*")
 """What figures are called after the name of their section."""
 
 
@@ -47,6 +47,7 @@ def figures_of(section: Section) -> dict[str, Figure]:
         return {}
     drawn = {
         "intervals": intervals(section),
+        "sources": where_from(section),
         "trend": over_the_years(section),
         "peeking": price_of_peeking(section),
     }

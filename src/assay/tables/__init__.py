@@ -1,24 +1,31 @@
 """Score tables from the store, as Markdown, CSV and LaTeX: the same studies give the same bytes."""
 
 from assay.tables.across import Across, across
+from assay.tables.answer import Answer, answer
 from assay.tables.comparison import Comparison, comparisons, ended
 from assay.tables.form import Table
 from assay.tables.render import RENDERERS, headings, render
 from assay.tables.reproduced import published_sentences
 from assay.tables.sections import Section, sections, tables_of
+from assay.tables.sources import control
 from assay.tables.sweep import Sweep, sweep_table, sweeps
-from assay.tables.verdicts import sentence, summary
+from assay.tables.verdicts import covered, estimated, sentence, summary
 
 __all__ = [
     "RENDERERS",
     "Across",
+    "Answer",
     "Comparison",
     "Section",
     "Sweep",
     "Table",
     "across",
+    "answer",
     "comparisons",
+    "control",
+    "covered",
     "ended",
+    "estimated",
     "headings",
     "published_sentences",
     "render",

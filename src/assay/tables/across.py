@@ -28,8 +28,10 @@ class Across:
 
     @cached_property
     def methods(self) -> list[str]:
-        """Those that all data sets have."""
-        return [method for method in self.parts[0].methods if all(method in part.methods for part in self.parts)]
+        """Names of the methods that all data sets have, without control twins."""
+        first = self.parts[0]
+        own = [method for method in first.methods if method not in first.family.twins]
+        return [method for method in own if all(method in part.methods for part in self.parts)]
 
     @cached_property
     def data(self) -> list[str]:

@@ -3,19 +3,23 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
 from assay.canonical import digest
 from assay.metrics.metric import choose
-from assay.stats import Difference, Interval, paired_differences, ranks, relative_gain, t_interval
+from assay.stats import Difference, Interval, compare, relative_gain, t_interval
 from assay.store import Store
 from assay.study import StudyRecord, study_records
+from assay.tables.classes import ClassScores, class_scores
 from assay.tables.columns import DEFAULT, direction
+from assay.tables.family import AS_IS, Family, better_than, family_of, is_baseline
 
 Setting = Literal["separated", "concatenated"]
 SETTINGS: tuple[Setting, ...] = ("concatenated", "separated")
+WHOLE = 1.0
+"""In place of the smallest difference for metrics that have none declared: of them only what is settled counts."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +30,18 @@ class Comparison:
         records: studies with all their test scores, baseline first, then by year of the paper.
         unfinished: studies of the same protocol and data that are not there yet, or failed.
         replaced: studies that were begun again: a newer one of the same method stands in their place.
+        hidden: studies that a shorter view leaves out. They still count in the declared family.
+        classes: scores of each test class, by the key of the study, where they were recorded.
     """
 
     records: tuple[StudyRecord, ...]
     unfinished: tuple[StudyRecord, ...] = ()
     replaced: tuple[StudyRecord, ...] = ()
+    hidden: tuple[StudyRecord, ...] = ()
+    classes: Mapping[str, ClassScores] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        found = {conditions(record) for record in (*self.records, *self.unfinished, *self.replaced)}
+        found = {conditions(record) for record in (*self.records, *self.unfinished, *self.replaced, *self.hidden)}
         if len(found) != 1:
             raise ValueError(
                 f"a table holds one protocol, data set, environment and origin of parameters, got {len(found)} combinations"
@@ -49,7 +57,7 @@ class Comparison:
     @property
     def announced(self) -> Mapping[str, Any]:
         """Protocol, data and versions, as preregistered."""
-        return (*self.records, *self.unfinished, *self.replaced)[0].announced
+        return (*self.records, *self.unfinished, *self.replaced, *self.hidden)[0].announced
 
     @property
     def data(self) -> str:
@@ -110,32 +118,95 @@ class Comparison:
         """The study of a method."""
         return self.records[self.methods.index(method)]
 
-    def scores(self, setting: Setting, metric: str) -> dict[str, list[float]]:
-        """Test scores of each method's reproductions."""
-        return {record.method: record.scores(setting, metric) for record in self.records}
+    @cached_property
+    def family(self) -> Family:
+        """The methods that were announced together, by those studies whose results will not change any more."""
+        return family_of([record for record in (*self.records, *self.unfinished, *self.hidden) if has_ended(record)])
+
+    @cached_property
+    def smallest(self) -> float:
+        """The smallest difference in MAP@R that matters, as declared."""
+        return float(self.announced["protocol"]["resolved"].get("smallest_difference", 0.01))
+
+    @property
+    def replicated(self) -> bool:
+        """Whether a method was searched several times, so that intervals cover the luck of the search."""
+        return any(record.searches > 1 for record in self.records)
+
+    @property
+    def searched_once(self) -> list[str]:
+        """The methods whose parameters are those that one search found."""
+        return [record.method for record in self.records if record.searched and record.searches == 1]
 
     def interval(self, method: str, setting: Setting, metric: str) -> Interval:
-        """Mean and 95% interval over reproductions."""
-        return t_interval(self.record(method).scores(setting, metric))
+        """Return the mean and its 95% interval over searches, or over reproductions where there is one search."""
+        return t_interval(self.record(method).units(setting, metric))
 
     def gain(self, method: str, baseline: str, setting: Setting, metric: str) -> Interval | None:
-        """By what share of the baseline's score the method lies above it, paired over reproductions."""
-        return relative_gain(self.record(method).scores(setting, metric), self.record(baseline).scores(setting, metric))
+        """Return the share of the baseline's score by which the method lies above it."""
+        return relative_gain(self.record(method).units(setting, metric), self.record(baseline).units(setting, metric))
 
-    def ranks(self, setting: Setting, metric: str) -> dict[str, float]:
-        """Mean rank of each method over reproductions."""
+    def differences(self, setting: Setting, metric: str = "map_at_r") -> list[Difference]:
+        """Return every declared pair of the methods shown, the better mean first."""
+        order = {name: place for place, name in enumerate(self.by_mean(setting, metric))}
+        shown = [one for one in self._compared[setting, metric] if {one.first, one.second} <= order.keys()]
+        return sorted(shown, key=lambda one: (order[one.first], order[one.second]))
+
+    def by_mean(self, setting: Setting, metric: str = "map_at_r") -> list[str]:
+        """Return the methods shown, the best mean first."""
         sign = direction(metric)
-        return ranks({method: [sign * value for value in values] for method, values in self.scores(setting, metric).items()})
+        return sorted(self.methods, key=lambda method: -sign * self.interval(method, setting, metric).mean)
 
-    def differences(self, setting: Setting) -> list[Difference]:
-        """Every pair of methods by MAP@R, the one that comes out higher first."""
-        by_score = sorted(self.methods, key=lambda method: -self.interval(method, setting, "map_at_r").mean)
-        scores = self.scores(setting, "map_at_r")
-        return paired_differences({method: scores[method] for method in by_score})
+    def better(self, setting: Setting, metric: str = "map_at_r") -> set[tuple[str, str]]:
+        """Return the pairs (better, worse) of the methods shown that are settled."""
+        found = better_than(self._compared[setting, metric])
+        return {(one, other) for one, other in found if {one, other} <= set(self.methods)}
 
-    def best(self, setting: Setting, metric: str) -> str:
-        """The method with the best mean."""
-        return max(self.methods, key=lambda method: direction(metric) * self.interval(method, setting, metric).mean)
+    def ranks(self, setting: Setting, metric: str = "map_at_r") -> dict[str, int]:
+        """Return 1 + the number of methods that are settled better, for each method that is compared."""
+        better = self.better(setting, metric)
+        ranked = [method for method in self.methods if method in self.family.ranked]
+        return {method: 1 + sum(worse == method and one in ranked for one, worse in better) for method in ranked}
+
+    def view(self, keys: Iterable[str]) -> "Comparison":
+        """Return the comparison with the studies of these keys alone; what they pay for stays that of the whole family."""
+        wanted = set(keys)
+        others = [record for record in (*self.records, *self.unfinished) if record.key not in wanted]
+        return replace(
+            self,
+            records=tuple(record for record in self.records if record.key in wanted),
+            unfinished=tuple(record for record in self.unfinished if record.key in wanted),
+            hidden=(*self.hidden, *others),
+        )
+
+    def needed(self, setting: Setting, difference: float) -> dict[tuple[str, str], int | None]:
+        """Return how many searches of each would find a true difference of this size, for every pair that is shown."""
+        found = self._compare(setting, "map_at_r", difference)
+        return {(one.first, one.second): one.needed for one in found}
+
+    @cached_property
+    def _compared(self) -> dict[tuple[Setting, str], list[Difference]]:
+        """The differences of the whole family, by each metric of which more or less is better."""
+        metrics = [metric for metric in dict.fromkeys([*self.metrics, "map_at_r"]) if direction(metric)]
+        return {
+            (setting, metric): self._compare(setting, metric, self.smallest if metric == "map_at_r" else WHOLE)
+            for setting in SETTINGS
+            for metric in metrics
+        }
+
+    def _compare(self, setting: Setting, metric: str, smallest: float) -> list[Difference]:
+        """Return every declared pair with scores; none where a score is no number."""
+        paired = {name for pair in self.family.pairs for name in pair}
+        units = {
+            record.method: [direction(metric) * value for value in record.units(setting, metric)]
+            for record in (*self.records, *self.hidden)
+            if record.complete and record.method in paired
+        }
+        if not all(math.isfinite(value) for values in units.values() for value in values):
+            return []
+        pairs = [pair for pair in self.family.pairs if set(pair) <= units.keys()]
+        count = len(self.family.pairs)
+        return compare(units, pairs, comparisons=count, smallest=smallest, looks=self.family.looks)
 
 
 def comparisons(store: Store, keys: Iterable[str] | None = None) -> list[Comparison]:
@@ -145,7 +216,12 @@ def comparisons(store: Store, keys: Iterable[str] | None = None) -> list[Compari
         if "sweep" not in record.announced:
             groups.setdefault(conditions(record), []).append(record)
     found = [part for key in sorted(groups) for part in _by_test_half(groups[key])]
-    return sorted(found, key=lambda comparison: comparison.slug)
+    return sorted((_with_classes(store, one) for one in found), key=lambda comparison: comparison.slug)
+
+
+def _with_classes(store: Store, comparison: Comparison) -> Comparison:
+    scores = {record.key: class_scores(store, record) for record in comparison.records}
+    return replace(comparison, classes={key: found for key, found in scores.items() if found is not None})
 
 
 def records_of(store: Store, keys: Iterable[str] | None) -> list[StudyRecord]:
@@ -220,10 +296,10 @@ def source_and_data(given_by: str | None) -> tuple[str, str]:
     return source, data
 
 
-def by_year(record: StudyRecord) -> tuple[bool, float, str]:
-    """The untrained baseline, then by year of the paper, then what has none."""
-    year = year_of(record)
-    return record.announced["budget"]["trials"] > 0 or year is not None, year or math.inf, record.method
+def by_year(record: StudyRecord) -> tuple[bool, bool, float, str]:
+    """Return what sorts studies: the vectors as they are, other baselines, by year of the paper, then what has none."""
+    trained = not is_baseline(record.method, record)
+    return trained, record.method != AS_IS, year_of(record) or math.inf, record.method
 
 
 def year_of(record: StudyRecord) -> int | None:

@@ -54,6 +54,48 @@ def points(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.2f}"
 
 
+def number_of(count: int, what: str) -> str:
+    """Return a count with its noun.
+
+    >>> number_of(1, "search"), number_of(1200, "search"), number_of(3, "reproduction")
+    ('1 search', '1,200 searches', '3 reproductions')
+    """
+    plural = f"{what}es" if what.endswith("ch") else f"{what[:-1]}ies" if what.endswith("dy") else f"{what}s"
+    return f"{count:,} {what if count == 1 else plural}"
+
+
+def in_points(share: float) -> str:
+    """Return a declared difference in points of a percentage.
+
+    >>> in_points(0.01), in_points(0.005)
+    ('1 point', '0.5 points')
+    """
+    size = f"{100 * share:g}"
+    return f"{size} point{'s' * (size != '1')}"
+
+
+def ends(interval: Interval) -> str:
+    """Return the ends of an interval in points, with a second decimal where the first would hide the sign.
+
+    >>> ends(Interval(0.02, 0.008, 0.034, 4)), ends(Interval(0.002, 0.0003, 0.0041, 4))
+    ('0.8 to 3.4', '0.03 to 0.41')
+    """
+    if interval.low is None or interval.high is None:
+        return ""
+    low, high = 100 * interval.low, 100 * interval.high
+    small = any(0 < abs(end) < 0.05 for end in (low, high))
+    return f"{low:.2f} to {high:.2f}" if small else f"{low:.1f} to {high:.1f}"
+
+
+def together(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them.
+
+    >>> together(["a"]), together(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 def p_value(p: float) -> str:
     """p, as small as it is worth reading."""
     return "< 0.0001" if p < 0.0001 else f"{p:.4f}"
@@ -61,7 +103,7 @@ def p_value(p: float) -> str:
 
 def raw_interval(interval: Interval) -> dict[str, object]:
     """The columns that an interval has in a CSV."""
-    return {"mean": interval.mean, "low": interval.low, "high": interval.high, "reproductions": interval.n}
+    return {"mean": interval.mean, "low": interval.low, "high": interval.high, "units": interval.n}
 
 
 def _with_half(interval: Interval, unit: float, form: str, sign: str = "") -> str:

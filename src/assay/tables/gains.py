@@ -31,7 +31,8 @@ class Point:
 def gains(comparison: Comparison) -> list[Table]:
     """Each method against the full and the weak baselines, a table for each metric; none where no baseline was benched."""
     beside = _baselines(comparison)
-    others = sorted((method for method in comparison.methods if method not in beside), key=lambda m: (_year(comparison, m), m))
+    left_out = {*beside, *comparison.family.twins}
+    others = sorted((name for name in comparison.methods if name not in left_out), key=lambda m: (_year(comparison, m), m))
     if not beside or not others:
         return []
     return [_gains_in(comparison, metric, beside, [*beside, *others]) for metric in _metrics(comparison)]
@@ -81,7 +82,7 @@ def trend(comparison: Comparison, baseline: Baseline, metric: str) -> dict[Origi
     if baseline not in comparison.methods:
         return {}
     years = {record.method: year for record in comparison.records if (year := year_of(record)) is not None}
-    beside = {*FULL, *WEAK.values()}
+    beside = {*FULL, *WEAK.values(), *comparison.family.twins}
     later = {method: year for method, year in years.items() if method not in beside}
     measured = [
         Point(method, year, found)
@@ -174,9 +175,9 @@ def _claimed_text(share: float | None) -> str:
 
 def _note(comparison: Comparison, claimed: bool) -> str:
     text = (
-        "Gain: by how many percent of the baseline's score a method lies above it, paired over reproductions, single models, "
-        "with 95% t-intervals. contrastive_sampled and triplet_sampled are the weak baselines of the literature: a few random "
-        "pairs or triplets of each batch."
+        "Gain: by how many percent of the baseline's score a method lies above it, single models, with 95% intervals "
+        "that are not paired (Welch, delta method). contrastive_sampled and triplet_sampled are the weak baselines of "
+        "the literature: a few random pairs or triplets of each batch."
     )
     where = "on this data set" if comparison.data in DATA else "on CUB-200, Cars196 and Online Products, averaged"
     return text + claimed * f" Claimed: by the method's own paper over its own baseline, {where}."

@@ -1,37 +1,35 @@
-"""The tables of pairs of methods: what they differ by, and what it would take to see it."""
+"""The tables of pairs of methods: what they differ by, and what it would take to find a difference."""
 
-from dataclasses import dataclass
-
-from assay.stats import POWER, Difference, reproductions_to_see
+from assay.stats import POWER, Difference, alpha_of_look
 from assay.tables.comparison import Comparison, Setting
-from assay.tables.form import Table, p_value, points
-from assay.tables.verdicts import sentence, to_see
+from assay.tables.family import ALL_PAIRS, is_settled
+from assay.tables.form import Table, in_points, points
+from assay.tables.verdicts import sentence
 
 WORTH_SEEING = (0.005, 0.01, 0.02)
-"""Differences in MAP@R, as shares, for which the table says how many reproductions would see them."""
+"""Differences in MAP@R, as shares, for which the table says how many searches would find them."""
 
 
-def differences(comparison: Comparison, setting: Setting) -> Table:
-    """Every pair of methods with its verdict."""
+def differences(comparison: Comparison, setting: Setting) -> Table | None:
+    """Every declared pair with its verdict; None where no pair is there."""
     found = comparison.differences(setting)
+    if not found:
+        return None
+    other: Setting = "concatenated" if setting == "separated" else "separated"
+    elsewhere = {frozenset((one.first, one.second)): one for one in comparison.differences(other)}
     return Table(
         name=f"differences-{setting}",
-        title=f"Paired differences in MAP@R, {setting}",
-        note=(
-            "First minus second, in points of MAP@R, over paired reproductions (same seeds, folds and first trunk). "
-            "p by a paired t test, adjusted for all pairs of this table by Holm's method; the interval is not adjusted. "
-            "Effect: mean difference in standard deviations of the differences."
-        ),
-        columns=["first", "second", "difference", "95% interval", "p (Holm)", "effect", "verdict"],
+        title=f"Differences in MAP@R, {setting}",
+        note=_note(comparison, found),
+        columns=["first", "second", "difference", "interval", other, "verdict"],
         rows=[
             [
                 d.first,
                 d.second,
                 f"{100 * d.interval.mean:+.2f}",
                 "" if d.interval.low is None else f"{100 * d.interval.low:+.2f} to {100 * (d.interval.high or 0):+.2f}",
-                "" if d.p is None else p_value(d.p),
-                "" if d.effect is None else f"{d.effect:.1f}",
-                sentence(d, len(found)),
+                _seen_from(d, elsewhere[frozenset((d.first, d.second))]),
+                sentence(comparison, d),
             ]
             for d in found
         ],
@@ -42,10 +40,15 @@ def differences(comparison: Comparison, setting: Setting) -> Table:
                 "difference": d.interval.mean,
                 "low": d.interval.low,
                 "high": d.interval.high,
-                "reproductions": d.interval.n,
-                "p_holm": d.p,
-                "effect": d.effect,
+                "units": d.interval.n,
+                "error": d.error,
+                "freedom": d.freedom,
+                "look": d.look,
+                "comparisons": d.comparisons,
+                "smallest": d.smallest,
+                "needed": d.needed,
                 "verdict": d.verdict,
+                "in_words": sentence(comparison, d),
             }
             for d in found
         ],
@@ -53,64 +56,71 @@ def differences(comparison: Comparison, setting: Setting) -> Table:
 
 
 def needed(comparison: Comparison, setting: Setting) -> Table | None:
-    """How many reproductions would see a difference of so many points; None where no pair says how far differences vary."""
-    found = [_Needed.of(d) for d in comparison.differences(setting) if d.deviation is not None]
+    """How many searches would find a difference of so many points; None where no pair says how far its scores vary."""
+    by_size = {x: comparison.needed(setting, x) for x in WORTH_SEEING}
+    found = [
+        (d, {x: by_size[x][d.first, d.second] for x in WORTH_SEEING})
+        for d in comparison.differences(setting)
+        if d.freedom is not None
+    ]
     if not found:
         return None
+    unit = "searches" if comparison.replicated else "reproductions"
     return Table(
         name=f"needed-{setting}",
-        title=f"Reproductions needed to see a difference in MAP@R, {setting}",
+        title=f"{unit.capitalize()} needed to find a difference in MAP@R, {setting}",
         note=(
-            f"Fewest reproductions with which a difference of so many points would be found at least {POWER:.0%} of the time, if "
-            "differences vary over reproductions as they did here, at the strictest step of Holm's correction for all pairs of "
-            "this table. The deviation is itself an estimate: with few reproductions take these numbers for their order."
+            f"Fewest {unit} of each method with which a true difference of so many points would be found at least {POWER:.0%} "
+            f"of the time, at the level of the next look at this family of {found[0][0].comparisons} pairs. From the upper 80% "
+            "limit of what the scores vary by, since few values tell little of it. The differences are fixed beforehand: the "
+            "one seen here says nothing about how many would have been needed."
         ),
-        columns=["first", "second", "deviation", *(f"{100 * x:g} points" for x in WORTH_SEEING), "as seen here", "in words"],
+        columns=["first", "second", "standard error", *(in_points(x) for x in WORTH_SEEING), "run"],
         rows=[
-            [
-                one.pair.first,
-                one.pair.second,
-                points(one.pair.deviation),
-                *(to_see(one.counts[x]) for x in WORTH_SEEING),
-                f"{100 * one.pair.interval.mean:.2f}: {to_see(one.as_seen)}",
-                one.in_words,
-            ]
-            for one in found
+            [d.first, d.second, points(d.error), *(_count(counts[x]) for x in WORTH_SEEING), str(d.interval.n)]
+            for d, counts in found
         ],
         raw=[
             {
-                "first": one.pair.first,
-                "second": one.pair.second,
-                "deviation": one.pair.deviation,
-                "reproductions": one.pair.interval.n,
-                **{f"needed_{x}": one.counts[x] for x in WORTH_SEEING},
-                "difference": one.pair.interval.mean,
-                "needed_difference": one.as_seen,
+                "first": d.first,
+                "second": d.second,
+                "error": d.error,
+                "units": d.interval.n,
+                **{f"needed_{x}": counts[x] for x in WORTH_SEEING},
             }
-            for one in found
+            for d, counts in found
         ],
     )
 
 
-@dataclass(frozen=True)
-class _Needed:
-    """A pair, and the reproductions that would see each difference worth seeing, and the one seen."""
+def _note(comparison: Comparison, found: list[Difference]) -> str:
+    unit = "searches" if comparison.replicated else "reproductions"
+    levels = sorted({d.look for d in found})
+    level = " or ".join(f"{1 - alpha_of_look(look):.3g}" for look in levels)
+    declared = len(comparison.family.pairs)
+    among = "each method with the declared reference" if _with_reference(comparison) else "all pairs of methods"
+    few = among + (f", each with {comparison.family.yardstick}" if comparison.family.yardstick else "")
+    smallest = in_points(comparison.smallest)
+    return (
+        f"First minus second, in points of MAP@R, over {unit}, not paired. The intervals are simultaneous: they hold all "
+        f"together with a probability of {level}, whichever of the {declared} declared pairs are shown ({few}; methods without "
+        f"scores count). Words follow from the interval alone: above 0, better; also below {smallest}, better but too little "
+        f"to matter; around 0 and within {smallest} on both sides, equivalent; else undecided. A bench of few {unit} will "
+        "rarely say equivalent. The column before the verdict has the verdict of the other form."
+    )
 
-    pair: Difference
-    counts: dict[float, int | None]
-    as_seen: int | None
 
-    @classmethod
-    def of(cls, pair: Difference) -> "_Needed":
-        assert pair.deviation is not None
-        counts = {x: reproductions_to_see(x, pair.deviation, pair.comparisons) for x in WORTH_SEEING}
-        return cls(pair, counts, reproductions_to_see(pair.interval.mean, pair.deviation, pair.comparisons))
+def _with_reference(comparison: Comparison) -> bool:
+    family = comparison.family
+    return len(family.methods) > ALL_PAIRS and family.reference is not None
 
-    @property
-    def in_words(self) -> str:
-        """The smallest of the differences worth seeing that as many reproductions as were run can see."""
-        ran = self.pair.interval.n
-        seen = [x for x, count in self.counts.items() if count is not None and count <= ran]
-        if seen:
-            return f"the {ran} reproductions run can see {100 * seen[0]:g} points"
-        return f"the {ran} reproductions run cannot see even {100 * WORTH_SEEING[-1]:g} points"
+
+def _seen_from(difference: Difference, other: Difference) -> str:
+    """Return the verdict of the other form, in the direction of this row."""
+    if not is_settled(other):
+        return other.verdict
+    return other.verdict if other.first == difference.first else other.verdict.replace("better", "worse")
+
+
+def _count(count: int | None) -> str:
+    return "over 10,000" if count is None else f"{count:,}"

@@ -42,8 +42,8 @@ def price(record: StudyRecord) -> Price:
     assert record.peek is not None
     return Price(
         method=record.method,
-        honest=t_interval(record.scores("separated", "map_at_r")),
-        epoch=t_interval(_gains_by_epoch(record.peek["epochs"])),
+        honest=t_interval(record.units("separated", "map_at_r")),
+        epoch=t_interval(_gains_by_epoch(record.peek["epochs"], record.searches)),
         parameters=_gain_by_parameters(record, record.peek["trials"]),
     )
 
@@ -59,8 +59,9 @@ def peeking(comparison: Comparison) -> Table | None:
         note=(
             "Not a result. The honest score chooses epoch and parameters on validation folds; the gains say how much would have "
             "been added to it had they been chosen by MAP@R on the test half itself, as much of the literature does. Epoch: the "
-            "best checkpoint instead of the chosen one, mean over folds, 95% t-interval over reproductions. Parameters: the "
-            "trial with the best mean on test instead of the selected one, 95% t-interval over folds. Both: the two added up. "
+            "best checkpoint instead of the chosen one, mean over folds, 95% t-interval over searches or, of one search, over "
+            "reproductions. Parameters: the trial with the best mean on test instead of the one that its search selected, "
+            "95% t-interval over searches or, of one search, over folds. Both: the two added up. "
             "Single models, points of MAP@R; computed after the seal was opened, and nothing was chosen by it."
         ),
         columns=["method", "honest MAP@R", "epoch", "parameters", "both", "score then"],
@@ -92,24 +93,36 @@ def _had_a_choice(peek: Mapping[str, Any]) -> bool:
     return any(len(entry["test"]) > 1 for entry in peek["epochs"])
 
 
-def _gains_by_epoch(entries: Sequence[Mapping[str, Any]]) -> list[float]:
-    """For each reproduction the mean over folds of the best checkpoint's score minus the chosen one's."""
-    by_reproduction: dict[int, list[float]] = {}
+def _gains_by_epoch(entries: Sequence[Mapping[str, Any]], searches: int) -> list[float]:
+    """Return the mean over folds of the best checkpoint's score minus the chosen one's, for each search or reproduction."""
+    by_unit: dict[int, list[float]] = {}
     for entry in entries:
         gained = max(entry["test"].values()) - entry["test"][str(entry["chosen"])]
-        by_reproduction.setdefault(entry["reproduction"], []).append(gained)
-    return [sum(gained) / len(gained) for gained in by_reproduction.values()]
+        unit = entry.get("search", 0) if searches > 1 else entry["reproduction"]
+        by_unit.setdefault(unit, []).append(gained)
+    return [sum(gained) / len(gained) for gained in by_unit.values()]
 
 
 def _gain_by_parameters(record: StudyRecord, trials: Sequence[Mapping[str, Any]]) -> Interval | None:
-    """The trial that is best on test minus the selected one, fold by fold; only trials that finished are among them."""
-    chosen = record.selection["trial"] if record.selection else None
+    """Return what the trial that is best on test adds to the selected one: over searches, or fold by fold of the only one."""
+    found = [
+        gained
+        for selection in record.selections
+        if (gained := _gains_of_search([t for t in trials if t.get("search", 0) == selection["search"]], selection["trial"]))
+    ]
+    if not found:
+        return None
+    return t_interval(found[0] if record.searches == 1 else [sum(gained) / len(gained) for gained in found])
+
+
+def _gains_of_search(trials: Sequence[Mapping[str, Any]], chosen: int | None) -> list[float] | None:
+    """Return the best trial's score on test minus the selected one's, fold by fold; trials that finished are among them."""
     selected = next((trial["test"] for trial in trials if trial["trial"] == chosen), None)
     if selected is None:
         return None
     finished = [trial["test"] for trial in trials if trial["validation"] is not None and len(trial["test"]) == len(selected)]
     best = max([selected, *finished], key=sum)
-    return t_interval([ours - honest for ours, honest in zip(best, selected, strict=True)])
+    return [ours - honest for ours, honest in zip(best, selected, strict=True)]
 
 
 def _raw(name: str, interval: Interval | None) -> dict[str, object]:

@@ -9,19 +9,37 @@ from assay.tables.form import Table
 
 
 def parameters(comparison: Comparison) -> Table:
-    """What the search chose, or what was given, with a flag where a value lies on the edge of its range."""
-    rows = [row for record in ended(comparison) if record.selection for row in _parameter_rows(record)]
+    """What each search chose, or what was given, with a flag where a value lies on the edge of its range."""
+    rows = [row for record in ended(comparison) if not record.failed for row in _parameter_rows(record)]
     searched = (
         "Ranges were declared before the search and stayed as they were. A value within 1% of an end of its range, "
         "on the search scale, is flagged; a natural end is where the parameter's own domain ends."
     )
+    columns = ("method", "search", "parameter", "chosen", "default")
     return Table(
         name="parameters",
         title="Given parameters" if comparison.given_by else "Chosen parameters",
-        note=f"Nothing was searched: parameters {comparison.given_by}." if comparison.given_by else searched,
-        columns=["method", "parameter", "chosen", "default", "range", "scale", "edge"],
-        rows=[[str(row[column]) for column in ("method", "parameter", "chosen", "default")] + _range_cells(row) for row in rows],
+        note=f"Nothing was searched: parameters {comparison.given_by}."
+        if comparison.given_by
+        else searched + handed_on(comparison),
+        columns=[*columns, "range", "scale", "edge"],
+        rows=[[str(row[column]) for column in columns] + _range_cells(row) for row in rows],
         raw=rows,
+    )
+
+
+def handed_on(comparison: Comparison) -> str:
+    """Return which search's model is kept in `models/`, where there are several."""
+    found = [
+        f"{record.method} {selection['search']}"
+        for record in comparison.records
+        if record.searches > 1 and (selection := record.selection) is not None
+    ]
+    if not found:
+        return ""
+    return (
+        " models/, sweeps and final training take the search that validates best (number of the search: "
+        f"{', '.join(found)}); its score is not the one estimated, which is that of a search as it comes."
     )
 
 
@@ -31,11 +49,12 @@ def trials(comparison: Comparison) -> Table:
     raw = [
         {
             "method": record.method,
+            "search": trial["search"],
             "trial": trial["trial"],
             "status": trial["status"],
             "validation_map_at_r": trial["map_at_r"],
             **({"estimate": trial.get("estimate")} if estimated else {}),
-            "selected": record.selection is not None and record.selection["trial"] == trial["trial"],
+            "selected": (trial["search"], trial["trial"]) in _selected(record),
             "parameters": "; ".join(f"{name}={value}" for name, value in trial["parameters"].items()),
         }
         for record in ended(comparison)
@@ -49,13 +68,14 @@ def trials(comparison: Comparison) -> Table:
         name="trials",
         title="All trials",
         note=(
-            "Trial 0 is the method's defaults. Validation MAP@R is the mean over folds; a trial with a diverged fold failed."
-            + pruned * estimated
+            "Trial 0 of each search is the method's defaults. Validation MAP@R is the mean over the folds of a trial; a trial "
+            "with a diverged fold failed." + pruned * estimated
         ),
-        columns=["method", "trial", "parameters", "validation MAP@R", "selected"],
+        columns=["method", "search", "trial", "parameters", "validation MAP@R", "selected"],
         rows=[
             [
                 str(row["method"]),
+                str(row["search"]),
                 str(row["trial"]),
                 str(row["parameters"]),
                 _validation(row),
@@ -67,6 +87,10 @@ def trials(comparison: Comparison) -> Table:
     )
 
 
+def _selected(record: StudyRecord) -> set[tuple[int, int]]:
+    return {(selection["search"], selection["trial"]) for selection in record.selections}
+
+
 def _validation(row: Mapping[str, Any]) -> str:
     if row["status"] == "pruned":
         return f"given up after its first fold (estimate {100 * row['estimate']:.2f})"
@@ -74,11 +98,11 @@ def _validation(row: Mapping[str, Any]) -> str:
 
 
 def _parameter_rows(record: StudyRecord) -> list[dict[str, Any]]:
-    chosen = record.selection["parameters"] if record.selection else None
     space: Mapping[str, Mapping[str, Any]] = record.announced["space"]
     return [
         {
             "method": record.method,
+            "search": selection["search"],
             "parameter": name,
             "chosen": value,
             "default": record.announced["method"]["defaults"].get(name, ""),
@@ -86,14 +110,14 @@ def _parameter_rows(record: StudyRecord) -> list[dict[str, Any]]:
             "high": space.get(name, {}).get("high"),
             "options": space.get(name, {}).get("options"),
             "log": space.get(name, {}).get("log"),
-            "edge": _edge_text(record, name),
+            "edge": _edge_text(selection["edges"].get(name)),
         }
-        for name, value in (chosen or {}).items()
+        for selection in record.selections
+        for name, value in selection["parameters"].items()
     ]
 
 
-def _edge_text(record: StudyRecord, name: str) -> str:
-    edge = record.selection["edges"].get(name) if record.selection else None
+def _edge_text(edge: Mapping[str, Any] | None) -> str:
     if edge is None:
         return ""
     return f"at the {edge['end']} end, natural" if edge["natural"] else f"at the {edge['end']} end"

@@ -7,12 +7,14 @@ from assay.tables.across import Across, across, rank_tables
 from assay.tables.comparison import SETTINGS, Comparison, comparisons
 from assay.tables.form import Table
 from assay.tables.gains import gains
+from assay.tables.length import length
 from assay.tables.pairs import differences, needed
 from assay.tables.peeking import peeking
 from assay.tables.reproduced import beside_other_studies, published_or_measured
 from assay.tables.searches import parameters, trials
+from assay.tables.sources import classes, sources
 from assay.tables.sweep import Sweep, sweep_table, sweeps
-from assay.tables.table import over_folds, ranking, scores, training
+from assay.tables.table import over_folds, scores, training
 
 Section = Comparison | Across | Sweep
 
@@ -34,22 +36,21 @@ def tables_of(section: Section) -> list[Table]:
 
 
 def _tested(comparison: Comparison) -> list[Table]:
-    """Those that need test scores, and those that need more than one method."""
+    """Return the tables that need test scores."""
     if not comparison.records:
         return []
     single = [
         scores(comparison),
+        *(differences(comparison, setting) for setting in reversed(SETTINGS)),
+        length(comparison),
+        sources(comparison),
+        *(classes(comparison, setting) for setting in reversed(SETTINGS)),
+        *(needed(comparison, setting) for setting in reversed(SETTINGS)),
         published_or_measured(comparison),
         beside_other_studies(comparison),
-        ranking(comparison),
         over_folds(comparison),
         training(comparison),
+        *gains(comparison),
+        peeking(comparison),
     ]
-    compared: list[Table | None] = []
-    if len(comparison.records) > 1:
-        compared = [
-            *gains(comparison),
-            *(differences(comparison, setting) for setting in reversed(SETTINGS)),
-            *(needed(comparison, setting) for setting in reversed(SETTINGS)),
-        ]
-    return [table for table in (*single, *compared, peeking(comparison)) if table is not None]
+    return [table for table in single if table is not None]

@@ -104,9 +104,9 @@ class Sweep:
         return metrics_of(self.announced)
 
     def interval(self, method: str, value: str, setting: Setting, metric: str) -> Interval | None:
-        """Mean and 95% interval over reproductions, where the study is there."""
+        """Return the mean and its 95% interval over searches or reproductions, where the study is there."""
         record = self.places.get((method, value))
-        return None if record is None else t_interval(record.scores(setting, metric))
+        return None if record is None else t_interval(record.units(setting, metric))
 
 
 def sweeps(store: Store, keys: Iterable[str] | None = None) -> list[Sweep]:
@@ -130,8 +130,9 @@ def sweep_table(sweep: Sweep) -> Table:
         name="sweep",
         title=f"Scores over {sweep.field}",
         note=(
-            f"Each method's parameters were selected once, under {sweep.protocol}, and run again at every value of "
-            f"{sweep.field}; where they were selected is marked. Mean and 95% t-interval over reproductions on the test half."
+            f"Each method's parameters are those of the search that validates best under {sweep.protocol}, run again at every "
+            f"value of {sweep.field}; where they were selected is marked. Mean and 95% t-interval on the test half: over "
+            "reproductions, and where they were selected over searches if there are several."
         ),
         groups=[("", 2), *((setting.capitalize(), len(sweep.metrics)) for setting in SETTINGS)],
         columns=["method", sweep.field, *(heading(metric) for _, metric in cells)],

@@ -1,4 +1,4 @@
-"""The tables of scores: with intervals, with ranks, over folds, and on training embeddings."""
+"""The tables of scores: with intervals and ranks, over folds, and on training embeddings."""
 
 import math
 from collections.abc import Sequence
@@ -7,17 +7,23 @@ from assay.stats import deviation, spread, t_interval
 from assay.study import StudyRecord
 from assay.tables.columns import direction, heading, in_percent
 from assay.tables.comparison import SETTINGS, Comparison, Setting
-from assay.tables.form import Raw, Table, points, raw_interval, score
+from assay.tables.form import Raw, Table, number_of, points, raw_interval, score
+from assay.tables.verdicts import estimated, unit_of
 
 Cell = tuple[Setting, str]
 """A setting and a metric: what a column of scores is about."""
+FIRST = 2
+"""Column of the table of scores with which scores begin; method and rank come before."""
 
 
 def scores(comparison: Comparison) -> Table:
-    """Every metric with intervals, concatenated and separated."""
+    """Every metric with intervals, concatenated and separated, and the rank by MAP@R of single models."""
     cells = _cells(comparison, comparison.metrics)
+    ranks = comparison.ranks("separated")
     best = {
-        (comparison.methods.index(comparison.best(*cell)), column + 1) for column, cell in enumerate(cells) if direction(cell[1])
+        (comparison.methods.index(method), column + FIRST)
+        for column, cell in enumerate(cells)
+        for method in _best(comparison, *cell)
     }
     dim = int(comparison.announced["protocol"]["resolved"]["dim"])
     folds = int(comparison.announced["budget"]["folds"])
@@ -26,41 +32,38 @@ def scores(comparison: Comparison) -> Table:
         name="scores",
         title="Scores on the test half",
         note=_scores_note(comparison),
-        groups=[("", 1), *((headings[setting], len(comparison.metrics)) for setting in SETTINGS)],
-        columns=["method", *(heading(metric) for _, metric in cells)],
-        rows=[[m, *(score(comparison.interval(m, *cell), cell[1]) for cell in cells)] for m in comparison.methods],
+        groups=[("", FIRST), *((headings[setting], len(comparison.metrics)) for setting in SETTINGS)],
+        columns=["method", "rank", *(heading(metric) for _, metric in cells)],
+        rows=[
+            [m, str(ranks.get(m, "")), *(score(comparison.interval(m, *cell), cell[1]) for cell in cells)]
+            for m in comparison.methods
+        ],
         best=frozenset(best),
         raw=[
-            {"method": method, "setting": setting, "metric": metric, **raw_interval(comparison.interval(method, setting, metric))}
+            {
+                "method": method,
+                "rank": ranks.get(method),
+                "setting": setting,
+                "metric": metric,
+                **raw_interval(comparison.interval(method, setting, metric)),
+            }
             for method in comparison.methods
             for setting, metric in cells
         ],
     )
 
 
-def ranking(comparison: Comparison) -> Table:
-    """Mean rank over reproductions, 1 is best, by every metric of which more or less is better."""
-    metrics = [metric for metric in comparison.metrics if direction(metric)]
-    cells = _cells(comparison, metrics)
-    by_cell = [comparison.ranks(*cell) for cell in cells]
-    raw = [
-        {"method": method, "setting": setting, "metric": metric, "mean_rank": found[method]}
-        for method in comparison.methods
-        for (setting, metric), found in zip(cells, by_cell, strict=True)
-    ]
-    return Table(
-        name="ranks",
-        title="Mean ranks",
-        note="Rank of each method among all, averaged over reproductions; 1 is best.",
-        groups=[("", 1), *((setting.capitalize(), len(metrics)) for setting in SETTINGS)],
-        columns=["method", *(heading(metric) for _, metric in cells)],
-        rows=[[method, *(f"{found[method]:.2f}" for found in by_cell)] for method in comparison.methods],
-        raw=raw,
-    )
+def _best(comparison: Comparison, setting: Setting, metric: str) -> list[str]:
+    """Return the methods that no other is settled better than, by this column; none where no method is settled worse."""
+    if not direction(metric):
+        return []
+    ranks = comparison.ranks(setting, metric)
+    first = [method for method, rank in ranks.items() if rank == 1]
+    return first if len(first) < len(ranks) else []
 
 
 def over_folds(comparison: Comparison) -> Table | None:
-    """How far single models lie apart over folds and over reproductions; None where no study kept the scores of its folds."""
+    """How far single models lie apart over folds and over searches; None where no study kept the scores of its folds."""
     metrics = [metric for metric in comparison.metrics if in_percent(metric)]
     records = [record for record in comparison.records if any("folds" in test for test in record.tests)]
     if not records:
@@ -70,22 +73,23 @@ def over_folds(comparison: Comparison) -> Table | None:
             "method": record.method,
             "metric": metric,
             "over_folds": spread(_fold_scores(record, metric)),
-            "over_reproductions": _over_reproductions(record, metric),
+            "over_units": _over_units(record, metric),
         }
         for record in records
         for metric in metrics
     ]
     cells = {(row["method"], row["metric"]): row for row in raw}
-    kinds = ("over_folds", "over_reproductions")
+    kinds = ("over_folds", "over_units")
+    units = "searches" if comparison.replicated else "reproductions"
     return Table(
         name="spread",
-        title="Spread over folds, and over reproductions",
+        title=f"Spread over folds, and over {units}",
         note=(
             "Standard deviations of test scores of single models, in points. Over folds: within a reproduction, pooled; folds "
             "train on different classes, so this is how much one model's score depends on what it was trained on (and on its "
-            "seed). Over reproductions: of the mean of the folds, from which the intervals come; other seeds, same classes."
+            f"seed). Over {units}: of the mean of the folds, from which the intervals come; same classes."
         ),
-        groups=[("", 1), ("Over folds", len(metrics)), ("Over reproductions", len(metrics))],
+        groups=[("", 1), ("Over folds", len(metrics)), (f"Over {units}", len(metrics))],
         columns=["method", *(heading(metric) for _ in kinds for metric in metrics)],
         rows=[
             [record.method, *(points(_number(cells[record.method, metric][kind])) for kind in kinds for metric in metrics)]
@@ -106,7 +110,8 @@ def training(comparison: Comparison) -> Table | None:
         title="On training embeddings",
         note=(
             "Of the training classes of each fold, by the chosen checkpoint; mean over folds, with 95% t-intervals over "
-            "reproductions. They describe the embedding and are no measure of how well unseen classes are told apart."
+            "searches or, of one search, over reproductions. They describe the embedding and are no measure of how well "
+            "unseen classes are told apart."
         ),
         columns=["method", *map(heading, metrics)],
         rows=[[name, *(_training_cell(values.get(metric), metric) for metric in metrics)] for name, values in found.items()],
@@ -124,15 +129,24 @@ def _cells(comparison: Comparison, metrics: Sequence[str]) -> list[Cell]:
 
 def _scores_note(comparison: Comparison) -> str:
     test = comparison.records[0].tests[0]["separated"]
-    counts = sorted({len(record.tests) for record in comparison.records})
-    repeated = " or ".join(str(count) for count in counts)
     plain = [heading(metric) for metric in comparison.metrics if not in_percent(metric)]
     unit = f"in percent but for {', '.join(plain)}" if plain else "in percent"
-    searched = "" if comparison.given_by else "; the selected trial is not among them"
+    searched = "" if comparison.given_by else "; the selected trials are not among them"
     return (
-        f"Mean and 95% t-interval over {repeated} reproduction{'s' * (counts != [1])}, {unit}{searched}. "
+        f"{estimated(comparison)} Mean and 95% t-interval over {_units(comparison)}, {unit}{searched}. Rank: 1 + the number of "
+        "methods that are settled better by MAP@R (separated), so that methods that cannot be told apart share a rank; rows "
+        "without one are not compared. Bold: no method is settled better in this column, and at least one is settled worse. "
         f"{test['queries']:g} queries, {test['skipped']:g} skipped (no other sample of their class)."
     )
+
+
+def _units(comparison: Comparison) -> str:
+    """Return how many searches or reproductions the intervals rest on; a single value has no interval."""
+    counts = sorted({(unit_of(record), len(record.units("separated", "map_at_r"))) for record in comparison.records})
+    each = sorted({len(record.tests) // record.searches for record in comparison.records if record.searches > 1})
+    nested = f" ({number_of(each[0], 'reproduction')} of each)" if len(each) == 1 else ""
+    several = [number_of(count, unit) + nested * (unit == "search") for unit, count in reversed(counts) if count > 1]
+    return " or ".join(several) if several else "1 reproduction"
 
 
 def _fold_scores(record: StudyRecord, metric: str) -> list[list[float]]:
@@ -140,19 +154,20 @@ def _fold_scores(record: StudyRecord, metric: str) -> list[list[float]]:
     return [[float(fold[metric]) for fold in test["folds"] if metric in fold] for test in record.tests if "folds" in test]
 
 
-def _over_reproductions(record: StudyRecord, metric: str) -> float | None:
-    values = record.scores("separated", metric)
+def _over_units(record: StudyRecord, metric: str) -> float | None:
+    values = record.units("separated", metric)
     return deviation(values) if len(values) > 1 else None
 
 
 def _training_scores(record: StudyRecord) -> dict[str, list[float]]:
-    """Each metric's mean over folds, reproduction by reproduction; infinite where one fold has no finite value."""
-    by_reproduction: dict[int, list[dict[str, float | None]]] = {}
+    """Return each metric's mean over folds, unit by unit; infinite where one fold has no finite value."""
+    by_unit: dict[int, list[dict[str, float | None]]] = {}
     for entry in record.reproductions:
         if entry.get("training"):
-            by_reproduction.setdefault(entry["reproduction"], []).append(entry["training"])
-    metrics = dict.fromkeys(metric for folds in by_reproduction.values() for fold in folds for metric in fold)
-    return {metric: [_mean([fold.get(metric) for fold in folds]) for folds in by_reproduction.values()] for metric in metrics}
+            unit = entry["search"] if record.searches > 1 else entry["reproduction"]
+            by_unit.setdefault(unit, []).append(entry["training"])
+    metrics = dict.fromkeys(metric for folds in by_unit.values() for fold in folds for metric in fold)
+    return {metric: [_mean([fold.get(metric) for fold in folds]) for folds in by_unit.values()] for metric in metrics}
 
 
 def _mean(values: Sequence[float | None]) -> float:
@@ -169,7 +184,7 @@ def _training_cell(values: Sequence[float] | None, metric: str) -> str:
 
 def _raw_training(values: Sequence[float]) -> Raw:
     if any(math.isinf(value) for value in values):
-        return {"mean": None, "low": None, "high": None, "reproductions": len(values)}
+        return {"mean": None, "low": None, "high": None, "units": len(values)}
     return raw_interval(t_interval(values))
 
 

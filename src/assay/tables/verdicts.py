@@ -1,64 +1,128 @@
-"""Differences in plain words."""
+"""Differences in plain words. Every word follows from the one simultaneous interval that is printed beside it."""
 
+import math
 from collections.abc import Sequence
 
-from assay.stats import Difference, reproductions_needed, reproductions_to_see
+from assay.stats import Difference
+from assay.study import StudyRecord
+from assay.tables.comparison import Comparison, Setting
+from assay.tables.family import is_settled
+from assay.tables.form import ends, in_points, number_of
+from assay.tables.length import not_converged_clause
 
-MANY = 10
-"""Settled pairs above which a summary takes those of one method together."""
-
-
-def sentence(difference: Difference, comparisons: int) -> str:
-    """What one comparison of two methods shows, for a reader who skips the figures."""
-    first, second, points = difference.first, difference.second, 100 * difference.interval.mean
-    if difference.verdict == "better":
-        return f"{first} is better than {second} by {points:.1f} points"
-    if difference.verdict == "worse":
-        return f"{first} is worse than {second} by {-points:.1f} points"
-    if difference.verdict == "no difference found":
-        return f"{first} and {second}: no difference found"
-    needed = f"{reproductions_needed(comparisons)} needed{_for_as_seen(difference)}"
-    return f"{first} and {second}: too few to tell ({difference.interval.n} reproductions, {needed})"
+MANY = 15
+"""Pairs above which a summary takes those of one method together."""
+ONE_SEARCH = "at the parameters that one search found"
+FORMS: dict[Setting, str] = {"separated": "single models", "concatenated": "concatenated models"}
 
 
-def summary(found: Sequence[Difference]) -> list[str]:
-    """The verdicts in a few lines: what is settled, and how much is not; pair by pair while those are few."""
-    settled = [difference for difference in found if difference.verdict in ("better", "worse")]
-    lines = _together(settled) if len(settled) > MANY else [sentence(difference, len(found)) for difference in settled]
-    same = sum(difference.verdict == "no difference found" for difference in found)
-    few = [difference for difference in found if difference.verdict == "too few to tell"]
+def sentence(comparison: Comparison, difference: Difference) -> str:
+    """Return what one comparison of two methods shows, for a reader who skips the figures."""
+    pair = [difference.first, difference.second]
+    return _verdict(comparison, difference) + _one_search(comparison, pair) + not_converged_clause(comparison, pair)
+
+
+def summary(comparison: Comparison, setting: Setting = "separated") -> list[str]:
+    """Return the verdicts in a few lines, pair by pair while those are few; control twins have lines of their own."""
+    twins = comparison.family.twins.keys()
+    found = [one for one in comparison.differences(setting) if not {one.first, one.second} & twins]
+    if len(found) <= MANY:
+        return [sentence(comparison, difference) for difference in found]
+    lines = _together(comparison, [one for one in found if is_settled(one)])
+    same = [one for one in found if one.verdict == "equivalent"]
     if same:
-        lines.append(f"{same} of {len(found)} pairs: no difference found")
-    if few:
-        lines.append(
-            f"{len(few)} of {len(found)} pairs: too few to tell with {few[0].interval.n} reproductions; "
-            f"--set reproductions={reproductions_needed(len(found))} would see a difference of 2 standard deviations"
+        lines.append(f"{len(same)} of {len(found)} pairs: equivalent, within {in_points(comparison.smallest)}")
+    return lines + _undecided(comparison, [one for one in found if one.verdict == "undecided"], len(found))
+
+
+def covered(comparison: Comparison) -> str:
+    """Return which sources of uncertainty the intervals cover, and which they leave out."""
+    fixed = "Folds and test classes are the same for all methods, and the intervals do not cover them"
+    if comparison.replicated:
+        return f"Intervals cover the luck of the search and of the training seed. {fixed}."
+    if comparison.searched_once:
+        return (
+            f"Verdicts are {ONE_SEARCH}: intervals cover the training seed, and the luck of the search is not covered. "
+            f"Another search could give another order; --set searches=4 measures it. {fixed}."
         )
-    return lines
+    return f"Intervals cover the luck of the training seed; nothing was searched. {fixed}."
 
 
-def _together(settled: Sequence[Difference]) -> list[str]:
-    """A line for each method and what it is better or worse than."""
+def estimated(comparison: Comparison) -> str:
+    """Return in words what the scores are an estimate of."""
+    if comparison.replicated:
+        return "Estimated: the expected test score, over searches and training seeds, of this budget of search and then training."
+    if comparison.searched_once:
+        return f"Estimated: the expected test score, over training seeds, {ONE_SEARCH}."
+    return "Estimated: the expected test score, over training seeds, of training with the given parameters."
+
+
+def unit_of(record: StudyRecord) -> str:
+    """Return what the independent values of a study are."""
+    return "search" if record.searches > 1 else "reproduction"
+
+
+def what_it_takes(comparison: Comparison, difference: Difference) -> str:
+    """Return how many searches would find the smallest difference that matters; never the one that was seen."""
+    records = [comparison.record(name) for name in (difference.first, difference.second)]
+    varied = [record for record in records if len(record.units("separated", "map_at_r")) > 1]
+    if not varied:
+        return "one value each has no interval; --set searches=4 gives one"
+    unit = "search" if any(record.searches > 1 for record in varied) else "reproduction"
+    of = "each" if len(varied) == 2 else varied[0].method
+    find = f"would find a difference of {in_points(difference.smallest)} 4 times in 5"
+    if difference.needed is None:
+        return f"no number of {unit}es that can be run {find}" if unit == "search" else f"no number of reproductions {find}"
+    run = min(len(record.units("separated", "map_at_r")) for record in varied)
+    if difference.needed <= run:
+        return f"the {number_of(run, unit)} of {of} {find}"
+    return f"{number_of(difference.needed, unit)} of {of} {find} ({_setting(varied[0], unit, difference.needed)})"
+
+
+def _setting(record: StudyRecord, unit: str, needed: int) -> str:
+    """Return how to ask for as many: a study that searches nothing reproduces once for each search of the protocol."""
+    if unit == "search":
+        return f"--set searches={needed}"
+    searches = int(record.announced["protocol"]["resolved"].get("searches", 1))
+    return f"--set reproductions={math.ceil(needed / searches)}"
+
+
+def _verdict(comparison: Comparison, difference: Difference) -> str:
+    first, second = difference.first, difference.second
+    if is_settled(difference):
+        by = f"{100 * difference.interval.mean:.1f}"
+        little = ", too little to matter" if difference.verdict != "better" else ""
+        return f"{first} is better than {second} by {by} points ({ends(difference.interval)}){little}"
+    if difference.verdict == "equivalent":
+        return f"{first} and {second} are equivalent: within {in_points(difference.smallest)} ({ends(difference.interval)})"
+    seen = f" ({ends(difference.interval)})" if difference.interval.low is not None else ""
+    return f"{first} and {second}: undecided{seen}; {what_it_takes(comparison, difference)}"
+
+
+def _one_search(comparison: Comparison, methods: Sequence[str]) -> str:
+    return f", {ONE_SEARCH}" if set(methods) & set(comparison.searched_once) else ""
+
+
+def _together(comparison: Comparison, settled: Sequence[Difference]) -> list[str]:
+    """Return a line for each method with the methods that it is better than."""
     by_first: dict[tuple[str, str], list[Difference]] = {}
     for difference in settled:
         by_first.setdefault((difference.first, difference.verdict), []).append(difference)
-    return [_line(first, verdict, pairs) for (first, verdict), pairs in by_first.items()]
+    return [_line(comparison, first, verdict, pairs) for (first, verdict), pairs in by_first.items()]
 
 
-def _line(first: str, verdict: str, pairs: Sequence[Difference]) -> str:
-    by = sorted({f"{100 * abs(pair.interval.mean):.1f}" for pair in pairs}, key=float)
+def _line(comparison: Comparison, first: str, verdict: str, pairs: Sequence[Difference]) -> str:
+    by = sorted({f"{100 * pair.interval.mean:.1f}" for pair in pairs}, key=float)
     points = by[0] if len(by) == 1 else f"{by[0]} to {by[-1]}"
-    return f"{first} is {verdict} than {', '.join(pair.second for pair in pairs)}, by {points} points"
+    others = [pair.second for pair in pairs]
+    little = ", too little to matter" if verdict != "better" else ""
+    added = _one_search(comparison, [first, *others]) + not_converged_clause(comparison, [first, *others])
+    return f"{first} is better than {', '.join(others)}, by {points} points{little}{added}"
 
 
-def to_see(reproductions: int | None) -> str:
-    """A number of reproductions; beyond what anyone would run it is only said to be so."""
-    return "over 10,000" if reproductions is None else f"{reproductions:,}"
-
-
-def _for_as_seen(difference: Difference) -> str:
-    """What it would take to settle a difference as large as the one seen."""
-    if difference.deviation is None:
-        return ""
-    count = reproductions_to_see(difference.interval.mean, difference.deviation, difference.comparisons)
-    return f"; {to_see(count)} for the {100 * abs(difference.interval.mean):.2f} points seen here"
+def _undecided(comparison: Comparison, found: Sequence[Difference], pairs: int) -> list[str]:
+    if not found:
+        return []
+    hardest = max(found, key=lambda one: math.inf if one.needed is None else one.needed)
+    takes = what_it_takes(comparison, hardest)
+    return [f"{len(found)} of {pairs} pairs: undecided; for the widest of them, {takes}"]

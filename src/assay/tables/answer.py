@@ -1,0 +1,201 @@
+"""The answer: which method to use, by how much it beats what the user has, and what cannot be told from it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from assay.stats import Difference, Interval
+from assay.tables.comparison import Comparison, Setting
+from assay.tables.family import AS_IS, is_settled
+from assay.tables.form import ends, in_points, percent, together
+from assay.tables.length import not_converged_clause
+from assay.tables.verdicts import FORMS, ONE_SEARCH, what_it_takes
+
+FEW = 6
+"""Names that a sentence lists; more are counted."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a reader should do, from MAP@R alone.
+
+    Args:
+        sentence: the answer in one line.
+        use: the method to use; None where no method is shown to be better than the yardstick, or nothing is settled.
+        over: the yardstick.
+        difference: of the method to use over the yardstick.
+        alike: methods that cannot be told from the one to use.
+        setting: the form of the models that it is about.
+        disagreements: where the other form of the models says something else.
+    """
+
+    sentence: str
+    use: str | None
+    over: str | None
+    difference: Difference | None
+    alike: tuple[str, ...]
+    setting: Setting
+    disagreements: tuple[str, ...] = ()
+
+
+def answer(comparison: Comparison, setting: Setting = "separated") -> Answer:
+    """Return the answer by one form of the models, with what the other form says differently."""
+    found = answer_in(comparison, setting)
+    other: Setting = "concatenated" if setting == "separated" else "separated"
+    apart = disagreements(comparison)
+    if comparison.records and (there := answer_in(comparison, other)).use != found.use:
+        apart = [f"By {FORMS[other]} the answer is another one: {there.sentence}", *apart]
+    return Answer(found.sentence, found.use, found.over, found.difference, found.alike, setting, tuple(apart))
+
+
+def answer_in(comparison: Comparison, setting: Setting) -> Answer:
+    """Return the answer by one form of the models alone."""
+    trained = [name for name in comparison.by_mean(setting) if name in comparison.family.methods] if comparison.records else []
+    yardstick = comparison.family.yardstick if comparison.family.yardstick in comparison.methods else None
+    if not trained:
+        return Answer(_nothing_trained(comparison, setting), None, yardstick, None, (), setting)
+    if yardstick is None:
+        return _without_yardstick(comparison, setting, trained)
+    over = {one.first: one for one in comparison.differences(setting) if one.second == yardstick}
+    better = [name for name in trained if name in over and over[name].verdict == "better"]
+    if better:
+        return _use(comparison, setting, better[0], over[better[0]])
+    return _keep(comparison, setting, yardstick, trained)
+
+
+def disagreements(comparison: Comparison) -> list[str]:
+    """Return each pair that single models settle one way and concatenated ones do not settle, or the other way."""
+    single = {frozenset((one.first, one.second)): one for one in _differences(comparison, "separated")}
+    joined = {frozenset((one.first, one.second)): one for one in _differences(comparison, "concatenated")}
+    return [
+        f"{_side(single[pair])} by single models, {_side(joined[pair])} by concatenated models"
+        for pair in single
+        if pair in joined and _winner(single[pair]) != _winner(joined[pair])
+    ]
+
+
+def _use(comparison: Comparison, setting: Setting, method: str, difference: Difference) -> Answer:
+    alike = _alike(comparison, setting, method)
+    gain = f"+{100 * difference.interval.mean:.1f} points of MAP@R ({FORMS[setting]}) over {difference.second}"
+    text = f"Use {method}: {gain} ({ends(difference.interval)}){_beside(comparison, setting, method, alike)}"
+    sentence = text + _caveats(comparison, [method, difference.second, *alike]) + "."
+    return Answer(sentence, method, difference.second, difference, tuple(alike), setting)
+
+
+def _keep(comparison: Comparison, setting: Setting, yardstick: str, trained: Sequence[str]) -> Answer:
+    """Return that no method is shown to be better than the yardstick by more than is too little to matter."""
+    by_method = _against(comparison, setting, yardstick)
+    little = [name for name in trained if name in by_method and is_settled(by_method[name]) and by_method[name].first == name]
+    worse = [name for name in trained if (yardstick, name) in comparison.better(setting)]
+    alike = [name for name in trained if name not in (*little, *worse)]
+    what = "Keep what you have" if yardstick == AS_IS else f"Use {yardstick}"
+    parts = [f"{what}: no method is shown to be better than {yardstick} by MAP@R ({FORMS[setting]})"]
+    if little:
+        nearest = by_method[little[0]]
+        parts[0] += f" by enough to matter: {little[0]} by {100 * nearest.interval.mean:.1f} points ({ends(nearest.interval)})"
+    if alike:
+        parts.append(f"{_named(alike)} cannot be told from it{_nearest(comparison, by_method, alike)}")
+    if worse:
+        parts.append(f"{_named(worse)} {'is' if len(worse) == 1 else 'are'} worse")
+    sentence = "; ".join(parts) + _caveats(comparison, [yardstick, *trained]) + "."
+    return Answer(sentence, None, yardstick, None, tuple(alike), setting)
+
+
+def _nearest(comparison: Comparison, by_method: dict[str, Difference], alike: Sequence[str]) -> str:
+    """Return the difference of the best of the methods that cannot be told from the yardstick."""
+    nearest = by_method.get(alike[0])
+    if nearest is None:
+        return ""
+    if nearest.interval.low is None:
+        return f" ({what_it_takes(comparison, nearest)})"
+    interval = nearest.interval if nearest.first == alike[0] else _turned(nearest)
+    name = f"{alike[0]} " if len(alike) > 1 else ""
+    takes = f"; {what_it_takes(comparison, nearest)}" if nearest.verdict == "undecided" else ""
+    return f" ({name}{100 * interval.mean:+.1f} points, {ends(interval)}{takes})"
+
+
+def _without_yardstick(comparison: Comparison, setting: Setting, trained: Sequence[str]) -> Answer:
+    best = trained[0]
+    score = percent(comparison.interval(best, setting, "map_at_r"))
+    if len(trained) == 1:
+        text = f"{best} has a MAP@R of {score} ({FORMS[setting]}); there is nothing to compare it with"
+        return Answer(text + _caveats(comparison, [best]) + ".", None, None, None, (), setting)
+    alike = _alike(comparison, setting, best)
+    if len(alike) == len(trained) - 1:
+        text = f"No method is shown to be the best: {best} has the highest MAP@R ({score}, {FORMS[setting]})"
+        nearest = _against(comparison, setting, best).get(alike[0])
+        takes = f"; {what_it_takes(comparison, nearest)}" if nearest and nearest.verdict == "undecided" else ""
+        text += _beside(comparison, setting, best, alike) + takes + _caveats(comparison, trained)
+        return Answer(f"{text}.", None, None, None, tuple(alike), setting)
+    text = f"Use {best}: highest MAP@R ({score}, {FORMS[setting]}){_beside(comparison, setting, best, alike)}"
+    return Answer(text + _caveats(comparison, [best, *alike]) + ".", best, None, None, tuple(alike), setting)
+
+
+def _nothing_trained(comparison: Comparison, setting: Setting) -> str:
+    if not comparison.records:
+        return "No answer: no method has test scores yet."
+    best = comparison.by_mean(setting)[0]
+    score = percent(comparison.interval(best, setting, "map_at_r"))
+    return f"No answer: only baselines have test scores; {best} has the highest MAP@R ({score}, {FORMS[setting]})."
+
+
+def _alike(comparison: Comparison, setting: Setting, method: str) -> list[str]:
+    """Return the trained methods that are neither better nor worse than this one, the best mean first."""
+    better = comparison.better(setting)
+    others = [name for name in comparison.by_mean(setting) if name in comparison.family.methods and name != method]
+    return [name for name in others if not {(method, name), (name, method)} & better]
+
+
+def _beside(comparison: Comparison, setting: Setting, method: str, alike: Sequence[str]) -> str:
+    """Return what the other methods are, seen from the one to use."""
+    by_method = _against(comparison, setting, method)
+    same = [name for name in alike if name in by_method and by_method[name].verdict == "equivalent"]
+    unknown = [name for name in alike if name not in same]
+    little = [name for name, one in by_method.items() if one.verdict == "better, too little to matter" and name != AS_IS]
+    within = in_points(comparison.smallest)
+    parts = [f"{_named(unknown)} cannot be told from it"] if unknown else []
+    parts += [f"{_named(same)} {'is' if len(same) == 1 else 'are'} equivalent to it, within {within}"] if same else []
+    parts += [f"{_named(little)} differ{'s' * (len(little) == 1)} from it by less than {within}"] if little else []
+    above = [name for name, worse in comparison.better(setting) if worse == method]
+    parts += [f"{_named(above)} {'is' if len(above) == 1 else 'are'} better than it"] if above else []
+    return "".join(f"; {part}" for part in parts)
+
+
+def _against(comparison: Comparison, setting: Setting, method: str) -> dict[str, Difference]:
+    """Return the differences that this method is part of, by the name of the other one."""
+    twins = comparison.family.twins
+    return {
+        one.second if one.first == method else one.first: one
+        for one in comparison.differences(setting)
+        if method in (one.first, one.second) and not {one.first, one.second} & twins.keys()
+    }
+
+
+def _named(names: Sequence[str]) -> str:
+    return together(names) if len(names) <= FEW else f"{len(names)} methods"
+
+
+def _caveats(comparison: Comparison, methods: Sequence[str]) -> str:
+    once = f"; {ONE_SEARCH}" if set(methods) & set(comparison.searched_once) else ""
+    return once + not_converged_clause(comparison, methods)
+
+
+def _differences(comparison: Comparison, setting: Setting) -> list[Difference]:
+    return comparison.differences(setting) if comparison.records else []
+
+
+def _winner(difference: Difference) -> str | None:
+    return difference.first if is_settled(difference) else None
+
+
+def _side(difference: Difference) -> str:
+    interval = f" ({ends(difference.interval)})" if difference.interval.low is not None else ""
+    if is_settled(difference):
+        return f"{difference.first} is better than {difference.second}{interval}"
+    return f"{difference.first} and {difference.second} {difference.verdict}{interval}"
+
+
+def _turned(difference: Difference) -> Interval:
+    """Return the interval of second minus first."""
+    found = difference.interval
+    low, high = (None if end is None else -end for end in (found.high, found.low))
+    return Interval(-found.mean, low, high, found.n)

@@ -1,0 +1,45 @@
+"""Scores of single test classes, as the study recorded them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.store import Store
+from assay.study import StudyRecord
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ClassScores:
+    """Sums of MAP@R over the queries of each test class, averaged over the runs of a study.
+
+    Args:
+        queries: number of queries of each class that count.
+        separated: sums for single models.
+        concatenated: sums for concatenated ones.
+    """
+
+    queries: Vector
+    separated: Vector
+    concatenated: Vector
+
+
+def class_scores(store: Store, record: StudyRecord) -> ClassScores | None:
+    """Return the mean over a study's reproductions; None where one of them has no file."""
+    folder = store.study(record.key) / "classes"
+    files = [folder / f"{test['search']}-{test['reproduction']}.npz" for test in record.tests]
+    if not files or not all(file.is_file() for file in files):
+        return None
+    found = [_read(file) for file in files]
+    return ClassScores(
+        found[0].queries,
+        np.mean([one.separated for one in found], axis=0),
+        np.mean([one.concatenated for one in found], axis=0),
+    )
+
+
+def _read(file: object) -> ClassScores:
+    with np.load(str(file), allow_pickle=False) as arrays:
+        return ClassScores(arrays["queries"], arrays["separated"], arrays["concatenated"])

@@ -1,0 +1,135 @@
+"""Where uncertainty comes from: the search, the training seed, the fold, the test classes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from assay.stats import Component, Components, aa_difference, class_error, components, deviation, over_classes
+from assay.study import StudyRecord
+from assay.tables.classes import ClassScores
+from assay.tables.comparison import Comparison, Setting
+from assay.tables.form import Raw, Table, points
+from assay.tables.verdicts import covered, sentence
+
+SOURCES = ("search", "seed", "search and seed together", "fold", "test classes")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Standard deviations of a method's MAP@R (single models), by what is drawn again; None where it is not known."""
+
+    method: str
+    by_name: Mapping[str, Component | None]
+
+
+def sources_of(comparison: Comparison) -> list[Sources]:
+    """Return the sources of each method's uncertainty."""
+    return [_sources(comparison, record) for record in comparison.records]
+
+
+def sources(comparison: Comparison) -> Table:
+    """Each source with its own uncertainty."""
+    found = sources_of(comparison)
+    names = [name for name in SOURCES if any(one.by_name[name] for one in found) or name == "test classes"]
+    return Table(
+        name="sources",
+        title="Where uncertainty comes from",
+        note=(
+            "By how much the MAP@R of single models would move, in points (standard deviation, with its 95% limits), if one "
+            "thing were drawn again. Search: another search with its own selection. Seed: another training with the same "
+            "parameters. Fold: one model trained on other classes. Test classes: as many other classes to test on "
+            f"(standard error of the score). {_apart(comparison)}{covered(comparison)}"
+        ),
+        columns=["method", *names],
+        rows=[[one.method, *(_cell(comparison, one, name) for name in names)] for one in found],
+        raw=[_raw(one.method, name, one.by_name[name]) for one in found for name in names],
+    )
+
+
+def classes(comparison: Comparison, setting: Setting) -> Table | None:
+    """The differences again with test classes redrawn instead of searches; None where classes were not recorded."""
+    by_method = {record.method: comparison.classes.get(record.key) for record in comparison.records}
+    found = []
+    for difference in comparison.differences(setting):
+        first, second = by_method[difference.first], by_method[difference.second]
+        if first is not None and second is not None:
+            interval = over_classes(getattr(first, setting), getattr(second, setting), first.queries)
+            found.append((difference, interval))
+    if not found:
+        return None
+    return Table(
+        name=f"classes-{setting}",
+        title=f"Differences in MAP@R over test classes, {setting}",
+        note=(
+            "First minus second, in points, with a 95% interval for other test classes of the same kind, the same classes for "
+            "both methods. Searches and seeds stay as they were; no correction for the number of pairs, and no verdict."
+        ),
+        columns=["first", "second", "difference", "95% interval over classes"],
+        rows=[
+            [
+                d.first,
+                d.second,
+                f"{100 * i.mean:+.2f}",
+                "" if i.low is None or i.high is None else f"{100 * i.low:+.2f} to {100 * i.high:+.2f}",
+            ]
+            for d, i in found
+        ],
+        raw=[
+            {"first": d.first, "second": d.second, "difference": i.mean, "low": i.low, "high": i.high, "classes": i.n}
+            for d, i in found
+        ],
+    )
+
+
+def control(comparison: Comparison, setting: Setting = "separated") -> list[str]:
+    """Return what two searches of one method differ by, and what a control twin came out at."""
+    spreads = [
+        deviation(record.units(setting, "map_at_r")) for record in comparison.records if record.searched and record.searches > 1
+    ]
+    lines = []
+    if spreads:
+        lines.append(
+            "Two independent searches of the same method differ by about "
+            f"{100 * aa_difference(spreads):.1f} points of MAP@R on these data"
+        )
+    for twin, original in comparison.family.twins.items():
+        pair = [one for one in comparison.differences(setting) if {one.first, one.second} == {twin, original}]
+        lines += [f"Control: {twin} is {original} with seeds of its own; {sentence(comparison, one)}" for one in pair]
+    return lines
+
+
+def _sources(comparison: Comparison, record: StudyRecord) -> Sources:
+    over = components(record.by_search("separated", "map_at_r")) if len(record.tests) > 1 else Components(None, None, None)
+    folds = [[float(fold["map_at_r"]) for fold in test["folds"]] for test in record.tests if test.get("folds")]
+    per_class = comparison.classes.get(record.key)
+    by_name = {
+        "search": over.search,
+        "seed": over.seed,
+        "search and seed together": over.together if over.seed is None else None,
+        "fold": components(folds).seed if folds else None,
+        "test classes": _class_error(per_class) if per_class else None,
+    }
+    return Sources(record.method, by_name)
+
+
+def _class_error(found: ClassScores) -> Component | None:
+    return class_error(found.separated, np.zeros_like(found.separated), found.queries)
+
+
+def _apart(comparison: Comparison) -> str:
+    if comparison.replicated and all(len(record.tests) == record.searches for record in comparison.records):
+        return "With one reproduction of each search, search and seed cannot be told apart. "
+    return ""
+
+
+def _cell(comparison: Comparison, one: Sources, name: str) -> str:
+    found = one.by_name[name]
+    if found is not None:
+        return f"{points(found.deviation)} ({points(found.low)} to {points(found.high)})"
+    return "not recorded" if name == "test classes" else ""
+
+
+def _raw(method: str, name: str, found: Component | None) -> Raw:
+    values = (None, None, None) if found is None else (found.deviation, found.low, found.high)
+    return {"method": method, "source": name, **dict(zip(("deviation", "low", "high"), values, strict=True))}
