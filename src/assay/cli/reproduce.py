@@ -1,6 +1,5 @@
 """`assay reproduce`: the reality check's own parameters, run again."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer

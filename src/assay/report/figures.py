@@ -98,9 +98,9 @@ def where_from(comparison: Comparison) -> Figure | None:
             color=SERIES[SOURCES.index(name)],
             label=name,
         )
-    known_all = [spread.deviation for one in found for spread in one.by_name.values() if spread is not None]
-    reach = max(spread.high for one in found for spread in one.by_name.values() if spread is not None)
-    axes.set_xlim(0, 100 * min(1.05 * reach, FARTHEST * max(max(known_all), 1e-4)))
+    spreads = [spread for one in found for spread in one.by_name.values() if spread is not None]
+    reach = min(1.05 * max(spread.high for spread in spreads), FARTHEST * max(spread.deviation for spread in spreads))
+    axes.set_xlim(0, 100 * reach or 1)
     axes.set_xlabel("standard deviation of test MAP@R if drawn again, points, with 95% limits")
     _list_methods(axes, [one.method for one in found])
     figure.legend(loc="outside upper center", ncols=len(names), frameon=False)

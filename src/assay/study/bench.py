@@ -127,9 +127,9 @@ def carry_out(designs: Sequence[Design], store: Store, engine: Engine, means: Me
         study.check()
     for words in dict.fromkeys(design.arena.augmentation for design in designs if design.method.loss):
         means.listener.say("augmentation", words)
-    for words in dict.fromkeys(design.arena.disk_needed() for design in designs):
-        if words:
-            means.listener.say("images", words)
+    for needed in dict.fromkeys(design.arena.disk_needed() for design in designs):
+        if needed:
+            means.listener.say("images", needed)
     drive(studies, engine, means.listener, Board(store))
 
 

@@ -155,8 +155,10 @@ def _beside(comparison: Comparison, setting: Setting, method: str, alike: Sequen
     parts = [f"{_named(unknown)} cannot be told from it"] if unknown else []
     parts += [f"{_named(same)} {'is' if len(same) == 1 else 'are'} equivalent to it, within {within}"] if same else []
     parts += [f"{_named(little)} differ{'s' * (len(little) == 1)} from it by less than {within}"] if little else []
-    above = [name for name, worse in comparison.better(setting) if worse == method]
+    above = [name for name in comparison.family.methods if (name, method) in comparison.better(setting)]
     parts += [f"{_named(above)} {'is' if len(above) == 1 else 'are'} better than it"] if above else []
+    if not parts and len([name for name in comparison.methods if name in comparison.family.methods]) > 1:
+        parts = ["every other method is worse"]
     return "".join(f"; {part}" for part in parts)
 
 

@@ -19,7 +19,8 @@ FORMS: dict[Setting, str] = {"separated": "single models", "concatenated": "conc
 def sentence(comparison: Comparison, difference: Difference) -> str:
     """Return what one comparison of two methods shows, for a reader who skips the figures."""
     pair = [difference.first, difference.second]
-    return _verdict(comparison, difference) + _one_search(comparison, pair) + not_converged_clause(comparison, pair)
+    takes = f"; {what_it_takes(comparison, difference)}" if difference.verdict == "undecided" else ""
+    return _verdict(difference) + _one_search(comparison, pair) + takes + not_converged_clause(comparison, pair)
 
 
 def summary(comparison: Comparison, setting: Setting = "separated") -> list[str]:
@@ -87,7 +88,7 @@ def _setting(record: StudyRecord, unit: str, needed: int) -> str:
     return f"--set reproductions={math.ceil(needed / searches)}"
 
 
-def _verdict(comparison: Comparison, difference: Difference) -> str:
+def _verdict(difference: Difference) -> str:
     first, second = difference.first, difference.second
     if is_settled(difference):
         by = f"{100 * difference.interval.mean:.1f}"
@@ -96,7 +97,7 @@ def _verdict(comparison: Comparison, difference: Difference) -> str:
     if difference.verdict == "equivalent":
         return f"{first} and {second} are equivalent: within {in_points(difference.smallest)} ({ends(difference.interval)})"
     seen = f" ({ends(difference.interval)})" if difference.interval.low is not None else ""
-    return f"{first} and {second}: undecided{seen}; {what_it_takes(comparison, difference)}"
+    return f"{first} and {second}: undecided{seen}"
 
 
 def _one_search(comparison: Comparison, methods: Sequence[str]) -> str:

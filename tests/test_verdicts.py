@@ -1,0 +1,598 @@
+"""Verdicts over replicated searches: identical methods are not told apart, and every word follows from an interval."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assay.cli.bench import print_result
+from assay.report import write_report
+from assay.report.notices import notices_of
+from assay.report.write import figures_of
+from assay.stats import aa_difference, deviation
+from assay.store import Store
+from assay.study import StudyRecord
+from assay.tables import Comparison, answer, comparisons, control, covered, estimated, sentence, summary, tables_of
+from assay.tables.answer import disagreements
+from assay.tables.family import family_of
+from assay.tables.length import not_converged
+from assay.tables.peeking import price
+from assay.tables.searches import handed_on
+from records import simulate, write_store
+
+ONE_SEARCH = "at the parameters that one search found"
+SHAPE = (0.0, 0.5, -0.5, 1.0, -1.0)
+"""Deviations of searches from their mean, in units of a spread that a test chooses."""
+
+
+def rows_of(mean: float, spread: float, searches: int = 4, reproductions: int = 1) -> list[list[float]]:
+    """A row of scores for each search; the same rows for the same arguments, with this mean where `searches` is odd."""
+    return [[mean + spread * SHAPE[s % 5] + 1e-4 * r for r in range(reproductions)] for s in range(searches)]
+
+
+def family(*methods: str, **other: Any) -> dict[str, Any]:
+    return {"family": {"methods": list(methods), "reference": None, "look": 1, "after": [], **other}}
+
+
+def study(method: str, scores: Sequence[Any], *declared: str, **settings: Any) -> StudyRecord:
+    announced = {**family(*(declared or (method,))), **settings.pop("announced", {})}
+    fixed = method in ("as_is", "pretrained", "untrained")
+    return simulate(method, scores, None if fixed else 2006, announced=announced, **({"trials": []} if fixed else {}), **settings)
+
+
+def bench(means: Mapping[str, float], spread: float = 0.001, searches: int = 5, **settings: Any) -> Comparison:
+    """A fixed `as_is` and searched methods around these means."""
+    return Comparison(
+        tuple(
+            study(name, [mean] if name == "as_is" else rows_of(mean, spread, searches), *means, **settings)
+            for name, mean in means.items()
+        )
+    )
+
+
+def table(found: Comparison, name: str) -> Any:
+    return next((one for one in tables_of(found) if one.name == name), None)
+
+
+def with_concatenated(record: StudyRecord, values: Sequence[float]) -> StudyRecord:
+    tests = [{**test, "concatenated": {"map_at_r": value}} for test, value in zip(record.tests, values, strict=True)]
+    return replace(record, tests=tests)
+
+
+def map_only(record: StudyRecord) -> dict[str, Any]:
+    """The preregistration with MAP@R as the only metric."""
+    protocol = record.announced["protocol"]
+    return {**record.announced, "protocol": {**protocol, "resolved": {**protocol["resolved"], "metrics": ["map_at_r"]}}}
+
+
+def ended_at(last: Sequence[bool], searches: int = 5) -> list[dict[str, Any]]:
+    """Reproduction runs, one for each search, some of which have their best epoch last."""
+    return [
+        {
+            "search": s,
+            "reproduction": 0,
+            "fold": 0,
+            "key": f"run{s}",
+            "status": "finished",
+            "validation": {"map_at_r": 0.5 + s / 100},
+            "best_epoch": 10 if last[s % len(last)] else 6,
+            "last_epoch": 10,
+        }
+        for s in range(searches)
+    ]
+
+
+# --- Doubting the answer ---
+
+
+def test_identical_methods_are_rarely_told_apart() -> None:
+    """4% of benches may; of 100, more than 11 have a chance of one in a thousand."""
+    draw = np.random.default_rng(14)
+    spreads = {"a": 0.002, "b": 0.002, "c": 0.02}
+    wrong = 0
+    for _ in range(100):
+        records = [
+            study(name, draw.normal(0.4, spread, (4, 1)).tolist(), *spreads, metrics=("map_at_r",))
+            for name, spread in spreads.items()
+        ]
+        wrong += bool(Comparison(tuple(records)).better("separated"))
+    assert wrong <= 11
+
+
+def test_a_method_and_its_copy_to_the_last_digit_are_equivalent() -> None:
+    found = bench({"a": 0.4, "b": 0.4}, spread=0.0)
+    (pair,) = found.differences("separated")
+    assert (pair.verdict, pair.interval.low, pair.interval.high) == ("equivalent", 0, 0)
+    assert sentence(found, pair) == "a and b are equivalent: within 1 point (0.0 to 0.0)"
+    assert found.ranks("separated") == {"a": 1, "b": 1}
+    assert table(found, "scores").best == frozenset()
+    assert "b is equivalent to it, within 1 point" in answer(found).sentence
+    assert tables_of(found)
+    assert figures_of(found)
+
+
+def test_constant_scores_that_differ_are_settled() -> None:
+    assert answer(bench({"as_is": 0.3, "a": 0.4}, spread=0.0)).sentence == (
+        "Use a: +10.0 points of MAP@R (single models) over as_is (10.0 to 10.0)."
+    )
+
+
+def test_one_method_alone_has_a_score_and_no_verdict() -> None:
+    found = bench({"a": 0.4})
+    said = answer(found)
+    assert said.sentence.startswith("a has a MAP@R of 40.00 ±")
+    assert said.sentence.endswith("(single models); there is nothing to compare it with.")
+    assert (said.use, said.alike, summary(found)) == (None, (), [])
+    assert table(found, "differences-separated") is None
+    assert table(found, "scores").rows[0][1] == "1"
+
+
+def test_one_value_each_has_no_interval_and_settles_nothing() -> None:
+    found = Comparison((study("a", [0.4], "a", "b"), study("b", [0.9], "a", "b")))
+    (pair,) = found.differences("separated")
+    assert (
+        sentence(found, pair) == f"b and a: undecided, {ONE_SEARCH}; one value each has no interval; --set searches=4 gives one"
+    )
+    assert answer(found).use is None
+    assert found.ranks("separated") == {"a": 1, "b": 1}
+    assert tables_of(found)
+
+
+def test_where_all_is_undecided_no_method_is_named() -> None:
+    found = bench({"a": 0.40, "b": 0.41, "c": 0.42}, spread=0.05)
+    said = answer(found)
+    assert said.sentence.startswith("No method is shown to be the best: c has the highest MAP@R (42.00 ±")
+    assert "b and a cannot be told from it" in said.sentence
+    assert (said.use, said.alike) == (None, ("b", "a"))
+    assert set(found.ranks("separated").values()) == {1}
+
+
+def test_without_test_scores_there_is_no_answer() -> None:
+    record = study("a", rows_of(0.4, 0.001))
+    assert answer(Comparison((), (replace(record, tests=[]),))).sentence == "No answer: no method has test scores yet."
+
+
+# --- The answer ---
+
+
+def test_the_answer_names_the_method_its_gain_and_what_cannot_be_told_from_it() -> None:
+    said = answer(bench({"as_is": 0.3, "a": 0.4, "b": 0.401, "c": 0.35}, spread=0.01))
+    gain = r"Use b: \+10\.1 points of MAP@R \(single models\) over as_is \(\d+\.\d to \d+\.\d\); a cannot be told from it\."
+    assert re.fullmatch(gain, said.sentence)
+    assert (said.use, said.over, said.alike) == ("b", "as_is", ("a",))
+    assert said.disagreements == ()
+    assert answer(bench({"a": 0.4, "b": 0.5})).sentence.endswith("; every other method is worse.")
+
+
+def test_where_no_method_is_better_the_user_keeps_what_there_is() -> None:
+    said = answer(bench({"as_is": 0.40, "a": 0.404, "b": 0.35}, spread=0.02))
+    assert said.sentence.startswith("Keep what you have: no method is shown to be better than as_is by MAP@R (single models)")
+    assert re.search(r"a cannot be told from it \(\+0\.4 points, -\d\.\d to \d\.\d; \d+ searches of a would find", said.sentence)
+    assert said.sentence.endswith("b is worse.")
+    assert said.use is None
+
+
+def test_a_gain_that_is_too_little_to_matter_is_no_reason_to_change() -> None:
+    said = answer(bench({"as_is": 0.400, "a": 0.405}, spread=0.0005))
+    assert re.match(r"Keep what you have: .* by enough to matter: a by 0\.5 points \(0\.\d to 0\.\d\)", said.sentence)
+
+
+def test_a_noisy_method_with_a_higher_mean_is_not_the_answer() -> None:
+    noisy = study("noisy", rows_of(0.45, 0.2, 5), "as_is", "steady", "noisy")
+    steady = study("steady", rows_of(0.42, 0.001, 5), "as_is", "steady", "noisy")
+    said = answer(Comparison((study("as_is", [0.3], "as_is", "steady", "noisy"), steady, noisy)))
+    assert said.use == "steady"
+    assert "noisy cannot be told from it" in said.sentence
+
+
+def test_without_as_is_another_baseline_is_the_yardstick_and_the_rest_are_not_compared() -> None:
+    names = ("pretrained", "untrained", "a")
+    records = (
+        study("pretrained", [0.3], *names),
+        study("untrained", [0.1, 0.12], *names),
+        study("a", rows_of(0.4, 0.01), *names),
+    )
+    found = Comparison(records)
+    assert answer(found).over == "pretrained"
+    assert {(one.first, one.second) for one in found.differences("separated")} == {("a", "pretrained")}
+    assert [row[:2] for row in table(found, "scores").rows] == [["pretrained", "2"], ["untrained", ""], ["a", "1"]]
+
+
+def test_the_other_form_of_models_is_heard_where_it_says_something_else() -> None:
+    names = ("as_is", "a")
+    one = with_concatenated(study("a", rows_of(0.4, 0.001, 5), *names), [0.30, 0.50, 0.31, 0.49, 0.40])
+    fixed = with_concatenated(study("as_is", [0.3], *names), [0.38])
+    found = Comparison((replace(fixed, announced=map_only(fixed)), replace(one, announced=map_only(one))))
+    said = answer(found)
+    assert said.use == "a"
+    assert said.disagreements[0].startswith("By concatenated models the answer is another one: Keep what you have")
+    assert re.fullmatch(
+        r"a is better than as_is \([\d.]+ to [\d.]+\) by single models, "
+        r"a and as_is undecided \(-[\d.]+ to [\d.]+\) by concatenated models",
+        said.disagreements[1],
+    )
+    assert table(found, "differences-separated").rows[0][4] == "undecided"
+
+
+def test_opposite_forms_are_told() -> None:
+    one = with_concatenated(study("a", rows_of(0.4, 0.001, 5), "a", "b"), [0.1, 0.101, 0.099, 0.1, 0.1])
+    other = with_concatenated(study("b", rows_of(0.3, 0.001, 5), "a", "b"), [0.2, 0.201, 0.199, 0.2, 0.2])
+    found = Comparison((replace(one, announced=map_only(one)), replace(other, announced=map_only(other))))
+    (line,) = disagreements(found)
+    assert line.startswith("a is better than b")
+    assert "b is better than a" in line
+    assert table(found, "differences-separated").rows[0][4] == "worse"
+
+
+# --- Words ---
+
+
+@pytest.mark.parametrize(
+    ("spread", "gap", "words"),
+    [
+        (0.001, 0.05, r"b is better than a by 5\.0 points \(4\.\d to 5\.\d\)"),
+        (0.0005, 0.004, r"b is better than a by 0\.4 points \(0\.\d to 0\.\d\), too little to matter"),
+        (0.001, 0.0005, r"b and a are equivalent: within 1 point \(-0\.\d+ to 0\.\d+\)"),
+        (
+            0.02,
+            0.01,
+            r"b and a: undecided \(-\d\.\d to \d\.\d\); [\d,]+ searches of each would find a difference of 1 point 4 times in 5 "
+            r"\(--set searches=\d+\)",
+        ),
+    ],
+)
+def test_every_verdict_has_its_sentence(spread: float, gap: float, words: str) -> None:
+    found = bench({"a": 0.4, "b": 0.4 + gap}, spread=spread)
+    (pair,) = found.differences("separated")
+    assert re.fullmatch(words, sentence(found, pair))
+
+
+def test_as_many_searches_as_are_needed_are_not_asked_for_again() -> None:
+    declared = [f"m{number}" for number in range(8)]
+    records = [study(name, rows_of(mean, 0.0083, 25), "a", "b", *declared) for name, mean in (("a", 0.4), ("b", 0.405))]
+    found = Comparison(tuple(records))
+    (pair,) = found.differences("separated")
+    assert pair.verdict == "undecided"
+    assert sentence(found, pair).endswith("; the 25 searches of each would find a difference of 1 point 4 times in 5")
+
+
+def test_the_declared_smallest_difference_decides() -> None:
+    found = bench({"a": 0.4, "b": 0.42}, spread=0.001, resolved={"smallest_difference": 0.05})
+    assert found.differences("separated")[0].verdict == "better, too little to matter"
+
+
+def test_one_search_is_said_to_be_one_and_given_parameters_leave_nothing_out() -> None:
+    scores = {"a": [0.40, 0.41, 0.42], "b": [0.60, 0.61, 0.62]}
+    once = Comparison(tuple(study(name, values, *scores) for name, values in scores.items()))
+    assert all(ONE_SEARCH in text for text in (*summary(once), answer(once).sentence, estimated(once), covered(once)))
+    assert "the luck of the search is not covered" in covered(once)
+    given = Comparison(tuple(study(name, values, *scores, trials=[]) for name, values in scores.items()))
+    for text in (*summary(given), answer(given).sentence, estimated(given), covered(given)):
+        assert "one search" not in text
+    several = bench({"a": 0.4, "b": 0.5})
+    assert estimated(several) == (
+        "Estimated: the expected test score, over searches and training seeds, of this budget of search and then training."
+    )
+    assert not any("one search" in text for text in (*summary(several), answer(several).sentence, covered(several)))
+    assert estimated(several) in table(several, "scores").note
+
+
+def test_given_parameters_are_reproduced_once_for_each_search_of_the_protocol() -> None:
+    scores = {"a": [0.40, 0.44, 0.42, 0.41], "b": [0.41, 0.45, 0.40, 0.44]}
+    found = Comparison(
+        tuple(study(name, values, *scores, trials=[], resolved={"searches": 4}) for name, values in scores.items())
+    )
+    (pair,) = found.differences("separated")
+    assert pair.needed is not None
+    assert f"--set reproductions={-(-pair.needed // 4)})" in sentence(found, pair)
+
+
+# --- The declared family ---
+
+
+def test_methods_without_scores_count_among_the_declared_pairs() -> None:
+    declared = ("as_is", "a", "b", "c", "d")
+    found = Comparison(tuple(study(name, rows_of(0.4, 0.01), *declared) for name in ("a", "b")))
+    (pair,) = found.differences("separated")
+    assert pair.comparisons == 6 + 4
+    alone = Comparison(tuple(study(name, rows_of(0.4, 0.01), "a", "b") for name in ("a", "b")))
+    narrow = alone.differences("separated")[0].interval
+    assert narrow.high is not None
+    assert pair.interval.high is not None
+    assert pair.interval.high > narrow.high
+
+
+def test_a_view_keeps_the_family_s_pairs_and_spread() -> None:
+    whole = bench({"as_is": 0.3, "a": 0.40, "b": 0.42, "c": 0.44, "d": 0.46}, spread=0.004)
+    shown = whole.view(["a", "b", "as_is"])
+    assert shown.methods == ["as_is", "a", "b"]
+    inside = {(one.first, one.second): one for one in whole.differences("separated")}
+    for pair in shown.differences("separated"):
+        assert pair == inside[pair.first, pair.second]
+        assert pair.comparisons == 10
+    assert len(shown.differences("separated")) == 3
+    assert shown.ranks("separated") == {"as_is": 3, "a": 2, "b": 1}
+    assert answer(shown).use == "b"
+    assert shown.view(["a"]).family.pairs == whole.family.pairs
+
+
+def test_above_ten_methods_each_is_compared_with_the_reference() -> None:
+    names = ["as_is", *(f"m{number:02d}" for number in range(11))]
+    records = [
+        study(name, [0.2] if name == "as_is" else rows_of(0.3 + place / 50, 0.001, 3), announced=family(*names, reference="m05"))
+        for place, name in enumerate(names)
+    ]
+    found = Comparison(tuple(records))
+    pairs = found.differences("separated")
+    assert len(pairs) == pairs[0].comparisons == 10 + 11
+    assert all({"m05", "as_is"} & {pair.first, pair.second} for pair in pairs)
+    ranks = found.ranks("separated")
+    assert ranks["m05"] == 6, "five are better than the reference"
+    assert ranks["m00"] == 7, "what is worse than the reference is worse than what is better than it"
+    assert ranks["m10"] == 1
+    assert ranks["as_is"] == 12
+    without = [replace(record, announced={**record.announced, **family(*names)}) for record in records]
+    assert len(Comparison(tuple(without)).family.pairs) == 55 + 11
+
+
+def test_a_method_that_is_added_later_pays_for_its_look() -> None:
+    later = study("b", rows_of(0.41, 0.004), announced=family("a", "b", look=2, after=["0" * 64]))
+    found = Comparison((study("a", rows_of(0.4, 0.004)), later))
+    (pair,) = found.differences("separated")
+    (at_once,) = bench({"a": 0.4, "b": 0.41}, spread=0.004, searches=4).differences("separated")
+    assert (pair.look, at_once.look) == (2, 1)
+    assert pair.interval.half is not None
+    assert at_once.interval.half is not None
+    assert pair.interval.half > at_once.interval.half
+    assert "b: announced after 1 opened study (look 2): its verdicts are at a stricter level, 0.995." in notices_of(found)
+
+
+def test_unfinished_studies_do_not_change_what_the_finished_ones_declared(tmp_path: Path) -> None:
+    """A report and its verification see the same pairs, whether or not they see a study under way."""
+    done = [study(name, rows_of(0.4, 0.01), "a", "b") for name in ("a", "b")]
+    begun = study("c", rows_of(0.4, 0.01), announced=family("a", "b", "c", look=2))
+    store = write_store(Store.create(tmp_path / "store"), [*done, replace(begun, tests=begun.tests[:1])])
+    (found,) = comparisons(store)
+    (covered_only,) = comparisons(store, ["a", "b"])
+    assert len(found.family.pairs) == len(covered_only.family.pairs) == 1
+    assert found.differences("separated") == covered_only.differences("separated")
+
+
+def test_names_tell_what_a_method_without_a_study_is() -> None:
+    found = family_of([study("a", [0.4, 0.5], "a", "as_is", "untrained", "a.twin", "b")])
+    assert (found.methods, found.yardstick, found.twins) == (("a", "b"), "as_is", {"a.twin": "a"})
+    assert set(found.pairs) == {("a", "b"), ("a", "as_is"), ("b", "as_is"), ("a.twin", "a")}
+
+
+def test_a_baseline_of_another_name_is_known_by_its_study() -> None:
+    record = study("mine", [0.4, 0.5], "mine", "a", trials=[])
+    marked = replace(record, announced={**record.announced, "method": {**record.announced["method"], "baseline": True}})
+    assert family_of([marked]).methods == ("a",)
+
+
+# --- Controls ---
+
+
+def test_several_searches_say_what_a_method_differs_by_from_itself() -> None:
+    found = bench({"as_is": 0.3, "a": 0.4, "b": 0.5}, spread=0.01)
+    spreads = [deviation(found.record(name).units("separated", "map_at_r")) for name in ("a", "b")]
+    assert control(found) == [
+        "Two independent searches of the same method differ by about "
+        f"{100 * aa_difference(spreads):.1f} points of MAP@R on these data"
+    ]
+    assert control(Comparison((study("a", [0.4, 0.5, 0.6]),))) == []
+
+
+def test_a_control_twin_is_compared_with_its_original_alone_and_never_the_answer() -> None:
+    names = ("as_is", "a", "b", "b.twin")
+    scores = {"a": 0.35, "b": 0.40, "b.twin": 0.41}
+    records = [study("as_is", [0.3], *names)] + [
+        study(name, rows_of(mean, 0.003, 5), *names, announced={"twin_of": "b"} if name == "b.twin" else {})
+        for name, mean in scores.items()
+    ]
+    found = Comparison(tuple(records))
+    assert len(found.family.pairs) == 1 + 2 + 1
+    assert answer(found).use == "b"
+    assert "b.twin" not in answer(found).sentence
+    assert "b.twin" not in found.ranks("separated")
+    assert re.match(r"Control: b\.twin is b with seeds of its own; b\.twin (and|is)", control(found)[1])
+    assert not any("twin" in line for line in summary(found))
+
+
+# --- Length of training ---
+
+
+def test_runs_that_end_at_their_last_epoch_are_counted_and_told_beside_every_verdict() -> None:
+    names = ("as_is", "fast", "slow")
+    fast = study("fast", rows_of(0.4, 0.001, 5), *names, reproductions=ended_at([False]))
+    slow = study("slow", rows_of(0.5, 0.001, 5), *names, reproductions=ended_at([True, False]))
+    found = Comparison((study("as_is", [0.3], *names), fast, slow))
+    assert [row[1:] for row in table(found, "length").rows] == [
+        ["5", "0", "0%", "6", "converged"],
+        ["5", "3", "60%", "10", "not converged"],
+    ]
+    for pair in found.differences("separated"):
+        assert sentence(found, pair).endswith("; not converged: slow") == ("slow" in (pair.first, pair.second))
+    assert answer(found).sentence.endswith("; not converged: slow.")
+
+
+def test_one_run_of_ten_may_end_at_its_last_epoch() -> None:
+    exactly = study("a", rows_of(0.4, 0.001, 10), reproductions=ended_at([True] + 9 * [False], 10))
+    assert not not_converged(exactly)
+    assert not_converged(study("a", rows_of(0.4, 0.001, 9), reproductions=ended_at([True] + 8 * [False], 9)))
+
+
+def test_studies_that_do_not_say_where_runs_ended_have_no_table_of_it() -> None:
+    assert table(bench({"a": 0.4, "b": 0.5}), "length") is None
+
+
+# --- Where uncertainty comes from ---
+
+
+def raw_sources(found: Comparison, method: str) -> dict[str, float | None]:
+    return {str(row["source"]): row["deviation"] for row in table(found, "sources").raw if row["method"] == method}
+
+
+def test_with_one_reproduction_search_and_seed_stand_together() -> None:
+    found = Comparison((study("a", rows_of(0.4, 0.01), fold_noise=0.02),))
+    assert table(found, "sources").columns == ["method", "search and seed together", "fold", "test classes"]
+    assert "search and seed cannot be told apart" in table(found, "sources").note
+    assert table(found, "sources").rows[0][-1] == "not recorded"
+    assert raw_sources(found, "a")["fold"] == pytest.approx(0.02 * np.sqrt(4 / 3))
+
+
+def test_with_several_reproductions_search_and_seed_stand_apart() -> None:
+    draw = np.random.default_rng(0)
+    scores = [[0.4 + shift + float(draw.normal(0, 0.01)) for _ in range(20)] for shift in (-0.1, 0.1, -0.05, 0.05)]
+    found = Comparison((study("a", scores),))
+    sources = raw_sources(found, "a")
+    assert set(sources) == {"search", "seed", "test classes"}
+    assert sources["seed"] == pytest.approx(0.01, rel=0.3)
+    assert sources["search"] == pytest.approx(0.091, rel=0.2)
+    assert "sources" in figures_of(found)
+
+
+def test_one_search_has_no_spread_over_searches() -> None:
+    sources = raw_sources(Comparison((study("a", [0.40, 0.41, 0.42]),)), "a")
+    assert sources == {"seed": pytest.approx(0.01), "test classes": None}
+
+
+def test_scores_of_test_classes_are_read_from_the_store(tmp_path: Path) -> None:
+    names = ("as_is", "a")
+    store = write_store(
+        Store.create(tmp_path / "store"), [study("as_is", [0.3], *names), study("a", rows_of(0.4, 0.01, 3), *names)]
+    )
+    queries, of_classes = np.array([10.0, 20.0, 30.0, 0.0]), np.array([0.3, 0.4, 0.5, 0.0])
+    for name, shift, files in (("as_is", 0.0, 1), ("a", 0.1, 3)):
+        folder = store.study(name) / "classes"
+        folder.mkdir()
+        for search in range(files):
+            sums = queries * (of_classes + shift + 0.01 * (search - 1) * (files > 1))
+            np.savez(folder / f"{search}-0.npz", queries=queries, separated=sums, concatenated=sums)
+    (found,) = comparisons(store)
+    error = raw_sources(found, "a")["test classes"]
+    assert error == pytest.approx(raw_sources(found, "as_is")["test classes"])
+    assert error is not None
+    assert 0.02 < error < 0.08
+    (row,) = table(found, "classes-separated").raw
+    assert (row["difference"], row["low"]) == (pytest.approx(0.1), pytest.approx(0.1))
+    (store.study("a") / "classes" / "2-0.npz").unlink()
+    (fewer,) = comparisons(store)
+    assert raw_sources(fewer, "a")["test classes"] is None
+    assert table(fewer, "classes-separated") is None
+
+
+# --- Searches, notices, prices ---
+
+
+def test_parameters_and_trials_name_their_search() -> None:
+    trials = [
+        {"search": s, "trial": t, "status": "finished", "map_at_r": 0.5, "parameters": {"margin": 0.1}, "runs": []}
+        for s in range(2)
+        for t in range(2)
+    ]
+    found = Comparison((study("a", rows_of(0.4, 0.01, 2), trials=trials, reproductions=ended_at([False], 2)),))
+    assert [row[:4] for row in table(found, "parameters").rows] == [["a", "0", "margin", "0.1"], ["a", "1", "margin", "0.1"]]
+    assert [(row[1], row[2], row[-1]) for row in table(found, "trials").rows] == [
+        ("0", "0", "selected"),
+        ("0", "1", ""),
+        ("1", "0", "selected"),
+        ("1", "1", ""),
+    ]
+    assert "(number of the search: a 1); its score is not the one estimated" in handed_on(found)
+    assert handed_on(found) in table(found, "parameters").note
+    assert handed_on(Comparison((study("a", [0.3, 0.4]),))) == ""
+
+
+def test_a_report_carries_what_is_wrong_with_the_data_and_how_images_are_changed() -> None:
+    data = {"name": "birds", "trainval": "t" * 64, "classes": 10, "samples": 100}
+    told = {"problems": ["3 images are in both halves."], "left_out": ["2 files were left out."]}
+    augment = {"area": [0.16, 1.0], "flip": 0.0, "rotation": None}
+    record = study("a", [0.3, 0.4], resolved={"augment": augment}, announced={"data": {**data, **told}})
+    lines = notices_of(Comparison((record,)))
+    assert lines[:2] == ["3 images are in both halves.", "2 files were left out."]
+    assert "Training images are changed at random: area 0.16 to 1, flip 0, rotation auto." in lines
+
+
+def test_edges_are_counted_over_searches() -> None:
+    edges = {"margin": {"end": "high", "bound": 2.0, "natural": False}}
+    record = study("a", rows_of(0.4, 0.01, 3), edges=edges)
+    inside = {**record.selections[0], "edges": {}}
+    found = Comparison((replace(record, selections=[inside, *record.selections[1:]]),))
+    assert (
+        "a: the chosen margin lies at the high end of its range (2) in 2 of 3 searches; a wider range might do better."
+        in notices_of(found)
+    )
+
+
+def test_the_price_of_peeking_is_that_of_each_search() -> None:
+    epochs = [
+        {"search": s, "reproduction": 0, "fold": f, "run": "r", "chosen": 2, "test": {"2": 0.4, "4": 0.4 + 0.1 * (s + 1)}}
+        for s in range(2)
+        for f in range(2)
+    ]
+    trials = [
+        {"search": s, "trial": t, "validation": 0.5, "test": [0.4 + 0.1 * t * s, 0.4 + 0.1 * t * s]}
+        for s in range(2)
+        for t in range(2)
+    ]
+    found = price(study("a", [[0.3], [0.5]], peek={"test": "e" * 64, "epochs": epochs, "trials": trials}))
+    assert (found.epoch.mean, found.epoch.n) == (pytest.approx(0.15), 2)
+    assert found.parameters is not None
+    assert (found.parameters.mean, found.parameters.n) == (pytest.approx(0.05), 2)
+
+
+# --- Console and page ---
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    found = bench({"as_is": 0.3, "a": 0.40, "b": 0.45}, spread=0.002, searches=4)
+    written = write_store(Store.create(tmp_path_factory.mktemp("verdicts") / "store"), found.records)
+    write_report(written)
+    return written
+
+
+def test_the_first_line_is_the_answer_and_the_last_the_report(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    page = store.root / "report" / "index.html"
+    print_result(store.root, ("as_is", "a", "b"), page, json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Use b: +15.0 points of MAP@R (single models) over as_is (")
+    assert lines[-1] == f"report: {page}"
+    assert any(line.startswith("b is better than a by 5.0 points (") for line in lines)
+    assert any(line.startswith("Two independent searches of the same method differ by about") for line in lines)
+
+
+def test_a_bench_prints_its_own_methods_at_the_level_of_the_family(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    print_result(store.root, ("as_is", "a"), store.root / "report" / "index.html", json=True)
+    (found,) = json.loads(capsys.readouterr().out)["comparisons"]
+    assert {row["method"] for row in found["scores"]} == {"as_is", "a"}
+    (pair,) = found["differences-separated"]
+    assert pair["comparisons"] == 3
+    assert (found["answer"]["use"], found["answer"]["over"], found["answer"]["setting"]) == ("a", "as_is", "separated")
+    assert found["answer"]["sentence"].startswith("Use a: ")
+
+
+def test_the_page_begins_with_the_answer_and_says_what_it_covers(store: Store) -> None:
+    text = (store.root / "report" / "index.html").read_text()
+    body = text[text.index("<main>") :]
+    assert body.index("Use b: +15.0 points") < body.index("<article")
+    assert "over searches and training seeds, of this budget of search and then training" in body
+    assert "Intervals cover the luck of the search and of the training seed." in body
+    assert "Where uncertainty comes from" in body
+
+
+def test_methods_that_did_not_end_are_told_after_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    begun = study("a", rows_of(0.4, 0.01))
+    store = write_store(Store.create(tmp_path / "store"), [replace(begun, tests=begun.tests[:1])])
+    print_result(store.root, ("a",), tmp_path / "page", json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "No answer: no method has test scores yet.",
+        "a: not finished",
+        f"report: {tmp_path / 'page'}",
+    ]
