@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from assay.canonical import pretty
 from assay.cli.bench import print_result
 from assay.report import write_report
 from assay.report.notices import notices_of
 from assay.report.write import figures_of
 from assay.stats import aa_difference, deviation
-from assay.store import Store
+from assay.store import Store, place_file
 from assay.study import StudyRecord
+from assay.study.declared import Declared
 from assay.tables import Comparison, answer, comparisons, control, covered, estimated, sentence, summary, tables_of
 from assay.tables.answer import disagreements
-from assay.tables.family import family_of
+from assay.tables.family import BASELINES, family_of
 from assay.tables.length import not_converged
 from assay.tables.peeking import price
 from assay.tables.searches import handed_on
@@ -35,21 +37,23 @@ def rows_of(mean: float, spread: float, searches: int = 4, reproductions: int = 
     return [[mean + spread * SHAPE[s % 5] + 1e-4 * r for r in range(reproductions)] for s in range(searches)]
 
 
-def family(*methods: str, **other: Any) -> dict[str, Any]:
-    return {"family": {"methods": list(methods), "reference": None, "look": 1, "after": [], **other}}
+def declare(*methods: str, studies: Sequence[str] = (), **other: Any) -> Declared:
+    """A declared bench; the key of a study is the name of its method."""
+    trained = tuple(name for name in methods if name not in BASELINES)
+    settings = {"protocol": "f" * 64, "question": "q" * 64, "trainval": "t" * 64, "reference": None, "look": 1, "after": ()}
+    return Declared(studies=tuple(studies or methods), methods=methods, trained=trained, **(settings | other))
 
 
-def study(method: str, scores: Sequence[Any], *declared: str, **settings: Any) -> StudyRecord:
-    announced = {**family(*(declared or (method,))), **settings.pop("announced", {})}
-    fixed = method in ("as_is", "pretrained", "untrained")
-    return simulate(method, scores, None if fixed else 2006, announced=announced, **({"trials": []} if fixed else {}), **settings)
+def study(method: str, scores: Sequence[Any], **settings: Any) -> StudyRecord:
+    fixed = method in BASELINES
+    return simulate(method, scores, None if fixed else 2006, **({"trials": []} if fixed else {}), **settings)
 
 
 def bench(means: Mapping[str, float], spread: float = 0.001, searches: int = 5, **settings: Any) -> Comparison:
     """A fixed `as_is` and searched methods around these means."""
     return Comparison(
         tuple(
-            study(name, [mean] if name == "as_is" else rows_of(mean, spread, searches), *means, **settings)
+            study(name, [mean] if name == "as_is" else rows_of(mean, spread, searches), **settings)
             for name, mean in means.items()
         )
     )
@@ -97,8 +101,7 @@ def test_identical_methods_are_rarely_told_apart() -> None:
     wrong = 0
     for _ in range(100):
         records = [
-            study(name, draw.normal(0.4, spread, (4, 1)).tolist(), *spreads, metrics=("map_at_r",))
-            for name, spread in spreads.items()
+            study(name, draw.normal(0.4, spread, (4, 1)).tolist(), metrics=("map_at_r",)) for name, spread in spreads.items()
         ]
         wrong += bool(Comparison(tuple(records)).better("separated"))
     assert wrong <= 11
@@ -133,7 +136,7 @@ def test_one_method_alone_has_a_score_and_no_verdict() -> None:
 
 
 def test_one_value_each_has_no_interval_and_settles_nothing() -> None:
-    found = Comparison((study("a", [0.4], "a", "b"), study("b", [0.9], "a", "b")))
+    found = Comparison((study("a", [0.4]), study("b", [0.9])))
     (pair,) = found.differences("separated")
     assert (
         sentence(found, pair) == f"b and a: undecided, {ONE_SEARCH}; one value each has no interval; --set searches=4 gives one"
@@ -183,19 +186,18 @@ def test_a_gain_that_is_too_little_to_matter_is_no_reason_to_change() -> None:
 
 
 def test_a_noisy_method_with_a_higher_mean_is_not_the_answer() -> None:
-    noisy = study("noisy", rows_of(0.45, 0.2, 5), "as_is", "steady", "noisy")
-    steady = study("steady", rows_of(0.42, 0.001, 5), "as_is", "steady", "noisy")
-    said = answer(Comparison((study("as_is", [0.3], "as_is", "steady", "noisy"), steady, noisy)))
+    noisy = study("noisy", rows_of(0.45, 0.2, 5))
+    steady = study("steady", rows_of(0.42, 0.001, 5))
+    said = answer(Comparison((study("as_is", [0.3]), steady, noisy)))
     assert said.use == "steady"
     assert "noisy cannot be told from it" in said.sentence
 
 
 def test_without_as_is_another_baseline_is_the_yardstick_and_the_rest_are_not_compared() -> None:
-    names = ("pretrained", "untrained", "a")
     records = (
-        study("pretrained", [0.3], *names),
-        study("untrained", [0.1, 0.12], *names),
-        study("a", rows_of(0.4, 0.01), *names),
+        study("pretrained", [0.3]),
+        study("untrained", [0.1, 0.12]),
+        study("a", rows_of(0.4, 0.01)),
     )
     found = Comparison(records)
     assert answer(found).over == "pretrained"
@@ -204,9 +206,8 @@ def test_without_as_is_another_baseline_is_the_yardstick_and_the_rest_are_not_co
 
 
 def test_the_other_form_of_models_is_heard_where_it_says_something_else() -> None:
-    names = ("as_is", "a")
-    one = with_concatenated(study("a", rows_of(0.4, 0.001, 5), *names), [0.30, 0.50, 0.31, 0.49, 0.40])
-    fixed = with_concatenated(study("as_is", [0.3], *names), [0.38])
+    one = with_concatenated(study("a", rows_of(0.4, 0.001, 5)), [0.30, 0.50, 0.31, 0.49, 0.40])
+    fixed = with_concatenated(study("as_is", [0.3]), [0.38])
     found = Comparison((replace(fixed, announced=map_only(fixed)), replace(one, announced=map_only(one))))
     said = answer(found)
     assert said.use == "a"
@@ -220,8 +221,8 @@ def test_the_other_form_of_models_is_heard_where_it_says_something_else() -> Non
 
 
 def test_opposite_forms_are_told() -> None:
-    one = with_concatenated(study("a", rows_of(0.4, 0.001, 5), "a", "b"), [0.1, 0.101, 0.099, 0.1, 0.1])
-    other = with_concatenated(study("b", rows_of(0.3, 0.001, 5), "a", "b"), [0.2, 0.201, 0.199, 0.2, 0.2])
+    one = with_concatenated(study("a", rows_of(0.4, 0.001, 5)), [0.1, 0.101, 0.099, 0.1, 0.1])
+    other = with_concatenated(study("b", rows_of(0.3, 0.001, 5)), [0.2, 0.201, 0.199, 0.2, 0.2])
     found = Comparison((replace(one, announced=map_only(one)), replace(other, announced=map_only(other))))
     (line,) = disagreements(found)
     assert line.startswith("a is better than b")
@@ -254,8 +255,8 @@ def test_every_verdict_has_its_sentence(spread: float, gap: float, words: str) -
 
 def test_as_many_searches_as_are_needed_are_not_asked_for_again() -> None:
     declared = [f"m{number}" for number in range(8)]
-    records = [study(name, rows_of(mean, 0.0083, 25), "a", "b", *declared) for name, mean in (("a", 0.4), ("b", 0.405))]
-    found = Comparison(tuple(records))
+    records = [study(name, rows_of(mean, 0.0083, 25)) for name, mean in (("a", 0.4), ("b", 0.405))]
+    found = Comparison(tuple(records), benches=(declare("a", "b", *declared),))
     (pair,) = found.differences("separated")
     assert pair.verdict == "undecided"
     assert sentence(found, pair).endswith("; the 25 searches of each would find a difference of 1 point 4 times in 5")
@@ -268,10 +269,10 @@ def test_the_declared_smallest_difference_decides() -> None:
 
 def test_one_search_is_said_to_be_one_and_given_parameters_leave_nothing_out() -> None:
     scores = {"a": [0.40, 0.41, 0.42], "b": [0.60, 0.61, 0.62]}
-    once = Comparison(tuple(study(name, values, *scores) for name, values in scores.items()))
+    once = Comparison(tuple(study(name, values) for name, values in scores.items()))
     assert all(ONE_SEARCH in text for text in (*summary(once), answer(once).sentence, estimated(once), covered(once)))
     assert "the luck of the search is not covered" in covered(once)
-    given = Comparison(tuple(study(name, values, *scores, trials=[]) for name, values in scores.items()))
+    given = Comparison(tuple(study(name, values, trials=[]) for name, values in scores.items()))
     for text in (*summary(given), answer(given).sentence, estimated(given), covered(given)):
         assert "one search" not in text
     several = bench({"a": 0.4, "b": 0.5})
@@ -284,9 +285,7 @@ def test_one_search_is_said_to_be_one_and_given_parameters_leave_nothing_out() -
 
 def test_given_parameters_are_reproduced_once_for_each_search_of_the_protocol() -> None:
     scores = {"a": [0.40, 0.44, 0.42, 0.41], "b": [0.41, 0.45, 0.40, 0.44]}
-    found = Comparison(
-        tuple(study(name, values, *scores, trials=[], resolved={"searches": 4}) for name, values in scores.items())
-    )
+    found = Comparison(tuple(study(name, values, trials=[], resolved={"searches": 4}) for name, values in scores.items()))
     (pair,) = found.differences("separated")
     assert pair.needed is not None
     assert f"--set reproductions={-(-pair.needed // 4)})" in sentence(found, pair)
@@ -296,15 +295,13 @@ def test_given_parameters_are_reproduced_once_for_each_search_of_the_protocol() 
 
 
 def test_methods_without_scores_count_among_the_declared_pairs() -> None:
-    declared = ("as_is", "a", "b", "c", "d")
-    found = Comparison(tuple(study(name, rows_of(0.4, 0.01), *declared) for name in ("a", "b")))
-    (pair,) = found.differences("separated")
-    assert pair.comparisons == 6 + 4
-    alone = Comparison(tuple(study(name, rows_of(0.4, 0.01), "a", "b") for name in ("a", "b")))
-    narrow = alone.differences("separated")[0].interval
-    assert narrow.high is not None
-    assert pair.interval.high is not None
-    assert pair.interval.high > narrow.high
+    records = tuple(study(name, rows_of(0.4, 0.01)) for name in ("a", "b"))
+    (pair,) = Comparison(records, benches=(declare("as_is", "a", "b", "c", "d"),)).differences("separated")
+    (alone,) = Comparison(records).differences("separated")
+    assert (pair.comparisons, alone.comparisons) == (6 + 4, 1)
+    assert pair.interval.half is not None
+    assert alone.interval.half is not None
+    assert pair.interval.half > alone.interval.half
 
 
 def test_a_view_keeps_the_family_s_pairs_and_spread() -> None:
@@ -318,16 +315,15 @@ def test_a_view_keeps_the_family_s_pairs_and_spread() -> None:
     assert len(shown.differences("separated")) == 3
     assert shown.ranks("separated") == {"as_is": 3, "a": 2, "b": 1}
     assert answer(shown).use == "b"
-    assert shown.view(["a"]).family.pairs == whole.family.pairs
+    assert set(map(frozenset, shown.view(["a"]).family.pairs)) == set(map(frozenset, whole.family.pairs))
 
 
-def test_above_ten_methods_each_is_compared_with_the_reference() -> None:
+def test_with_a_reference_each_method_is_compared_with_it_and_ranks_follow() -> None:
     names = ["as_is", *(f"m{number:02d}" for number in range(11))]
-    records = [
-        study(name, [0.2] if name == "as_is" else rows_of(0.3 + place / 50, 0.001, 3), announced=family(*names, reference="m05"))
-        for place, name in enumerate(names)
-    ]
-    found = Comparison(tuple(records))
+    records = tuple(
+        study(name, [0.2] if name == "as_is" else rows_of(0.3 + place / 50, 0.001, 3)) for place, name in enumerate(names)
+    )
+    found = Comparison(records, benches=(declare(*names, reference="m05"),))
     pairs = found.differences("separated")
     assert len(pairs) == pairs[0].comparisons == 10 + 11
     assert all({"m05", "as_is"} & {pair.first, pair.second} for pair in pairs)
@@ -336,43 +332,60 @@ def test_above_ten_methods_each_is_compared_with_the_reference() -> None:
     assert ranks["m00"] == 7, "what is worse than the reference is worse than what is better than it"
     assert ranks["m10"] == 1
     assert ranks["as_is"] == 12
-    without = [replace(record, announced={**record.announced, **family(*names)}) for record in records]
-    assert len(Comparison(tuple(without)).family.pairs) == 55 + 11
+    assert len(Comparison(records, benches=(declare(*names),)).family.pairs) == 55 + 11
+
+
+def test_a_bench_with_a_reference_keeps_the_pairs_of_one_without() -> None:
+    records = [study(name, [0.3, 0.4]) for name in "abcd"]
+    benches = [declare("a", "b", "c"), declare("a", "c", "d", reference="d", look=2, after=("a",))]
+    found = family_of(records, benches)
+    assert {frozenset(pair) for pair in found.pairs} == {frozenset(pair) for pair in ("ab", "ac", "bc", "ad", "bd", "cd")}
 
 
 def test_a_method_that_is_added_later_pays_for_its_look() -> None:
-    later = study("b", rows_of(0.41, 0.004), announced=family("a", "b", look=2, after=["0" * 64]))
-    found = Comparison((study("a", rows_of(0.4, 0.004)), later))
+    records = study("a", rows_of(0.4, 0.004)), study("b", rows_of(0.41, 0.004))
+    found = Comparison(records, benches=(declare("a"), declare("a", "b", look=2, after=("a",))))
     (pair,) = found.differences("separated")
-    (at_once,) = bench({"a": 0.4, "b": 0.41}, spread=0.004, searches=4).differences("separated")
+    (at_once,) = Comparison(records, benches=(declare("a", "b"),)).differences("separated")
     assert (pair.look, at_once.look) == (2, 1)
     assert pair.interval.half is not None
     assert at_once.interval.half is not None
     assert pair.interval.half > at_once.interval.half
-    assert "b: announced after 1 opened study (look 2): its verdicts are at a stricter level, 0.995." in notices_of(found)
+    assert notices_of(found) == [
+        "b: declared after 1 opened study (look 2): its verdicts are at a stricter level, 0.995.",
+    ]
 
 
-def test_unfinished_studies_do_not_change_what_the_finished_ones_declared(tmp_path: Path) -> None:
+def test_a_bench_under_way_does_not_change_yet_what_the_finished_ones_say(tmp_path: Path) -> None:
     """A report and its verification see the same pairs, whether or not they see a study under way."""
-    done = [study(name, rows_of(0.4, 0.01), "a", "b") for name in ("a", "b")]
-    begun = study("c", rows_of(0.4, 0.01), announced=family("a", "b", "c", look=2))
-    store = write_store(Store.create(tmp_path / "store"), [*done, replace(begun, tests=begun.tests[:1])])
+    begun = study("c", rows_of(0.4, 0.01))
+    records = [*(study(name, rows_of(0.4, 0.01)) for name in ("a", "b")), replace(begun, tests=begun.tests[:1])]
+    store = write_store(Store.create(tmp_path / "store"), records)
+    for number, one in enumerate((declare("a", "b"), declare("a", "b", "c", look=2, after=("a", "b")))):
+        place_file(store.bench(one.key), pretty(one).encode())
+        (found,) = comparisons(store)
+        (covered_only,) = comparisons(store, ["a", "b"])
+        assert len(found.benches) == number + 1
+        assert found.family == covered_only.family
+        assert found.differences("separated") == covered_only.differences("separated")
+        assert len(found.family.pairs) == 1
+    write_store(store, [begun])
     (found,) = comparisons(store)
-    (covered_only,) = comparisons(store, ["a", "b"])
-    assert len(found.family.pairs) == len(covered_only.family.pairs) == 1
-    assert found.differences("separated") == covered_only.differences("separated")
+    assert len(found.family.pairs) == 3
 
 
 def test_names_tell_what_a_method_without_a_study_is() -> None:
-    found = family_of([study("a", [0.4, 0.5], "a", "as_is", "untrained", "a.twin", "b")])
+    found = family_of([study("a", [0.4, 0.5])], [declare("a", "as_is", "untrained", "a.twin", "b")])
     assert (found.methods, found.yardstick, found.twins) == (("a", "b"), "as_is", {"a.twin": "a"})
-    assert set(found.pairs) == {("a", "b"), ("a", "as_is"), ("b", "as_is"), ("a.twin", "a")}
+    assert {frozenset(pair) for pair in found.pairs} == {
+        frozenset(pair) for pair in (("a", "b"), ("a", "as_is"), ("b", "as_is"), ("a.twin", "a"))
+    }
 
 
 def test_a_baseline_of_another_name_is_known_by_its_study() -> None:
-    record = study("mine", [0.4, 0.5], "mine", "a", trials=[])
+    record = study("mine", [0.4, 0.5], trials=[])
     marked = replace(record, announced={**record.announced, "method": {**record.announced["method"], "baseline": True}})
-    assert family_of([marked]).methods == ("a",)
+    assert family_of([marked, study("a", [0.4, 0.5])]).methods == ("a",)
 
 
 # --- Controls ---
@@ -389,10 +402,9 @@ def test_several_searches_say_what_a_method_differs_by_from_itself() -> None:
 
 
 def test_a_control_twin_is_compared_with_its_original_alone_and_never_the_answer() -> None:
-    names = ("as_is", "a", "b", "b.twin")
     scores = {"a": 0.35, "b": 0.40, "b.twin": 0.41}
-    records = [study("as_is", [0.3], *names)] + [
-        study(name, rows_of(mean, 0.003, 5), *names, announced={"twin_of": "b"} if name == "b.twin" else {})
+    records = [study("as_is", [0.3])] + [
+        study(name, rows_of(mean, 0.003, 5), announced={"twin_of": "b"} if name == "b.twin" else {})
         for name, mean in scores.items()
     ]
     found = Comparison(tuple(records))
@@ -408,10 +420,9 @@ def test_a_control_twin_is_compared_with_its_original_alone_and_never_the_answer
 
 
 def test_runs_that_end_at_their_last_epoch_are_counted_and_told_beside_every_verdict() -> None:
-    names = ("as_is", "fast", "slow")
-    fast = study("fast", rows_of(0.4, 0.001, 5), *names, reproductions=ended_at([False]))
-    slow = study("slow", rows_of(0.5, 0.001, 5), *names, reproductions=ended_at([True, False]))
-    found = Comparison((study("as_is", [0.3], *names), fast, slow))
+    fast = study("fast", rows_of(0.4, 0.001, 5), reproductions=ended_at([False]))
+    slow = study("slow", rows_of(0.5, 0.001, 5), reproductions=ended_at([True, False]))
+    found = Comparison((study("as_is", [0.3]), fast, slow))
     assert [row[1:] for row in table(found, "length").rows] == [
         ["5", "0", "0%", "6", "converged"],
         ["5", "3", "60%", "10", "not converged"],
@@ -463,10 +474,7 @@ def test_one_search_has_no_spread_over_searches() -> None:
 
 
 def test_scores_of_test_classes_are_read_from_the_store(tmp_path: Path) -> None:
-    names = ("as_is", "a")
-    store = write_store(
-        Store.create(tmp_path / "store"), [study("as_is", [0.3], *names), study("a", rows_of(0.4, 0.01, 3), *names)]
-    )
+    store = write_store(Store.create(tmp_path / "store"), [study("as_is", [0.3]), study("a", rows_of(0.4, 0.01, 3))])
     queries, of_classes = np.array([10.0, 20.0, 30.0, 0.0]), np.array([0.3, 0.4, 0.5, 0.0])
     for name, shift, files in (("as_is", 0.0, 1), ("a", 0.1, 3)):
         folder = store.study(name) / "classes"

@@ -18,7 +18,7 @@ def notices_of(comparison: Comparison) -> list[str]:
         for record in comparison.replaced
     ]
     for record in comparison.records:
-        notices += _of_study(record)
+        notices += [*_looks(comparison, record), *_of_study(record)]
     return notices
 
 
@@ -55,14 +55,14 @@ def _range(value: object) -> str:
     return "auto" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _looks(record: StudyRecord) -> list[str]:
-    """Return that a study was announced when others of its family had been opened."""
-    family = record.announced["family"]
-    if family["look"] == 1:
+def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:
+    """Return that a study was declared when others on the same question had been opened."""
+    look = comparison.family.looks[record.method]
+    bench = next((bench for bench in comparison.benches if record.key in bench.studies and bench.look == look), None)
+    if bench is None or look == 1:
         return []
-    before = f"after {number_of(len(family['after']), 'opened study')}" if family["after"] else "after an earlier look"
-    level = 1 - alpha_of_look(family["look"])
-    return [f"{record.method}: announced {before} (look {family['look']}): its verdicts are at a stricter level, {level:.3g}."]
+    after, level = number_of(len(bench.after), "opened study"), 1 - alpha_of_look(look)
+    return [f"{record.method}: declared after {after} (look {look}): its verdicts are at a stricter level, {level:.3g}."]
 
 
 def _contamination(comparison: Comparison) -> list[str]:
@@ -91,7 +91,7 @@ def _unfinished(record: StudyRecord) -> str:
 
 
 def _of_study(record: StudyRecord) -> list[str]:
-    notices = [*_looks(record), *_exceptions(record)]
+    notices = [*_exceptions(record)]
     if record.announced["method"]["batch_shrunk"]:
         classes, images = record.announced["method"]["batch"]
         notices.append(

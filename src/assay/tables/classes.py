@@ -1,12 +1,14 @@
 """Scores of single test classes, as the study recorded them."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from assay.store import Store
 from assay.study import StudyRecord
+from assay.study.record import classes_file
 
 Vector = NDArray[np.float64]
 
@@ -28,8 +30,8 @@ class ClassScores:
 
 def class_scores(store: Store, record: StudyRecord) -> ClassScores | None:
     """Return the mean over a study's reproductions; None where one of them has no file."""
-    folder = store.study(record.key) / "classes"
-    files = [folder / f"{test['search']}-{test['reproduction']}.npz" for test in record.tests]
+    folder = store.study(record.key)
+    files = [classes_file(folder, test["search"], test["reproduction"]) for test in record.tests]
     if not files or not all(file.is_file() for file in files):
         return None
     found = [_read(file) for file in files]
@@ -40,6 +42,6 @@ def class_scores(store: Store, record: StudyRecord) -> ClassScores | None:
     )
 
 
-def _read(file: object) -> ClassScores:
-    with np.load(str(file), allow_pickle=False) as arrays:
+def _read(file: Path) -> ClassScores:
+    with np.load(file, allow_pickle=False) as arrays:
         return ClassScores(arrays["queries"], arrays["separated"], arrays["concatenated"])

@@ -12,6 +12,7 @@ from assay.metrics.metric import choose
 from assay.stats import Difference, Interval, compare, relative_gain, t_interval
 from assay.store import Store
 from assay.study import StudyRecord, study_records
+from assay.study.declared import Declared, declared
 from assay.tables.classes import ClassScores, class_scores
 from assay.tables.columns import DEFAULT, direction
 from assay.tables.family import AS_IS, Family, better_than, family_of, is_baseline
@@ -32,6 +33,7 @@ class Comparison:
         replaced: studies that were begun again: a newer one of the same method stands in their place.
         hidden: studies that a shorter view leaves out. They still count in the declared family.
         classes: scores of each test class, by the key of the study, where they were recorded.
+        benches: the benches in which the studies were declared.
     """
 
     records: tuple[StudyRecord, ...]
@@ -39,6 +41,7 @@ class Comparison:
     replaced: tuple[StudyRecord, ...] = ()
     hidden: tuple[StudyRecord, ...] = ()
     classes: Mapping[str, ClassScores] = field(default_factory=dict)
+    benches: tuple[Declared, ...] = ()
 
     def __post_init__(self) -> None:
         found = {conditions(record) for record in (*self.records, *self.unfinished, *self.replaced, *self.hidden)}
@@ -120,8 +123,9 @@ class Comparison:
 
     @cached_property
     def family(self) -> Family:
-        """The methods that were announced together, by those studies whose results will not change any more."""
-        return family_of([record for record in (*self.records, *self.unfinished, *self.hidden) if has_ended(record)])
+        """The methods that were declared together, by those studies whose results will not change any more."""
+        ended = [record for record in (*self.records, *self.unfinished, *self.hidden) if has_ended(record)]
+        return family_of(ended, self.benches)
 
     @cached_property
     def smallest(self) -> float:
@@ -217,12 +221,19 @@ def comparisons(store: Store, keys: Iterable[str] | None = None) -> list[Compari
         if "sweep" not in record.announced:
             groups.setdefault(conditions(record), []).append(record)
     found = [part for key in sorted(groups) for part in _by_test_half(groups[key])]
-    return sorted((_with_classes(store, one) for one in found), key=lambda comparison: comparison.slug)
+    benches = declared(store)
+    return sorted((_with_store(store, one, benches) for one in found), key=lambda comparison: comparison.slug)
 
 
-def _with_classes(store: Store, comparison: Comparison) -> Comparison:
+def _with_store(store: Store, comparison: Comparison, benches: Sequence[Declared]) -> Comparison:
+    """Return the comparison with its declarations and the scores of test classes."""
+    keys = {record.key for record in (*comparison.records, *comparison.unfinished)}
     scores = {record.key: class_scores(store, record) for record in comparison.records}
-    return replace(comparison, classes={key: found for key, found in scores.items() if found is not None})
+    return replace(
+        comparison,
+        classes={key: found for key, found in scores.items() if found is not None},
+        benches=tuple(bench for bench in benches if keys & set(bench.studies)),
+    )
 
 
 def records_of(store: Store, keys: Iterable[str] | None) -> list[StudyRecord]:

@@ -4,49 +4,46 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from assay.stats import Difference
 from assay.study import StudyRecord
+from assay.study.declared import Declared, looks_of
+from assay.study.design import TWIN
 
-ALL_PAIRS = 10
-"""The most methods of which all pairs are compared; more are compared with one reference."""
 AS_IS = "as_is"
 """The vectors that the user already has."""
 BASELINES = (AS_IS, "pretrained", "untrained")
 """Rows that no method trained. The first of them that was declared is the yardstick."""
-TWIN = ".twin"
-"""How the name of a control twin ends."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Methods that were announced together.
+    """Methods that were declared together.
 
     Args:
         methods: the trained methods, those that have no scores yet included.
         yardstick: the baseline that every method is compared with.
-        reference: the method that all others are compared with where there are more than `ALL_PAIRS`.
+        references: methods that all others are compared with; where there is none, every pair is compared.
+        groups: methods of benches without a reference, in each of which every pair is compared.
         twins: each control twin with the method that it is a twin of.
-        looks: the look at which each method was announced, 1 where it is not given.
+        looks: the look at which each method was declared, 1 where it is not given.
     """
 
     methods: tuple[str, ...]
     yardstick: str | None
-    reference: str | None
+    references: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
     twins: Mapping[str, str]
     looks: Mapping[str, int]
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
         """Every pair that was declared. Their number is what each verdict pays for."""
-        several = len(self.methods) <= ALL_PAIRS or self.reference is None
-        if several:
-            among = list(itertools.combinations(self.methods, 2))
-        else:
-            among = [(name, str(self.reference)) for name in self.methods if name != self.reference]
-        beside = [] if self.yardstick is None else [(name, self.yardstick) for name in self.methods]
-        return list(dict.fromkeys([*among, *beside, *self.twins.items()]))
+        groups = self.groups if self.references else (self.methods,)
+        among = [pair for group in groups for pair in itertools.combinations(group, 2)]
+        beside = [*self.references, *([self.yardstick] if self.yardstick else [])]
+        among += [(name, other) for other in beside for name in self.methods if name != other]
+        return list({frozenset(pair): pair for pair in (*among, *self.twins.items())}.values())
 
     @property
     def ranked(self) -> set[str]:
@@ -54,27 +51,32 @@ class Family:
         return {*self.methods, *([self.yardstick] if self.yardstick else [])}
 
 
-def family_of(records: Sequence[StudyRecord]) -> Family:
-    """Return the union of the families that these studies declared."""
+def family_of(records: Sequence[StudyRecord], benches: Sequence[Declared] = ()) -> Family:
+    """Return the union of the benches that declared these studies; of studies without one, the studies themselves.
+
+    A bench counts as soon as a study that it declared first has ended. One that only repeats studies adds nothing, and one
+    whose new studies are under way does not change yet what the others say.
+    """
     own = {record.method: record for record in records}
-    names = list(dict.fromkeys(name for record in records for name in (*declared(record)["methods"], record.method)))
-    twins = {name: twin_of(name, own.get(name)) for name in names}
-    baselines = [name for name in names if is_baseline(name, own.get(name))]
-    yardstick = next((name for name in BASELINES if name in baselines), None)
-    references = [name for record in records if (name := declared(record)["reference"]) in names]
+    looks = looks_of(benches)
+    counting = [bench for bench in benches if any(looks[key] == bench.look for key in bench.studies if key in _keys(records))]
+    names = list(dict.fromkeys([*(name for bench in counting for name in bench.methods), *own]))
+    untrained = {name for bench in counting for name in bench.methods if name not in bench.trained}
+    baselines = [name for name in names if name in untrained or is_baseline(name, own.get(name))]
+    twins = {name: original for name in names if (original := twin_of(name, own.get(name))) is not None}
+    trained = [name for name in names if name not in baselines and name not in twins]
     return Family(
-        methods=tuple(name for name in names if name not in baselines and twins[name] is None),
-        yardstick=yardstick,
-        reference=None if not references else str(references[0]),
-        twins={name: original for name, original in twins.items() if original is not None},
-        looks={record.method: int(declared(record)["look"]) for record in records},
+        methods=tuple(trained),
+        yardstick=next((name for name in BASELINES if name in baselines), None),
+        references=tuple(dict.fromkeys(bench.reference for bench in counting if bench.reference in trained)),
+        groups=tuple(tuple(name for name in trained if name in bench.methods) for bench in counting if bench.reference is None),
+        twins=twins,
+        looks={record.method: looks.get(record.key, 1) for record in records},
     )
 
 
-def declared(record: StudyRecord) -> Mapping[str, Any]:
-    """Return the family that a study's preregistration names."""
-    found: Mapping[str, Any] = record.announced["family"]
-    return found
+def _keys(records: Sequence[StudyRecord]) -> set[str]:
+    return {record.key for record in records}
 
 
 def is_baseline(name: str, record: StudyRecord | None) -> bool:

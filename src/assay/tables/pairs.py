@@ -2,7 +2,7 @@
 
 from assay.stats import POWER, Difference, alpha_of_look
 from assay.tables.comparison import Comparison, Setting
-from assay.tables.family import ALL_PAIRS, is_settled
+from assay.tables.family import is_settled
 from assay.tables.form import Table, in_points, points
 from assay.tables.verdicts import sentence
 
@@ -112,7 +112,7 @@ def _note(comparison: Comparison, found: list[Difference]) -> str:
 
 def _with_reference(comparison: Comparison) -> bool:
     family = comparison.family
-    return len(family.methods) > ALL_PAIRS and family.reference is not None
+    return bool(family.references)
 
 
 def _seen_from(difference: Difference, other: Difference) -> str:

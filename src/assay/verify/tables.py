@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
+from assay.errors import BadInput
 from assay.files import read_json
 from assay.store import Store
 from assay.tables import RENDERERS, Table, render, sections, tables_of
@@ -23,7 +24,12 @@ def check_tables(store: Store) -> Iterator[Finding]:
     newer = [key for key in store.studies() if key not in covered]
     if newer:
         yield Finding(f"the report does not cover {len(newer)} studies yet; `assay report` writes it again")
-    tables = {f"{section.slug}-{table.name}": table for section in sections(store, covered) for table in tables_of(section)}
+    try:
+        found = sections(store, covered)
+    except BadInput as error:  # a declaration that was altered, which has a finding of its own
+        yield Finding("report", f"its tables cannot be made again: {error}")
+        return
+    tables = {f"{section.slug}-{table.name}": table for section in found for table in tables_of(section)}
     expected = {f"{name}.{form}": render(table, form) for name, table in tables.items() for form in RENDERERS}
     for name in sorted({path.name for path in (folder / "tables").iterdir()} | set(expected)):
         yield Finding(f"table {name}", _problem(folder / "tables" / name, expected.get(name)))
