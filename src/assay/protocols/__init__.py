@@ -4,7 +4,7 @@ import difflib
 
 from assay.protocol import Protocol
 from assay.protocols import reality_check, revisiting, unbiased
-from assay.protocols.quick import QUICK
+from assay.protocols.quick import QUICK, QUICK_V2
 from assay.registry import Registry
 
 __all__ = ["Protocol", "protocols"]
@@ -29,6 +29,7 @@ class Protocols(Registry[Protocol]):
 protocols = Protocols("protocol")
 for _protocol in (
     QUICK,
+    QUICK_V2,
     reality_check.CUB,
     reality_check.CARS,
     reality_check.SOP,

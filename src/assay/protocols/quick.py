@@ -8,7 +8,7 @@ Score to expect: on glyphs, a test MAP@R (separated) of 0.34 to 0.54 for a train
 
 from dataclasses import replace
 
-from assay.protocol import Batch, Optimiser, Protocol
+from assay.protocol import Augment, Batch, Optimiser, Protocol
 
 QUICK = Protocol(
     name="quick.v1",
@@ -37,6 +37,12 @@ QUICK = Protocol(
 QUICK_V2 = replace(
     QUICK,
     name="quick.v2",
+    augment=Augment(flip=0.0),
+    searches=4,
+    search="quasi-random",
+    trials=6,
+    trial_folds=2,
+    reproductions=1,
     optimiser=Optimiser(lr=None, weight_decay=1e-4, kind="adamw", schedule=None),
     iterations=None,
     shortest_epoch=None,
