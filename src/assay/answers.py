@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from assay.canonical import digest, digest_bytes, without_infinities
 from assay.data.dataset import Labels, Marks
 from assay.data.splits import Half
 from assay.data.views import View
+from assay.embed import as_compared
 from assay.errors import BadInput
 from assay.metrics import Scores, evaluate
 from assay.metrics.evaluate import DEFAULT
 from assay.metrics.metric import choose
-from assay.protocol import Protocol
+from assay.protocol import Protocol, Similarity
 from assay.train import summary
 
 
@@ -45,19 +45,21 @@ class Answers:
         """Hash of all of it."""
         return digest({name: digest_bytes(array.tobytes()) for name, array in self.marks().items()})
 
-    def evaluate(self, z: Tensor, metrics: Sequence[str] = DEFAULT) -> Scores:
+    def evaluate(self, z: Tensor, metrics: Sequence[str] = DEFAULT, similarity: Similarity = "cosine") -> Scores:
         """Scores of embeddings of the samples, looked up as their roles say."""
         rows = [None if mark is None else np.flatnonzero(mark) for mark in (self.query, self.gallery)]
-        return evaluate(z, self.y, metrics, queries=rows[0], gallery=rows[1])
+        return evaluate(z, self.y, metrics, queries=rows[0], gallery=rows[1], metric=similarity)
 
-    def score(self, z: Tensor, metrics: Sequence[str] = DEFAULT) -> dict[str, float]:
+    def score(
+        self, z: Tensor, metrics: Sequence[str] = DEFAULT, similarity: Similarity = "cosine"
+    ) -> dict[str, float]:
         """Means of the scores, and how many queries they are over; MAP@R is always among them.
 
         A metric that looks at more references than there are has no value: NaN.
         """
         chosen = choose((*metrics, "map_at_r"))
         reached = [one.label for one in chosen if one.metric.source != "ranks" or (one.ranks or 1) <= self.references]
-        return {**{one.label: math.nan for one in chosen}, **summary(self.evaluate(z, reached))}
+        return {**{one.label: math.nan for one in chosen}, **summary(self.evaluate(z, reached, similarity))}
 
     @property
     def references(self) -> int:
@@ -68,24 +70,31 @@ class Answers:
 
 
 def score(
-    vectors: Sequence[np.ndarray[Any, Any]], answers: Answers, dim: int, metrics: Sequence[str] = DEFAULT
+    vectors: Sequence[np.ndarray[Any, Any]],
+    answers: Answers,
+    dim: int,
+    metrics: Sequence[str] = DEFAULT,
+    similarity: Similarity = "cosine",
 ) -> dict[str, Any]:
-    """Scores as JSON holds them: `concatenated`, of all folds' vectors side by side, normalised again; `folds`, each fold's own;
+    """Scores as JSON holds them: `concatenated`, of all folds' vectors side by side; `folds`, each fold's own;
     `separated`, the mean of those.
+
+    Concatenated vectors are normalised again where the similarity is cosine. For Euclidean distance they stay as they are:
+    the squared distance of two samples is then the sum of those that the folds see.
 
     A deterministic baseline has one vector of folds x dim principal components, whose first `dim` are what a single
     model would have.
     """
     tensors = [torch.from_numpy(part) for part in vectors]
-    joined = F.normalize(torch.cat(tensors, dim=1), dim=1)
-    single = [answers.score(single_vectors(part, dim), metrics) for part in tensors]
-    found = {"concatenated": answers.score(joined, metrics), "separated": mean_scores(single), "folds": single}
+    joined = answers.score(as_compared(torch.cat(tensors, dim=1), similarity), metrics, similarity)
+    single = [answers.score(single_vectors(part, dim, similarity), metrics, similarity) for part in tensors]
+    found = {"concatenated": joined, "separated": mean_scores(single), "folds": single}
     return dict(without_infinities(found))
 
 
-def single_vectors(z: Tensor, dim: int) -> Tensor:
-    """The vectors of a single model: the first `dim` numbers, normalised."""
-    return F.normalize(z[:, :dim], dim=1)
+def single_vectors(z: Tensor, dim: int, similarity: Similarity = "cosine") -> Tensor:
+    """Return the vectors of a single model: the first `dim` numbers, as they are compared."""
+    return as_compared(z[:, :dim], similarity)
 
 
 def agree(again: Any, said: Any, tolerance: float = 1e-9) -> bool:
@@ -112,10 +121,16 @@ def mean_scores(scores: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def check_metrics(protocol: Protocol) -> None:
-    """Raise `BadInput` where the protocol names a metric that there is not."""
+    """Raise `BadInput` where the protocol names a metric that does not exist, or that its similarity does not have."""
     for field in ("metrics", "training_metrics"):
         names: tuple[str, ...] = getattr(protocol, field)
         try:
-            choose((*names, "map_at_r"))
+            chosen = choose((*names, "map_at_r"))
         except ValueError as error:
             raise BadInput(f"--set {field}={','.join(names)}: {error}") from None
+        by_cosine = [one.label for one in chosen if one.metric.source == "pairs"]
+        if by_cosine and protocol.similarity != "cosine":
+            raise BadInput(
+                f"--set {field}={','.join(names)}: {by_cosine[0]} compares pairs by the cosine, and similarity is "
+                f"{protocol.similarity}; leave it out"
+            )

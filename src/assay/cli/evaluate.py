@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -40,7 +40,7 @@ class Question:
     what: Path
     data: str | None
     metrics: tuple[str, ...]
-    similarity: str
+    similarity: str | None
     test: bool
 
 
@@ -66,7 +66,10 @@ def evaluate(
     metrics: Annotated[
         str, typer.Option(help="Comma-separated names of `assay list metrics`.")
     ] = "precision_at_1,r_precision,map_at_r",
-    metric: Annotated[Similarity, typer.Option(help="How embeddings are compared.")] = Similarity.cosine,
+    metric: Annotated[
+        Similarity | None,
+        typer.Option(help="How embeddings are compared; if not given, a model as in its study, all else by cosine."),
+    ] = None,
     test: Annotated[
         bool, typer.Option("--test", help="The test half instead of validation folds; of a run, on the record of its study.")
     ] = False,
@@ -92,7 +95,7 @@ def evaluate(
     from assay.protocols import protocols
 
     import_parts(imports or ())
-    question = Question(what, data, _names(metrics), str(metric), test)
+    question = Question(what, data, _names(metrics), str(metric) if metric else None, test)
     _check(question, labels, per_query)
     if data is None and settings:
         raise BadInput("--set changes how a data set is split, and there is none; give --data, or leave it out")
@@ -175,6 +178,7 @@ def _evaluate_model(question: Question, protocol: "Protocol", settings: Sequence
     if question.data is None:
         raise BadInput(f"{question.what} is a model: give --data, the samples that it is to embed")
     learner = run.learner if run else Learner.of(str(question.what))
+    question = replace(question, similarity=question.similarity or learner.similarity)
     dataset = load(question.data)
     trainval, sealed = splits.of(dataset, protocol)
     learner.check_input(trainval)
@@ -279,7 +283,7 @@ def _score(question: Question, parts: Parts) -> dict[str, "Scores"]:
                     question.metrics,
                     queries=part.queries,
                     gallery=part.gallery,
-                    metric=question.similarity,
+                    metric=question.similarity or "cosine",
                     ids=part.ids,
                     progress=_named(progress, part.name),
                 )

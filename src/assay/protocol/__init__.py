@@ -17,6 +17,7 @@ from assay.protocol.protocol import (
     Protocol,
     Resize,
     Search,
+    Similarity,
 )
 from assay.protocol.resolve import kind_of, resolve
 from assay.protocol.settings import CUSTOM, customise
@@ -39,6 +40,7 @@ __all__ = [
     "Protocol",
     "Resize",
     "Search",
+    "Similarity",
     "customise",
     "kind_of",
     "resolve",

@@ -1,5 +1,6 @@
 """Intervals, paired differences and ranks. A reproduction is the unit, or a data set; folds are averaged before."""
 
+from assay.stats.bounds import bootstrap_bound
 from assay.stats.curves import autocorrelation
 from assay.stats.differences import (
     FEWEST,
@@ -27,6 +28,7 @@ __all__ = [
     "Verdict",
     "autocorrelation",
     "bootstrap",
+    "bootstrap_bound",
     "critical_difference",
     "deviation",
     "friedman",

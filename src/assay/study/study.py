@@ -181,7 +181,7 @@ class Study:
         keys = [tuple(run.key for run in row) for row in runs]
         scored = [line.body for line in self.ledger.lines if line.kind == "test"]
         protocol = self.design.protocol
-        fresh = yield [Scoring(row, protocol.dim, protocol.metrics, test) for row in keys[len(scored) :]]
+        fresh = yield [Scoring(row, protocol.dim, protocol.metrics, protocol.similarity, test) for row in keys[len(scored) :]]
         for number, (row, found) in enumerate(zip(keys, [*scored, *fresh], strict=True)):
             self.ledger.record("test", {**found, "reproduction": number, "test": test.fingerprint, "runs": row})
         hand_over(self.design, self._save(), self.store)

@@ -86,7 +86,8 @@ def _scores_of(store: Store, record: StudyRecord, number: int, test: dict[str, A
         return
     resolved = record.announced["protocol"]["resolved"]
     vectors = [np.load(path, allow_pickle=False) for path in paths.values()]
-    again = score(vectors, answers, resolved["dim"], resolved.get("metrics", DEFAULT))
+    similarity = resolved.get("similarity", "cosine")
+    again = score(vectors, answers, resolved["dim"], resolved.get("metrics", DEFAULT), similarity)
     settings = [name for name in ("concatenated", "separated", "folds") if name != "folds" or "folds" in test]
     wrong = [name for name in settings if not (agree(again[name], test[name]) and agree(test[name], again[name]))]
     if wrong:
