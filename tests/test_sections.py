@@ -351,7 +351,10 @@ def test_peeking_is_what_the_best_on_test_adds_to_the_chosen() -> None:
 
 def test_where_the_selected_trial_is_the_best_peeking_adds_nothing() -> None:
     peek = peek_by_hand()
-    peek["trials"] = [{"search": 0, "trial": 0, "validation": 0.5, "test": [0.4, 0.5]}, {"search": 0, "trial": 1, "validation": 0.6, "test": [0.4, 0.5]}]
+    peek["trials"] = [
+        {"search": 0, "trial": 0, "validation": 0.5, "test": [0.4, 0.5]},
+        {"search": 0, "trial": 1, "validation": 0.6, "test": [0.4, 0.5]},
+    ]
     found = price(simulate("a", [0.3, 0.4], peek=peek)).parameters
     assert found is not None
     assert (found.mean, found.n) == (0, 1)

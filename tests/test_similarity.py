@@ -22,6 +22,7 @@ from assay.protocols import protocols
 from assay.run import CheckpointScoring, Run, Training, Unsealed
 from assay.store import Store
 from assay.study import design_bench, study_records
+from assay.study.arena import read_answers
 from heads import HERE, PROTOCOL, VIEW, place, runs_of, vectors
 from miniature import MINI
 from sealed import receipt
@@ -175,15 +176,14 @@ def test_a_bench_scores_each_method_as_its_exception_says(mini_features: Path, t
         similarity = "euclidean" if record.method == "n_pairs" else "cosine"
         assert record.announced["protocol"]["resolved"]["similarity"] == similarity
         assert record.seal is not None
-        labels = np.load(store.root / "test" / f"{record.seal['test']}.npz")["y"] if (store.root / "test").exists() else None
+        answers = read_answers(store.answers(record.seal["test"]))
+        assert answers is not None
         for test in record.tests:
             vectors_of_folds = [np.load(store.test_vectors(key, record.seal["test"])) for key in test["runs"]]
             lengths = np.linalg.norm(np.concatenate(vectors_of_folds), axis=1)
             assert (np.abs(lengths - 1) < 1e-5).all() == (similarity == "cosine")
-            if labels is not None:
-                z = np.concatenate(vectors_of_folds, axis=1)
-                direct = evaluate(z, labels, ["map_at_r"], metric=similarity)["map_at_r"]
-                assert test["concatenated"]["map_at_r"] == pytest.approx(direct, abs=1e-6)
+            direct = evaluate(np.concatenate(vectors_of_folds, axis=1), answers.y, ["map_at_r"], metric=similarity)
+            assert test["concatenated"]["map_at_r"] == pytest.approx(direct["map_at_r"], abs=1e-6)
     assert assay("verify", out)[0] == 0
     cards = {json.loads((folder / CARD).read_text())["method"]: folder for folder in (out / "models").iterdir()}
     for method, similarity in (("n_pairs", "euclidean"), ("triplet", "cosine")):
@@ -246,7 +246,9 @@ def test_embeddings_written_by_such_a_model_are_raw_and_it_says_so(mini_features
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_the_unbiased_evaluation_compares_raw_methods_by_distance_in_its_second_version(version: int, mini_features: Path) -> None:
+def test_the_unbiased_evaluation_compares_raw_methods_by_distance_in_its_second_version(
+    version: int, mini_features: Path
+) -> None:
     protocol = customise(protocols[f"unbiased/resnet50.v{version}"], ["trunk=auto", "batch.embedding=4x2"])
     names = ["n_pairs", "angular_raw", "triplet_semihard_squared", "triplet", "lifted", "pretrained"]
     designs = design_bench(f"features:{mini_features}", names, protocol, "cpu", [])

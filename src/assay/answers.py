@@ -50,9 +50,7 @@ class Answers:
         rows = [None if mark is None else np.flatnonzero(mark) for mark in (self.query, self.gallery)]
         return evaluate(z, self.y, metrics, queries=rows[0], gallery=rows[1], metric=similarity)
 
-    def score(
-        self, z: Tensor, metrics: Sequence[str] = DEFAULT, similarity: Similarity = "cosine"
-    ) -> dict[str, float]:
+    def score(self, z: Tensor, metrics: Sequence[str] = DEFAULT, similarity: Similarity = "cosine") -> dict[str, float]:
         """Means of the scores, and how many queries they are over; MAP@R is always among them.
 
         A metric that looks at more references than there are has no value: NaN.

@@ -47,9 +47,7 @@ def batch_of(size: int) -> int:
     return BATCH if size <= SMALL else LARGE_BATCH
 
 
-def embed(
-    network: nn.Module, x: Sliceable, size: int, device: torch.device, similarity: Similarity = "cosine"
-) -> Tensor:
+def embed(network: nn.Module, x: Sliceable, size: int, device: torch.device, similarity: Similarity = "cosine") -> Tensor:
     """Return the embeddings (N, dim) of the samples as they are compared, on the CPU; the network is left in evaluation mode."""
     return as_compared(outputs(network, x, size, device), similarity)
 

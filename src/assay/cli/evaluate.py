@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -178,7 +178,6 @@ def _evaluate_model(question: Question, protocol: "Protocol", settings: Sequence
     if question.data is None:
         raise BadInput(f"{question.what} is a model: give --data, the samples that it is to embed")
     learner = run.learner if run else Learner.of(str(question.what))
-    question = replace(question, similarity=question.similarity or learner.similarity)
     dataset = load(question.data)
     trainval, sealed = splits.of(dataset, protocol)
     learner.check_input(trainval)
@@ -189,11 +188,11 @@ def _evaluate_model(question: Question, protocol: "Protocol", settings: Sequence
         return _look(question, behind, learner, sealed)
     if question.test:
         half = splits.Half(dataset, np.flatnonzero(np.array(splits.parts(dataset, protocol)) == "test"))
-        results = _score(question, lambda progress: [_test_part(learner, half, progress)])
+        results = _score(question, lambda progress: [_test_part(learner, half, progress)], learner.similarity)
         _note(_keep_look(question, half.fingerprint, results["test"]) if own else _NO_STUDY.format(question.data))
     else:
         half = trainval
-        results = _score(question, lambda progress: learner.validation(trainval, protocol.folds, progress))
+        results = _score(question, lambda progress: learner.validation(trainval, protocol.folds, progress), learner.similarity)
         if not own:
             _note((_UNTRAINED if learner.trainval is None else _OTHER_HALF).format(question.data))
     if not own:
@@ -261,14 +260,14 @@ def _look(question: Question, run: "FinishedRun", learner: "Learner", sealed: "S
             look = Look.open(run, sealed)
         except SealError as error:
             raise BadInput(f"{error}; run `assay bench` to its end first, or leave out --test") from None
-        results = _score(question, lambda progress: [_test_part(learner, look.half, progress)])
+        results = _score(question, lambda progress: [_test_part(learner, look.half, progress)], learner.similarity)
         for record in look.record(results["test"]):
             _note(f"recorded as look {len(record.looks)} at test in the study of {record.method} ({record.key[:12]})")
     return results
 
 
-def _score(question: Question, parts: Parts) -> dict[str, "Scores"]:
-    """The scores of each part by its name; what `evaluate` refuses is named with the file."""
+def _score(question: Question, parts: Parts, usual: str = "cosine") -> dict[str, "Scores"]:
+    """The scores of each part by its name, under the usual similarity unless another is asked for; refusals name the file."""
     from assay.cli.progress import follow
     from assay.metrics import evaluate as score
 
@@ -283,7 +282,7 @@ def _score(question: Question, parts: Parts) -> dict[str, "Scores"]:
                     question.metrics,
                     queries=part.queries,
                     gallery=part.gallery,
-                    metric=question.similarity or "cosine",
+                    metric=question.similarity or usual,
                     ids=part.ids,
                     progress=_named(progress, part.name),
                 )

@@ -17,7 +17,7 @@ WIDTH, NARROWEST = 100, 24
 """Columns of a terminal in which lists stay readable, and those that folded text gets at least, whatever stands beside it."""
 
 PROTOCOL_COLUMNS = "name", "about", "trials", "reproductions", "runs"
-"""What a line of `assay list protocols` says; trials and reproductions are of one search, runs of all searches of a method that is searched."""
+"""What a line of `assay list protocols` says: trials and reproductions of one search, and all runs of a searched method."""
 
 
 class Kind(StrEnum):

@@ -7,11 +7,12 @@ Musgrave, Belongie and Lim, 2020, arxiv.org/abs/2003.08505.
 Version 1 searches each method once, as the paper does: its intervals hold at the parameters that one search found. Version 2 has
 4 independent searches of 50 trials, each with 10 reproductions, and its intervals are over searches. All else is the same.
 
-Why 4 searches: the half-width of a 95% t-interval over S values, in units of their spread, is 9.0, 2.5, 1.6 and 1.2 for S = 2, 3,
-4 and 5. From 3 to 4 the interval shrinks by 36% and the cost grows by 33%; from 4 to 5 by 22% and 25%. Why 10 reproductions: for T
-trials a search, variance for a given number of runs is smallest at R = sqrt(T) sd_seed / sd_search. The seeds of the paper have a
-spread of about 0.4 points (MAP@R, separated, CUB). With a spread of the search of 0.14, 0.4 or 1 point the best R is 20, 7 or 3;
-10 reproductions lose 10%, 1% and 9% of the variance, 3 lose 96%, 9% and 0%.
+Why 4 searches: the half-width of a 95% t-interval over S values, in units of their spread, is 9.0, 2.5, 1.6 and
+1.2 for S = 2, 3, 4 and 5. From 3 to 4 the interval shrinks by 36% and the cost grows by 33%; from 4 to 5 by 22% and
+25%. Why 10 reproductions: for T trials a search, the variance for a given number of runs is smallest at
+R = sqrt(T) sd_seed / sd_search. The seeds of the paper have a spread of about 0.4 points (MAP@R, separated, CUB).
+With a spread of the search of 0.14, 0.4 or 1 point the best R is 20, 7 or 3; 10 reproductions lose 10%, 1% and 9% of
+the variance, 3 lose 96%, 9% and 0%.
 
 Cost: 50 trials and 10 reproductions of 4 folds are 240 runs a method, 4 searches 960. Assumed is a V100 in single precision that
 trains BN-Inception on 350 images a second and evaluates 1,000, and that early stopping leaves 50 epochs on CUB, 100 on Cars and

@@ -133,9 +133,9 @@ def all_permutations(rows: tuple[tuple[int, ...], ...]) -> tuple[NDArray[np.int6
                 return None
             sums_SK.sort(axis=1)
             _, first, place = np.unique(sums_SK @ (base ** np.arange(k)), return_index=True, return_inverse=True)
-            sums_SK, ways_S = sums_SK[first], np.bincount(place, weights=ways_S)
+            sums_SK, ways_S = sums_SK[first], np.bincount(place, weights=ways_S).astype(np.float64)
     values, place = np.unique(np.square(sums_SK).sum(1), return_inverse=True)
-    return values, np.bincount(place, weights=ways_S)
+    return values, np.bincount(place, weights=ways_S).astype(np.float64)
 
 
 @lru_cache(maxsize=16)

@@ -124,7 +124,7 @@ def _gain_of_search(chosen: int, trials: Sequence[Mapping[str, Any]]) -> float |
     if selected is None:
         return None
     finished = [trial["test"] for trial in trials if trial["validation"] is not None and len(trial["test"]) == len(selected)]
-    return (max(map(sum, [selected, *finished])) - sum(selected)) / len(selected)
+    return float(max(map(sum, [selected, *finished])) - sum(selected)) / len(selected)
 
 
 def _gain(interval: Interval) -> str:
