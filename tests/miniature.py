@@ -7,7 +7,10 @@ import numpy as np
 from PIL import Image
 
 CLASSES, IMAGES, SIDE = 17, 4, 16
-MINI = ("trials=2", "startup=1", "reproductions=2", "iterations=4", "epochs=2", "validate_every=1", "dim=8", "size=16")
+MINI = (
+    "searches=1", "search=bayesian", "trials=2", "trial_folds=auto", "startup=1", "reproductions=2", "iterations=4", "epochs=2",
+    "validate_every=1", "dim=8", "size=16",
+)  # fmt: skip
 
 
 def draw_class(number: int, draw: np.random.Generator) -> np.ndarray:

@@ -116,6 +116,7 @@ def peeked(draw: np.random.Generator, count: int, epoch: float, trials: Sequence
     """A peek in which the best checkpoint lies `epoch` above the chosen one, give or take, in each of four folds."""
     epochs = [
         {
+            "search": 0,
             "reproduction": r,
             "fold": f,
             "run": "r",
@@ -125,7 +126,9 @@ def peeked(draw: np.random.Generator, count: int, epoch: float, trials: Sequence
         for r in range(count)
         for f in range(4)
     ]
-    scored = [{"trial": number, "validation": 0.5 - number / 100, "test": list(test)} for number, test in enumerate(trials)]
+    scored = [
+        {"search": 0, "trial": number, "validation": 0.5 - number / 100, "test": list(test)} for number, test in enumerate(trials)
+    ]
     return {"test": "e" * 64, "epochs": epochs, "trials": scored}
 
 

@@ -3,6 +3,7 @@
 import csv
 import html
 import re
+from dataclasses import fields
 from importlib.resources import files
 from operator import attrgetter
 from pathlib import Path
@@ -27,14 +28,16 @@ from equations import REFERENCE, Case, unit
 from miniature import MINI
 
 REALITY_CHECK = ["reality-check/cub.v1", "reality-check/cars.v1", "reality-check/sop.v1", "reality-check/any.v1"]
+REPLICATED = [name.replace(".v1", ".v2") for name in REALITY_CHECK]
 UNBIASED = ["unbiased/inception-bn.v1", "unbiased/resnet50.v1"]
+BY_DISTANCE = [name.replace(".v1", ".v2") for name in UNBIASED]
 REVISITING = ["revisiting/cub.v1", "revisiting/cars.v1", "revisiting/sop.v1", "revisiting/any.v1"]
 
 every_protocol = pytest.mark.parametrize("name", list(protocols))
 
 
 def test_these_are_the_published_protocols() -> None:
-    assert list(protocols) == ["quick.v1", *REALITY_CHECK, *UNBIASED, *REVISITING]
+    assert list(protocols) == ["quick.v1", *REALITY_CHECK, *REPLICATED, *UNBIASED, *BY_DISTANCE, *REVISITING]
 
 
 # --- Every setting of the papers ---
@@ -169,13 +172,48 @@ def test_the_crop_of_the_unbiased_evaluation_is_224_of_256_pixels() -> None:
     assert len({tuple(corner) for corner in boxes[:, :2].tolist()}) > 40
 
 
-@pytest.mark.parametrize(("name", "trunk"), [("unbiased/inception-bn", []), ("unbiased/resnet50", ["trunk=resnet18"])])
+@pytest.mark.parametrize(("name", "trunk"), [("unbiased/inception-bn.v1", []), ("unbiased/resnet50.v1", ["trunk=resnet18"])])
 def test_the_exceptions_of_the_unbiased_evaluation_hold_for_three_methods(name: str, trunk: list[str]) -> None:
     assert dict(protocols[name].exceptions) == {
         "structured_clustering": ("optimiser.kind=rmsprop",),
         "proxy_softmax": ("dim=2048",),
         "dreml": (*trunk, "dim=144"),
     }
+
+
+SETTINGS_OF_V2 = {"reality-check": {"searches": 4}, "unbiased": {"exceptions": unbiased.INCEPTION_BN_V2.exceptions}}
+
+
+@pytest.mark.parametrize("name", [*REPLICATED, *BY_DISTANCE])
+def test_a_second_version_differs_from_the_first_in_one_setting(name: str) -> None:
+    first, second = protocols[name.replace(".v2", ".v1")], protocols[name]
+    other = {field.name for field in fields(Protocol) if getattr(first, field.name) != getattr(second, field.name)}
+    own = SETTINGS_OF_V2[name.partition("/")[0]]
+    assert other == {"name", "about", "departures", *own}
+    assert {field: getattr(second, field) for field in own} == own
+
+
+def test_methods_that_see_raw_outputs_are_compared_by_distance_in_the_second_unbiased_version() -> None:
+    """All methods of Assay whose loss sees raw outputs, and no other: the paper marks none of the others so but `lifted`."""
+    for name in BY_DISTANCE:
+        excepted = dict(protocols[name].exceptions)
+        assert set(excepted.values()) == {("similarity=euclidean",)}
+        assert set(excepted) == {name for name, method in methods.items() if not method.normalise}
+
+
+def test_the_paper_marks_those_methods_as_not_normalised() -> None:
+    """Rows of its table 1, as our names have them; N-pairs counts in both forms."""
+    marked = {"triplet_semihard_squared", "lifted", "n_pairs", "angular_raw", "prototypical", "dreml"}
+    assert set(unbiased.RAW) - {"n_pairs_symmetric"} <= marked
+    stays = marked & set(methods) - set(unbiased.RAW)
+    assert stays == {"lifted"}
+    assert all(any(text.startswith("lifted, which the paper") for text in protocols[name].departures) for name in BY_DISTANCE)
+
+
+@pytest.mark.parametrize("name", BY_DISTANCE)
+def test_the_second_unbiased_version_names_only_methods_that_exist(name: str) -> None:
+    assert {method for method, _ in protocols[name].exceptions} <= set(methods)
+    assert not any("structured_clustering" in text for text in protocols[name].departures)
 
 
 GIVEN: dict[str, dict[str, Any]] = {
@@ -241,13 +279,26 @@ def test_everything_a_protocol_names_exists(name: str) -> None:
 # --- What is said of them ---
 
 STATED = ["search space", "FastAP", "diverges", "without the trial that was selected", "PCA", "exactly C classes", "by its index"]
-STATED += ["seeded", "official lists", "short side of 256"]
+STATED += ["seeded", "official lists", "short side of 256", "16% to 100%", "affine weights"]
 
 
 @pytest.mark.parametrize("name", REALITY_CHECK)
 @pytest.mark.parametrize("words", STATED)
 def test_every_departure_from_the_reality_check_is_stated(name: str, words: str) -> None:
     assert any(words in text for text in protocols[name].departures)
+
+
+@pytest.mark.parametrize("name", REPLICATED)
+def test_the_second_version_states_that_searches_are_replicated(name: str) -> None:
+    first, second = protocols[name.replace(".v2", ".v1")].departures, protocols[name].departures
+    assert len(first) == len(second)
+    (own,) = set(second) - set(first)
+    assert own.startswith("4 independent searches of a method instead of one")
+
+
+@pytest.mark.parametrize("name", UNBIASED)
+def test_comparing_by_the_cosine_is_stated_as_a_departure(name: str) -> None:
+    assert any("compared by the cosine" in text and "Euclidean distance" in text for text in protocols[name].departures)
 
 
 @pytest.mark.parametrize("name", [*UNBIASED, *REVISITING])
@@ -270,6 +321,8 @@ def test_a_module_states_command_cost_and_score(module: ModuleType, runs: int) -
     assert re.search(r"^Scores? to expect", text, re.MULTILINE)
     for protocol in (value for value in vars(module).values() if isinstance(value, Protocol)):
         assert (protocol.trials + protocol.reproductions) * protocol.folds == runs
+        if protocol.searches > 1:
+            assert f"{protocol.searches} searches {protocol.searches * runs}" in text
 
 
 def published(file: str) -> list[dict[str, str]]:
@@ -342,17 +395,18 @@ def test_the_page_has_the_scores_of_the_module(module: ModuleType) -> None:
 
 @every_protocol
 def test_a_name_without_its_version_is_the_newest(name: str) -> None:
-    assert protocols[name.rpartition(".v")[0]] is protocols[name]
+    word = name.rpartition(".v")[0]
+    assert protocols[word].name == max(full for full in protocols if full.rpartition(".v")[0] == word)
 
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("reality-check", REALITY_CHECK),
-        ("reality-check/", REALITY_CHECK),
+        ("reality-check", [*REALITY_CHECK, *REPLICATED]),
+        ("reality-check/", [*REALITY_CHECK, *REPLICATED]),
         ("Revisiting", REVISITING),
-        ("cub", ["reality-check/cub.v1", "revisiting/cub.v1"]),
-        ("resnet50", ["unbiased/resnet50.v1"]),
+        ("cub", ["reality-check/cub.v1", "reality-check/cub.v2", "revisiting/cub.v1"]),
+        ("resnet50", ["unbiased/resnet50.v1", "unbiased/resnet50.v2"]),
     ],
 )
 def test_part_of_a_name_brings_up_the_protocols_that_have_it(typed: str, meant: list[str]) -> None:
@@ -363,7 +417,7 @@ def test_part_of_a_name_brings_up_the_protocols_that_have_it(typed: str, meant: 
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("reality-chek/cub", "reality-check/cub.v1"), ("revisitng/sop.v1", "revisiting/sop.v1"), ("reality-check/cub.v2", "cub.v1")],
+    [("reality-chek/cub.v1", "reality-check/cub.v1"), ("revisitng/sop.v1", "revisiting/sop.v1"), ("revisiting/cub.v2", "cub.v1")],
 )
 def test_a_name_with_a_slip_brings_up_the_nearest_first(typed: str, meant: str) -> None:
     with pytest.raises(UnknownName, match=rf"did you mean '[^']*{re.escape(meant)}'"):
@@ -388,7 +442,7 @@ def test_the_list_has_a_line_for_each(assay: Any) -> None:
     assert code == 0
     assert lines[0].split() == ["name", "about", "trials", "reproductions", "runs"]
     assert [line.split()[0] for line in lines[2:]] == list(protocols)
-    assert [line.split()[-1] for line in lines[2:]] == ["32", *["240"] * 4, *["140"] * 2, *["20"] * 4]
+    assert [line.split()[-1] for line in lines[2:]] == ["32", *["240"] * 4, *["960"] * 4, *["140"] * 4, *["20"] * 4]
     assert all(len(line.rstrip()) <= 100 for line in lines)
 
 
@@ -432,9 +486,9 @@ SMALL = [*LIGHT, *MINI, "folds=2", "patience=2", "batch.embedding=4x3", "batch.c
 @pytest.mark.parametrize(
     ("name", "trials", "first"),
     [
-        ("reality-check/any", 2, {"margin": 0.1}),
-        ("unbiased/resnet50", 2, {"margin": 0.1, "lr": 1e-3}),
-        ("revisiting/any", 0, GIVEN["triplet"]),
+        ("reality-check/any.v1", 2, {"margin": 0.1}),
+        ("unbiased/resnet50.v1", 2, {"margin": 0.1, "lr": 1e-3}),
+        ("revisiting/any.v1", 0, GIVEN["triplet"]),
     ],
 )
 def test_a_bench_under_a_name_with_a_slash_ends_in_tables_that_state_its_departures(
@@ -445,14 +499,14 @@ def test_a_bench_under_a_name_with_a_slash_ends_in_tables_that_state_its_departu
     where = ("--data", f"folder:{mini_folder}", "--out", store, "--workers", 1)
     code, out, err = assay("bench", *where, "--methods", "triplet", "--protocol", name, *settings)
     assert code == 0, err
-    assert f"{name}.v1+custom-" in out
+    assert f"{name}+custom-" in out
     (record,) = study_records(Store(store))
     assert record.selection is not None
     assert len(record.trials) == trials
     assert (record.trials[0] if trials else record.selection)["parameters"] == first
     tables = [path.name for path in (store / "report" / "tables").iterdir()]
     assert tables
-    assert all(f"-{name.replace('/', '-')}-v1-custom-" in table for table in tables)
+    assert all(f"-{re.sub(r'[/.]', '-', name)}-custom-" in table for table in tables)
     page = re.sub(r"\s+", " ", html.unescape((store / "report" / "index.html").read_text()))
     assert [text for text in protocols[name].departures if text not in page] == []
 

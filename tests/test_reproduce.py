@@ -9,9 +9,9 @@ import torch
 from assay.errors import BadInput
 from assay.methods import methods
 from assay.protocols import protocols
-from assay.published import best_parameters
+from assay.published import DATA, best_parameters
 from assay.store import Store
-from assay.study import data_of, methods_published, study_records
+from assay.study import as_published, data_of, methods_published, study_records
 from assay.trunks import build
 from official import make_cub, shrink
 
@@ -74,7 +74,7 @@ def test_every_published_setting_can_be_run():
     from assay.methods import assemble, read_parameters
 
     for data in ("cub", "cars", "sop"):
-        protocol = protocols[f"reality-check/{data}"]
+        protocol = protocols[f"reality-check/{data}.v1"]
         for name in methods_published(data):
             if name != "pretrained":
                 found = best_parameters(name, data)
@@ -86,6 +86,14 @@ def test_every_published_setting_can_be_run():
 def test_a_protocol_without_published_parameters_is_refused(name):
     with pytest.raises(BadInput, match="reality-check/cub"):
         data_of(name)
+
+
+def test_published_parameters_are_run_under_the_version_with_the_paper_s_one_search(assay, cub):
+    assert [as_published(f"reality-check/{data}") for data in DATA] == [f"reality-check/{data}.v1" for data in DATA]
+    assert as_published("reality-check/cub.v2") == "reality-check/cub.v2"
+    assert protocols["reality-check/cub"].searches > protocols[as_published("reality-check/cub")].searches == 1
+    code, _, err = reproduce(assay, cub, "--methods", "contrastive", "--protocol", "reality-check/cub.v2")
+    assert code == 2 and "which is reality-check/cub.v1; use that" in err
 
 
 def test_a_custom_protocol_belongs_to_the_data_set_of_the_published_one():

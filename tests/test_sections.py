@@ -16,7 +16,7 @@ from assay.report import write_report
 from assay.report.figures import draw
 from assay.report.notices import notices_of, notices_of_sweep
 from assay.report.write import figures_of
-from assay.stats import relative_gain, t_interval
+from assay.stats import bootstrap_bound, relative_gain, t_interval
 from assay.store import Store
 from assay.study import StudyRecord
 from assay.tables import (
@@ -331,16 +331,16 @@ def test_without_a_baseline_there_is_no_trend() -> None:
 def peek_by_hand() -> dict[str, Any]:
     """Two reproductions of two folds: gains 0.1 and 0.3, 0 and 0.2; trial 1 is best on test, trial 2 was given up."""
     epochs = [
-        {"reproduction": 0, "fold": 0, "run": "r", "chosen": 2, "test": {"0": 0.1, "2": 0.4, "4": 0.5}},
-        {"reproduction": 0, "fold": 1, "run": "r", "chosen": 4, "test": {"0": 0.6, "2": 0.2, "4": 0.3}},
-        {"reproduction": 1, "fold": 0, "run": "r", "chosen": 2, "test": {"0": 0.1, "2": 0.4, "4": 0.3}},
-        {"reproduction": 1, "fold": 1, "run": "r", "chosen": 0, "test": {"0": 0.2, "2": 0.4, "4": 0.3}},
+        {"search": 0, "reproduction": 0, "fold": 0, "run": "r", "chosen": 2, "test": {"0": 0.1, "2": 0.4, "4": 0.5}},
+        {"search": 0, "reproduction": 0, "fold": 1, "run": "r", "chosen": 4, "test": {"0": 0.6, "2": 0.2, "4": 0.3}},
+        {"search": 0, "reproduction": 1, "fold": 0, "run": "r", "chosen": 2, "test": {"0": 0.1, "2": 0.4, "4": 0.3}},
+        {"search": 0, "reproduction": 1, "fold": 1, "run": "r", "chosen": 0, "test": {"0": 0.2, "2": 0.4, "4": 0.3}},
     ]
     trials = [
-        {"trial": 0, "validation": 0.5, "test": [0.4, 0.5]},
-        {"trial": 1, "validation": 0.4, "test": [0.6, 0.4]},
-        {"trial": 2, "validation": None, "test": [0.9]},
-        {"trial": 3, "validation": None, "test": [0.9, 0.9]},
+        {"search": 0, "trial": 0, "validation": 0.5, "test": [0.4, 0.5]},
+        {"search": 0, "trial": 1, "validation": 0.4, "test": [0.6, 0.4]},
+        {"search": 0, "trial": 2, "validation": None, "test": [0.9]},
+        {"search": 0, "trial": 3, "validation": None, "test": [0.9, 0.9]},
     ]
     return {"test": "e" * 64, "epochs": epochs, "trials": trials}
 
@@ -348,20 +348,68 @@ def peek_by_hand() -> dict[str, Any]:
 def test_peeking_is_what_the_best_on_test_adds_to_the_chosen() -> None:
     found = price(simulate("a", [0.3, 0.4], peek=peek_by_hand()))
     assert found.epoch.mean == pytest.approx(0.15)
-    assert found.epoch.high == pytest.approx(t_interval([0.2, 0.1]).high)
+    assert (found.epoch.n, found.epoch.low, found.epoch.high) == (2, None, None)
     assert found.parameters is not None
     assert found.parameters.mean == pytest.approx(0.05)
-    assert found.parameters.low == pytest.approx(t_interval([0.2, -0.1]).low)
+    assert (found.parameters.n, found.parameters.low, found.parameters.high) == (1, None, None)
     assert found.both == pytest.approx(0.2)
     assert found.honest == t_interval([0.3, 0.4])
 
 
 def test_where_the_selected_trial_is_the_best_peeking_adds_nothing() -> None:
     peek = peek_by_hand()
-    peek["trials"] = [{"trial": 0, "validation": 0.5, "test": [0.4, 0.5]}, {"trial": 1, "validation": 0.6, "test": [0.4, 0.5]}]
+    peek["trials"] = [
+        {"search": 0, "trial": 0, "validation": 0.5, "test": [0.4, 0.5]},
+        {"search": 0, "trial": 1, "validation": 0.6, "test": [0.4, 0.5]},
+    ]
     found = price(simulate("a", [0.3, 0.4], peek=peek)).parameters
     assert found is not None
-    assert (found.mean, found.half) == (0, 0)
+    assert (found.mean, found.n) == (0, 1)
+
+
+def peek_at_searches(searches: int) -> dict[str, Any]:
+    """One reproduction of two folds in each search: search s gains s + 1 points by epoch, and 10 s by parameters."""
+    epochs = [
+        {"search": s, "reproduction": 0, "fold": f, "run": "r", "chosen": 2, "test": {"2": 0.4, "4": 0.41 + s / 100}}
+        for s in range(searches)
+        for f in range(2)
+    ]
+    trials = [
+        {"search": s, "trial": trial, "validation": 0.5, "test": [0.3 + trial * s / 10] * 2}
+        for s in range(searches)
+        for trial in range(2)
+    ]
+    return {"test": "e" * 64, "epochs": epochs, "trials": trials}
+
+
+def test_with_several_searches_the_price_is_a_mean_over_them_and_has_a_lower_bound() -> None:
+    found = price(simulate("a", [[0.3], [0.4], [0.35], [0.36], [0.5]], peek=peek_at_searches(5)))
+    assert found.honest == t_interval([0.3, 0.4, 0.35, 0.36, 0.5])
+    assert found.epoch.mean == pytest.approx(0.03)
+    assert found.epoch == bootstrap_bound([0.41 + s / 100 - 0.4 for s in range(5)])
+    assert found.epoch.low is not None and 0.01 <= found.epoch.low < 0.03
+    assert found.parameters is not None
+    assert (found.parameters.mean, found.parameters.n) == (pytest.approx(0.2), 5)
+    assert found.parameters.low is not None and 0 <= found.parameters.low < 0.2
+
+
+def test_a_search_is_compared_with_its_own_trials_only() -> None:
+    peek = peek_at_searches(2)
+    peek["trials"] = [
+        {"search": 0, "trial": 0, "validation": 0.5, "test": [0.3, 0.3]},
+        {"search": 1, "trial": 0, "validation": 0.5, "test": [0.8, 0.8]},
+    ]
+    found = price(simulate("a", [[0.3], [0.4]], peek=peek)).parameters
+    assert found is not None and found.mean == 0
+
+
+def test_the_table_of_prices_prints_the_bound_and_no_interval_around_a_gain() -> None:
+    found = table(Comparison((simulate("a", [[0.3], [0.4], [0.35], [0.36]], peek=peek_at_searches(4)),)), "peeking")
+    assert found is not None
+    assert re.fullmatch(r"\+2\.50 \(at least 1\.\d\d\)", found.rows[0][2])
+    assert "a bootstrap over searches" in found.note
+    assert found.raw[0]["epoch_units"] == 4
+    assert "epoch_high" not in found.raw[0]
 
 
 def test_where_nothing_was_searched_only_the_epoch_could_have_been_peeked_at() -> None:
@@ -384,7 +432,7 @@ def test_the_price_of_peeking_is_marked_as_no_result() -> None:
 def test_what_was_not_trained_has_no_price() -> None:
     peek = {
         "test": "e" * 64,
-        "epochs": [{"reproduction": 0, "fold": None, "run": "r", "chosen": 0, "test": {"0": 0.1}}],
+        "epochs": [{"search": 0, "reproduction": 0, "fold": None, "run": "r", "chosen": 0, "test": {"0": 0.1}}],
         "trials": [],
     }
     found = Comparison((simulate("pretrained", [0.3], None, trials=[], peek=peek),))

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("in_this_process")
 SMALL = customise(protocols["quick"], MINI)
 PRUNING = customise(SMALL, ["trials=5", "startup=3", "prune=0"])
 TINY = ("size=16", "stored=16", "dim=8", "reproductions=1", "iterations=4", "epochs=2", "batch=16", "batch.classification=4x1")
-PUBLISHED = customise(protocols["reality-check/cub"], ["trunk=conv", "weights=none", "frozen=nothing", *TINY])
+PUBLISHED = customise(protocols["reality-check/cub.v1"], ["trunk=conv", "weights=none", "frozen=nothing", *TINY])
 
 
 @pytest.fixture(scope="module")

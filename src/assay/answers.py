@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -16,11 +15,12 @@ from assay.canonical import digest, digest_bytes, without_infinities
 from assay.data.dataset import Labels, Marks
 from assay.data.splits import Half
 from assay.data.views import View
+from assay.embed import as_compared
 from assay.errors import BadInput
 from assay.metrics import Scores, evaluate
 from assay.metrics.evaluate import DEFAULT
 from assay.metrics.metric import choose
-from assay.protocol import Protocol
+from assay.protocol import Protocol, Similarity
 from assay.train import summary
 
 Sums = NDArray[np.float64]
@@ -48,23 +48,23 @@ class Answers:
         """Hash of all of it."""
         return digest({name: digest_bytes(array.tobytes()) for name, array in self.marks().items()})
 
-    def evaluate(self, z: Tensor, metrics: Sequence[str] = DEFAULT) -> Scores:
+    def evaluate(self, z: Tensor, metrics: Sequence[str] = DEFAULT, similarity: Similarity = "cosine") -> Scores:
         """Scores of embeddings of the samples, looked up as their roles say."""
         rows = [None if mark is None else np.flatnonzero(mark) for mark in (self.query, self.gallery)]
-        return evaluate(z, self.y, metrics, queries=rows[0], gallery=rows[1])
+        return evaluate(z, self.y, metrics, queries=rows[0], gallery=rows[1], metric=similarity)
 
-    def score(self, z: Tensor, metrics: Sequence[str] = DEFAULT) -> dict[str, float]:
+    def score(self, z: Tensor, metrics: Sequence[str] = DEFAULT, similarity: Similarity = "cosine") -> dict[str, float]:
         """Means of the scores, and how many queries they are over; MAP@R is always among them.
 
         A metric that looks at more references than there are has no value: NaN.
         """
-        return self.scored(z, metrics)[0]
+        return self.scored(z, metrics, similarity)[0]
 
-    def scored(self, z: Tensor, metrics: Sequence[str]) -> tuple[dict[str, float], Sums]:
+    def scored(self, z: Tensor, metrics: Sequence[str], similarity: Similarity = "cosine") -> tuple[dict[str, float], Sums]:
         """The means; and of each class the number of queries that count and the sum of their MAP@R, as two rows."""
         chosen = choose((*metrics, "map_at_r"))
         reached = [one.label for one in chosen if one.metric.source != "ranks" or (one.ranks or 1) <= self.references]
-        scores = self.evaluate(z, reached)
+        scores = self.evaluate(z, reached, similarity)
         found = scores.per_query("map_at_r")
         asked, classes = self.y if self.query is None else self.y[self.query], int(self.y.max()) + 1
         values = np.isfinite(found).astype(np.float64), np.nan_to_num(found)
@@ -80,21 +80,27 @@ class Answers:
 
 
 def score(
-    vectors: Sequence[np.ndarray[Any, Any]], answers: Answers, dim: int, metrics: Sequence[str] = DEFAULT
+    vectors: Sequence[np.ndarray[Any, Any]],
+    answers: Answers,
+    dim: int,
+    metrics: Sequence[str] = DEFAULT,
+    similarity: Similarity = "cosine",
 ) -> tuple[dict[str, Any], dict[str, Sums]]:
-    """Scores as JSON holds them: `concatenated`, of all folds' vectors side by side, normalised again; `folds`, each fold's own;
+    """Scores as JSON holds them: `concatenated`, of all folds' vectors side by side; `folds`, each fold's own;
     `separated`, the mean of those.
 
-    One vector that is a single model's in full, such as that of `as_is`, is scored once: all three are the same.
+    Concatenated vectors are normalised again where the similarity is cosine. For Euclidean distance they stay as they are:
+    the squared distance of two samples is then the sum of those that the folds see. One vector that is a single model's in
+    full, such as that of `as_is`, is scored once: all three are the same.
 
     Beside them the sums of MAP@R over the queries of each class, `separated` and `concatenated`, and how many `queries` they
     are over.
     """
     tensors = [torch.from_numpy(part) for part in vectors]
     joined = torch.cat(tensors, dim=1)
-    single = [answers.scored(single_vectors(part, dim), metrics) for part in tensors]
+    single = [answers.scored(single_vectors(part, dim, similarity), metrics, similarity) for part in tensors]
     alone = len(tensors) == 1 and (dim == 0 or dim >= joined.shape[1])
-    concatenated, sums = single[0] if alone else answers.scored(F.normalize(joined, dim=1), metrics)
+    concatenated, sums = single[0] if alone else answers.scored(as_compared(joined, similarity), metrics, similarity)
     scores = [found for found, _ in single]
     separated_sums = np.mean([found for _, found in single], axis=0)
     found = {"concatenated": concatenated, "separated": mean_scores(scores), "folds": scores}
@@ -102,13 +108,13 @@ def score(
     return dict(without_infinities(found)), by_class
 
 
-def single_vectors(z: Tensor, dim: int) -> Tensor:
-    """The vectors of a single model: the first `dim` numbers, or all where it is 0, normalised.
+def single_vectors(z: Tensor, dim: int, similarity: Similarity = "cosine") -> Tensor:
+    """Return the vectors of a single model: the first `dim` numbers, or all where it is 0, as they are compared.
 
     Those of a model are `dim` numbers wide, but for a fixed baseline's: its one run stands for the models of all folds and has
     folds x dim principal components, which are nested.
     """
-    return F.normalize(z[:, : dim or None], dim=1)
+    return as_compared(z[:, : dim or None], similarity)
 
 
 def agree(again: Any, said: Any, tolerance: float = 1e-9) -> bool:
@@ -135,10 +141,16 @@ def mean_scores(scores: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def check_metrics(protocol: Protocol) -> None:
-    """Raise `BadInput` where the protocol names a metric that there is not."""
+    """Raise `BadInput` where the protocol names a metric that does not exist, or that its similarity does not have."""
     for field in ("metrics", "training_metrics"):
         names: tuple[str, ...] = getattr(protocol, field)
         try:
-            choose((*names, "map_at_r"))
+            chosen = choose((*names, "map_at_r"))
         except ValueError as error:
             raise BadInput(f"--set {field}={','.join(names)}: {error}") from None
+        by_cosine = [one.label for one in chosen if one.metric.source == "pairs"]
+        if by_cosine and protocol.similarity != "cosine":
+            raise BadInput(
+                f"--set {field}={','.join(names)}: {by_cosine[0]} compares pairs by the cosine, and similarity is "
+                f"{protocol.similarity}; leave it out"
+            )

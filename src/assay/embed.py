@@ -1,4 +1,4 @@
-"""From samples to unit vectors, and the PCA that reduces the features of an untrained trunk. Shapes: N samples, F features."""
+"""From samples to embeddings, and the PCA that reduces the features of an untrained trunk. Shapes: N samples, F features."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from assay.data.dataset import Labels, Pixels, Samples, Vectors
 from assay.data.images import read_images
 from assay.errors import BadInput
 from assay.model import CARD, Architecture, Model, begin, read_model_folder
-from assay.protocol import FirstStep, Kind, Protocol
+from assay.protocol import FirstStep, Kind, Protocol, Similarity
 from assay.registry import UnknownName
 from assay.seeds import derive
 from assay.trunks import find, weights
@@ -47,9 +47,14 @@ def batch_of(size: int) -> int:
     return BATCH if size <= SMALL else LARGE_BATCH
 
 
-def embed(network: nn.Module, x: Sliceable, size: int, device: torch.device) -> Tensor:
-    """Unit vectors (N, dim) of the samples, on the CPU; the network is left in evaluation mode."""
-    return F.normalize(outputs(network, x, size, device), dim=1)
+def embed(network: nn.Module, x: Sliceable, size: int, device: torch.device, similarity: Similarity = "cosine") -> Tensor:
+    """Return the embeddings (N, dim) of the samples as they are compared, on the CPU; the network is left in evaluation mode."""
+    return as_compared(outputs(network, x, size, device), similarity)
+
+
+def as_compared(z_ND: Tensor, similarity: Similarity) -> Tensor:
+    """Return outputs of a network as they are compared: unit vectors for the cosine, as they are for Euclidean distance."""
+    return F.normalize(z_ND, dim=1) if similarity == "cosine" else z_ND
 
 
 @torch.no_grad()
@@ -123,10 +128,18 @@ class Embedder:
     card: dict[str, Any]
     device: torch.device
 
+    @property
+    def similarity(self) -> Similarity:
+        """How its embeddings are compared: unit vectors by the cosine, others by Euclidean distance."""
+        return self.model.architecture.similarity
+
     def embed(self, samples: Sequence[str | Path | Pixels] | Vectors) -> Vectors:
-        """Unit vectors (N, dim) of image files, of pixels (height, width, 3), or of rows of features (N, width)."""
+        """Return embeddings (N, dim) of image files, of pixels (height, width, 3), or of rows of features (N, width).
+
+        They are unit vectors where `similarity` is cosine.
+        """
         if find(self.model.architecture.trunk).takes == "vectors":
-            return np.asarray(embed(self.model, self._vectors(samples), 0, self.device).numpy())
+            return np.asarray(embed(self.model, self._vectors(samples), 0, self.device, self.similarity).numpy())
         channels = self.model.architecture.inputs
         return self.embed_read(lambda rows, step: read_images([samples[row] for row in rows], step, channels), len(samples))
 
@@ -142,11 +155,11 @@ class Embedder:
         return x
 
     def embed_read(self, read: Read, count: int, progress: Progress = lambda done, total: None) -> Vectors:
-        """Unit vectors (N, dim) of `count` samples that `read` gives."""
+        """Return embeddings (N, dim) of `count` samples that `read` gives, as they are compared."""
         if not count:
             raise BadInput("there is nothing to embed: no samples were given")
         z = read_and_embed(self.model, read, count, self.model.architecture, self.device, progress)
-        return np.asarray(F.normalize(z, dim=1).numpy())
+        return np.asarray(as_compared(z, self.similarity).numpy())
 
 
 def check_kind(called: str, takes: Kind, inputs: int, given: Kind, found: int) -> None:

@@ -14,7 +14,18 @@ from torch import Tensor, nn
 from assay.canonical import canonical, pretty
 from assay.errors import BadInput
 from assay.files import new_folder, read_json
-from assay.protocol import FirstStep, Look, Pooling, Protocol, Resize, customise, kind_of, resolve, resolve_training
+from assay.protocol import (
+    FirstStep,
+    Look,
+    Pooling,
+    Protocol,
+    Resize,
+    Similarity,
+    customise,
+    kind_of,
+    resolve,
+    resolve_training,
+)
 from assay.trunks import Trunk, build, find, weights
 from assay.trunks.weights import Weights
 
@@ -34,6 +45,7 @@ class Architecture:
         layer_norm: whether features are standardised before the head.
         resize: how an image is scaled before the centre is cut out of it.
         stored: side after that; 0 for vectors.
+        similarity: how embeddings are compared.
     """
 
     trunk: str
@@ -44,25 +56,41 @@ class Architecture:
     layer_norm: bool = False
     resize: Resize = "square"
     stored: int = 0
+    similarity: Similarity = "cosine"
 
     @classmethod
     def under(cls, protocol: Protocol, inputs: int, dim: int | None = None) -> "Architecture":
         """What runs of a settled protocol train: the head alone where the trunk is frozen, else everything."""
         width = protocol.dim if dim is None else dim
         if protocol.frozen == "trunk":
-            return cls("identity", inputs, 0, width, layer_norm=protocol.layer_norm)
+            return cls("identity", inputs, 0, width, layer_norm=protocol.layer_norm, similarity=protocol.similarity)
         return cls.whole(protocol, inputs, width)
 
     @classmethod
     def whole(cls, protocol: Protocol, inputs: int, dim: int) -> "Architecture":
         """Trunk and head of a settled protocol, frozen or not."""
         step, size = protocol.first_step, protocol.size or 0
-        return cls(protocol.trunk, inputs, size, dim, protocol.pooling, protocol.layer_norm, step.kind, step.side)
+        return cls(
+            trunk=protocol.trunk,
+            inputs=inputs,
+            size=size,
+            dim=dim,
+            pooling=protocol.pooling,
+            layer_norm=protocol.layer_norm,
+            resize=step.kind,
+            stored=step.side,
+            similarity=protocol.similarity,
+        )
 
     @property
     def first_step(self) -> FirstStep:
         """What is done to an image before its centre is cut out."""
         return FirstStep(self.resize, self.stored or self.size)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The fields as files hold them; the usual similarity is left out, as in files from before there was another."""
+        return {name: value for name, value in vars(self).items() if (name, value) != ("similarity", "cosine")}
 
 
 class Model(nn.Module):
@@ -152,7 +180,7 @@ def with_trunk(trained: Model, protocol: Protocol, inputs: int) -> Model:
 
 def pack_model(architecture: Architecture, state: Mapping[str, Tensor]) -> bytes:
     """The weights as a safetensors file, the architecture in its header."""
-    packed: bytes = save(dict(state), metadata={"architecture": canonical(architecture)})
+    packed: bytes = save(dict(state), metadata={"architecture": canonical(architecture.described)})
     return packed
 
 
@@ -170,7 +198,7 @@ def write_model_folder(folder: Path, model: Model, card: Mapping[str, Any]) -> N
     """Place a model folder: the weights, and a card that says for people and programs what the model is and comes from."""
     with new_folder(folder) as draft:
         (draft / WEIGHTS).write_bytes(pack_model(model.architecture, model.state()))
-        (draft / CARD).write_text(pretty({"architecture": model.architecture, **card}), encoding="utf-8")
+        (draft / CARD).write_text(pretty({"architecture": model.architecture.described, **card}), encoding="utf-8")
 
 
 def read_model_folder(folder: Path) -> tuple[Model, dict[str, Any]]:

@@ -29,7 +29,7 @@ def embed(
     imports: Imports = None,
     device: DeviceName = Device.auto,
 ) -> None:
-    """Unit vectors of IMAGES by MODEL, as an .npz with z, ids, and where there are classes y and classes.
+    """Write embeddings of IMAGES by MODEL, as an .npz with z, ids, and where there are classes y and classes.
 
     Official splits and roles are kept in it, so that `assay bench --data features:F.npz` splits as the images would be.
 
@@ -61,6 +61,8 @@ def embed(
     write_atomically(out, pack_arrays(arrays))
     classes = f" of {len(dataset.class_names)} classes" if dataset is not None else ""
     print(f"{len(z)} vector{'s' * (len(z) != 1)}{classes}, {z.shape[1]} dimensions: {out}")
+    if embedder.similarity != "cosine":
+        print(f"compare them by their {embedder.similarity} distance: assay evaluate {out} --metric {embedder.similarity}")
     if dataset is not None:
         print(f"next: assay bench --data features:{out}")
 

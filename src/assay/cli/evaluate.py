@@ -40,7 +40,7 @@ class Question:
     what: Path
     data: str | None
     metrics: tuple[str, ...]
-    similarity: str
+    similarity: str | None
     test: bool
 
 
@@ -66,7 +66,10 @@ def evaluate(
     metrics: Annotated[
         str, typer.Option(help="Comma-separated names of `assay list metrics`.")
     ] = "precision_at_1,r_precision,map_at_r",
-    metric: Annotated[Similarity, typer.Option(help="How embeddings are compared.")] = Similarity.cosine,
+    metric: Annotated[
+        Similarity | None,
+        typer.Option(help="How embeddings are compared; if not given, a model as in its study, all else by cosine."),
+    ] = None,
     test: Annotated[
         bool, typer.Option("--test", help="The test half instead of validation folds; of a run, on the record of its study.")
     ] = False,
@@ -92,7 +95,7 @@ def evaluate(
     from assay.protocols import protocols
 
     import_parts(imports or ())
-    question = Question(what, data, _names(metrics), str(metric), test)
+    question = Question(what, data, _names(metrics), str(metric) if metric else None, test)
     _check(question, labels, per_query)
     if data is None and settings:
         raise BadInput("--set changes how a data set is split, and there is none; give --data, or leave it out")
@@ -185,11 +188,11 @@ def _evaluate_model(question: Question, protocol: "Protocol", settings: Sequence
         return _look(question, behind, learner, sealed)
     if question.test:
         half = splits.Half(dataset, np.flatnonzero(np.array(splits.parts(dataset, protocol)) == "test"))
-        results = _score(question, lambda progress: [_test_part(learner, half, progress)])
+        results = _score(question, lambda progress: [_test_part(learner, half, progress)], learner.similarity)
         _note(_keep_look(question, half.fingerprint, results["test"]) if own else _NO_STUDY.format(question.data))
     else:
         half = trainval
-        results = _score(question, lambda progress: learner.validation(trainval, protocol.folds, progress))
+        results = _score(question, lambda progress: learner.validation(trainval, protocol.folds, progress), learner.similarity)
         if not own:
             _note((_UNTRAINED if learner.trainval is None else _OTHER_HALF).format(question.data))
     if not own:
@@ -257,14 +260,14 @@ def _look(question: Question, run: "FinishedRun", learner: "Learner", sealed: "S
             look = Look.open(run, sealed)
         except SealError as error:
             raise BadInput(f"{error}; run `assay bench` to its end first, or leave out --test") from None
-        results = _score(question, lambda progress: [_test_part(learner, look.half, progress)])
+        results = _score(question, lambda progress: [_test_part(learner, look.half, progress)], learner.similarity)
         for record in look.record(results["test"]):
             _note(f"recorded as look {len(record.looks)} at test in the study of {record.method} ({record.key[:12]})")
     return results
 
 
-def _score(question: Question, parts: Parts) -> dict[str, "Scores"]:
-    """The scores of each part by its name; what `evaluate` refuses is named with the file."""
+def _score(question: Question, parts: Parts, usual: str = "cosine") -> dict[str, "Scores"]:
+    """The scores of each part by its name, under the usual similarity unless another is asked for; refusals name the file."""
     from assay.cli.progress import follow
     from assay.metrics import evaluate as score
 
@@ -279,7 +282,7 @@ def _score(question: Question, parts: Parts) -> dict[str, "Scores"]:
                     question.metrics,
                     queries=part.queries,
                     gallery=part.gallery,
-                    metric=question.similarity,
+                    metric=question.similarity or usual,
                     ids=part.ids,
                     progress=_named(progress, part.name),
                 )

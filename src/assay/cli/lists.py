@@ -2,11 +2,14 @@
 
 import textwrap
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.cli.show import print_json, print_table
+
+if TYPE_CHECKING:
+    from assay.protocol import Protocol
 
 Rows = list[dict[str, Any]]
 
@@ -14,7 +17,7 @@ WIDTH, NARROWEST = 100, 24
 """Columns of a terminal in which lists stay readable, and those that folded text gets at least, whatever stands beside it."""
 
 PROTOCOL_COLUMNS = "name", "about", "trials", "reproductions", "runs"
-"""What a line of `assay list protocols` says; runs are those of a method that has something to search."""
+"""What a line of `assay list protocols` says: trials and reproductions of one search, and all runs of a searched method."""
 
 
 class Kind(StrEnum):
@@ -130,9 +133,10 @@ def _protocols() -> Rows:
         {
             "name": name,
             "about": protocol.about,
+            "searches": protocol.searches,
             "trials": protocol.trials,
             "reproductions": protocol.reproductions,
-            "runs": (protocol.trials + protocol.reproductions) * protocol.folds,
+            "runs": _runs(protocol),
             "trunk": protocol.trunk,
             "dim": protocol.dim,
             "folds": protocol.folds,
@@ -141,6 +145,12 @@ def _protocols() -> Rows:
         }
         for name, protocol in protocols.items()
     ]
+
+
+def _runs(protocol: "Protocol") -> int:
+    """Runs of one method that has something to search."""
+    of_a_trial = protocol.trial_folds or protocol.folds
+    return protocol.searches * (protocol.trials * of_a_trial + protocol.reproductions * protocol.folds)
 
 
 def _metrics() -> Rows:

@@ -39,8 +39,8 @@ def reproduce(
         str, typer.Option(help="Comma-separated names of methods with published parameters, or 'all' of them.")
     ] = "all",
     protocol: Annotated[
-        str, typer.Option(help="reality-check/cub, /cars or /sop: whose published parameters and scores.")
-    ] = "reality-check/cub",
+        str, typer.Option(help="reality-check/cub, /cars or /sop, version 1: whose published parameters and scores.")
+    ] = "reality-check/cub.v1",
     out: Out = STORE,
     settings: Settings = None,
     weights: Weights = None,
@@ -62,9 +62,9 @@ def reproduce(
     """
     from assay.report import write_report
     from assay.store import Store
-    from assay.study import data_of, methods_published, run_published
+    from assay.study import as_published, data_of, methods_published, run_published
 
-    chosen = choose_protocol(protocol, settings, weights, pretrained_on, None)
+    chosen = choose_protocol(as_published(protocol), settings, weights, pretrained_on, None)
     names = methods_published(data_of(chosen.name)) if methods == "all" else split_names(methods)
     with carrying_out(out, engine, address, workers, device, None, KeptWeights.best, allow_leaks) as means:
         done = run_published(data, names, chosen, out, means, new_study=new_study)

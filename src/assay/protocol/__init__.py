@@ -20,6 +20,7 @@ from assay.protocol.protocol import (
     Resize,
     Schedule,
     Search,
+    Similarity,
 )
 from assay.protocol.resolve import kind_of, resolve, resolve_training
 from assay.protocol.settings import CUSTOM, customise
@@ -44,6 +45,7 @@ __all__ = [
     "Resize",
     "Schedule",
     "Search",
+    "Similarity",
     "customise",
     "describe_augment",
     "kind_of",

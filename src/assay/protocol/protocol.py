@@ -23,6 +23,10 @@ Form = Literal["pixels", "jpeg"]
 """How images are kept after the first step: as they are, or as JPEG of quality 95 without subsampling of colours."""
 
 Search = Literal["bayesian", "quasi-random", "random"]
+
+Similarity = Literal["cosine", "euclidean"]
+"""How embeddings are compared: by the cosine, as unit vectors; or by Euclidean distance, as the network gives them."""
+
 OptimiserKind = Literal["rmsprop", "adam", "adamw", "sgd"]
 Schedule = Literal["constant", "cosine"]
 """Learning rate over a training: as it is, or falling to zero along half a cosine over all epochs."""
@@ -144,6 +148,7 @@ class Protocol:
         form: how they are kept after that: `pixels`, or `jpeg`, a fifth of the disk but not quite the same images.
         stored: side after that, of which training crops at random and evaluation the centre; None is `size`.
         dim: width of an embedding; 0, in the runs of a baseline: there is no head, the features are the embedding.
+        similarity: how embeddings are compared in validation and test; see `Similarity`. What a loss sees is its own matter.
         folds: class-disjoint parts of trainval, each validated once.
         sampler: how training batches are drawn.
         iterations: training steps in an epoch; None is one pass, as many batches as the training fold's images fill.
@@ -186,6 +191,7 @@ class Protocol:
     stored: int | None = None
     form: Form = "pixels"
     dim: int = 128
+    similarity: Similarity = "cosine"
     augment: Augment = Augment()
     folds: int = 4
     sampler: str = "balanced"
@@ -279,7 +285,7 @@ _NEUTRAL: dict[str, Any] = {
     "form": "pixels", "autocast": False, "compile": False, "search": "bayesian", "prune": None,
     "metrics": ("precision_at_1", "r_precision", "map_at_r"), "training_metrics": (), "exceptions": (), "given": (),
     "optimiser.kind": "rmsprop", "optimiser.decay_own": True, "searches": 1, "trial_folds": None, "smallest_difference": 0.01,
-    "shortest_epoch": 1, "optimiser.schedule": "constant",
+    "shortest_epoch": 1, "optimiser.schedule": "constant", "similarity": "cosine",
 }  # fmt: skip
 """Fields that came after the first protocols were published: at these values they are left out of the fingerprint."""
 

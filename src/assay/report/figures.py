@@ -121,7 +121,7 @@ def price_of_peeking(comparison: Comparison) -> Figure | None:
         axes.errorbar(
             [100 * gain.mean for gain in there],
             [row + shift for row in rows],
-            xerr=[100 * (gain.half or 0) for gain in there],
+            xerr=[[100 * (gain.mean - _bound(gain)) for gain in there], [0.0] * len(there)],
             fmt="D",
             markersize=4,
             capsize=3,
@@ -133,6 +133,11 @@ def price_of_peeking(comparison: Comparison) -> Figure | None:
     _list_methods(axes, [price.method for price in found])
     figure.legend(loc="outside upper center", ncols=2, frameon=False)
     return figure
+
+
+def _bound(gain: Interval) -> float:
+    """The lower bound of a gain, the gain itself where there is none."""
+    return gain.mean if gain.low is None else gain.low
 
 
 def draw(figure: Figure, form: Form) -> bytes:

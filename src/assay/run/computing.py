@@ -121,9 +121,9 @@ def _compute_baseline(run: Run, view: View, desk: Desk | None) -> Computed:
     if width:
         model.head = fit_pca(features, width)
     architecture = replace(model.architecture, dim=width)
-    z = single_vectors(model.head(features), protocol.dim).detach()
+    z = single_vectors(model.head(features), protocol.dim, protocol.similarity).detach()
     validated = [fold.validation for fold in _folds(run, view)]
-    scores = mean_scores([summary(evaluate(z[rows], view.y[rows])) for rows in validated])
+    scores = mean_scores([summary(evaluate(z[rows], view.y[rows], metric=protocol.similarity)) for rows in validated])
     checkpoint, weights = Checkpoint(0, None, scores), model.state()
     for shelf in desk.shelves([run], architecture) if desk else ():
         shelf.keep(0, weights)
@@ -145,9 +145,10 @@ def _training_scores(run: Run, view: View, architecture: Architecture, weights: 
 
 
 def _scores_of_rows(run: Run, view: View, model: Model, rows: Labels) -> dict[str, float]:
-    metrics = run.protocol.training_metrics
+    metrics, similarity = run.protocol.training_metrics, run.protocol.similarity
     samples, device = view.rows(rows), torch.device(run.environment.device)
-    z = single_vectors(embed(model, samples.x, model.architecture.size, device), run.protocol.dim)
+    z = embed(model, samples.x, model.architecture.size, device, similarity)
+    z = single_vectors(z, run.protocol.dim, similarity)
     labels = [chosen.label for chosen in choose(metrics)]
-    found = Answers(samples.y).score(z, metrics) if torch.isfinite(z).all() else dict.fromkeys(labels, math.nan)
+    found = Answers(samples.y).score(z, metrics, similarity) if torch.isfinite(z).all() else dict.fromkeys(labels, math.nan)
     return {label: found[label] for label in labels}

@@ -18,7 +18,8 @@ from assay.embed import embed
 from assay.errors import BadInput
 from assay.ledger import Receipt
 from assay.methods import import_parts
-from assay.model import WEIGHTS, read_model
+from assay.model import WEIGHTS, Model, read_model
+from assay.protocol import Similarity
 from assay.store import Store, place_file
 
 
@@ -54,11 +55,10 @@ class Unsealed:
         """Where the vectors of a run's model lie."""
         return Store(Path(self.store)).test_vectors(key, self.fingerprint)
 
-    def embed(self, weights: Path, half: View) -> Tensor:
-        """What the model in the file says to the samples of the half."""
-        device = torch.device(self.device)
-        model = read_model(weights).to(device)
-        return embed(model, half.x, model.architecture.size, device)
+    def embed(self, model: Model, half: View) -> Tensor:
+        """Return the embeddings of the samples of the half by a model, as they are compared."""
+        device, architecture = torch.device(self.device), model.architecture
+        return embed(model.to(device), half.x, architecture.size, device, architecture.similarity)
 
     def settle(self) -> None:
         """Make this process one that can build the models: the user's parts, and as many threads as the protocol says."""
@@ -96,7 +96,7 @@ class TestEmbedding(OnTestHalf):
             return
         self.test.settle()
         packed = BytesIO()
-        np.save(packed, self.test.embed(self._weights(), self.test.read()).numpy())
+        np.save(packed, self.test.embed(read_model(self._weights()), self.test.read()).numpy())
         place_file(path, packed.getvalue())
 
     def _weights(self) -> Path:
@@ -118,6 +118,7 @@ class Scoring(OnTestHalf):
     keys: tuple[str, ...]
     dim: int
     metrics: tuple[str, ...]
+    similarity: Similarity
     test: Unsealed
 
     @property
@@ -133,7 +134,7 @@ class Scoring(OnTestHalf):
         torch.set_num_threads(self.test.threads)
         paths = [self.test.vectors(key) for key in self.keys]
         vectors, answers = [np.load(path) for path in paths], Answers.of(self.test.read())
-        scores, by_class = score(vectors, answers, self.dim, self.metrics)
+        scores, by_class = score(vectors, answers, self.dim, self.metrics, self.similarity)
         return {**scores, "vectors": [digest_file(path) for path in paths]}, pack_arrays(by_class)
 
 
@@ -171,5 +172,7 @@ class CheckpointScoring(OnTestHalf):
         return wanted
 
     def _map_at_r(self, weights: Path, half: View) -> float:
-        z = single_vectors(self.test.embed(weights, half), self.dim)
-        return Answers.of(half).evaluate(z, ["map_at_r"])["map_at_r"] if torch.isfinite(z).all() else 0.0
+        model = read_model(weights)
+        similarity = model.architecture.similarity
+        z = single_vectors(self.test.embed(model, half), self.dim, similarity)
+        return Answers.of(half).evaluate(z, ["map_at_r"], similarity)["map_at_r"] if torch.isfinite(z).all() else 0.0

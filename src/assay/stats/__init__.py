@@ -4,6 +4,7 @@ The unit is a search with its selection and reproductions, a reproduction where 
 searched, or a data set.
 """
 
+from assay.stats.bounds import bootstrap_bound
 from assay.stats.components import (
     Component,
     Components,
@@ -34,6 +35,7 @@ __all__ = [
     "alpha_of_look",
     "autocorrelation",
     "bootstrap",
+    "bootstrap_bound",
     "class_error",
     "compare",
     "components",

@@ -3,11 +3,27 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import permutations
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
 from assay.stats.intervals import ALPHA
+
+Source = Literal["exact", "permutations", "F"]
+"""Where a p value comes from: all permutations of the ranks, a sample of them, or Iman and Davenport's F distribution."""
+
+FEW_BLOCKS = 20
+"""Up to so many data sets p comes from permutations of the ranks; above, the F distribution is as good."""
+
+MOST_ROWS = 500_000
+"""Rank sums that are held at once for an exact p; where there would be more, permutations are sampled."""
+
+SAMPLED = 100_000
+"""Permutations that are sampled."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +36,9 @@ class Friedman:
         chi_square: Friedman's statistic, corrected for ties; chi-square with k - 1 degrees of freedom.
         p_chi_square: of it.
         f: Iman and Davenport's statistic, (N - 1) X / (N (k - 1) - X); F with k - 1 and (k - 1)(N - 1) degrees of freedom.
-        p: of it, the one to read: Friedman's own is too cautious.
+        p_f: of it.
+        p: the one to read: by permutations up to `FEW_BLOCKS` data sets, else `p_f`.
+        p_from: which of them it is.
         critical_difference: Nemenyi's.
     """
 
@@ -29,7 +47,9 @@ class Friedman:
     chi_square: float
     p_chi_square: float
     f: float
+    p_f: float
     p: float
+    p_from: Source
     critical_difference: float
 
 
@@ -45,6 +65,9 @@ def friedman(scores: Mapping[str, Sequence[float]], alpha: float = ALPHA) -> Fri
 
     `scores` holds each method's values in the order of the data sets, higher is better. With R_j the rank sums, N data sets and
     k methods:  X = (12 sum_j R_j^2 / (N k (k + 1)) - 3 N (k + 1)) / (1 - sum over ties of (t^3 - t) / (N (k^3 - k))).
+
+    Both approximations are poor for few data sets. There p is the share of all ways to exchange ranks within data sets,
+    (k!)^N of them, that give at least this X.
     """
     table = np.array(list(scores.values())).T
     blocks, k = table.shape
@@ -56,15 +79,74 @@ def friedman(scores: Mapping[str, Sequence[float]], alpha: float = ALPHA) -> Fri
     raw = 12 * float(np.square(ranked.sum(0)).sum()) / (blocks * k * (k + 1)) - 3 * blocks * (k + 1)
     chi_square = raw / tied if tied > 0 else 0.0
     f = _iman_davenport(chi_square, blocks, k)
+    p_f = float(stats.f.sf(f, k - 1, (k - 1) * (blocks - 1)))
+    p, p_from = permutation_p(ranked) if blocks <= FEW_BLOCKS else (p_f, "F")
     return Friedman(
         ranks=dict(zip(scores, ranked.mean(0).tolist(), strict=True)),
         blocks=blocks,
         chi_square=chi_square,
         p_chi_square=float(stats.chi2.sf(chi_square, k - 1)),
         f=f,
-        p=float(stats.f.sf(f, k - 1, (k - 1) * (blocks - 1))),
+        p_f=p_f,
+        p=p,
+        p_from=p_from,
         critical_difference=critical_difference(k, blocks, alpha),
     )
+
+
+def permutation_p(ranked_NK: NDArray[np.float64]) -> tuple[float, Source]:
+    """Return the share of all ways to exchange ranks within data sets that give rank sums at least as unequal as these.
+
+    Unequal by sum_j R_j^2, with which Friedman's statistic grows. `exact` where all ways can be gone through, else from
+    `SAMPLED` of them, drawn with the seed 0: (1 + those as unequal) / (1 + all), which is never too small on average.
+
+    >>> permutation_p(np.array([[1, 2, 3], [1, 2, 3], [1, 2, 3]]))
+    (0.0277..., 'exact')
+    """
+    doubled = np.rint(2 * ranked_NK).astype(np.int64)
+    observed = int(np.square(doubled.sum(0)).sum())
+    rows = tuple(sorted(tuple(sorted(row)) for row in doubled.tolist()))
+    exact = all_permutations(rows)
+    if exact is None:
+        return (1 + int((sample_permutations(rows) >= observed).sum())) / (1 + SAMPLED), "permutations"
+    unequal, ways = exact
+    return float(ways[unequal >= observed].sum() / ways.sum()), "exact"
+
+
+@lru_cache(maxsize=16)
+def all_permutations(rows: tuple[tuple[int, ...], ...]) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+    """Return all values of sum_j R_j^2 over permutations of each row, and in how many ways; None: too many.
+
+    Rows are added one after another. Methods are exchangeable, so rank sums count in ascending order only, and the first row
+    needs one order.
+    """
+    k, base = len(rows[0]), sum(max(row) for row in rows) + 1
+    sums_SK, ways_S = np.array(rows[:1]), np.ones(1)
+    for number, row in enumerate(rows[1:], start=2):
+        if len(sums_SK) * math.factorial(k) > MOST_ROWS:
+            return None
+        orders_PK = np.array(list(permutations(row)))
+        sums_SK = (sums_SK[:, None] + orders_PK[None]).reshape(-1, k)
+        ways_S = np.repeat(ways_S, len(orders_PK))
+        if number < len(rows):
+            if base**k >= 2**62:
+                return None
+            sums_SK.sort(axis=1)
+            _, first, place = np.unique(sums_SK @ (base ** np.arange(k)), return_index=True, return_inverse=True)
+            sums_SK, ways_S = sums_SK[first], np.bincount(place, weights=ways_S).astype(np.float64)
+    values, place = np.unique(np.square(sums_SK).sum(1), return_inverse=True)
+    return values, np.bincount(place, weights=ways_S).astype(np.float64)
+
+
+@lru_cache(maxsize=16)
+def sample_permutations(rows: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
+    """Return sum_j R_j^2 of `SAMPLED` random permutations of each row, drawn with the seed 0."""
+    draw = np.random.default_rng(0)
+    sums = np.tile(rows[0], (SAMPLED, 1))
+    for row in rows[1:]:
+        sums += draw.permuted(np.tile(row, (SAMPLED, 1)), axis=1)
+    found: NDArray[np.int64] = np.square(sums).sum(1)
+    return found
 
 
 def critical_difference(methods: int, blocks: int, alpha: float = ALPHA) -> float:

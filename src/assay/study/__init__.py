@@ -8,7 +8,7 @@ from assay.study.models import train_one
 from assay.study.plan import Plan
 from assay.study.progress import Listener, Silent
 from assay.study.record import StudyRecord, study_records
-from assay.study.reproduce import data_of, methods_published, run_published
+from assay.study.reproduce import as_published, data_of, methods_published, run_published
 from assay.study.study import Study
 from assay.study.sweep import Swept, run_sweep
 
@@ -27,6 +27,7 @@ __all__ = [
     "Study",
     "StudyRecord",
     "Swept",
+    "as_published",
     "baselines",
     "data_of",
     "design_bench",

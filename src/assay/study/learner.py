@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from assay.data.dataset import Labels
 from assay.data.splits import Half, TrainVal, folds
-from assay.embed import batch_of, check_kind, choose_device, embed, load, torch_threads
+from assay.embed import as_compared, batch_of, check_kind, choose_device, embed, load, torch_threads
 from assay.metrics.task import Progress
 from assay.model import Model
-from assay.protocol import Kind, kind_of
+from assay.protocol import Kind, Similarity, kind_of
 from assay.trunks import find
 
 
@@ -56,6 +55,7 @@ class Learner:
         threads: torch threads to compute with.
         dim: the first so many dimensions are the embedding; None: all.
         classes: names of the classes that it was trained on; None: they are not known.
+        similarity: how its embeddings are compared.
     """
 
     called: str
@@ -68,6 +68,7 @@ class Learner:
     threads: int = 1
     dim: int | None = None
     classes: frozenset[str] | None = None
+    similarity: Similarity = "cosine"
 
     @classmethod
     def of(cls, name: str) -> "Learner":
@@ -94,6 +95,7 @@ class Learner:
             folds=card.get("folds"),
             threads=threads,
             classes=frozenset(card["classes"]) if "classes" in card else None,
+            similarity=loaded.similarity,
         )
 
     def was_trained_on(self, trainval: TrainVal) -> bool:
@@ -125,13 +127,13 @@ class Learner:
         return Part(name, self._embed(name, half, rows, progress), labels, [ids[row] for row in rows.tolist()], *marks)
 
     def _embed(self, name: str, half: Half, rows: Labels, progress: Progress) -> Tensor:
-        """Return unit vectors; those of a run as the run itself made them: in its batches, with its threads."""
+        """Return embeddings as they are compared, of a run as the run itself made them: in its batches, with its threads."""
         device = torch.device(choose_device("auto"))
         model = self.build(half.inputs).to(device)
         size, step = model.architecture.size, model.architecture.first_step
         many, parts = batch_of(size), []
         with torch_threads(self.threads):
             for start in range(0, len(rows), many):
-                parts.append(embed(model, half.some(rows[start : start + many], step), size, device))
+                parts.append(embed(model, half.some(rows[start : start + many], step), size, device, self.similarity))
                 progress(f"{name}, embedding", min(start + many, len(rows)), len(rows))
-        return F.normalize(torch.cat(parts)[:, : self.dim], dim=1)
+        return as_compared(torch.cat(parts)[:, : self.dim], self.similarity)

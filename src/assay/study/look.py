@@ -76,13 +76,14 @@ class FinishedRun:
             folds=self.folds,
             threads=self.config["environment"]["threads"],
             dim=self.protocol.dim or None,
+            similarity=self.protocol.similarity,
         )
 
     @cached_property
     def protocol(self) -> Protocol:
         """What of the protocol the run's model depends on."""
         said = self.config["protocol"]
-        names = ("trunk", "weights", "frozen", "pooling", "layer_norm", "size", "resize", "stored", "dim")
+        names = ("trunk", "weights", "frozen", "pooling", "layer_norm", "size", "resize", "stored", "dim", "similarity")
         return Protocol(name="run", **{name: said[name] for name in names if name in said})
 
     def model(self, inputs: int) -> Model:

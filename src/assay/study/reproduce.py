@@ -9,9 +9,12 @@ from assay.data.scan import reporting
 from assay.errors import BadInput
 from assay.methods import methods, read_parameters
 from assay.protocol import CUSTOM, Protocol
+from assay.protocols import protocols
 from assay.published import DATA, best_parameters
 from assay.study.bench import Bench, Means, check_data, design_bench, run_designs
 from assay.study.design import Design, Given
+
+_NAMES = tuple(f"reality-check/{data}" for data in DATA)
 
 SOURCE = "published by Musgrave et al. 2020 for {data}"
 
@@ -27,9 +30,11 @@ def run_published(
 ) -> Bench:
     """Reproduce and test each method with the parameters that the reality check found best for the protocol's data set.
 
-    Nothing is searched. A parameter that was not published has the method's default.
+    Nothing is searched. A parameter that was not published has the method's default. A protocol by its name is the version
+    that `as_published` gives.
     """
     means = means or Means()
+    protocol = protocols[as_published(protocol)] if isinstance(protocol, str) else protocol
     with reporting(means.listener.preparing):
         designs = design_bench(data, names, protocol, means.device, means.imports)
     check_data(designs, means)
@@ -41,16 +46,32 @@ def methods_published(data: str) -> list[str]:
     return [name for name in methods if name == "pretrained" or best_parameters(name, data) is not None]
 
 
+def as_published(protocol: str) -> str:
+    """Return the full name of a reality-check protocol: without a version, the first, which has the paper's own budget.
+
+    Version 2 differs from it in the number of searches only. Where parameters are given nothing is searched, so version 2
+    would do the same with four times as many reproductions.
+
+    >>> as_published("reality-check/cub"), as_published("reality-check/cub.v1")
+    ('reality-check/cub.v1', 'reality-check/cub.v1')
+    """
+    return f"{protocol}.v1" if protocol in _NAMES else protocol
+
+
 def data_of(protocol: str) -> str:
-    """The data set of a reality-check protocol: its published parameters and scores are for that.
+    """Return the data set of a reality-check protocol of version 1: its published parameters and scores are for that.
 
     >>> data_of("reality-check/cub.v1")
     'cub'
     """
-    family, _, rest = protocol.partition(CUSTOM)[0].rpartition(".v")[0].partition("/")
-    if family != "reality-check" or rest not in ("cub", "cars", "sop"):
-        raise BadInput(f"{protocol}: parameters are published for reality-check/cub, reality-check/cars and reality-check/sop")
-    return rest
+    name, _, version = protocol.partition(CUSTOM)[0].rpartition(".v")
+    if name not in _NAMES:
+        raise BadInput(f"{protocol}: parameters are published for {', '.join(_NAMES[:-1])} and {_NAMES[-1]}")
+    if version != "1":
+        raise BadInput(
+            f"{protocol}: the paper's parameters come from one search and 10 reproductions, which is {name}.v1; use that"
+        )
+    return name.rpartition("/")[2]
 
 
 def _with_published(design: Design) -> Design:

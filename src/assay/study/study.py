@@ -239,8 +239,8 @@ class Study:
         missing = [run.key for one in reproduced for run in one.runs if not test.vectors(run.key).exists()]
         yield [TestEmbedding(key, test) for key in missing]
         scored = [line.body for line in self.ledger.lines if line.kind == "test"]
-        dim, metrics = self.design.dim, self.design.protocol.metrics
-        fresh = yield [Scoring(one.keys, dim, metrics, test) for one in reproduced[len(scored) :]]
+        dim, metrics, similarity = self.design.dim, self.design.protocol.metrics, self.design.protocol.similarity
+        fresh = yield [Scoring(one.keys, dim, metrics, similarity, test) for one in reproduced[len(scored) :]]
         bodies = [*scored, *(self._test(one, *found) for one, found in zip(reproduced[len(scored) :], fresh, strict=True))]
         for one, body in zip(reproduced, bodies, strict=True):
             self.ledger.record("test", {**body, **one.place, "test": test.fingerprint, "runs": one.keys})

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from assay.canonical import digest
 from assay.stats import Friedman, friedman, ranks, ties
+from assay.stats.ranks import SAMPLED
 from assay.tables.comparison import SETTINGS, Comparison, Setting, source_and_data
 from assay.tables.form import Table, p_value
 
@@ -102,9 +103,9 @@ def ranks_over_data(found: Across, setting: Setting) -> Table:
         name=f"mean-ranks-{setting}",
         title=f"Mean ranks over {len(found.parts)} data sets, {setting}",
         note=(
-            f"Ranks by mean MAP@R on each data set; 1 is best. Friedman's chi-square {test.chi_square:.2f} "
-            f"(p {p_value(test.p_chi_square)}), Iman and Davenport's F {_statistic(test.f)} (p {p_value(test.p)}); Nemenyi's "
-            f"critical difference {test.critical_difference:.2f}: methods whose mean ranks are closer are not told apart."
+            f"Ranks by mean MAP@R on each data set; 1 is best. Friedman's chi-square {test.chi_square:.2f}, {_p(test)}. "
+            f"Nemenyi's critical difference {test.critical_difference:.2f}: methods whose mean ranks are closer are not told "
+            "apart."
         ),
         groups=[("", 2), ("Rank on", len(found.parts))],
         columns=["method", "mean rank", *found.data],
@@ -115,7 +116,9 @@ def ranks_over_data(found: Across, setting: Setting) -> Table:
                 "mean_rank": test.ranks[method],
                 **dict(zip(found.data, by_method[method], strict=True)),
                 "critical_difference": test.critical_difference,
-                "p_iman_davenport": test.p,
+                "p": test.p,
+                "p_from": test.p_from,
+                "p_iman_davenport": test.p_f,
             }
             for method in order
         ],
@@ -128,7 +131,7 @@ def in_words(found: Across, setting: Setting = "separated", alpha: float = 0.05)
     widest = len(found.methods) - 1
     lines = [
         f"Over {len(found.parts)} data sets the methods' ranks {'differ' if test.p <= alpha else 'do not differ beyond chance'} "
-        f"(Iman and Davenport's p {p_value(test.p)})"
+        f"({_p(test)})"
     ]
     if test.critical_difference >= widest:
         return [
@@ -146,5 +149,10 @@ def in_words(found: Across, setting: Setting = "separated", alpha: float = 0.05)
     return [*lines, *apart, *groups]
 
 
-def _statistic(value: float) -> str:
-    return "infinite" if math.isinf(value) else f"{value:.2f}"
+def _p(test: Friedman) -> str:
+    """The p value of a test with where it comes from."""
+    if test.p_from == "exact":
+        return f"exact p {p_value(test.p)}"
+    if test.p_from == "permutations":
+        return f"p {p_value(test.p)} by {SAMPLED:,} random permutations of the ranks"
+    return f"Iman and Davenport's F {'infinite' if math.isinf(test.f) else f'{test.f:.2f}'}, p {p_value(test.p)}"

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.stats import Interval, t_interval
+from assay.stats import Interval, bootstrap_bound, t_interval
+from assay.stats.bounds import FEWEST_FOR_BOUND
 from assay.study import StudyRecord
 from assay.tables.comparison import Comparison
 from assay.tables.form import Table, percent
@@ -17,8 +18,10 @@ class Price:
     Args:
         method: its name.
         honest: its score, everything chosen on validation folds.
-        epoch: gain had each model's epoch been chosen on the test half; over reproductions.
-        parameters: gain had the trial been chosen on the test half; over folds; None where nothing was searched.
+        epoch: gain had each model's epoch been chosen on the test half; over searches, over reproductions where there is one.
+        parameters: gain had the trial been chosen on the test half; over searches; None where nothing was searched.
+
+    No gain is negative, so each has a lower bound and no upper one.
     """
 
     method: str
@@ -43,7 +46,7 @@ def price(record: StudyRecord) -> Price:
     return Price(
         method=record.method,
         honest=t_interval(record.units("separated", "map_at_r")),
-        epoch=t_interval(_gains_by_epoch(record.peek["epochs"], record.searches)),
+        epoch=bootstrap_bound(_gains_by_epoch(record.searches, record.peek["epochs"])),
         parameters=_gain_by_parameters(record, record.peek["trials"]),
     )
 
@@ -59,18 +62,20 @@ def peeking(comparison: Comparison) -> Table | None:
         note=(
             "Not a result. The honest score chooses epoch and parameters on validation folds; the gains say how much would have "
             "been added to it had they been chosen by MAP@R on the test half itself, as much of the literature does. Epoch: the "
-            "best checkpoint instead of the chosen one, mean over folds, 95% t-interval over searches or, of one search, over "
-            "reproductions. Parameters: the trial with the best mean on test instead of the one that its search selected, "
-            "95% t-interval over searches or, of one search, over folds. Both: the two added up. "
-            "Single models, points of MAP@R; computed after the seal was opened, and nothing was chosen by it."
+            "best checkpoint instead of the chosen one, mean over folds. Parameters: the trial of the same search with the best "
+            "mean on test instead of the selected one, mean over folds. Both: the two added up. The best on test is never worse "
+            "than the chosen one, so no gain is negative, and an interval around it would be wrong: in brackets stands a lower "
+            "bound, which the expected gain exceeds with 95% confidence, from a bootstrap over searches; for the epoch over "
+            f"reproductions where there is one search. Fewer than {FEWEST_FOR_BOUND} of them have none. Single models, points "
+            "of MAP@R; computed after the seal was opened, and nothing was chosen by it."
         ),
         columns=["method", "honest MAP@R", "epoch", "parameters", "both", "score then"],
         rows=[
             [
                 one.method,
                 percent(one.honest),
-                "+" + percent(one.epoch),
-                "" if one.parameters is None else "+" + percent(one.parameters),
+                _gain(one.epoch),
+                "" if one.parameters is None else _gain(one.parameters),
                 f"+{100 * one.both:.2f}",
                 f"{100 * (one.honest.mean + one.both):.2f}",
             ]
@@ -93,38 +98,41 @@ def _had_a_choice(peek: Mapping[str, Any]) -> bool:
     return any(len(entry["test"]) > 1 for entry in peek["epochs"])
 
 
-def _gains_by_epoch(entries: Sequence[Mapping[str, Any]], searches: int) -> list[float]:
-    """Return the mean over folds of the best checkpoint's score minus the chosen one's, for each search or reproduction."""
+def _gains_by_epoch(searches: int, entries: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return for each search, or for each reproduction of a single one, the mean gain of the best checkpoint over the chosen."""
     by_unit: dict[int, list[float]] = {}
     for entry in entries:
         gained = max(entry["test"].values()) - entry["test"][str(entry["chosen"])]
-        unit = entry.get("search", 0) if searches > 1 else entry["reproduction"]
-        by_unit.setdefault(unit, []).append(gained)
+        by_unit.setdefault(entry["search" if searches > 1 else "reproduction"], []).append(gained)
     return [sum(gained) / len(gained) for gained in by_unit.values()]
 
 
 def _gain_by_parameters(record: StudyRecord, trials: Sequence[Mapping[str, Any]]) -> Interval | None:
-    """Return what the trial that is best on test adds to the selected one: over searches, or fold by fold of the only one."""
-    found = [
-        gained
-        for selection in record.selections
-        if (gained := _gains_of_search([t for t in trials if t.get("search", 0) == selection["search"]], selection["trial"]))
+    """Return the gain of the trial that is best on test over the selected one, over searches; None where none was selected."""
+    gains = [
+        _gain_of_search(selection["trial"], [trial for trial in trials if trial["search"] == search])
+        for search, selection in enumerate(record.selections)
+        if selection["trial"] is not None
     ]
-    if not found:
-        return None
-    return t_interval(found[0] if record.searches == 1 else [sum(gained) / len(gained) for gained in found])
+    known = [gain for gain in gains if gain is not None]
+    return bootstrap_bound(known) if known else None
 
 
-def _gains_of_search(trials: Sequence[Mapping[str, Any]], chosen: int | None) -> list[float] | None:
-    """Return the best trial's score on test minus the selected one's, fold by fold; trials that finished are among them."""
+def _gain_of_search(chosen: int, trials: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the mean over folds of the best trial on test minus that of the chosen one; only finished trials are looked at."""
     selected = next((trial["test"] for trial in trials if trial["trial"] == chosen), None)
     if selected is None:
         return None
     finished = [trial["test"] for trial in trials if trial["validation"] is not None and len(trial["test"]) == len(selected)]
-    best = max([selected, *finished], key=sum)
-    return [ours - honest for ours, honest in zip(best, selected, strict=True)]
+    return float(max(map(sum, [selected, *finished])) - sum(selected)) / len(selected)
+
+
+def _gain(interval: Interval) -> str:
+    """A gain with its lower bound, in points."""
+    bound = "" if interval.low is None else f" (at least {100 * interval.low:.2f})"
+    return f"+{100 * interval.mean:.2f}{bound}"
 
 
 def _raw(name: str, interval: Interval | None) -> dict[str, object]:
-    ends = (None, None, None) if interval is None else (interval.mean, interval.low, interval.high)
-    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+    ends = (None, None, None) if interval is None else (interval.mean, interval.low, interval.n)
+    return dict(zip((name, f"{name}_at_least", f"{name}_units"), ends, strict=True))

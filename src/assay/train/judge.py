@@ -135,8 +135,9 @@ class Judge:
 
     def _validate(self) -> dict[str, float] | None:
         """Scores of the validation classes; None where an embedding is not finite."""
-        z = embed(self._network, self._validation.x, self._model.architecture.size, self._device)
-        return summary(evaluate(z, self._validation.y)) if torch.isfinite(z).all() else None
+        similarity = self._protocol.similarity
+        z = embed(self._network, self._validation.x, self._model.architecture.size, self._device, similarity)
+        return summary(evaluate(z, self._validation.y, metric=similarity)) if torch.isfinite(z).all() else None
 
 
 def summary(scores: Scores) -> dict[str, float]:

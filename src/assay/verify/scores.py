@@ -94,7 +94,7 @@ def _scores_of(
         return
     protocol = run_protocol(record.announced)
     vectors = [np.load(path, allow_pickle=False) for path in paths.values()]
-    again, by_class = score(vectors, answers, protocol.dim, protocol.metrics)
+    again, by_class = score(vectors, answers, protocol.dim, protocol.metrics, protocol.similarity)
     settings = [name for name in ("concatenated", "separated", "folds") if name != "folds" or "folds" in test]
     wrong = [name for name in settings if not (agree(again[name], test[name]) and agree(test[name], again[name]))]
     if wrong:
