@@ -20,7 +20,7 @@ def bootstrap_bound(values: Sequence[float], confidence: float = 1 - ALPHA, resa
     the resampled means, which is Hesterberg's expansion for few values (2015, doi.org/10.1080/00031305.2015.1089789).
 
     >>> bootstrap_bound([0.0, 1.0, 2.0, 3.0, 4.0])
-    Interval(mean=2.0, low=0.4..., high=None, n=5)
+    Interval(mean=2.0, low=0.6, high=None, n=5)
     """
     n = len(values)
     if n == 0:
