@@ -202,7 +202,7 @@ def test_checkpoints_are_scored_as_single_models(store: Store, opened: Unsealed)
     best = store.result(run.key)["best_epoch"]
     assert CheckpointScoring(run.key, PROTOCOL.dim, opened, (best,))() == {best: found[best]}
     assay.run.TestEmbedding(run.key, opened)()
-    scores = Scoring((run.key,), PROTOCOL.dim, PROTOCOL.metrics, "cosine", opened)()
+    scores, _ = Scoring((run.key,), PROTOCOL.dim, PROTOCOL.metrics, "cosine", opened)()
     assert scores["separated"]["map_at_r"] == scores["folds"][0]["map_at_r"] == found[best]
 
 

@@ -139,7 +139,7 @@ def test_two_protocols_stand_in_two_sections(store):
     page = Page((store.root / "report" / "index.html").read_text())
     assert page.open.count("article") == 2
     assert len(comparisons(store)) == 2
-    assert all(len(found.records) == 3 for found in comparisons(store))
+    assert all(len(found.records) == 4 for found in comparisons(store))
 
 
 def test_the_page_fetches_nothing(store):

@@ -67,14 +67,14 @@ FOLDS = [(LENGTHS * (DRAW.normal(size=(6, 4))[Y] + DRAW.normal(size=(30, 4)))).a
 
 
 def test_scores_are_those_of_a_direct_evaluation_by_distance() -> None:
-    found = score(FOLDS, Answers(Y), 4, METRICS, "euclidean")
+    found = score(FOLDS, Answers(Y), 4, METRICS, "euclidean")[0]
     together = evaluate(np.concatenate(FOLDS, axis=1), Y, METRICS, metric="euclidean")
     apart = [evaluate(z, Y, METRICS, metric="euclidean") for z in FOLDS]
     for name in METRICS:
         assert found["concatenated"][name] == together[name]
         assert [fold[name] for fold in found["folds"]] == [scores[name] for scores in apart]
         assert found["separated"][name] == pytest.approx(np.mean([scores[name] for scores in apart]))
-    assert found["concatenated"] != score(FOLDS, Answers(Y), 4, METRICS)["concatenated"]
+    assert found["concatenated"] != score(FOLDS, Answers(Y), 4, METRICS)[0]["concatenated"]
 
 
 def test_concatenated_squared_distances_are_the_sum_of_those_of_the_folds() -> None:
@@ -84,7 +84,7 @@ def test_concatenated_squared_distances_are_the_sum_of_those_of_the_folds() -> N
     for query in range(30):
         order = sorted((reference for reference in range(30) if reference != query), key=lambda one: squared[query, one])
         hits += Y[order[0]] == Y[query]
-    assert score(FOLDS, Answers(Y), 4, METRICS, "euclidean")["concatenated"]["recall_at_1"] == pytest.approx(hits / 30)
+    assert score(FOLDS, Answers(Y), 4, METRICS, "euclidean")[0]["concatenated"]["recall_at_1"] == pytest.approx(hits / 30)
 
 
 def test_outputs_are_normalised_for_the_cosine_only() -> None:

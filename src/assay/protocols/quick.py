@@ -37,6 +37,7 @@ QUICK = Protocol(
 QUICK_V2 = replace(
     QUICK,
     name="quick.v2",
+    about="4 searches, minutes on two cores",
     augment=Augment(flip=0.0),
     searches=4,
     search="quasi-random",

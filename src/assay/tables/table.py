@@ -170,8 +170,9 @@ def _training_scores(record: StudyRecord) -> dict[str, list[float]]:
     return {metric: [_mean([fold.get(metric) for fold in folds]) for folds in by_unit.values()] for metric in metrics}
 
 
-def _mean(values: Sequence[float | None]) -> float:
-    finite = [value for value in values if value is not None]
+def _mean(values: Sequence[float | str | None]) -> float:
+    """Return the mean, infinite where a value is missing or was recorded as infinite."""
+    finite = [value for value in values if isinstance(value, float | int)]
     return math.fsum(finite) / len(finite) if len(finite) == len(values) else math.inf
 
 
