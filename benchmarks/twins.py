@@ -1,13 +1,13 @@
 """Whether verdicts keep their promises where the truth is known: on twins of one method, simulated and real.
 
 python benchmarks/twins.py [--benches 2000] [--only false,equivalent,looks,coverage,classes,landscapes,power,planning]
-python benchmarks/twins.py --pool FILE.json [--benches 2000]
+python benchmarks/twins.py --pool FILE.json|STORE [--benches 2000]
 
 Simulated benches: methods with equal true means, spreads (standard deviations over searches, in points) by scenario, and a
 fixed yardstick with the same mean. A bench counts as false if any of its pairs is called better. Seeds are fixed.
 Every row takes the path of `assay.stats.compare`; its first benches are given to `compare` itself, which must say the same.
 
-A pool is {method: [test scores of independent searches]}. It is resampled into benches: two disjoint sets of searches of
+A pool is {method: [test scores of independent searches]}, or a store with a bench of many searches. It is resampled into benches: two disjoint sets of searches of
 one method are twins, beside other methods of the pool.
 
 Recorded landscapes are those of benchmarks/search.py: a search is a number of trials there, and its test score is the value
@@ -31,6 +31,8 @@ from scipy import special
 from assay.seeds import derive
 from assay.stats import aa_difference, alpha_of_look, compare, deviation, over_classes, searches_to_see, t_interval
 from assay.stats.shrinkage import pair_errors
+from assay.store import Store
+from assay.study import study_records
 
 Floats = NDArray[np.float64]
 Draw = np.random.Generator
@@ -452,6 +454,14 @@ def _equivalence(spread: float, methods: int, comparisons: int, benches: int) ->
 # --- Real searches ---
 
 
+def read_pool(path: Path) -> dict[str, list[float]]:
+    """Return the test MAP@R of each search of each searched method, single models."""
+    if path.is_file():
+        return dict(json.loads(path.read_text()))
+    found = [record for record in study_records(Store(path)) if record.searched and record.complete]
+    return {record.method: record.units("separated", "map_at_r") for record in found}
+
+
 def show_pool(pool: Mapping[str, Sequence[float]], benches: int, searches: int = SEARCHES) -> None:
     """Twins, spread, coverage and power of a pool of real searches; scores are shares, and shown in points."""
     scores = {method: 100 * np.array(values, dtype=float) for method, values in pool.items()}
@@ -543,10 +553,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--benches", type=int, default=2000, help="benches of each row")
     parser.add_argument("--only", default=",".join(SHOWN), help=f"parts, separated by commas: {', '.join(SHOWN)}")
-    parser.add_argument("--pool", type=Path, help="JSON file: {method: [test scores of independent searches]}")
+    parser.add_argument("--pool", type=Path, help="JSON file {method: [test scores of searches]}, or a store")
     asked = parser.parse_args()
     if asked.pool:
-        show_pool(json.loads(asked.pool.read_text()), asked.benches)
+        show_pool(read_pool(asked.pool), asked.benches)
         return
     unknown = [part for part in asked.only.split(",") if part not in SHOWN]
     if unknown:
