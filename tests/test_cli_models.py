@@ -363,7 +363,7 @@ def test_embeddings_are_split_as_the_images_would_be(assay, trained, table):
     of_images, of_vectors = (assay("data", "splits", data) for data in (f"table:{table}", "features:f.npz"))
     assert of_vectors == of_images
     assert of_images[1].splitlines()[1].startswith("mini/class01/0.png,kind01,fold 0")
-    code, _, err = assay("bench", "--data", "features:f.npz", "--methods", "pretrained", *SET[:-2], "--out", "store")
+    code, _, err = assay("bench", "--data", "features:f.npz", "--methods", "as_is", *SET[:-2], "--out", "store")
     assert code == 0, err
     (record,) = study_records(Store(Path("store")))
     dataset = load(f"table:{table}")

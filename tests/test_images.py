@@ -395,10 +395,10 @@ def cut(file: Path) -> None:
 def change_an_entry(file: Path) -> None:
     """A digest with another digit, which would let every use of the file be refused as changed."""
     with sqlite3.connect(file) as connection:
-        for path, entry in connection.execute("SELECT path, entry FROM seen_1").fetchall():
+        for path, entry in connection.execute("SELECT path, entry FROM seen_2").fetchall():
             stamp, (digest, *rest) = json.loads(entry)
             spoilt = json.dumps([stamp, ["0" + digest[1:], *rest]])
-            connection.execute("UPDATE seen_1 SET entry = ? WHERE path = ?", (spoilt, path))
+            connection.execute("UPDATE seen_2 SET entry = ? WHERE path = ?", (spoilt, path))
     connection.close()
 
 

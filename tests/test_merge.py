@@ -98,7 +98,7 @@ def test_it_says_what_came_from_where(place):
         Contribution(place / "berlin", runs_of(place / "berlin"), studies=3, models=3),
         Contribution(place / "oslo", runs_of(place / "oslo") - shared, studies=1, models=1),
     )
-    assert (merged.runs, merged.studies) == (runs_of(place / "one"), 3)
+    assert (merged.runs, merged.studies) == (runs_of(place / "one"), 4)
 
 
 def test_the_stores_it_reads_are_not_touched(place):

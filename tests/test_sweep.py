@@ -61,7 +61,7 @@ def test_a_sweep_uses_the_bench_that_the_store_has_and_adds_nothing_when_run_aga
     benched = run_bench(f"features:{mini_features}", METHODS, SMALL, out, Means(workers=1))
     before = snapshot(out)
     done = sweep(mini_features, out, "dim=4,8")
-    assert done.bases == benched.studies
+    assert done.bases == benched.studies[: len(METHODS)]  # the bench has as_is too
     after = snapshot(out)
     assert before.items() <= after.items()
     assert sweep(mini_features, out, "dim=4,8") == done and snapshot(out) == after
