@@ -7,8 +7,8 @@ Simulated benches: methods with equal true means, spreads (standard deviations o
 fixed yardstick with the same mean. A bench counts as false if any of its pairs is called better. Seeds are fixed.
 Every row takes the path of `assay.stats.compare`; its first benches are given to `compare` itself, which must say the same.
 
-A pool is {method: [test scores of independent searches]}, or a store with a bench of many searches. It is resampled into benches: two disjoint sets of searches of
-one method are twins, beside other methods of the pool.
+A pool is {method: [test scores of independent searches]}, or a store with a bench of many searches. It is resampled into
+benches: two disjoint sets of searches of one method are twins, beside other methods of the pool.
 
 Recorded landscapes are those of benchmarks/search.py: a search is a number of trials there, and its test score is the value
 of the best one plus the noise of a training seed.

@@ -313,7 +313,9 @@ def test_a_protocol_says_in_a_line_what_it_is_for(name: str) -> None:
     assert not about.endswith(".")
 
 
-@pytest.mark.parametrize(("module", "runs"), [(quick, {32, 64}), (reality_check, {240, 960}), (unbiased, {140}), (revisiting, {20})])
+@pytest.mark.parametrize(
+    ("module", "runs"), [(quick, {32, 64}), (reality_check, {240, 960}), (unbiased, {140}), (revisiting, {20})]
+)
 def test_a_module_states_command_cost_and_score(module: ModuleType, runs: set[int]) -> None:
     text = module.__doc__ or ""
     assert "    assay bench --data " in text
