@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from assay.protocol import Augment, describe_augment
 from assay.stats import alpha_of_look
 from assay.study import StudyRecord
 from assay.tables import Across, Comparison, Sweep
@@ -36,23 +37,18 @@ def departures_of(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def _problems(comparison: Comparison) -> list[str]:
-    """Return what is wrong with the data, and what was left out of them."""
-    data = comparison.announced["data"]
-    return [*data.get("problems", ()), *data.get("left_out", ())]
+    """Return what is wrong with the data, and what was left out of them: of trainval, and of the opened test half."""
+    opened = [record.seal for record in comparison.records if record.seal]
+    said = [comparison.announced["data"], *opened[:1]]
+    return [text for part in said for name in ("problems", "left_out") for text in part.get(name, ())]
 
 
 def _augmentation(comparison: Comparison) -> list[str]:
-    """Return how training images are changed; nothing where the data are vectors, or the protocol does not say."""
-    found = comparison.announced["protocol"]["resolved"].get("augment")
-    if not found or comparison.announced["protocol"]["resolved"]["trunk"] == "identity":
+    """Return how training images are changed; nothing where a head is trained on vectors."""
+    resolved = comparison.announced["protocol"]["resolved"]
+    if resolved["trunk"] == "identity" or resolved.get("frozen") == "trunk" or not resolved.get("augment"):
         return []
-    return [f"Training images are changed at random: {', '.join(f'{name} {_range(value)}' for name, value in found.items())}."]
-
-
-def _range(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return " to ".join(f"{end:.3g}" for end in value)
-    return "auto" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+    return [f"Training images: {describe_augment(Augment(**resolved['augment']))}."]
 
 
 def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:
