@@ -312,7 +312,8 @@ def test_the_trend_has_claims_the_reality_check_and_our_own() -> None:
 def test_the_trend_is_told_in_words() -> None:
     lines = trend_in_words(Comparison(bench()))
     assert re.match(
-        r"Over contrastive, later methods gain \+\d\.\d% to \+\d\.\d% in P@1 here .* papers claimed \+84\.\d% for lifted",
+        r"Over contrastive, later methods were measured at \+\d\.\d% to \+\d\.\d% in P@1 here \(single models; 95% intervals "
+        r"reach from .* to .*\); papers claimed \+84\.\d% for lifted",
         lines[0],
     )
     assert re.match(r"contrastive_sampled, the baseline .* lies 19\.\d% below contrastive in MAP@R", lines[-1])

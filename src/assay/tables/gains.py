@@ -116,8 +116,11 @@ def _in_words(comparison: Comparison, baseline: Baseline) -> list[str]:
     series = trend(comparison, baseline, metric)
     if not series:
         return []
-    measured = [point.gain.mean for point in series["measured here"]]
-    said = f"Over {baseline}, later methods gain {_range(measured)} in {heading(metric)} here (single models)"
+    measured = [point.gain for point in series["measured here"]]
+    ends = [end for gain in measured for end in (gain.low, gain.high) if end is not None]
+    reach = f"; 95% intervals reach from {100 * min(ends):+.1f}% to {100 * max(ends):+.1f}%" if ends else ""
+    means = _range([gain.mean for gain in measured])
+    said = f"Over {baseline}, later methods were measured at {means} in {heading(metric)} here (single models{reach})"
     claims = series.get("claimed by papers")
     if not claims:
         return [said]
