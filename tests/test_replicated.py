@@ -257,8 +257,10 @@ def test_more_searches_of_what_was_tested_are_another_look_and_repeat_no_run(fea
     assert set(benches[0].studies) & set(benches[1].after)
     every = [record for record in study_records(Store(out)) if record.method == "triplet"]
     assert all(before <= record.runs for record in every), "the first three searches are the same runs"
+    run(features, out, ["triplet"], customise(SMALL, ["seed=1"]))
+    assert max(bench.look for bench in declared(Store(out))) == 3, "another seed is another try at the same question"
     run(features, out, ["triplet"], customise(SMALL, ["searches=4", "dim=4"]))
-    assert max(bench.look for bench in declared(Store(out))) == 2, "another dimension is another question"
+    assert max(bench.look for bench in declared(Store(out))) == 3, "another dimension is another question"
 
 
 def test_above_ten_methods_all_are_compared_with_one(features, tmp_path):

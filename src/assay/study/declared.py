@@ -28,7 +28,8 @@ class Declared:
         methods: names of their methods, in the same order, baselines and twins included.
         trained: those of the methods that are trained; the others are baselines.
         protocol: fingerprint of the protocol.
-        question: the same without the numbers of searches and reproductions: more of either ask the same question.
+        question: the same without the numbers of searches and reproductions, the seed and the smallest difference that
+            matters: another choice of these asks the same question.
         trainval: fingerprint of the data.
         reference: the trained method that all others are compared with; None: every pair is compared.
         look: 1, or one more than that of the benches on the same question whose test half had been opened.

@@ -282,7 +282,7 @@ class Design:
         return {
             "name": declared.name,
             "fingerprint": declared.fingerprint,
-            "question": replace(declared, searches=1, reproductions=1).fingerprint,
+            "question": question_of(declared),
             "resolved": resolved,
         }
 
@@ -303,6 +303,16 @@ class Design:
             "departures": departures(own),
             "paper": None if own.paper is None else vars(own.paper),
         }
+
+
+def question_of(protocol: Protocol) -> str:
+    """Return the fingerprint of what a protocol asks, without how often, by which seed and how finely it asks.
+
+    A second bench that differs in these alone is a second look at the same question.
+    """
+    plain_one = Protocol(protocol.name)
+    same = {name: getattr(plain_one, name) for name in ("searches", "reproductions", "seed", "smallest_difference")}
+    return replace(protocol, **same).fingerprint
 
 
 def drawn_folds(folds: int, wanted: int, seed: int) -> list[int]:
