@@ -339,7 +339,7 @@ def test_where_every_trial_diverges_the_others_still_get_their_report(tmp_path, 
     assert process.returncode == 0, process.stderr
     assert found["unstable"].failed
     assert found["triplet"].complete
-    assert "unstable: all trials diverged" in process.stdout
+    assert "unstable: all trials of a search diverged" in process.stdout
     assert "all 4 trials diverged" in (tmp_path / "store" / "report" / "index.html").read_text()
     assert subprocess.run([sys.executable, "-m", "assay", "verify", str(tmp_path / "store")]).returncode == 0
 
@@ -442,7 +442,7 @@ def test_allowed_leaks_are_said_before_training_and_recorded_when_the_seal_is_op
     begun = next(number for number, (_, text) in enumerate(heard.said) if text.startswith("preregistration"))
     assert heard.said[:begun][:4] == [
         *(("data", text) for text in (*left_out, LEAK)),
-        ("augmentation", "crops of 40-100% of the area, width over height from 0.75 to 1.33; 50% are mirrored"),
+        ("augmentation", "crops of 40-100% of the area, width over height from 0.75 to 1.33; no mirror images"),
     ]
     for record in records(store).values():
         assert record.announced["data"]["left_out"] == left_out[:1]

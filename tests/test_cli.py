@@ -104,10 +104,10 @@ def test_a_dry_run_says_what_it_would_cost_and_does_nothing(assay, mini_folder, 
     code, out, _ = assay(*words, "--json")
     planned = json.loads(out)
     assert code == 0
-    assert planned["runs"] == {"triplet": 32, "untrained": 12, "as_is": 3}
+    assert planned["runs"] == {"triplet": 64, "untrained": 16, "as_is": 4}
     assert planned["seconds"] > 0
     assert planned["bytes"] > 0
-    assert "47 runs" in assay(*words)[1]
+    assert "84 runs" in assay(*words)[1]
     assert not (tmp_path / "store").exists()
 
 
@@ -234,7 +234,7 @@ def test_a_store_of_another_format_is_refused_and_left_alone(assay, mini_feature
     for words in (["bench", "--data", f"features:{mini_features}", "--out", store], ["status", store], ["report", store]):
         code, _, err = assay(*words)
         assert code == 2
-        assert "has store format 99, this version of Assay reads 1" in err
+        assert "has store format 99, this version of Assay reads 2" in err
     assert sorted(store.rglob("*")) == before
 
 
@@ -279,7 +279,7 @@ def test_results_go_to_stdout_and_progress_to_stderr(store):
 
 
 def test_the_name_of_a_changed_protocol_tells_it(store):
-    assert "quick.v1+custom-" in (store / "stdout").read_text()
+    assert "quick.v2+custom-" in (store / "stdout").read_text()
 
 
 def test_status_of_a_finished_bench(assay, store):

@@ -123,7 +123,7 @@ def test_show_of_data_too_small_to_split_says_all_it_knows_and_then_why(assay, t
 def test_show_follows_the_settings_of_the_protocol(assay, mini_features):
     _, out, _ = assay("data", "show", f"features:{mini_features}", "--set", "folds=2", "--json")
     assert [part["part"] for part in json.loads(out)["parts"]] == ["fold 0", "fold 1", "test"]
-    assert json.loads(out)["protocol"].startswith("quick.v1+custom-")
+    assert json.loads(out)["protocol"].startswith("quick.v2+custom-")
     code, _, err = assay("data", "show", f"features:{mini_features}", "--protocol", "quik")
     assert (code, err.count("\n")) == (2, 1)
 
@@ -252,7 +252,7 @@ def test_a_sheet_of_vectors_is_refused(assay, mini_features, tmp_path):
 def test_prepare_says_what_it_takes_and_packs_both_halves_once(assay, mini_folder, cache):
     code, out, err = assay("data", "prepare", f"folder:{mini_folder}")
     assert (code, err) == (0, "")
-    assert "folder:mini under quick.v1: 65 images, central square scaled to 48 x 48 pixels, kept as pixels\n" in out
+    assert "folder:mini under quick.v2: 65 images, central square scaled to 48 x 48 pixels, kept as pixels\n" in out
     assert re.search(rf"^449 kB in {cache}/packs, where [0-9.]+ [GTM]B are free$", out, re.MULTILINE)
     assert out.endswith("packed both halves\n")
     assert len(packs(cache)) == 2

@@ -168,7 +168,7 @@ def test_training_leaves_a_folder_with_weights_and_a_card(assay, mini):
         "status": "finished",
     }
     assert expected.items() <= card.items()
-    assert card["protocol"].startswith("quick.v1+custom-")
+    assert card["protocol"].startswith("quick.v2+custom-")
     assert card["architecture"]["trunk"] == "conv"
     assert card["validation"]["queries"] == 2 * IMAGES
     first, last = out.splitlines()

@@ -210,7 +210,7 @@ def check_full(code, err, place):
 
 def test_a_full_disk_loses_nothing_and_with_more_room_the_same_bytes_come_out(bench, benched, disk):
     store, expected = disk.path / "store", everything(benched)
-    disk.resize(space_of(benched) // 2)
+    disk.resize(space_of(benched) // 4)
     code, _, err = bench(store)
     check_full(code, err, disk.path)
     kept, recorded = finished(store), lines_of(store)
