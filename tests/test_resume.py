@@ -508,6 +508,23 @@ def test_heads_killed_at_any_validation_end_as_if_they_had_not_been(
         assert partial_files(again.store) == []
 
 
+def test_a_stack_with_runs_that_wait_is_taken_up_as_it_was(task: Task, tmp_path: Path, dying: Callable[[int], None]) -> None:
+    """Twenty runs for sixteen places: some have ended, some are under way, some have not begun."""
+    protocol = replace(PROTOCOL, epochs=6, patience=1, optimiser=Optimiser(lr=3e-3, kind="adamw", schedule="cosine"))
+    runs = [run for seed in range(5) for run in runs_of("normalized_softmax", protocol, seed=10 * seed)]
+    task = replace(task, runs=tuple(runs), keep="all")
+    whole = task.elsewhere(tmp_path / "whole")
+    whole()
+    for number in (1, 3, 5):
+        again = task.elsewhere(tmp_path / f"store{number}")
+        dying(number)
+        with pytest.raises(Killed):
+            again()
+        dying(10**6)
+        again()
+        assert again.content() == whole.content()
+
+
 def test_heads_go_on_and_do_not_begin_again(task: Task, dying: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
     whole = assay.stack._Stack.step

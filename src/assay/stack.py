@@ -1,16 +1,19 @@
-"""Training of several heads at once, on vectors: the folds of a trial as one batched computation.
+"""Training of many heads at once, on vectors: runs of one method as one batched computation.
 
-A step of a small head is all overhead: a hundred operations on little tensors. Stacked, the folds share them. The loss of the
+A step of a small head is all overhead: a hundred operations on little tensors. Stacked, the heads share them. The loss of the
 stack and its gradient are traced once into a flat list of tensor operations (`torch.vmap` over the method's own loss), which is
-then played back for every step. Shapes: S stacked heads, N batch, D width of a vector.
+then played back for every step. Numbers that the runs differ in, such as margins, are tensors with an entry for each head. A head
+that has ended leaves its place to the next run. What becomes of a run does not depend on what it is stacked with, to the bit.
+Shapes: S stacked heads, N batch, D width of a vector, K width of an embedding.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,22 +25,23 @@ from assay.data.views import View, renumber
 from assay.methods import Parts
 from assay.model import Model
 from assay.protocol import Protocol
+from assay.rows import product, with_rows_apart
 from assay.samplers import samplers
 from assay.seeds import derive
-from assay.train import Fit, Judge, Kept, Savepoint, State, iterations_of, make_optimisers
-from assay.train.optimisers import Rates
-from assay.train.state import (
-    restore_chance,
-    restore_optimisers,
-    restore_tensors,
-    state_of_chance,
-    state_of_optimisers,
-    state_of_tensors,
-)
+from assay.train import Fit, Judge, Kept, Savepoint, State, iterations_of
+from assay.train.optimisers import groups_of, make_optimiser, share_of_rate
+from assay.train.state import own_attributes
 
 CPU = torch.device("cpu")
+
+WIDTH = 16
+"""Heads that are trained at once: more share no more, and their weights no longer fit into the caches."""
+
+FEWEST = 4
+"""Places below which fewer of them save less than it takes to record a step anew."""
+
 Gradients = Callable[..., list[Tensor]]
-"""From a batch, its labels and the stacked weights to the losses (S,) and the gradient of each weight."""
+"""From embeddings, labels, dials and the loss's weights to the losses (S,) and the gradients of embeddings and weights."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,24 @@ class Apprentice:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of the loss's own weights: what must agree among heads that are stacked."""
+        """The shapes of the loss's own weights, which agree among heads that are stacked."""
         return tuple(tuple(weight.shape) for weight in self.parts.loss.parameters())
+
+    @property
+    def dials(self) -> dict[str, float]:
+        """The real numbers that loss and miner hold: entries of a tensor in a stack."""
+        return {name: value for name, value in self._settings.items() if type(value) is float}
+
+    @property
+    def switches(self) -> dict[str, Any]:
+        """All else that loss and miner hold, which agrees among heads that are stacked."""
+        return {name: value for name, value in self._settings.items() if type(value) is not float}
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        miner = self.parts.miner
+        held = {f"loss.{name}": value for name, value in own_attributes(self.parts.loss).items()}
+        return held | ({f"miner.{name}": value for name, value in vars(miner).items()} if miner else {})
 
 
 def can_stack(apprentice: Apprentice, device: torch.device) -> bool:
@@ -83,121 +103,383 @@ def fit_stacked(
     batch: tuple[int, int],
     kept: Sequence[Kept] = (),
     savepoint: Savepoint | None = None,
+    width: int = WIDTH,
+    turnable: bool = True,
 ) -> list[Fit] | None:
     """Train all of them, each on the batches that `fit` would draw for it; None where the loss cannot be traced.
 
-    Their weights, those of their losses included, have the same shapes, and their epochs the same number of steps. `kept` is
+    Their class weights have the same shapes, their epochs the same number of steps, their losses the same switches. `kept` is
     given the weights of every validation of each head. Where the savepoint holds a state, they go on from there.
+
+    Args:
+        apprentices: the heads.
+        view: what they are trained on.
+        protocol: settled.
+        batch: classes x images per class.
+        kept: for each head, what is given the weights of every validation.
+        savepoint: where the state is left from time to time.
+        width: how many are trained at once; the others wait.
+        turnable: whether dials are tensors; else they are constants, and agree among the heads.
     """
-    stack = _Stack(apprentices)
-    gradients = stack.trace(*next(_draw(apprentices, view, protocol, batch)))
-    if gradients is None:
+    try:
+        course = _Course(apprentices, _Source(apprentices, view, protocol, batch), protocol, kept, width, turnable)
+        course.begin(savepoint.load() if savepoint else None)
+    except _CannotBeTraced:
         return None
-    optimisers = make_optimisers(list(stack.heads.values()), stack.losses, apprentices[0].parts, protocol)
-    before = savepoint.load() if savepoint else None
-    judges = [
-        Judge(
+    while not course.ended:
+        course.train_an_epoch()
+        if savepoint and course.rests and not course.ended:
+            savepoint.save(course.state)
+    return [judge.fit for _, judge in sorted(course.judges.items())]
+
+
+@dataclass
+class _Row:
+    """A run under way in a place of the stack."""
+
+    number: int
+    batches: Iterator[tuple[Labels, Labels]]
+    epoch: int = 0
+
+
+class _Course:
+    """The runs: those that wait, those under way in the places of a stack, and what came of the others.
+
+    Runs begin together with the others' validations, so that at every validation all of the state is weights.
+    """
+
+    def __init__(
+        self,
+        apprentices: Sequence[Apprentice],
+        source: "_Source",
+        protocol: Protocol,
+        kept: Sequence[Kept],
+        width: int,
+        turnable: bool,
+    ) -> None:
+        self._apprentices, self._source, self._protocol, self._kept = apprentices, source, protocol, kept
+        self._width, self._turnable = min(width, len(apprentices)), turnable
+        self._length, self._schedule = protocol.length, protocol.optimiser.schedule
+        self.judges: dict[int, Judge] = {}
+        self._passed = self._since = 0
+
+    def begin(self, before: State | None) -> None:
+        """Take up the first runs, or those that were under way; raise `_CannotBeTraced` where the loss cannot be stacked."""
+        under_way = before.said["rows"] if before else [{"number": number, "epoch": 0} for number in range(self._width)]
+        begun = before.said["begun"] if before else []
+        self.judges = {number: self._judge(number, before) for number in begun}
+        self._waiting = deque(number for number in range(len(self._apprentices)) if number not in begun)
+        self._open([one["number"] for one in under_way])
+        for place, one in enumerate(under_way):
+            if before and one["number"] is not None:
+                self.rows[place] = _Row(one["number"], self._source.draw(one["number"], one["epoch"]), one["epoch"])
+                self._stack.put(place, self._apprentices[one["number"]])
+                self._stack.restore(place, before.part(f"row{place}"))
+        self._settle(rebuild=True)
+
+    @property
+    def ended(self) -> bool:
+        """Whether no run is left."""
+        return not any(self.rows) and not self._waiting
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing has happened since the last validations."""
+        return self._passed % self._length.validate_every == 0
+
+    def train_an_epoch(self) -> None:
+        """One epoch of all runs under way; then those that have ended make place for others."""
+        values = []
+        for step in range(self._source.iterations):
+            self._set_rates(step)
+            values.append(self._stack.step(self._gradients, self._optimiser, *self._batch()))
+        losses = torch.stack(values, dim=1).tolist()
+        for row, own in zip(self.rows, losses, strict=True):
+            if row is not None and not self._is_over(row):
+                row.epoch += 1
+                self.judges[row.number].after(row.epoch, own)
+        self._passed, self._since = self._passed + 1, self._since + 1
+        if self.rests or all(row is None or self._is_over(row) for row in self.rows):
+            self._passed = 0
+            self._settle()
+
+    def state(self) -> State:
+        """All that changes, after validations."""
+        rows = [{"number": row and row.number, "epoch": row.epoch if row else 0} for row in self.rows]
+        weights = {f"row{place}": self._stack.state(place) for place, row in enumerate(self.rows) if row}
+        judges = {f"judge{number}": judge.state() for number, judge in self.judges.items()}
+        return State.of({**weights, **judges}, rows=rows, begun=list(self.judges))
+
+    def _is_over(self, row: _Row) -> bool:
+        return self.judges[row.number].done or row.epoch == self._length.epochs
+
+    def _settle(self, rebuild: bool = False) -> None:
+        """Give the places of runs that have ended to those that wait; go on with fewer places where half of them are empty."""
+        for place, row in enumerate(self.rows):
+            if row is not None and self._is_over(row):
+                self._stack.take_out(place)
+                self.rows[place] = row = None
+                rebuild = True
+            while row is None and self._waiting:
+                row = self.rows[place] = self._next(place)
+                rebuild = True
+        left = [place for place, row in enumerate(self.rows) if row]
+        if left and len(self.rows) > FEWEST and len(left) <= len(self.rows) // 2:
+            self._shrink(left)
+        elif left and rebuild:
+            self._optimiser = self._make_optimiser()
+
+    def _next(self, place: int) -> _Row | None:
+        """The run that has waited longest, in its place; None where it has ended before it began."""
+        number = self._waiting.popleft()
+        self._stack.put(place, self._apprentices[number])
+        self.judges[number] = judge = self._judge(number)
+        return None if judge.done else _Row(number, self._source.draw(number))
+
+    def _open(self, numbers: Sequence[int | None]) -> None:
+        """Make a stack with so many places, all empty, and record a step of it."""
+        self.rows: list[_Row | None] = [None] * len(numbers)
+        self._stack = _Stack(self._apprentices[0], len(numbers), self._turnable)
+        self._gradients = self._stack.trace(self._source)
+
+    def _shrink(self, left: Sequence[int]) -> None:
+        """Move the runs under way to a stack of their own."""
+        wide, rows = self._stack, [self.rows[place] for place in left]
+        self._open([row.number for row in rows if row])
+        for place, (before, row) in enumerate(zip(left, rows, strict=True)):
+            assert row is not None
+            self.rows[place] = row
+            state = wide.state(before)
+            self._stack.put(place, self._apprentices[row.number])
+            self._stack.restore(place, state)
+        self._optimiser = self._make_optimiser()
+
+    def _judge(self, number: int, before: State | None = None) -> Judge:
+        one = self._apprentices[number]
+        return Judge(
             model=one.model,
             network=one.model,
             validation=one.validation,
-            protocol=protocol,
+            protocol=self._protocol,
             device=CPU,
-            kept=kept[number] if kept else None,
+            kept=self._kept[number] if self._kept else None,
             before=before.part(f"judge{number}") if before else None,
         )
-        for number, one in enumerate(apprentices)
-    ]
-    torch.manual_seed(derive(apprentices[0].seed, "stack"))
-    past = stack.restore(optimisers, before) if before else 0
-    iterations = iterations_of(protocol, len(apprentices[0].train), batch)
-    batches = _draw(apprentices, view, protocol, batch, past * iterations)
-    epochs = protocol.length.epochs
-    rates = Rates(optimisers, protocol, epochs * iterations)
-    for epoch in range(past + 1, epochs + 1):
-        if all(judge.done for judge in judges):
-            break
-        values = []
-        for number in range(iterations):
-            rates.set((epoch - 1) * iterations + number)
-            values.append(stack.step(gradients, optimisers, *next(batches)))
-        for judge, losses in zip(judges, torch.stack(values, dim=1).tolist(), strict=True):
-            judge.after(epoch, losses)
-        if savepoint and all(judge.rests for judge in judges) and not all(judge.done for judge in judges):
-            savepoint.save(partial(stack.state, optimisers, judges, epoch))
-    return [judge.fit for judge in judges]
+
+    def _batch(self) -> tuple[Tensor, Tensor]:
+        return self._source.gather([next(row.batches) if row else None for row in self.rows])
+
+    def _make_optimiser(self) -> torch.optim.Optimizer:
+        """One for all runs under way, with a group for each learning rate."""
+        merged: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for place, row in enumerate(self.rows):
+            if row is None:
+                continue
+            weights, own = self._stack.weights(place)
+            for group in groups_of(weights, own, self._apprentices[row.number].parts, self._protocol):
+                key = group["lr"], group.get("weight_decay"), None if self._schedule == "constant" else row.epoch
+                entry = merged.setdefault(key, {**group, "params": [], "rate": group["lr"], "epoch": row.epoch})
+                entry["params"] += group["params"]
+        self._since = 0
+        optimiser = make_optimiser(list(merged.values()), self._protocol.optimiser)
+        optimiser.state.update(self._stack.gathered)
+        self._stack.gathered = optimiser.state
+        return optimiser
+
+    def _set_rates(self, step: int) -> None:
+        """Set the learning rates of the next step, each by how far its runs are."""
+        if self._schedule == "constant":
+            return
+        steps = self._length.epochs * self._source.iterations
+        for group in self._optimiser.param_groups:
+            done = (group["epoch"] + self._since) * self._source.iterations + step
+            group["lr"] = group["rate"] * share_of_rate(self._schedule, done, steps)
+
+
+class _CannotBeTraced(Exception):
+    """The loss depends on values, draws numbers, or cannot be stacked."""
+
+
+class _Source:
+    """The batches of all runs, from vectors that are in memory once.
+
+    A loss without weights for classes cannot tell which classes are in a batch, and balanced batches have their images class
+    by class: it gets the same labels (N,) every time, which leaves nothing in it that depends on values.
+    """
+
+    def __init__(self, apprentices: Sequence[Apprentice], view: View, protocol: Protocol, shape: tuple[int, int]) -> None:
+        first = apprentices[0]
+        self._apprentices, self._protocol, self._shape = apprentices, protocol, shape
+        self.iterations = iterations_of(protocol, len(first.train), shape)
+        x_ND = torch.from_numpy(np.array(view.x[:]))  # a copy: views are memory-mapped and read-only
+        with torch.no_grad():
+            self._x_ND = first.model.norm(x_ND)
+        self._labels = [renumber(view.y[one.train]) for one in apprentices]
+        classes = int(self._labels[0].max()) + 1
+        same = protocol.sampler == "balanced" and not _knows_classes(first.parts, classes)
+        self._pattern = torch.arange(shape[0]).repeat_interleave(shape[1]) if same else None
+
+    def draw(self, number: int, epochs: int = 0) -> Iterator[tuple[Labels, Labels]]:
+        """Places in the view and labels of the batches of a run, those of the first epochs left out."""
+        one, labels = self._apprentices[number], self._labels[number]
+        drawn = samplers[self._protocol.sampler](labels, self._shape, derive(one.seed, "batches"))
+        return ((one.train[rows], labels[rows]) for rows in islice(drawn, epochs * self.iterations, None))
+
+    def gather(self, drawn: Sequence[tuple[Labels, Labels] | None]) -> tuple[Tensor, Tensor]:
+        """The batches (S, N, D) and their labels (S, N), or (N,) where all are the same; an empty place gets any other's."""
+        some = next(one for one in drawn if one is not None)
+        rows_SN = np.stack([(one or some)[0] for one in drawn])
+        x_SND = self._x_ND.index_select(0, torch.from_numpy(rows_SN.ravel())).view(*rows_SN.shape, -1)
+        if self._pattern is not None:
+            return x_SND, self._pattern
+        return x_SND, torch.from_numpy(np.stack([(one or some)[1] for one in drawn]))
 
 
 class _Stack:
-    """The weights of the heads and of their losses, each kind one tensor with a row for each head."""
+    """Weights of heads and of their losses, each kind one tensor with a row for each place, their gradients and dials."""
 
-    def __init__(self, apprentices: Sequence[Apprentice]) -> None:
-        first = apprentices[0]
-        self.model, self.loss, self.miner = first.model, first.parts.loss, first.parts.miner
-        self.heads = _stacked([one.model for one in apprentices])
-        self.losses = _stacked([one.parts.loss for one in apprentices])
+    def __init__(self, first: Apprentice, places: int, turnable: bool) -> None:
+        self._loss, self._miner, self._places = first.parts.loss, first.parts.miner, places
+        named = {**_named("head", first.model.head), **_named("loss", first.parts.loss)}
+        self._all = {name: torch.zeros(places, *weight.shape) for name, weight in named.items()}
+        self._slopes = {name: torch.zeros_like(weight) for name, weight in self._all.items()}
+        self._dials = {name: torch.zeros(places) for name in first.dials} if turnable else {}
+        self._rows = [{name: weight[place] for name, weight in self._all.items()} for place in range(places)]
+        for place, row in enumerate(self._rows):
+            for name, weight in row.items():
+                weight.grad = self._slopes[name][place]
+        self._taught: list[Apprentice | None] = [None] * places
+        self.gathered: dict[Tensor, Any] = {}
+        self._fill_with(first)
 
-    def trace(self, x_SND: Tensor, y: Tensor) -> Gradients | None:
-        """Record the loss and its gradient once; None where an operation depends on values or cannot be stacked."""
+    def put(self, place: int, one: Apprentice) -> None:
+        """Give a place to a head: its weights become a part of the stack."""
+        for name, weight in _weights(one).items():
+            row = self._rows[place][name]
+            row.copy_(weight.detach())
+            weight.data = row
+            self.gathered.pop(row, None)
+        for name, values in self._dials.items():
+            values[place] = one.dials[name]
+        self._taught[place] = one
 
-        def value(x_ND: Tensor, y_N: Tensor, *weights: Tensor) -> Tensor:
-            heads = dict(zip(self.heads, weights, strict=False))
-            losses = dict(zip(self.losses, weights[len(heads) :], strict=True))
-            z = functional_call(self.model, heads, (x_ND,))
-            mined = self.miner(z.detach(), y_N) if self.miner else None
-            result: Tensor = functional_call(self.loss, losses, (z, y_N, mined))
+    def take_out(self, place: int) -> None:
+        """Give the head in this place weights of its own again."""
+        one = self._taught[place]
+        assert one is not None
+        for weight in _weights(one).values():
+            weight.data = weight.data.clone()
+        self._taught[place] = None
+
+    def weights(self, place: int) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """The weights in a place: those of the head, and the loss's own by name."""
+        row = self._rows[place]
+        heads = [weight for name, weight in row.items() if name.startswith("head.")]
+        return heads, {name.removeprefix("loss."): weight for name, weight in row.items() if name.startswith("loss.")}
+
+    def trace(self, source: _Source) -> Gradients:
+        """Record the loss and its gradient once; raise where an operation depends on values or cannot be stacked."""
+        x_SND, y = source.gather([next(source.draw(0))] * self._places)
+        names, dials = [name for name in self._all if name.startswith("loss.")], list(self._dials)
+
+        def value(z_NK: Tensor, y_N: Tensor, *others: Tensor) -> Tensor:
+            turned = dict(zip(dials, others, strict=False))
+            weights = dict(zip([name.removeprefix("loss.") for name in names], others[len(dials) :], strict=True))
+            with _turned(self._loss, self._miner, turned):
+                mined = self._miner(z_NK.detach(), y_N) if self._miner else None
+                result: Tensor = functional_call(self._loss, weights, (z_NK, y_N, mined))
             return result
 
-        def gradients(x_SND: Tensor, y: Tensor, *weights: Tensor) -> list[Tensor]:
-            leaves = [weight.detach().requires_grad_() for weight in weights]
-            dims = (0, 0 if y.ndim == 2 else None, *(0 for _ in leaves))
-            values_S = torch.vmap(value, in_dims=dims, randomness="different")(x_SND, y, *leaves)
+        def gradients(z_SNK: Tensor, y: Tensor, *others: Tensor) -> list[Tensor]:
+            turned, weights = others[: len(dials)], others[len(dials) :]
+            leaves = [leaf.detach().requires_grad_() for leaf in (z_SNK, *weights)]
+            dims = (0, 0 if y.ndim == 2 else None, *(0 for _ in others))
+            values_S = torch.vmap(value, in_dims=dims, randomness="error")(leaves[0], y, *turned, *leaves[1:])
             return [values_S.detach(), *torch.autograd.grad(values_S.sum(), leaves, materialize_grads=True)]
 
         from torch.fx.experimental.proxy_tensor import make_fx  # a second or two to import, which runs on images need not pay
 
         try:
             with _slow_ways_refused():
-                traced = make_fx(gradients)(x_SND, y, *self._weights())
-        except (RuntimeError, NotImplementedError, UserWarning):
-            return None
-        traced.graph.eliminate_dead_code()
-        traced.recompile()
-        return torch.no_grad()(traced.forward)
+                traced = make_fx(gradients)(self._embed(x_SND), y, *self._others())
+        except (RuntimeError, NotImplementedError, UserWarning, TypeError) as error:
+            raise _CannotBeTraced from error
+        return torch.no_grad()(with_rows_apart(traced).forward)
 
-    def step(self, gradients: Gradients, optimisers: Sequence[torch.optim.Optimizer], x_SND: Tensor, y: Tensor) -> Tensor:
+    @torch.no_grad()
+    def step(self, gradients: Gradients, optimiser: torch.optim.Optimizer, x_SND: Tensor, y: Tensor) -> Tensor:
         """One training step of all heads; the losses (S,) they had."""
-        values_S, *slopes = gradients(x_SND, y, *self._weights())
-        for weight, slope in zip(self._weights(), slopes, strict=True):
-            weight.grad = slope.contiguous()  # a fused optimiser reads memory in order, whatever the strides say
-        for optimiser in optimisers:
-            optimiser.step()
+        values_S, slope_SNK, *slopes = gradients(self._embed(x_SND), y, *self._others())
+        torch.sum(slope_SNK, dim=1, out=self._slopes["head.bias"])
+        product(slope_SNK.transpose(1, 2), x_SND, out=self._slopes["head.weight"])
+        for name, slope in zip([name for name in self._all if name.startswith("loss.")], slopes, strict=True):
+            self._slopes[name].copy_(slope)
+        optimiser.step()
         return values_S
 
-    def state(self, optimisers: Sequence[torch.optim.Optimizer], judges: Sequence[Judge], epoch: int) -> State:
-        """All that changes in the training of the stack, after this epoch, which has been validated."""
-        parts = {
-            "heads": state_of_tensors(self.heads),
-            "losses": state_of_tensors(self.losses),
-            "optimisers": state_of_optimisers(optimisers),
-            "chance": state_of_chance(CPU),
-        }
-        return State.of({**parts, **{f"judge{number}": judge.state() for number, judge in enumerate(judges)}}, epoch=epoch)
+    def state(self, place: int) -> State:
+        """The weights in a place, and what an optimiser has gathered on them."""
+        row = self._rows[place]
+        tensors = {f"weight/{name}": weight.clone() for name, weight in row.items()}
+        for name, weight in row.items():
+            for kind, value in self.gathered.get(weight, {}).items():
+                if isinstance(value, Tensor):
+                    tensors[f"{kind}/{name}"] = value.clone()
+        return State(tensors)
 
-    def restore(self, optimisers: Sequence[torch.optim.Optimizer], state: State) -> int:
-        """Be as it was then; the epoch."""
-        restore_tensors(self.heads, state.part("heads"))
-        restore_tensors(self.losses, state.part("losses"))
-        restore_optimisers(optimisers, state.part("optimisers"))
-        restore_chance(CPU, state.part("chance"))
-        return int(state.said["epoch"])
+    def restore(self, place: int, state: State) -> None:
+        """Put weights, and what was gathered on them, into a place."""
+        for path, value in state.tensors.items():
+            kind, name = path.split("/", 1)
+            weight = self._rows[place][name]
+            if kind == "weight":
+                weight.copy_(value)
+            else:
+                self.gathered.setdefault(weight, {})[kind] = value.clone()
 
-    def _weights(self) -> list[Tensor]:
-        return [*self.heads.values(), *self.losses.values()]
+    @torch.no_grad()
+    def _embed(self, x_SND: Tensor) -> Tensor:
+        return product(x_SND, self._all["head.weight"].transpose(1, 2)) + self._all["head.bias"][:, None]
+
+    def _others(self) -> list[Tensor]:
+        """What the recorded operations get beside embeddings and labels."""
+        return [*self._dials.values(), *(weight for name, weight in self._all.items() if name.startswith("loss."))]
+
+    def _fill_with(self, one: Apprentice) -> None:
+        """Put a head's weights into all places, so that a recording begins with numbers that can occur."""
+        for name, weight in _weights(one).items():
+            self._all[name].copy_(weight.detach())
+        for name, values in self._dials.items():
+            values.fill_(one.dials[name])
+
+
+def _named(part: str, module: nn.Module) -> dict[str, nn.Parameter]:
+    return {f"{part}.{name}": weight for name, weight in module.named_parameters()}
+
+
+def _weights(one: Apprentice) -> dict[str, nn.Parameter]:
+    """The weights of the head and of the loss by name."""
+    return {**_named("head", one.model.head), **_named("loss", one.parts.loss)}
+
+
+@contextmanager
+def _turned(loss: nn.Module, miner: Any, dials: Mapping[str, Tensor]) -> Iterator[None]:
+    """Inside, loss and miner hold these instead of their own numbers."""
+    owners = {"loss": loss, "miner": miner}
+    places = [(owners[path.partition(".")[0]], path.partition(".")[2]) for path in dials]
+    before = [getattr(owner, name) for owner, name in places]
+    try:
+        for (owner, name), value in zip(places, dials.values(), strict=True):
+            setattr(owner, name, value)
+        yield
+    finally:
+        for (owner, name), own in zip(places, before, strict=True):
+            setattr(owner, name, own)
 
 
 @contextmanager
 def _slow_ways_refused() -> Iterator[None]:
-    """What torch can only stack by a loop, of which it warns, is no faster than the folds; it raises inside, every time."""
+    """Raise inside, every time, where torch can only stack by a loop: that is no faster than heads alone."""
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:
@@ -206,43 +488,6 @@ def _slow_ways_refused() -> Iterator[None]:
             yield
     finally:
         torch.set_warn_always(before)
-
-
-def _stacked(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
-    """The weights of the modules by name, one tensor for all; the modules' own become views of it."""
-    stacked = {}
-    for name, _ in modules[0].named_parameters():
-        owners = [module.get_parameter(name) for module in modules]
-        stacked[name] = torch.stack([owner.detach() for owner in owners])
-        for owner, row in zip(owners, stacked[name], strict=True):
-            owner.data = row
-    return stacked
-
-
-def _draw(
-    apprentices: Sequence[Apprentice], view: View, protocol: Protocol, batch: tuple[int, int], start: int = 0
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches (S, N, D) for ever with their labels (S, N), the first `start` left out.
-
-    A loss without weights for classes cannot tell which classes are in a batch, and balanced batches have their images class
-    by class: it gets the same labels (N,) every time, which leaves nothing in it that depends on values.
-    """
-    x_ND = torch.from_numpy(np.array(view.x[:]))  # a copy: views are memory-mapped and read-only
-    labels = [renumber(view.y[one.train]) for one in apprentices]
-    drawn = [
-        islice(samplers[protocol.sampler](own, batch, derive(one.seed, "batches")), start, None)
-        for one, own in zip(apprentices, labels, strict=True)
-    ]
-    pattern = torch.arange(batch[0]).repeat_interleave(batch[1])
-    same = protocol.sampler == "balanced" and not _knows_classes(apprentices[0].parts, int(labels[0].max()) + 1)
-    while True:
-        chosen = [next(batches) for batches in drawn]
-        rows_SN = np.stack([one.train[rows] for one, rows in zip(apprentices, chosen, strict=True)])
-        x_SND = x_ND.index_select(0, torch.from_numpy(rows_SN.ravel())).view(*rows_SN.shape, -1)
-        yield (
-            x_SND,
-            pattern if same else torch.from_numpy(np.stack([own[rows] for own, rows in zip(labels, chosen, strict=True)])),
-        )
 
 
 def _knows_classes(parts: Parts, classes: int) -> bool:

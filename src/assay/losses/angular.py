@@ -32,10 +32,11 @@ class Angular(Loss):
     def __init__(self, *, alpha: float = 45.0) -> None:
         super().__init__()
         self.alpha = inside(0, 90, "alpha", alpha)
+        self.squared_tangent = math.tan(math.radians(alpha)) ** 2
 
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
         """The equation above."""
-        return masked_mean(angles(z, triplets, references, self.alpha), triplets.negative.any(1))
+        return masked_mean(angles(z, triplets, references, self.squared_tangent), triplets.negative.any(1))
 
 
 @losses("angular_raw")
@@ -57,18 +58,18 @@ class AngularRaw(Loss):
     def __init__(self, *, alpha: float = 45.0, regularisation: float = 0.0005) -> None:
         super().__init__()
         self.alpha = inside(0, 90, "alpha", alpha)
+        self.squared_tangent = math.tan(math.radians(alpha)) ** 2
         self.regularisation = at_least(0, "regularisation", regularisation)
 
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
         """The equation above."""
         length_P = z.square().sum(1)[triplets.anchor] + references.z.square().sum(1)[triplets.positive]
-        cost_P = angles(z, triplets, references, self.alpha) + self.regularisation * length_P
+        cost_P = angles(z, triplets, references, self.squared_tangent) + self.regularisation * length_P
         return masked_mean(cost_P, triplets.negative.any(1))
 
 
-def angles(z: Tensor, triplets: Triplets, references: References, alpha: float) -> Tensor:
-    """The term of each positive pair (P,)."""
-    t = math.tan(math.radians(alpha)) ** 2
+def angles(z: Tensor, triplets: Triplets, references: References, t: float) -> Tensor:
+    """The term of each positive pair (P,), t = tan^2(alpha)."""
     s_NM = similarities(z, references.z)
     s_MM = s_NM if references.z is z else similarities(references.z, references.z)
     together_P1 = s_NM[triplets.anchor, triplets.positive][:, None]

@@ -62,14 +62,14 @@ class ArcFace(Loss):
     def __init__(self, *, margin: float = 28.6, scale: float = 64.0) -> None:
         super().__init__()
         self.margin, self.scale = between(0, 180, "margin", margin), above(0, "scale", scale)
+        self.cos_m, self.sin_m = math.cos(math.radians(margin)), math.sin(math.radians(margin))
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The equation above."""
         s_NC = cosines(z, y, self.weights)
-        cos_m, sin_m = math.cos(math.radians(self.margin)), math.sin(math.radians(self.margin))
         own_N1 = of_own_class(s_NC, y)
-        moved_N1 = own_N1 * cos_m - sine(own_N1) * sin_m
-        moved_N1 = torch.where(own_N1 < -cos_m, -2 - moved_N1, moved_N1)
+        moved_N1 = own_N1 * self.cos_m - sine(own_N1) * self.sin_m
+        moved_N1 = torch.where(own_N1 < -self.cos_m, -2 - moved_N1, moved_N1)
         return cross_entropy(self.scale * with_own_class(s_NC, y, moved_N1), y)
 
 

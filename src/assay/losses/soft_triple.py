@@ -56,7 +56,7 @@ class SoftTriple(Loss):
     def _spread(self, unit_CKD: Tensor) -> Tensor | float:
         """How far a class's centres lie apart, times its weight."""
         classes, centres, _ = unit_CKD.shape
-        if centres == 1 or self.regularisation == 0:
+        if centres == 1:
             return 0.0
         apart_CKK = (2 + 1e-5 - 2 * unit_CKD @ unit_CKD.mT).sqrt()
         other_KK = ~torch.eye(centres, dtype=torch.bool, device=unit_CKD.device)

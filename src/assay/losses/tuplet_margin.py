@@ -35,11 +35,12 @@ class TupletMargin(Loss):
     def __init__(self, *, scale: float = 64.0, margin: float = 5.73) -> None:
         super().__init__()
         self.scale, self.margin = above(0, "scale", scale), between(0, 180, "margin", margin)
+        self.cos_m, self.sin_m = math.cos(math.radians(margin)), math.sin(math.radians(margin))
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
         """The equation above."""
-        s_NM, slack = similarities(z, references.z), math.radians(self.margin)
-        slackened_NM = s_NM * math.cos(slack) + sine(s_NM) * math.sin(slack)
+        s_NM = similarities(z, references.z)
+        slackened_NM = s_NM * self.cos_m + sine(s_NM) * self.sin_m
         others_N1 = log_sum_exp(self.scale * s_NM, pairs.negative)[:, None]
         return masked_mean(log1p_exp(others_N1 - self.scale * slackened_NM), pairs.positive)
 

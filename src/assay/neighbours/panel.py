@@ -54,7 +54,9 @@ class Panel:
         count, queries, width = self.tiles.shape
         if count * width < k:
             return None
-        parts = self.tops if count * width // GROUP >= 2 * k else self.tiles
+        parts = self.tops
+        if count * width // GROUP < 2 * k:
+            parts = self.tiles.unflatten(2, (_smaller_group(count * width, k), -1)).amax(2)  # type: ignore[no-untyped-call]
         return parts.transpose(0, 1).reshape(queries, -1).topk(k, dim=1, sorted=False).values.amin(1)
 
     def groups_above(self, bound_Q: Tensor) -> Tensor:
@@ -136,6 +138,14 @@ class Transposed:
     @cached_property
     def _tops(self) -> Tensor:
         return self._groups.amax(1)
+
+
+def _smaller_group(references: int, k: int) -> int:
+    """Entries of a group where there are few references: their maxima are four times as many as are wanted, if possible."""
+    group = GROUP // 2
+    while group > 1 and references // group < 4 * k:
+        group //= 2
+    return group
 
 
 def _leave_out(tile_QR: Tensor, column_Q: Tensor) -> None:

@@ -13,7 +13,7 @@ _AUTO: dict[Look, tuple[str, int, Augment]] = {
 
 _TRAINING: dict[Kind, tuple[Length, Optimiser]] = {
     "vectors": (
-        Length(epochs=30, validate_every=1, patience=4, shortest_epoch=100),
+        Length(epochs=30, validate_every=1, patience=2, shortest_epoch=100),
         Optimiser(lr=1e-3, schedule="constant"),
     ),
     "images": (

@@ -1,7 +1,7 @@
 """From a run to what its training gives: models, stacked where that can be, and the baseline."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from assay.answers import Answers, mean_scores, single_vectors
+from assay.canonical import digest
 from assay.data.dataset import Labels
 from assay.data.splits import Fold, folds_of_labels
 from assay.data.views import View, read_view
@@ -32,7 +33,7 @@ def compute(runs: Sequence[Run], view: View, desk: Desk | None = None) -> list[C
     if methods[runs[0].method].loss is None:
         computed = [_compute_baseline(run, view, desk) for run in runs]
     else:
-        fits = _compute_stacked(runs, view, desk) if len(runs) > 1 else {}
+        fits = _compute_stacked(runs, view, desk)
         architecture = Architecture.under(runs[0].protocol, view.inputs)
         computed = [
             (architecture, fits[number] if number in fits else _compute_alone(run, view, desk=desk))
@@ -66,26 +67,53 @@ def make_apprentice(run: Run, view: View) -> Apprentice:
 
 
 def _compute_stacked(runs: Sequence[Run], view: View, desk: Desk | None) -> dict[int, Fit]:
-    """Those of the runs that can be trained as one, by their numbers."""
+    """Those of the runs that can be trained as a stack, by their numbers: all where the method can be traced, else none."""
+    apprentices = [make_apprentice(run, view) for run in runs]
+    if not can_stack(apprentices[0], torch.device(runs[0].environment.device)):
+        return {}
+    lengths = [iterations_of(run.protocol, len(one.train), run.batch) for run, one in zip(runs, apprentices, strict=True)]
+    alike = [(one.shapes, steps, digest(one.switches)) for one, steps in zip(apprentices, lengths, strict=True)]
     fits: dict[int, Fit] = {}
-    protocol, batch = runs[0].protocol, runs[0].batch
-    for numbers, apprentices in _stacks([make_apprentice(run, view) for run in runs], runs[0]):
-        own = [runs[number] for number in numbers]
-        shelves = desk.shelves(own, apprentices[0].model.architecture) if desk else []
-        savepoint = desk.savepoint(own, shelves) if desk else None
-        found = fit_stacked(apprentices, view, protocol, batch, [shelf.keep for shelf in shelves], savepoint)
-        fits |= dict(zip(numbers, found, strict=True)) if found else {}
+    for numbers in _equal(alike):
+        found = _fit_some(runs, apprentices, numbers, view, desk, turnable=True)
+        for same in _equal([tuple(one.dials.values()) for one in apprentices], numbers) if found is None else ():
+            constant = _fit_some(runs, apprentices, same, view, desk, turnable=False)
+            if constant is None:
+                break
+            fits |= constant
+        fits |= found or {}
     return fits
 
 
-def _stacks(apprentices: list[Apprentice], run: Run) -> Iterator[tuple[list[int], list[Apprentice]]]:
-    """Those that can be trained as one: their class weights have the same shapes, their epochs the same number of steps."""
-    if not can_stack(apprentices[0], torch.device(run.environment.device)):
-        return
-    alike = [(one.shapes, iterations_of(run.protocol, len(one.train), run.batch)) for one in apprentices]
-    for kind in dict.fromkeys(alike):
-        numbers = [number for number, own in enumerate(alike) if own == kind]
-        yield numbers, [apprentices[number] for number in numbers]
+def _fit_some(
+    runs: Sequence[Run],
+    apprentices: Sequence[Apprentice],
+    numbers: Sequence[int],
+    view: View,
+    desk: Desk | None,
+    turnable: bool,
+) -> dict[int, Fit] | None:
+    """Train some of the runs as a stack; None where the method cannot be traced."""
+    own, protocol = [runs[number] for number in numbers], runs[0].protocol
+    shelves = desk.shelves(own, apprentices[0].model.architecture) if desk else []
+    found = fit_stacked(
+        [apprentices[number] for number in numbers],
+        view,
+        protocol,
+        runs[0].batch,
+        [shelf.keep for shelf in shelves],
+        desk.savepoint(own, shelves) if desk else None,
+        turnable=turnable,
+    )
+    return None if found is None else dict(zip(numbers, found, strict=True))
+
+
+def _equal(values: Sequence[Hashable], among: Sequence[int] | None = None) -> list[list[int]]:
+    """The numbers, all or those among some, by equal values, in the order of their first ones."""
+    groups: dict[Hashable, list[int]] = {}
+    for number in range(len(values)) if among is None else among:
+        groups.setdefault(values[number], []).append(number)
+    return list(groups.values())
 
 
 def _compute_alone(run: Run, view: View, told: Told = nobody, desk: Desk | None = None) -> Fit:

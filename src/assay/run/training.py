@@ -27,10 +27,10 @@ from assay.train import SAVE_AFTER, Fit
 
 @dataclass(frozen=True)
 class Training:
-    """The task of computing runs that belong together; done when their folders stand in the store.
+    """The task of computing runs of one method; done when their folders stand in the store.
 
-    The folds of a trial on vectors are one task, computed as one stack; runs on images are a task each. Which of the runs are
-    there already makes no difference to what the others give.
+    Runs on vectors share a task, computed as a stack; runs on images are a task each. Those that are in the store already are
+    left out, which makes no difference to what the others give.
 
     Args:
         runs: what to compute.
@@ -61,22 +61,21 @@ class Training:
     def __call__(self) -> None:
         """Compute the runs and place those that are not there."""
         store = Store(Path(self.store))
-        missing = {run.key for run in self.runs if not store.has_run(run.key, self.keep)}
+        missing = [run for run in self.runs if not store.has_run(run.key, self.keep)]
         if not missing:
             return
         import_parts(self.imports)
         torch.set_num_threads(self.runs[0].environment.threads)
         started, clock, desk = datetime.now(UTC), time.perf_counter(), Desk(store, self.keep, self.save_after)
-        computed = compute(self.runs, read_view(Path(self.view)), desk)
+        computed = compute(missing, read_view(Path(self.view)), desk)
         timing = {
-            "seconds": (desk.spent + time.perf_counter() - clock) / len(self.runs),
+            "seconds": (desk.spent + time.perf_counter() - clock) / len(missing),
             "started": started.isoformat(timespec="seconds"),
             "host": socket.gethostname(),
             "machine": platform.machine(),
         }
-        for run, one in zip(self.runs, computed, strict=True):
-            if run.key in missing:
-                self._place(store, run, one, timing)
+        for run, one in zip(missing, computed, strict=True):
+            self._place(store, run, one, timing)
         for run in self.runs:
             store.drop_partial(run.key)
 

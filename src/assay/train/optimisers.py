@@ -22,7 +22,13 @@ def optimisers_of(model: Model, parts: Parts, protocol: Protocol) -> list[torch.
 def make_optimisers(
     weights: Sequence[Tensor], own: Mapping[str, Tensor], parts: Parts, protocol: Protocol
 ) -> list[torch.optim.Optimizer]:
-    """One for the weights of trunk and head, one for the method's own where it has some.
+    """One for the weights of trunk and head, one for the method's own where it has some."""
+    head, *others = groups_of(weights, own, parts, protocol)
+    return [make_optimiser(groups, protocol.optimiser) for groups in ([head], others) if groups]
+
+
+def groups_of(weights: Sequence[Tensor], own: Mapping[str, Tensor], parts: Parts, protocol: Protocol) -> list[dict[str, Any]]:
+    """What torch's optimisers are made of: the weights of trunk and head, then the method's own, with their learning rates.
 
     Of the method's own, those that it names are not decayed, and none are where the protocol says so.
     """
@@ -33,15 +39,11 @@ def make_optimisers(
             f"{type(parts.loss).__name__}.undecayed names {unknown[0]!r}, but its weights are {', '.join(own) or 'none'}"
         )
     kept = undecayed if protocol.optimiser.decay_own else tuple(own)
-    groups = [
-        [{"params": list(weights), "lr": parts.lr}],
-        [
-            {"params": [weight for name, weight in own.items() if name not in kept], "lr": parts.weights_lr},
-            {"params": [own[name] for name in kept], "lr": parts.weights_lr, "weight_decay": 0.0},
-        ],
+    others = [
+        {"params": [weight for name, weight in own.items() if name not in kept], "lr": parts.weights_lr},
+        {"params": [own[name] for name in kept], "lr": parts.weights_lr, "weight_decay": 0.0},
     ]
-    wanted = ([part for part in one if part["params"]] for one in groups)
-    return [_make(group, protocol.optimiser) for group in wanted if group]
+    return [{"params": list(weights), "lr": parts.lr}, *(group for group in others if group["params"])]
 
 
 def share_of_rate(schedule: Schedule | None, done: int, steps: int) -> float:
@@ -72,7 +74,7 @@ class Rates:
             group["lr"] = rate * share
 
 
-def _make(groups: list[dict[str, Any]], settings: Optimiser) -> torch.optim.Optimizer:
+def make_optimiser(groups: list[dict[str, Any]], settings: Optimiser) -> torch.optim.Optimizer:
     """All weights of a group in one operation, or one pass over memory; what a protocol does not say is as torch has it."""
     kinds: dict[str, Make] = {
         "rmsprop": torch.optim.RMSprop,

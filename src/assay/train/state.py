@@ -112,6 +112,11 @@ _TORCHS = frozenset(vars(nn.Module()))
 """Attributes that every module has: its weights, buffers, parts and hooks, and whether it is training."""
 
 
+def own_attributes(loss: nn.Module) -> dict[str, Any]:
+    """What a loss holds beside weights, buffers, parts and what every module has."""
+    return _own(loss, leave_out=_TORCHS)
+
+
 def _own(part: object, leave_out: frozenset[str] = frozenset()) -> dict[str, Any]:
     return {name: _named(value) for name, value in vars(part).items() if name not in leave_out}
 
