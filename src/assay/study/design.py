@@ -23,6 +23,8 @@ from assay.study.arena import Arena
 from assay.study.search import Told, ask, depends_on_answers
 
 Stage = Literal["trial", "reproduction"]
+STACKED = 24
+"""Runs on vectors that are one task: enough to fill a stack, and few enough that every worker gets some."""
 TWIN = ".twin"
 """What the name of a control ends in."""
 
@@ -256,11 +258,13 @@ class Design:
             environment=self.arena.environment,
         )
 
-    def together(self, rows: Sequence[Sequence[Run]]) -> list[tuple[Run, ...]]:
-        """The runs by task: on vectors the folds of a trial or reproduction are computed as one, on images each by itself."""
-        if self.arena.on_vectors:
-            return [tuple(row) for row in rows if row]
-        return [(run,) for row in rows for run in row]
+    def together(self, runs: Sequence[Run]) -> list[tuple[Run, ...]]:
+        """The runs by task: on vectors many are trained as one stack, on images each by itself.
+
+        What comes of a run does not depend on the others of its task.
+        """
+        many = STACKED if self.arena.on_vectors else 1
+        return [tuple(runs[start : start + many]) for start in range(0, len(runs), many)]
 
     def _check_start(self) -> None:
         """Raise `BadInput` where the method is about a trunk with other weights than this one has."""

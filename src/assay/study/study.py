@@ -303,13 +303,13 @@ class Study:
         return self.design.arena.place(self.design.arena.trainval, self.listener.preparing)
 
     def _training(self, rows: Sequence[Sequence[Run]]) -> list[Task]:
-        """Tasks for those runs that the store does not have, and those that are computed with them."""
+        """Tasks for those runs that the store does not have."""
         store, view = str(self.store.root), str(self._view)
         runs = [run for row in rows for run in row]
-        groups = self.design.together(rows)
-        missing = [group for group in groups if not all(self.store.has_run(run.key, self.keep) for run in group)]
-        self.state.done += len(runs) - sum(map(len, missing))
-        return [Training(group, store, view, self.design.arena.imports, self.keep) for group in missing]
+        missing = [run for run in runs if not self.store.has_run(run.key, self.keep)]
+        self.state.done += len(runs) - len(missing)
+        groups = self.design.together(missing)
+        return [Training(group, store, view, self.design.arena.imports, self.keep) for group in groups]
 
     def _finished(self, run: Run) -> dict[str, Any]:
         """What the ledger keeps of a run: its scores, and the hash of its result file, which holds that of its weights."""

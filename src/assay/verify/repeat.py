@@ -30,7 +30,7 @@ from assay.study import StudyRecord
 from assay.study.bench import open_arena
 from assay.study.design import Design
 from assay.study.record import read_record
-from assay.verify.announced import declarable, folds_of, folds_of_trials, read_protocol
+from assay.verify.announced import declarable, read_protocol
 from assay.verify.runs import Place, places
 
 TOLERANCE = 0.02
@@ -61,7 +61,7 @@ class Repeated:
 
 @dataclass(frozen=True)
 class _Repetition:
-    """A run of a study with what its announcement makes of it here, and all runs that are computed with it."""
+    """A run of a study with what its announcement makes of it here, and the task that computes it."""
 
     record: StudyRecord
     place: Place
@@ -133,20 +133,14 @@ def rerun(
     with tempfile.TemporaryDirectory(prefix="assay-rerun-") as folder:
         scratch = Store.create(Path(folder) / "store")
         repetitions = [_repetition(record, place, workshop, scratch, progress) for record, place in chosen]
-        by_task: dict[tuple[str, ...], list[_Repetition]] = {}
-        for repetition in repetitions:
-            by_task.setdefault(tuple(run.key for run in repetition.task.runs), []).append(repetition)
-        done = 0
-        progress("runs repeated", done, len(repetitions))
+        progress("runs repeated", 0, len(repetitions))
         device = "cuda" if any(repetition.task.gpus for repetition in repetitions) else "cpu"
         with LocalEngine.for_device(device) as engine:
-            waiting = {engine.submit(together[0].task): together for together in by_task.values()}
-            for future in as_completed(waiting):
+            waiting = {engine.submit(repetition.task): repetition for repetition in repetitions}
+            for done, future in enumerate(as_completed(waiting), start=1):
                 future.result()
-                for repetition in waiting[future]:
-                    done += 1
-                    progress("runs repeated", done, len(repetitions))
-                    yield _compare(store, scratch, repetition)
+                progress("runs repeated", done, len(repetitions))
+                yield _compare(store, scratch, waiting[future])
 
 
 def _choose(store: Store, workshop: _Workshop, count: int, seed: int) -> list[tuple[StudyRecord, Place]]:
@@ -186,15 +180,11 @@ def _other_data(name: str, record: StudyRecord) -> str:
 
 
 def _repetition(record: StudyRecord, place: Place, workshop: _Workshop, scratch: Store, progress: Progress) -> _Repetition:
-    """The run as the announcement has it, in the task that computes it: on vectors with the other folds."""
+    """The run as the announcement has it, in a task of its own."""
     design = workshop.design(record)
     run = design.run(place.stage, place.search, place.number, place.fold, place.parameters)
-    announced = record.announced
-    every = folds_of_trials(announced, place.search) if place.stage == "trial" else folds_of(announced)
-    folds = every if design.arena.on_vectors else [place.fold]
-    group = tuple(design.run(place.stage, place.search, place.number, fold, place.parameters) for fold in folds)
     view = design.arena.place(design.arena.trainval, progress)
-    return _Repetition(record, place, run, Training(group, str(scratch.root), str(view), design.arena.imports))
+    return _Repetition(record, place, run, Training((run,), str(scratch.root), str(view), design.arena.imports))
 
 
 def _compare(store: Store, scratch: Store, repetition: _Repetition) -> Repeated:
