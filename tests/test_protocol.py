@@ -28,7 +28,9 @@ from assay.protocol import (
     Resize,
     Search,
     customise,
+    kind_of,
     resolve,
+    resolve_training,
 )
 from assay.protocols import protocols
 from assay.protocols.quick import QUICK
@@ -38,6 +40,7 @@ from assay.study.bench import design_bench
 
 GOLDEN = {
     "quick.v1": "4c68a00f519ba2e78032d18e992272d9a2c6ff9b0e40c78a1f8c60cadce93fa0",
+    "quick.v2": "2ba22fead5c7124acec018855192f0cbcaeb00e60914f0496484c1ad2b5afaf7",
     "reality-check/cub.v1": "960fffb9bd5c3a038a60a0f9f5b6ad64eb4f65f565dcaeb97aefb14b338f0dea",
     "reality-check/cars.v1": "6e58013c958a6812f6b9d5d19a2a2c111383d01232cb549e69a1a5388791c492",
     "reality-check/sop.v1": "20c9df122e70ffc0e275eb7f8dd0173c3f973bcb1e4306b9ec724f2a2c8b55cd",
@@ -56,6 +59,13 @@ GOLDEN = {
     "revisiting/any.v1": "66c8053db650b061c181f8b79dc39ecd325481c8f8705f84872af3508a53bb6f",
 }
 """A published protocol is never edited: a change is a new version in its name, and a new line here."""
+
+SETTLED = {
+    "drawing": "e6f07405fe8e3810326633bdae18cabdfd88f811caa934fa1107d341e2ef5211",
+    "photo": "e725348988b2fa4dddf2c69aa323a49460f9402c2043517f415e38fc784f8460",
+    "features": "f780e322d79a90569a49c5c22dae5124d68ec85a8714b54216394a1d16d45275",
+}
+"""What the settings of `quick.v2` become that are `auto`: they are as much a part of it, and never edited either."""
 
 KINDS = typing.get_args(BatchKind)
 LOOKS = typing.get_args(Look)
@@ -117,6 +127,12 @@ def test_a_published_protocol_is_never_edited(name: str) -> None:
 
 def test_every_published_protocol_has_its_fingerprint_written_down() -> None:
     assert set(GOLDEN) == set(protocols)
+
+
+@pytest.mark.parametrize("look", list(SETTLED))
+def test_what_auto_becomes_is_never_edited(look: Look) -> None:
+    settled = resolve_training(resolve(protocols["quick.v2"], look), kind_of(look))
+    assert settled.fingerprint == SETTLED[look], "a published protocol was edited: make a new version"
 
 
 def test_a_fingerprint_is_the_same_in_every_process() -> None:

@@ -17,7 +17,7 @@ _TRAINING: dict[Kind, tuple[Length, Optimiser]] = {
         Optimiser(lr=1e-3, schedule="constant"),
     ),
     "images": (
-        Length(epochs=3, validate_every=1, patience=3, shortest_epoch=80),
+        Length(epochs=2, validate_every=1, patience=2, shortest_epoch=80),
         Optimiser(lr=3e-3, schedule="cosine"),
     ),
 }

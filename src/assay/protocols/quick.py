@@ -52,7 +52,7 @@ QUICK_V2 = replace(
     validate_every=None,
     patience=None,
     departures=(
-        "follows no paper: a small trunk from scratch for a few passes, or a head on the features of a frozen pretrained one "
-        "until its validation stops rising, for trying things out",
+        "follows no paper: a small trunk from scratch for two passes, which is far from converged, or a head on the features "
+        "of a frozen pretrained one until its validation stops rising, for trying things out",
     ),
 )
