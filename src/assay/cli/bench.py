@@ -2,7 +2,7 @@
 
 import shutil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,6 +35,9 @@ from assay.cli.show import duration, print_json, print_table, size
 
 FEW = 3
 """Disagreements between single and concatenated models that are printed; the report has all."""
+if TYPE_CHECKING:
+    from assay.study import Plan
+
 FULL_WIDTH = 126
 """Columns that the whole table of scores needs; a narrower terminal gets the scores of single models only."""
 
@@ -86,7 +89,22 @@ def bench(
     chosen = choose_protocol(protocol, changes, weights, pretrained_on, imports)
     names = split_names(methods)
     if dry_run:
-        _dry_run(data, names, chosen, imports or (), workers, device, allow_leaks, json)
+        from assay.study import plan_bench
+
+        _print_plan(
+            plan_bench(
+                data,
+                names,
+                chosen,
+                imports=imports or (),
+                workers=workers,
+                device=device,
+                allow_leaks=allow_leaks,
+                control=control,
+                reference=reference,
+            ),
+            json,
+        )
         return
     from assay.report import write_report
     from assay.store import Store
@@ -97,13 +115,8 @@ def bench(
     print_result(out, benched.studies, write_report(Store(out)), json)
 
 
-def _dry_run(
-    data: str, names: list[str], protocol: Any, imports: Any, workers: int | None, device: str, allow_leaks: bool, json: bool
-) -> None:
-    """Print the plan; the store is not touched."""
-    from assay.study import plan_bench
-
-    planned = plan_bench(data, names, protocol, imports=imports, workers=workers, device=device, allow_leaks=allow_leaks)
+def _print_plan(planned: "Plan", json: bool) -> None:
+    """Print what a bench would cost."""
     if json:
         print_json(planned)
         return
@@ -112,7 +125,7 @@ def _dry_run(
     print(f"a searched method: {planned.budget}")
     print(
         f"{planned.total} runs with {planned.workers} worker{'s' * (planned.workers != 1)}: "
-        f"about {duration(planned.seconds)}, about {size(planned.bytes)} of disk"
+        f"at most about {duration(planned.seconds)}, about {size(planned.bytes)} of disk"
     )
 
 

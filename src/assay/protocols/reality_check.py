@@ -46,7 +46,7 @@ DEPARTURES = (
     "trial 0 is the method's defaults, the next 5 are quasi-random, the others come from a Gaussian process (optuna's, not Ax's)",
     "a trial that diverges counts in the budget as failed and is shown to the search as the worst value so far",
     INTERVALS,
-    "the untrained baseline's PCA is fitted on the training half, not on the test images",
+    "the baseline's PCA is fitted on the training half, not on the test images",
     "a batch holds exactly C classes with M images each; a class of fewer images repeats them",
     "a query is excluded from its own neighbours by its index, not as the first hit",
     "every run is seeded, with the same seeds for every method",

@@ -54,8 +54,11 @@ def train_alone(run: Run, view: Path, inputs: int, told: Told | None = None) -> 
     return with_trunk(model, run.protocol, inputs), fitted
 
 
-def make_apprentice(run: Run, view: View) -> Apprentice:
-    """A run's model before training, its parts and its data, from the run's seed."""
+def make_apprentice(run: Run, view: View, validated: dict[int | None, View] | None = None) -> Apprentice:
+    """A run's model before training, its parts and its data, from the run's seed.
+
+    `validated` keeps the samples of each fold that is validated, so that the runs of a stack share them.
+    """
     assert run.fold is not None
     fold = folds_of_labels(view.y, run.protocol.folds)[run.fold]
     torch.manual_seed(derive(run.seed, "model"))
@@ -63,14 +66,21 @@ def make_apprentice(run: Run, view: View) -> Apprentice:
     torch.manual_seed(derive(run.seed, "method"))
     parts = assemble(methods[run.method], run.parameters, run.protocol)
     parts.loss.setup(run.protocol.dim, len(np.unique(view.y[fold.train])))
-    return Apprentice(model, parts, fold.train, view.rows(fold.validation), run.seed)
+    kept = {} if validated is None else validated
+    if run.fold not in kept:
+        kept[run.fold] = view.rows(fold.validation)
+    return Apprentice(model, parts, fold.train, kept[run.fold], run.seed)
 
 
 def _compute_stacked(runs: Sequence[Run], view: View, desk: Desk | None) -> dict[int, Fit]:
     """Those of the runs that can be trained as a stack, by their numbers: all where the method can be traced, else none."""
-    apprentices = [make_apprentice(run, view) for run in runs]
-    if not can_stack(apprentices[0], torch.device(runs[0].environment.device)):
+    if Architecture.under(runs[0].protocol, view.inputs).trunk != "identity":
         return {}
+    validated: dict[int | None, View] = {}
+    first = make_apprentice(runs[0], view, validated)
+    if not can_stack(first, torch.device(runs[0].environment.device)):
+        return {}
+    apprentices = [first, *(make_apprentice(run, view, validated) for run in runs[1:])]
     lengths = [iterations_of(run.protocol, len(one.train), run.batch) for run, one in zip(runs, apprentices, strict=True)]
     alike = [(one.shapes, steps, digest(one.switches)) for one, steps in zip(apprentices, lengths, strict=True)]
     fits: dict[int, Fit] = {}

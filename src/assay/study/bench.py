@@ -18,7 +18,7 @@ from assay.protocols import protocols
 from assay.run import Keep
 from assay.store import Store
 from assay.study.arena import Arena, describe_data
-from assay.study.declared import declare
+from assay.study.declared import declare, reference_of
 from assay.study.design import Design
 from assay.study.drive import drive
 from assay.study.plan import Plan, plan
@@ -97,6 +97,7 @@ def run_designs(designs: Sequence[Design], out: Path, means: Means, new_study: b
     """Carry out the newest studies of these designs that the store has, or new ones; declared before anything is run."""
     with driving(out, means) as (store, engine):
         designs = [in_generation(design, store, new_study) for design in designs]
+        check_studies(designs, store)
         bench = declare(store, designs, reference)
         if bench.look > 1:
             means.listener.say("bench", f"look number {bench.look}: {len(bench.after)} studies were tested before")
@@ -120,11 +121,16 @@ def _open_engine(means: Means, out: Path) -> Engine:
     return RayEngine(means.address, means.workers, shared=(out, cache_folder()))
 
 
+def check_studies(designs: Sequence[Design], store: Store) -> None:
+    """Raise `BadInput` where a study of the store was announced as something else."""
+    for design in designs:
+        Study(design, store, Silent()).check()
+
+
 def carry_out(designs: Sequence[Design], store: Store, engine: Engine, means: Means) -> None:
     """Drive the studies of these designs to their ends, none begun before all are known to be what they were announced as."""
-    studies = [Study(design, store, means.listener, means.keep) for design in designs]
-    for study in studies:
-        study.check()
+    check_studies(designs, store)
+    studies = [Study(design, store, means.listener, means.keep, engine.workers) for design in designs]
     for words in dict.fromkeys(design.arena.augmentation for design in designs if design.method.loss):
         means.listener.say("augmentation", words)
     for needed in dict.fromkeys(design.arena.disk_needed() for design in designs):
@@ -150,10 +156,13 @@ def plan_bench(
     device: str = "auto",
     imports: Sequence[str] = (),
     allow_leaks: bool = False,
+    control: str | None = None,
+    reference: str | None = None,
 ) -> Plan:
     """What the bench would cost; nothing is written."""
     engine = LocalEngine.for_device(choose_device(device), workers)
-    designs = design_bench(data, with_yardstick(names), protocol, device, imports)
+    designs = with_control(design_bench(data, with_yardstick(names), protocol, device, imports), control)
+    reference_of(designs, reference)
     check_data(designs, Means(allow_leaks=allow_leaks))
     return plan(designs, engine.workers)
 

@@ -65,11 +65,7 @@ def key_of_bench(studies: Sequence[str], reference: str | None) -> str:
 
 def declare(store: Store, designs: Sequence[Design], reference: str | None = None) -> Declared:
     """Write the declaration of a bench, unless it is there, and return it."""
-    trained = [design.name for design in designs if design.method.loss is not None]
-    if reference is not None and reference not in trained:
-        raise BadInput(f"--reference {reference}: name a trained method of this bench: {', '.join(trained) or 'none is'}")
-    if reference is None and len(trained) > ALL_PAIRS:
-        reference = trained[0]
+    trained, reference = trained_of(designs), reference_of(designs, reference)
     studies = [design.key for design in designs]
     known = {bench.key: bench for bench in declared(store)}
     if key_of_bench(studies, reference) in known:
@@ -92,6 +88,19 @@ def declare(store: Store, designs: Sequence[Design], reference: str | None = Non
     )
     place_file(store.bench(bench.key), pretty(bench).encode())
     return bench
+
+
+def trained_of(designs: Sequence[Design]) -> list[str]:
+    """Return the names of the methods that are trained."""
+    return [design.name for design in designs if design.method.loss is not None]
+
+
+def reference_of(designs: Sequence[Design], wanted: str | None) -> str | None:
+    """Return the method that all others are compared with: the wanted one, else above ten methods the first."""
+    trained = trained_of(designs)
+    if wanted is not None and wanted not in trained:
+        raise BadInput(f"--reference {wanted}: name a trained method of this bench: {', '.join(trained) or 'none is'}")
+    return trained[0] if wanted is None and len(trained) > ALL_PAIRS else wanted
 
 
 def declared(store: Store) -> list[Declared]:

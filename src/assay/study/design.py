@@ -1,5 +1,6 @@
 """The design of one method's study: everything that is settled before the first run."""
 
+import math
 import platform
 import random
 from collections.abc import Sequence
@@ -24,7 +25,9 @@ from assay.study.search import Told, ask, depends_on_answers
 
 Stage = Literal["trial", "reproduction"]
 STACKED = 24
-"""Runs on vectors that are one task: enough to fill a stack, and few enough that every worker gets some."""
+"""Runs on vectors that are one task at most: enough to fill a stack."""
+FEWEST_STACKED = 4
+"""Runs below which a stack saves less than it takes to record its step."""
 TWIN = ".twin"
 """What the name of a control ends in."""
 
@@ -258,12 +261,13 @@ class Design:
             environment=self.arena.environment,
         )
 
-    def together(self, runs: Sequence[Run]) -> list[tuple[Run, ...]]:
-        """The runs by task: on vectors many are trained as one stack, on images each by itself.
+    def together(self, runs: Sequence[Run], workers: int) -> list[tuple[Run, ...]]:
+        """The runs by task: on vectors many are trained as one stack, as far as every worker gets some; else each by itself.
 
         What comes of a run does not depend on the others of its task.
         """
-        many = STACKED if self.arena.on_vectors else 1
+        own = self.method.loss is not None and self.method.loss.__module__.startswith("assay.")
+        many = min(STACKED, max(FEWEST_STACKED, math.ceil(len(runs) / workers))) if self.arena.on_vectors and own else 1
         return [tuple(runs[start : start + many]) for start in range(0, len(runs), many)]
 
     def _check_start(self) -> None:

@@ -17,7 +17,7 @@ class StudyRecord:
 
     Args:
         key: the study's key in the store.
-        announced: the preregistration: protocol, data, method, space, budget, family, versions.
+        announced: the preregistration: protocol, data, method, space, budget, versions.
         preregistration: hash of that line, printed when the study began.
         trials: every finished trial, each with the number of its search, in order.
         selections: the choice of each search, in the order of the searches; empty before all searches have ended.
@@ -94,7 +94,7 @@ class StudyRecord:
 
         Best by mean validation MAP@R over the search's reproductions and all folds, the first among equals.
         """
-        if self.failed or len(self.selections) < self.searches:
+        if self.failed or len(self.reproductions) < int(self.announced["budget"]["reproduction_runs"]):
             return None
         by_search: list[list[float]] = [[] for _ in range(self.searches)]
         for entry in self.reproductions:

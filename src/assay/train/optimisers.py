@@ -83,5 +83,6 @@ def make_optimiser(groups: list[dict[str, Any]], settings: Optimiser) -> torch.o
         "sgd": torch.optim.SGD,
     }
     momentum = {"momentum": settings.momentum} if settings.kind in ("rmsprop", "sgd") else {}
-    way = {"foreach": True} if settings.kind == "rmsprop" else {"fused": True}
+    # torch's fused SGD wants the momentum of all weights of a group or of none; in a stack some rows have just begun
+    way = {"fused": True} if settings.kind in ("adam", "adamw") else {"foreach": True}
     return kinds[settings.kind](groups, weight_decay=settings.weight_decay, **way, **momentum)
