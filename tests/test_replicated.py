@@ -263,6 +263,44 @@ def test_more_searches_of_what_was_tested_are_another_look_and_repeat_no_run(fea
     assert max(bench.look for bench in declared(Store(out))) == 3, "another dimension is another question"
 
 
+@pytest.mark.parametrize(
+    "settings", [["seed=1"], ["seed=2", "startup=9"], ["seed=3", "metrics=map_at_r"], ["seed=4", "trials=1"], ["searches=2"]]
+)
+def test_another_try_at_a_question_counts_before_anything_is_opened(features, tmp_path, settings):
+    """Declared side by side and finished later, each would be the first look."""
+    from assay.study.bench import design_bench
+    from assay.study.declared import declare
+
+    store = Store.create(tmp_path / "store")
+    first = declare(store, design_bench(f"features:{features}", ["triplet"], SMALL, "cpu", ()))
+    again = declare(store, design_bench(f"features:{features}", ["triplet"], customise(SMALL, settings), "cpu", ()))
+    more = declare(store, design_bench(f"features:{features}", ["triplet", "contrastive"], SMALL, "cpu", ()))
+    assert (first.look, again.look, more.look) == (1, 2, 3)
+
+
+def test_tries_of_two_stores_take_their_turns(benched):
+    from dataclasses import replace
+
+    from assay.study.declared import in_turn
+
+    (bench,) = declared(Store(benched))
+    other = replace(bench, studies=tuple(key[::-1] for key in bench.studies), protocol="another")
+    assert sorted(one.look for one in in_turn([bench, other])) == [1, 2]
+    assert [one.look for one in in_turn([bench])] == [1]
+
+
+def test_a_twin_is_no_reference_and_does_not_count_as_a_method(features, tmp_path):
+    from assay.study.bench import design_bench, with_control
+    from assay.study.declared import declare
+
+    names = [name for name, method in package.methods.methods.items() if method.loss is not None][:10]
+    designs = with_control(design_bench(f"features:{features}", names, SMALL, "cpu", ()), names[0])
+    store = Store.create(tmp_path / "store")
+    assert declare(store, designs).reference is None
+    with pytest.raises(BadInput, match="name a trained method"):
+        declare(store, designs, f"{names[0]}.twin")
+
+
 def test_above_ten_methods_all_are_compared_with_one(features, tmp_path):
     from assay.study.bench import design_bench
     from assay.study.declared import declare

@@ -37,7 +37,7 @@ class Difference:
         verdict: follows from the interval and `smallest` alone.
         error: standard error of the difference.
         freedom: degrees of freedom of the error; None where nothing varies.
-        look: the larger number of looks of the two methods.
+        look: how often the question of this pair was looked at.
         comparisons: pairs that the interval allows for.
         smallest: the smallest difference that matters.
         needed: units per method with which the next look would find a difference of `smallest` 80%
@@ -63,7 +63,7 @@ def compare(
     *,
     comparisons: int | None = None,
     smallest: float = 0.01,
-    looks: Mapping[str, int] | None = None,
+    looks: Sequence[int] | None = None,
 ) -> list[Difference]:
     """Compare pairs of methods by independent units, one search with its training each.
 
@@ -78,15 +78,14 @@ def compare(
         comparisons: number of pairs declared (m), at least those given here; None: those given
             here.
         smallest: the smallest difference that matters.
-        looks: how often each method was looked at, this time included; 1 where a method is left
-            out.
+        looks: how often the question of each pair was looked at, this time included; None: once.
 
     >>> found = compare({"a": [0.52, 0.54, 0.53, 0.53], "b": [0.41, 0.42, 0.40, 0.41]}, [("b", "a")])[0]
     >>> found.first, found.verdict, round(found.interval.mean, 3)
     ('a', 'better', 0.12)
     """
     m = len(pairs) if comparisons is None else comparisons
-    looks = {} if looks is None else looks
+    looks = [1] * len(pairs) if looks is None else looks
     _check(units, pairs, m, smallest, looks)
     if not pairs:
         return []
@@ -101,7 +100,7 @@ def compare(
     found = []
     for number, (a, b) in enumerate(zip(first_P.tolist(), second_P.tolist(), strict=True)):
         high, low = (a, b) if means_M[a] >= means_M[b] else (b, a)
-        k = max(looks.get(names[a], 1), looks.get(names[b], 1))
+        k = looks[number]
         repeated = [count for count in (int(counts_M[a]), int(counts_M[b])) if count > 1]
         n, error, freedom = min(repeated, default=1), None, None
         if repeated:
@@ -169,6 +168,8 @@ def relative_gain(first: Sequence[float], second: Sequence[float]) -> Interval |
 def _interval(difference: float, error: float | None, freedom: float | None, alpha: float, n: int) -> Interval:
     if error is None:
         return Interval(difference, None, None, n)
+    if freedom is None and difference:
+        return Interval(difference, None, None, n)  # that nothing varied in a few units is no certainty
     half = 0.0 if freedom is None else -float(special.stdtrit(freedom, alpha / 2)) * error
     assert math.isfinite(half)
     return Interval(difference, difference - half, difference + half, n)
@@ -208,7 +209,7 @@ def _check(
     pairs: Sequence[tuple[str, str]],
     comparisons: int,
     smallest: float,
-    looks: Mapping[str, int],
+    looks: Sequence[int],
 ) -> None:
     for name, values in units.items():
         if len(values) == 0:
@@ -223,6 +224,5 @@ def _check(
         raise ValueError(f"{len(pairs)} pairs cannot be compared where {comparisons} were declared")
     if not smallest > 0:
         raise ValueError(f"the smallest difference that matters must be above 0, got {smallest}")
-    for name, look in looks.items():
-        if look < 1:
-            raise ValueError(f"looks are counted from 1, got {look} for {name}")
+    if len(looks) != len(pairs) or any(look < 1 for look in looks):
+        raise ValueError(f"each of {len(pairs)} pairs has a look, counted from 1; got {list(looks)}")

@@ -19,7 +19,7 @@ from assay.run import Keep
 from assay.store import Store
 from assay.study.arena import Arena, describe_data
 from assay.study.declared import declare, reference_of
-from assay.study.design import Design
+from assay.study.design import NOT_ASKED, Design
 from assay.study.drive import drive
 from assay.study.plan import Plan, plan
 from assay.study.progress import Board, Listener, Silent
@@ -209,6 +209,7 @@ def design_in(arena: Arena, names: Sequence[str]) -> list[Design]:
     designs = []
     for name in names:
         exceptions = arena.protocol.exceptions_for(name)
+        check_exceptions(arena.protocol, name)
         own = arenas.setdefault(exceptions, replace(arena, exceptions=exceptions))
         designs.append(Design(own, methods[name]))
     for used in {id(design.arena): design.arena for design in designs}.values():
@@ -225,6 +226,15 @@ def with_yardstick(names: Sequence[str]) -> list[str]:
     ['triplet', 'as_is']
     """
     return [*names, *([] if list(names) == ["all"] or YARDSTICK in names or not names else [YARDSTICK])]
+
+
+def check_exceptions(protocol: Protocol, method: str) -> None:
+    """Raise `BadInput` where a protocol gives one method another budget than the others: that is no equal condition."""
+    for setting in protocol.exceptions_for(method):
+        if setting.partition("=")[0].strip() in NOT_ASKED:
+            raise BadInput(
+                f"{protocol.name}: its exception {setting!r} for {method} changes the budget; all methods have the same"
+            )
 
 
 def choose(names: Sequence[str]) -> list[str]:

@@ -4,8 +4,8 @@ A declaration is written before the first line of any of its studies and never c
 comparisons were planned, shorter views included, and how many looks at the test half came before.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.canonical import digest, pretty
@@ -32,8 +32,9 @@ class Declared:
             matters: another choice of these asks the same question.
         trainval: fingerprint of the data.
         reference: the trained method that all others are compared with; None: every pair is compared.
-        look: 1, or one more than that of the benches on the same question whose test half had been opened.
-        after: keys of the opened studies on the same question at that time.
+        look: 1, or one more than that of the benches on the same question that came before: opened ones, and those with
+            another number of searches, seed or generation, whether they were opened or not.
+        after: keys of the studies of those benches.
     """
 
     studies: tuple[str, ...]
@@ -74,7 +75,8 @@ def declare(store: Store, designs: Sequence[Design], reference: str | None = Non
     question, trainval = protocol["question"], designs[0].arena.trainval.fingerprint
     alike = [bench for bench in known.values() if (bench.question, bench.trainval) == (question, trainval)]
     opened = {record.key for record in study_records(store) if record.seal is not None}
-    before = [bench for bench in alike if opened & set(bench.studies)]
+    own = dict(zip((design.name for design in designs), studies, strict=True))
+    before = [bench for bench in alike if opened & set(bench.studies) or _is_another_try(bench, protocol["fingerprint"], own)]
     bench = Declared(
         studies=tuple(studies),
         methods=tuple(design.name for design in designs),
@@ -84,10 +86,16 @@ def declare(store: Store, designs: Sequence[Design], reference: str | None = Non
         trainval=trainval,
         reference=reference,
         look=1 + max((bench.look for bench in before), default=0),
-        after=tuple(sorted(opened & {key for bench in before for key in bench.studies})),
+        after=tuple(sorted({key for bench in before for key in bench.studies} - set(studies))),
     )
     place_file(store.bench(bench.key), pretty(bench).encode())
     return bench
+
+
+def _is_another_try(bench: Declared, protocol: str, own: Mapping[str, str]) -> bool:
+    """Whether a bench asks the same question with other numbers or seeds, or is another generation of the same studies."""
+    theirs = dict(zip(bench.methods, bench.studies, strict=True))
+    return bench.protocol != protocol or any(key != theirs.get(name, key) for name, key in own.items())
 
 
 def trained_of(designs: Sequence[Design]) -> list[str]:
@@ -97,7 +105,7 @@ def trained_of(designs: Sequence[Design]) -> list[str]:
 
 def reference_of(designs: Sequence[Design], wanted: str | None) -> str | None:
     """Return the method that all others are compared with: the wanted one, else above ten methods the first."""
-    trained = trained_of(designs)
+    trained = [design.name for design in designs if design.method.loss is not None and not design.twin]
     if wanted is not None and wanted not in trained:
         raise BadInput(f"--reference {wanted}: name a trained method of this bench: {', '.join(trained) or 'none is'}")
     return trained[0] if wanted is None and len(trained) > ALL_PAIRS else wanted
@@ -120,6 +128,20 @@ def read_declared(store: Store, key: str) -> Declared:
         sound = False
     if not sound:
         raise BadInput(f"{path} was altered: it is not the declaration of a bench. Restore it, or give another --out")
+    return found
+
+
+def in_turn(benches: Iterable[Declared]) -> list[Declared]:
+    """Return benches with looks that no two tries at one question share, as they may after stores were merged."""
+    found: list[Declared] = []
+    for bench in sorted(benches, key=lambda one: (one.look, one.key)):
+        rivals = [
+            other.look
+            for other in found
+            if (other.question, other.trainval) == (bench.question, bench.trainval)
+            and _is_another_try(other, bench.protocol, dict(zip(bench.methods, bench.studies, strict=True)))
+        ]
+        found.append(replace(bench, look=max(bench.look, 1 + max(rivals, default=0))))
     return found
 
 

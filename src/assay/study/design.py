@@ -28,6 +28,11 @@ STACKED = 24
 """Runs on vectors that are one task at most: enough to fill a stack."""
 FEWEST_STACKED = 4
 """Runs below which a stack saves less than it takes to record its step."""
+NOT_ASKED = (
+    "searches", "reproductions", "seed", "smallest_difference", "search", "trials", "trial_folds", "startup", "prune",
+    "metrics", "training_metrics", "threads", "autocast", "compile",
+)  # fmt: skip
+"""Fields of a protocol that change how an answer is sought, not what is asked."""
 TWIN = ".twin"
 """What the name of a control ends in."""
 
@@ -318,9 +323,8 @@ def question_of(protocol: Protocol) -> str:
 
     A second bench that differs in these alone is a second look at the same question.
     """
-    plain_one = Protocol(protocol.name)
-    same = {name: getattr(plain_one, name) for name in ("searches", "reproductions", "seed", "smallest_difference")}
-    return replace(protocol, **same).fingerprint
+    neutral = Protocol(protocol.name)
+    return replace(protocol, **{name: getattr(neutral, name) for name in NOT_ASKED}).fingerprint
 
 
 def drawn_folds(folds: int, wanted: int, seed: int) -> list[int]:

@@ -139,7 +139,7 @@ def _nothing_trained(comparison: Comparison, setting: Setting) -> str:
 
 
 def _alike(comparison: Comparison, setting: Setting, method: str) -> list[str]:
-    """Return the trained methods that are neither better nor worse than this one, the best mean first."""
+    """Return the trained methods shown that are not known to be better or worse than this one, the best mean first."""
     better = comparison.better(setting)
     others = [name for name in comparison.by_mean(setting) if name in comparison.family.methods and name != method]
     return [name for name in others if not {(method, name), (name, method)} & better]
@@ -149,17 +149,27 @@ def _beside(comparison: Comparison, setting: Setting, method: str, alike: Sequen
     """Return what the other methods are, seen from the one to use."""
     by_method = _against(comparison, setting, method)
     same = [name for name in alike if name in by_method and by_method[name].verdict == "equivalent"]
-    unknown = [name for name in alike if name not in same]
+    unknown = [name for name in alike if name in by_method and name not in same]
+    apart = [name for name in alike if name not in by_method]
     little = [name for name, one in by_method.items() if one.verdict == "better, too little to matter" and name != AS_IS]
     within = in_points(comparison.smallest)
     parts = [f"{_named(unknown)} cannot be told from it"] if unknown else []
     parts += [f"{_named(same)} {'is' if len(same) == 1 else 'are'} equivalent to it, within {within}"] if same else []
     parts += [f"{_named(little)} differ{'s' * (len(little) == 1)} from it by less than {within}"] if little else []
-    above = [name for name in comparison.family.methods if (name, method) in comparison.better(setting)]
-    parts += [f"{_named(above)} {'is' if len(above) == 1 else 'are'} better than it"] if above else []
-    if not parts and len([name for name in comparison.methods if name in comparison.family.methods]) > 1:
-        parts = ["every other method is worse"]
+    parts += [f"{_named(apart)} {'was' if len(apart) == 1 else 'were'} not compared with it"] if apart else []
+    above = [name for name in comparison.family.methods if (name, method) in comparison.better_of_all(setting)]
+    shown = [name for name in comparison.methods if name in comparison.family.methods]
+    parts += [_above(above, shown)] if above else []
+    if not parts and len(shown) > 1:
+        whole = set(comparison.family.methods) <= set(comparison.methods)
+        parts = ["every other method is worse" if whole else "every other method shown here is worse"]
     return "".join(f"; {part}" for part in parts)
+
+
+def _above(names: Sequence[str], shown: Sequence[str]) -> str:
+    """Return which methods are better, with a word on those that are not shown."""
+    hidden = "" if set(names) <= set(shown) else ", not all of them shown here," if len(names) > 1 else ", not shown here,"
+    return f"{_named(names)}{hidden} {'is' if len(names) == 1 else 'are'} better than it"
 
 
 def _against(comparison: Comparison, setting: Setting, method: str) -> dict[str, Difference]:

@@ -12,7 +12,7 @@ from assay.metrics.metric import choose
 from assay.stats import Difference, Interval, compare, relative_gain, t_interval
 from assay.store import Store
 from assay.study import StudyRecord, study_records
-from assay.study.declared import Declared, declared
+from assay.study.declared import Declared, declared, in_turn
 from assay.tables.classes import ClassScores, class_scores
 from assay.tables.columns import DEFAULT, direction
 from assay.tables.family import AS_IS, Family, better_than, family_of, is_baseline
@@ -163,11 +163,20 @@ class Comparison:
 
     def better(self, setting: Setting, metric: str = "map_at_r") -> set[tuple[str, str]]:
         """Return the pairs (better, worse) of the methods shown that are settled."""
-        found = better_than(self._compared[setting, metric])
+        found = self.better_of_all(setting, metric)
         return {(one, other) for one, other in found if {one, other} <= set(self.methods)}
 
+    def better_of_all(self, setting: Setting, metric: str = "map_at_r") -> set[tuple[str, str]]:
+        """Return the pairs (better, worse) of the whole family that are settled, shown or not."""
+        return better_than(self._compared[setting, metric])
+
     def ranks(self, setting: Setting, metric: str = "map_at_r") -> dict[str, int]:
-        """Return 1 + the number of methods that are settled better, for each method that is compared."""
+        """Return 1 + the number of methods that are settled better, for each method that is compared.
+
+        Where methods are compared with references only, most pairs are not compared and there are no ranks.
+        """
+        if self.family.references:
+            return {}
         better = self.better(setting, metric)
         ranked = [method for method in self.methods if method in self.family.ranked]
         return {method: 1 + sum(worse == method and one in ranked for one, worse in better) for method in ranked}
@@ -209,9 +218,14 @@ class Comparison:
         }
         if not all(math.isfinite(value) for values in units.values() for value in values):
             return []
-        pairs = [pair for pair in self.family.pairs if set(pair) <= units.keys()]
+        single = {record.method for record in (*self.records, *self.hidden) if _is_one_draw(record)}
+        pairs = [
+            (a, b)
+            for a, b in self.family.pairs
+            if {a, b} <= units.keys() and (not {a, b} & single or len(units[a]) == len(units[b]) == 1)
+        ]
         count = len(self.family.pairs)
-        return compare(units, pairs, comparisons=count, smallest=smallest, looks=self.family.looks)
+        return compare(units, pairs, comparisons=count, smallest=smallest, looks=self.family.looks_of_pairs(pairs))
 
 
 def comparisons(store: Store, keys: Iterable[str] | None = None) -> list[Comparison]:
@@ -221,7 +235,7 @@ def comparisons(store: Store, keys: Iterable[str] | None = None) -> list[Compari
         if "sweep" not in record.announced:
             groups.setdefault(conditions(record), []).append(record)
     found = [part for key in sorted(groups) for part in _by_test_half(groups[key])]
-    benches = declared(store)
+    benches = in_turn(declared(store))
     return sorted((_with_store(store, one, benches) for one in found), key=lambda comparison: comparison.slug)
 
 
@@ -234,6 +248,15 @@ def _with_store(store: Store, comparison: Comparison, benches: Sequence[Declared
         classes={key: found for key, found in scores.items() if found is not None},
         benches=tuple(bench for bench in benches if keys & set(bench.studies)),
     )
+
+
+def _is_one_draw(record: StudyRecord) -> bool:
+    """Whether a study has one value that another seed would change: it has no spread, and is no constant either."""
+    if len(record.tests) > 1:
+        return False
+    announced = record.announced
+    random_trunk = announced.get("weights") is None and announced["data"].get("look", "features") != "features"
+    return not is_baseline(record.method, record) or random_trunk
 
 
 def records_of(store: Store, keys: Iterable[str] | None) -> list[StudyRecord]:

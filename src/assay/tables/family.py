@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from assay.stats import Difference
@@ -27,6 +27,7 @@ class Family:
         groups: methods of benches without a reference, in each of which every pair is compared.
         twins: each control twin with the method that it is a twin of.
         looks: the look at which each method was declared, 1 where it is not given.
+        pair_looks: the look at which each pair was declared first.
     """
 
     methods: tuple[str, ...]
@@ -35,6 +36,14 @@ class Family:
     groups: tuple[tuple[str, ...], ...]
     twins: Mapping[str, str]
     looks: Mapping[str, int]
+    pair_looks: Mapping[frozenset[str], int] = field(default_factory=dict)
+
+    def looks_of_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[int]:
+        """Return the look of each pair: the latest of its methods' and of its own declaration.
+
+        So a pair that is chosen after the scores of both were seen pays for that.
+        """
+        return [max(self.looks.get(a, 1), self.looks.get(b, 1), self.pair_looks.get(frozenset((a, b)), 1)) for a, b in pairs]
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
@@ -72,7 +81,19 @@ def family_of(records: Sequence[StudyRecord], benches: Sequence[Declared] = ()) 
         groups=tuple(tuple(name for name in trained if name in bench.methods) for bench in counting if bench.reference is None),
         twins=twins,
         looks={record.method: looks.get(record.key, 1) for record in records},
+        pair_looks=_pair_looks(counting, set(trained)),
     )
+
+
+def _pair_looks(benches: Sequence[Declared], trained: set[str]) -> dict[frozenset[str], int]:
+    """Return the look of the first bench that declares each pair."""
+    found: dict[frozenset[str], int] = {}
+    for bench in sorted(benches, key=lambda one: one.look):
+        methods = [name for name in bench.methods if name in trained]
+        pairs = itertools.combinations(methods, 2) if bench.reference is None else ((name, bench.reference) for name in methods)
+        for pair in pairs:
+            found.setdefault(frozenset(pair), bench.look)
+    return found
 
 
 def _keys(records: Sequence[StudyRecord]) -> set[str]:

@@ -17,7 +17,7 @@ one run of ten.
 
 
 def not_converged(record: StudyRecord) -> bool:
-    """Return whether more runs than chance explains have their best epoch last."""
+    """Return whether more than a tenth of the runs have their best epoch last."""
     runs = _trained(record)
     return bool(runs) and _at_the_end(runs) > MOST_AT_THE_END * len(runs)
 

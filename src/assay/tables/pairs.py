@@ -95,8 +95,7 @@ def needed(comparison: Comparison, setting: Setting) -> Table | None:
 
 def _note(comparison: Comparison, found: list[Difference]) -> str:
     unit = "searches" if comparison.replicated else "reproductions"
-    levels = sorted({d.look for d in found})
-    level = " or ".join(f"{1 - alpha_of_look(look):.3g}" for look in levels)
+    level = f"{1 - sum(alpha_of_look(look) for look in {d.look for d in found}):.3g}"
     declared = len(comparison.family.pairs)
     among = "each method with the declared reference" if _with_reference(comparison) else "all pairs of methods"
     few = among + (f", each with {comparison.family.yardstick}" if comparison.family.yardstick else "")

@@ -1,11 +1,11 @@
 """Where uncertainty comes from: the search, the training seed, the fold, the test classes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from assay.stats import Component, Components, aa_difference, class_error, components, deviation, over_classes
+from assay.stats import Component, Components, aa_difference, class_error, components, deviation, over_classes, with_limits
 from assay.study import StudyRecord
 from assay.tables.classes import ClassScores
 from assay.tables.comparison import Comparison, Setting
@@ -84,14 +84,18 @@ def classes(comparison: Comparison, setting: Setting) -> Table | None:
 
 def control(comparison: Comparison, setting: Setting = "separated") -> list[str]:
     """Return what two searches of one method differ by, and what a control twin came out at."""
-    spreads = [
-        deviation(record.units(setting, "map_at_r")) for record in comparison.records if record.searched and record.searches > 1
-    ]
+    spreads = {
+        record.method: deviation(record.units(setting, "map_at_r"))
+        for record in comparison.records
+        if record.searched and record.searches > 1
+    }
     lines = []
     if spreads:
+        each = ", ".join(f"{method} {100 * aa_difference([spread]):.2f}" for method, spread in spreads.items())
         lines.append(
             "Two independent searches of the same method differ by about "
-            f"{100 * aa_difference(spreads):.1f} points of MAP@R on these data"
+            f"{100 * aa_difference(list(spreads.values())):.2f} points of MAP@R on these data (root mean square over methods; "
+            f"{each})"
         )
     for twin, original in comparison.family.twins.items():
         pair = [one for one in comparison.differences(setting) if {one.first, one.second} == {twin, original}]
@@ -107,10 +111,16 @@ def _sources(comparison: Comparison, record: StudyRecord) -> Sources:
         "search": over.search,
         "seed": over.seed,
         "search and seed together": over.together if over.seed is None else None,
-        "fold": components(folds).seed if folds else None,
+        "fold": _over_folds(folds) if folds else None,
         "test classes": _class_error(per_class) if per_class else None,
     }
     return Sources(record.method, by_name)
+
+
+def _over_folds(rows: Sequence[Sequence[float]]) -> Component | None:
+    """Return the spread over folds, each averaged over all runs: the folds are the same in every search."""
+    means = np.mean(rows, axis=0)
+    return with_limits(deviation(means.tolist()), len(means) - 1) if len(means) > 1 else None
 
 
 def _class_error(found: ClassScores) -> Component | None:
