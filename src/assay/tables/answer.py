@@ -42,8 +42,10 @@ def answer(comparison: Comparison, setting: Setting = "separated") -> Answer:
     found = answer_in(comparison, setting)
     other: Setting = "concatenated" if setting == "separated" else "separated"
     apart = disagreements(comparison)
-    if comparison.records and (there := answer_in(comparison, other)).use != found.use:
-        apart = [f"By {FORMS[other]} the answer is another one: {there.sentence}", *apart]
+    there = answer_in(comparison, other) if comparison.records else found
+    tied = found.use in there.alike and there.use in found.alike
+    if there.use != found.use and not tied:
+        apart = [f"By {FORMS[other]} the answer is another one: {there.sentence.rstrip('.')}", *apart]
     return Answer(found.sentence, found.use, found.over, found.difference, found.alike, setting, tuple(apart))
 
 
