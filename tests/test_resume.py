@@ -18,8 +18,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+import assay.heads
 import assay.run.training
-import assay.stack
 import assay.train.loop
 import assay.train.savepoint
 from assay.data import load, splits
@@ -527,8 +527,8 @@ def test_a_stack_with_runs_that_wait_is_taken_up_as_it_was(task: Task, tmp_path:
 
 def test_heads_go_on_and_do_not_begin_again(task: Task, dying: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
-    whole = assay.stack._Stack.step
-    monkeypatch.setattr(assay.stack._Stack, "step", lambda *arguments: (steps.append(1), whole(*arguments))[1])
+    whole = assay.heads.Stack.step
+    monkeypatch.setattr(assay.heads.Stack, "step", lambda *arguments: (steps.append(1), whole(*arguments))[1])
     dying(3)
     with pytest.raises(Killed):
         task()

@@ -12,11 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import assay.heads
 import assay.run.computing
 import assay.run.training
-import assay.stack
 from assay.bridge import adopt
 from assay.data.views import View
+from assay.heads import Apprentice, can_stack
 from assay.losses import losses
 from assay.method import Loss
 from assay.methods import Method, Parts, methods, space_of
@@ -30,7 +31,7 @@ from assay.run import Run, Training, compute
 from assay.run.computing import make_apprentice
 from assay.samplers import samplers
 from assay.space import Space
-from assay.stack import Apprentice, can_stack, fit_stacked
+from assay.stack import fit_stacked
 from assay.store import Store
 from assay.train import Fit, fit
 from heads import PROTOCOL, VIEW, place, runs_of, vectors
@@ -221,13 +222,13 @@ def test_runs_that_wait_for_a_place_are_the_same(protocol: Protocol, schedule: A
 
 def test_rows_that_have_ended_cost_nothing_once_half_of_them_have(monkeypatch: pytest.MonkeyPatch) -> None:
     widths: list[int] = []
-    whole = assay.stack._Stack.step
+    whole = assay.heads.Stack.step
 
     def counted(self: Any, gradients: Any, optimiser: Any, x_SND: Tensor, y: Tensor) -> Tensor:
         widths.append(len(x_SND))
         return whole(self, gradients, optimiser, x_SND, y)
 
-    monkeypatch.setattr(assay.stack._Stack, "step", counted)
+    monkeypatch.setattr(assay.heads.Stack, "step", counted)
     protocol = replace(ODD, epochs=8)
     runs = with_parameters("normalized_softmax", protocol, VIEW, settings=4)
     assert fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch) is not None
@@ -254,8 +255,8 @@ def test_a_head_that_stops_early_does_not_disturb_the_others() -> None:
 
 def test_training_ends_when_all_have_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = itertools.count()
-    whole = assay.stack._Stack.step
-    monkeypatch.setattr(assay.stack._Stack, "step", lambda *arguments: (next(steps), whole(*arguments))[1])
+    whole = assay.heads.Stack.step
+    monkeypatch.setattr(assay.heads.Stack, "step", lambda *arguments: (next(steps), whole(*arguments))[1])
     protocol = replace(PROTOCOL, epochs=50, patience=2, optimiser=Optimiser(lr=1e-12, weight_decay=0))
     runs = runs_of("triplet", protocol)
     found = fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch)

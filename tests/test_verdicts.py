@@ -352,7 +352,7 @@ def test_a_method_that_is_added_later_pays_for_its_look() -> None:
     assert at_once.interval.half is not None
     assert pair.interval.half > at_once.interval.half
     assert notices_of(found) == [
-        "b: declared after 1 opened study (look 2): its verdicts are at a stricter level, 0.995.",
+        "b: declared after 1 study on the same question (look 2): its verdicts are at a stricter level, 0.995.",
     ]
 
 

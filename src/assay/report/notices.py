@@ -57,8 +57,10 @@ def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:
     bench = next((bench for bench in comparison.benches if record.key in bench.studies and bench.look == look), None)
     if bench is None or look == 1:
         return []
-    after, level = number_of(len(bench.after), "opened study"), 1 - alpha_of_look(look)
-    return [f"{record.method}: declared after {after} (look {look}): its verdicts are at a stricter level, {level:.3g}."]
+    after, level = number_of(len(bench.after), "study"), 1 - alpha_of_look(look)
+    return [
+        f"{record.method}: declared after {after} on the same question (look {look}): its verdicts are at a stricter level, {level:.3g}."
+    ]
 
 
 def _contamination(comparison: Comparison) -> list[str]:

@@ -15,6 +15,7 @@ from assay.data.dataset import Labels
 from assay.data.splits import Fold, folds_of_labels
 from assay.data.views import View, read_view
 from assay.embed import embed, fit_pca, outputs
+from assay.heads import Apprentice, can_stack
 from assay.methods import assemble, methods
 from assay.metrics import evaluate
 from assay.metrics.metric import choose
@@ -22,7 +23,7 @@ from assay.model import Architecture, Model, begin, with_trunk
 from assay.run.desk import Desk
 from assay.run.one import Run
 from assay.seeds import derive
-from assay.stack import Apprentice, can_stack, fit_stacked
+from assay.stack import fit_stacked
 from assay.train import Checkpoint, Fit, Told, fit, iterations_of, nobody, summary
 
 Computed = tuple[Architecture, Fit]

@@ -86,7 +86,7 @@ def declare(store: Store, designs: Sequence[Design], reference: str | None = Non
         trainval=trainval,
         reference=reference,
         look=1 + max((bench.look for bench in before), default=0),
-        after=tuple(sorted({key for bench in before for key in bench.studies} - set(studies))),
+        after=tuple(sorted({key for bench in before for key in bench.studies})),
     )
     place_file(store.bench(bench.key), pretty(bench).encode())
     return bench

@@ -252,11 +252,9 @@ def _with_store(store: Store, comparison: Comparison, benches: Sequence[Declared
 
 def _is_one_draw(record: StudyRecord) -> bool:
     """Whether a study has one value that another seed would change: it has no spread, and is no constant either."""
-    if len(record.tests) > 1:
-        return False
     announced = record.announced
     random_trunk = announced.get("weights") is None and announced["data"].get("look", "features") != "features"
-    return not is_baseline(record.method, record) or random_trunk
+    return len(record.tests) == 1 and (random_trunk or not is_baseline(record.method, record))
 
 
 def records_of(store: Store, keys: Iterable[str] | None) -> list[StudyRecord]:
