@@ -58,9 +58,8 @@ def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:
     if bench is None or look == 1:
         return []
     after, level = number_of(len(bench.after), "study"), 1 - alpha_of_look(look)
-    return [
-        f"{record.method}: declared after {after} on the same question (look {look}): its verdicts are at a stricter level, {level:.3g}."
-    ]
+    before = f"{record.method}: declared after {after} on the same question (look {look})"
+    return [f"{before}: its verdicts are at a stricter level, {level:.3g}."]
 
 
 def _contamination(comparison: Comparison) -> list[str]:

@@ -171,10 +171,7 @@ class Comparison:
         return better_than(self._compared[setting, metric])
 
     def ranks(self, setting: Setting, metric: str = "map_at_r") -> dict[str, int]:
-        """Return 1 + the number of methods that are settled better, for each method that is compared.
-
-        Where methods are compared with references only, most pairs are not compared and there are no ranks.
-        """
+        """Return 1 + the number of methods that are settled better; none where methods are compared with references only."""
         if self.family.references:
             return {}
         better = self.better(setting, metric)
