@@ -149,8 +149,7 @@ def _protocols() -> Rows:
 
 def _runs(protocol: "Protocol") -> int:
     """Runs of one method that has something to search."""
-    of_a_trial = protocol.trial_folds or protocol.folds
-    return protocol.searches * (protocol.trials * of_a_trial + protocol.reproductions * protocol.folds)
+    return protocol.searches * (protocol.trials * protocol.folds_of_a_trial + protocol.reproductions * protocol.folds)
 
 
 def _metrics() -> Rows:

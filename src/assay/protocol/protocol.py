@@ -251,6 +251,11 @@ class Protocol:
         """The protocol of a model whose features are its embedding, as they come from the trunk."""
         return replace(self, dim=0, layer_norm=False)
 
+    @property
+    def folds_of_a_trial(self) -> int:
+        """How many folds a trial is validated on."""
+        return self.folds if self.trial_folds is None else min(self.trial_folds, self.folds)
+
     def exceptions_for(self, method: str) -> tuple[str, ...]:
         """The settings that hold for this method only."""
         return dict(self.exceptions).get(method, ())

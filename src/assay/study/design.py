@@ -162,10 +162,7 @@ class Design:
 
     def folds_of_trials(self, search: int) -> Sequence[int]:
         """The folds that the trials of a search are validated on: the same for all of them, drawn anew for each search."""
-        wanted = self.protocol.trial_folds
-        if wanted is None or wanted >= self.protocol.folds:
-            return range(self.protocol.folds)
-        return drawn_folds(self.protocol.folds, wanted, fold_seed(*self._seeds, search, self.twin))
+        return drawn_folds(self.protocol, self.arena.trainval.fingerprint, search, self.twin)
 
     @property
     def reproductions(self) -> int:
@@ -180,7 +177,7 @@ class Design:
     @property
     def runs_of_a_trial(self) -> int:
         """Runs that one trial consists of."""
-        return len(self.folds_of_trials(0)) if self.trials else 0
+        return self.protocol.folds_of_a_trial if self.trials else 0
 
     @property
     def runs(self) -> int:
@@ -327,10 +324,14 @@ def question_of(protocol: Protocol) -> str:
     return replace(protocol, **{name: getattr(neutral, name) for name in NOT_ASKED}).fingerprint
 
 
-def drawn_folds(folds: int, wanted: int, seed: int) -> list[int]:
-    """Return `wanted` of so many folds, drawn by the seed, in order.
+def drawn_folds(protocol: Protocol, trainval: str, search: int, twin: bool) -> Sequence[int]:
+    """Return the folds that the trials of one search are validated on, in order: all of them, or some that are drawn.
 
-    >>> drawn_folds(4, 2, 0) == drawn_folds(4, 2, 0)
-    True
+    >>> list(drawn_folds(Protocol("p.v1"), "fingerprint", 0, False))
+    [0, 1, 2, 3]
     """
-    return sorted(random.Random(seed).sample(range(folds), wanted))
+    folds = range(protocol.folds)
+    if protocol.folds_of_a_trial == protocol.folds:
+        return folds
+    seed = fold_seed(protocol.seed, trainval, search, twin)
+    return sorted(random.Random(seed).sample(folds, protocol.folds_of_a_trial))

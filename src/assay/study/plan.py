@@ -74,8 +74,7 @@ def budget_of(protocol: Protocol) -> str:
     """
     if protocol.trials == 0:
         return f"nothing is searched; {protocol.searches * protocol.reproductions} reproductions on {protocol.folds} folds"
-    folds = protocol.folds if protocol.trial_folds is None else protocol.trial_folds
-    each = f"{protocol.trials} trials on {folds} of {protocol.folds} folds"
+    each = f"{protocol.trials} trials on {protocol.folds_of_a_trial} of {protocol.folds} folds"
     again = f"{protocol.reproductions} reproduction{'s' * (protocol.reproductions != 1)} on {protocol.folds} folds"
     return f"{protocol.searches} search{'es' * (protocol.searches != 1)}, each {each} and {again}"
 

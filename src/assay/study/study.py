@@ -146,12 +146,12 @@ class Study:
             self._save()
         return searches
 
-    def _runs_of(self, question: "Asked") -> list[Run]:
+    def _runs_of(self, question: Asked) -> list[Run]:
         folds = self.design.folds_of_trials(question.search)
         return [self.design.run("trial", question.search, question.number, fold, question.parameters) for fold in folds]
 
     def _first_folds(
-        self, asked: Sequence["Asked"], runs: Sequence[list[Run]], searches: "Searches"
+        self, asked: Sequence[Asked], runs: Sequence[list[Run]], searches: Searches
     ) -> Generator[list[Task], list[Any], list[list[Run]]]:
         """Run the first fold of each trial; the rows of runs that remain: only that fold where a trial is hopeless."""
         yield self._training([row[:1] for row in runs])
@@ -163,7 +163,7 @@ class Study:
             kept.append(row[:1] if hopeless else row)
         return kept
 
-    def _trial(self, question: "Asked", runs: Sequence[Run], before: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _trial(self, question: Asked, runs: Sequence[Run], before: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The mean over folds; a trial with a diverged fold has failed, one given up was pruned: neither has a value."""
         results = [self._finished(run) for run in runs]
         diverged = any(result["status"] == "diverged" for result in results)
@@ -189,7 +189,7 @@ class Study:
         place = f"search {trial['search']}, " if self.design.searches > 1 else ""
         self.say(f"{place}trial {trial['trial']}: {said} ({chosen})")
 
-    def _select(self, searches: "Searches") -> list[Parameters] | None:
+    def _select(self, searches: Searches) -> list[Parameters] | None:
         """Each search's parameters with the highest mean validation MAP@R, the earliest among equals.
 
         None where every trial of a search diverged.
@@ -215,7 +215,7 @@ class Study:
         for run in trial["runs"]:
             (self.store.run(run["key"]) / WEIGHTS).unlink(missing_ok=True)
 
-    def _reproduce(self, chosen: Sequence[Parameters]) -> Generator[list[Task], list[Any], list["Reproduced"]]:
+    def _reproduce(self, chosen: Sequence[Parameters]) -> Generator[list[Task], list[Any], list[Reproduced]]:
         """Each search's parameters with fresh seeds; the trial that was selected is not one of them."""
         self.state.stage = "reproductions"
         reproduced = [
@@ -234,7 +234,7 @@ class Study:
         self._save()
         return reproduced
 
-    def _score(self, reproduced: Sequence["Reproduced"], test: Unsealed) -> Steps:
+    def _score(self, reproduced: Sequence[Reproduced], test: Unsealed) -> Steps:
         """Embed the opened test half with every reproduction, score each reproduction, hand the best model over."""
         missing = [run.key for one in reproduced for run in one.runs if not test.vectors(run.key).exists()]
         yield [TestEmbedding(key, test) for key in missing]
@@ -246,13 +246,13 @@ class Study:
             self.ledger.record("test", {**body, **one.place, "test": test.fingerprint, "runs": one.keys})
         hand_over(self.design, self._save(), self.store)
 
-    def _test(self, one: "Reproduced", scores: dict[str, Any], classes: bytes) -> dict[str, Any]:
+    def _test(self, one: Reproduced, scores: dict[str, Any], classes: bytes) -> dict[str, Any]:
         """The scores, after those of single classes have been kept beside the ledger."""
         path = classes_file(self.folder, one.search, one.number)
         write_atomically(path, classes)
         return {**scores, "classes": digest_bytes(classes)}
 
-    def _peek(self, searches: "Searches", test: Unsealed) -> Steps:
+    def _peek(self, searches: Searches, test: Unsealed) -> Steps:
         """Score what was not chosen: every checkpoint of the reproductions, and the best one of every trial's runs.
 
         Nothing is decided by it. It says what deciding by it would have added.

@@ -42,7 +42,7 @@ def sources(comparison: Comparison) -> Table:
             f"(standard error of the score). {_apart(comparison)}{covered(comparison)}"
         ),
         columns=["method", *names],
-        rows=[[one.method, *(_cell(comparison, one, name) for name in names)] for one in found],
+        rows=[[one.method, *(_cell(one, name) for name in names)] for one in found],
         raw=[_raw(one.method, name, one.by_name[name]) for one in found for name in names],
     )
 
@@ -133,7 +133,7 @@ def _apart(comparison: Comparison) -> str:
     return ""
 
 
-def _cell(comparison: Comparison, one: Sources, name: str) -> str:
+def _cell(one: Sources, name: str) -> str:
     found = one.by_name[name]
     if found is not None:
         return f"{points(found.deviation)} ({points(found.low)} to {points(found.high)})"

@@ -8,7 +8,6 @@ from assay.canonical import digest
 from assay.errors import BadInput
 from assay.protocol import Augment, Batch, Optimiser, Protocol, customise
 from assay.published import best_parameters
-from assay.seeds import fold_seed
 from assay.space import read_space
 from assay.store import Store
 from assay.study import StudyRecord
@@ -53,12 +52,7 @@ def folds_of(announced: Announced) -> Sequence[int | None]:
 
 def folds_of_trials(announced: Announced, search: int) -> Sequence[int]:
     """The folds that the trials of a search are validated on."""
-    protocol = read_protocol(announced)
-    wanted = protocol.trial_folds
-    if wanted is None or wanted >= protocol.folds:
-        return range(protocol.folds)
-    seed = fold_seed(protocol.seed, announced["data"]["trainval"], search, "twin_of" in announced)
-    return drawn_folds(protocol.folds, wanted, seed)
+    return drawn_folds(read_protocol(announced), announced["data"]["trainval"], search, "twin_of" in announced)
 
 
 def run_protocol(announced: Announced) -> Protocol:
@@ -108,7 +102,7 @@ def _budget(announced: Announced) -> Iterator[str]:
         "folds": [protocol.folds],
         "searches": [searches],
         "trials": _trials(announced, protocol),
-        "trial_folds": [min(protocol.trial_folds or protocol.folds, protocol.folds) if searched else 0],
+        "trial_folds": [protocol.folds_of_a_trial if searched else 0],
         "reproductions": [reproductions],
         "reproduction_runs": [searches * reproductions * (1 if single else protocol.folds)],
     }
