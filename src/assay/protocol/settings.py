@@ -90,7 +90,7 @@ def _check(protocol: Protocol) -> None:
         if value is not None and value < least:
             raise BadInput(f"--set {name}={value}: {name} is at least {least}")
     for kind, shape in vars(protocol.batch).items():
-        if min(shape) < 1:
+        if shape is not None and min(shape) < 1:
             raise BadInput(f"--set batch.{kind}={shape[0]}x{shape[1]}: a batch holds at least 1x1")
     optimiser, augment = protocol.optimiser, protocol.augment
     _check_between("optimiser.lr", optimiser.lr, 0, math.inf, open_below=True)

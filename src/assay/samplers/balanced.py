@@ -30,8 +30,10 @@ def balanced(y: Indices, batch: tuple[int, int], seed: int) -> Iterator[Indices]
 
 
 def _apart_from(waiting: Indices, shuffled: Indices) -> Indices:
-    """The next round of classes, those still waiting from the last one at its end, so that no batch holds one twice."""
-    again = np.isin(shuffled, waiting)
+    """Return the next round of classes, those still waiting from the last one at its end: no batch holds one twice."""
+    waits = np.zeros(len(shuffled), dtype=bool)
+    waits[waiting] = True
+    again = waits[shuffled]
     return np.concatenate([shuffled[~again], shuffled[again]])
 
 

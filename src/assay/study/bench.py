@@ -1,5 +1,6 @@
 """A bench: the studies of several methods, driven side by side over one engine."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -130,13 +131,23 @@ def check_studies(designs: Sequence[Design], store: Store) -> None:
 def carry_out(designs: Sequence[Design], store: Store, engine: Engine, means: Means) -> None:
     """Drive the studies of these designs to their ends, none begun before all are known to be what they were announced as."""
     check_studies(designs, store)
-    studies = [Study(design, store, means.listener, means.keep, engine.workers) for design in designs]
+    parts = _parts(engine.workers, sum(design.method.loss is not None for design in designs))
+    studies = [Study(design, store, means.listener, means.keep, parts) for design in designs]
     for words in dict.fromkeys(design.arena.augmentation for design in designs if design.method.loss):
         means.listener.say("augmentation", words)
     for needed in dict.fromkeys(design.arena.disk_needed() for design in designs):
         if needed:
             means.listener.say("images", needed)
     drive(studies, engine, means.listener, Board(store))
+
+
+def _parts(workers: int, studies: int) -> int:
+    """Return into how many tasks each study splits runs that could be one: two for each worker in all, so that none idles.
+
+    >>> [_parts(2, studies) for studies in (1, 2, 3, 4, 10)]
+    [2, 2, 2, 1, 1]
+    """
+    return min(workers, math.ceil(2 * workers / max(1, studies)))
 
 
 def in_generation(design: Design, store: Store, new: bool = False) -> Design:

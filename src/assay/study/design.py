@@ -24,8 +24,8 @@ from assay.study.arena import Arena
 from assay.study.search import Told, ask, depends_on_answers
 
 Stage = Literal["trial", "reproduction"]
-STACKED = 24
-"""Runs on vectors that are one task at most: enough to fill a stack."""
+STACKED = 64
+"""Runs on vectors that are one task at most: a few times as many as a stack has places, since it is full except at its end."""
 FEWEST_STACKED = 4
 """Runs below which a stack saves less than it takes to record its step."""
 NOT_ASKED = (
@@ -263,13 +263,13 @@ class Design:
             environment=self.arena.environment,
         )
 
-    def together(self, runs: Sequence[Run], workers: int) -> list[tuple[Run, ...]]:
-        """The runs by task: on vectors many are trained as one stack, as far as every worker gets some; else each by itself.
+    def together(self, runs: Sequence[Run], parts: int) -> list[tuple[Run, ...]]:
+        """Return the runs by task: on vectors many are trained as one stack, in so many parts; else each by itself.
 
         What comes of a run does not depend on the others of its task.
         """
         own = self.method.loss is not None and self.method.loss.__module__.startswith("assay.")
-        many = min(STACKED, max(FEWEST_STACKED, math.ceil(len(runs) / workers))) if self.arena.on_vectors and own else 1
+        many = min(STACKED, max(FEWEST_STACKED, math.ceil(len(runs) / parts))) if self.arena.on_vectors and own else 1
         return [tuple(runs[start : start + many]) for start in range(0, len(runs), many)]
 
     def _check_start(self) -> None:

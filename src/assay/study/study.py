@@ -62,8 +62,8 @@ class Reproduced:
 class Study:
     """A study under way: the design of one method, carried out in a store; `steps` is driven by a bench."""
 
-    def __init__(self, design: Design, store: Store, listener: Listener, keep: Keep = "best", workers: int = 1) -> None:
-        self.design, self.store, self.listener, self.keep, self.workers = design, store, listener, keep, workers
+    def __init__(self, design: Design, store: Store, listener: Listener, keep: Keep = "best", parts: int = 1) -> None:
+        self.design, self.store, self.listener, self.keep, self.parts = design, store, listener, keep, parts
         self.state = State(design.key, design.called, design.trials, design.runs)
 
     @cached_property
@@ -308,7 +308,7 @@ class Study:
         runs = [run for row in rows for run in row]
         missing = [run for run in runs if not self.store.has_run(run.key, self.keep)]
         self.state.done += len(runs) - len(missing)
-        groups = self.design.together(missing, self.workers)
+        groups = self.design.together(missing, self.parts)
         return [Training(group, store, view, self.design.arena.imports, self.keep) for group in groups]
 
     def _finished(self, run: Run) -> dict[str, Any]:
