@@ -37,7 +37,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of them: validation MAP@R, epochs, and how many runs had not converged."""
+    """Mean results of the runs of one job, and how many of these had not converged."""
 
     score: float
     epochs: float
@@ -75,13 +75,13 @@ def print_table(methods: Sequence[str], short: Sequence[Trained], long: Sequence
     """Print a row for each method, then how well the two orders agree."""
     print(f"| method | MAP@R | epochs | best is last | out of epochs | MAP@R at {times}x | epochs | out of epochs |")
     print("| --- |" + " --- |" * 7)
-    for name, ours, theirs in zip(methods, short, long, strict=True):
-        cells = [f"{ours.score:.1f}", f"{ours.epochs:.1f}", f"{ours.best_is_last} of {ours.runs}", str(ours.out_of_epochs)]
-        cells += [f"{theirs.score:.1f}", f"{theirs.epochs:.1f}", str(theirs.out_of_epochs)]
+    for name, one, other in zip(methods, short, long, strict=True):
+        cells = [f"{one.score:.1f}", f"{one.epochs:.1f}", f"{one.best_is_last} of {one.runs}", str(one.out_of_epochs)]
+        cells += [f"{other.score:.1f}", f"{other.epochs:.1f}", str(other.out_of_epochs)]
         print(f"| {name} | {' | '.join(cells)} |")
-    few, many = [one.score for one in short], [one.score for one in long]
-    gains = f"mean {np.mean(few):.2f} and {np.mean(many):.2f}"
-    print(f"\n{gains}; Spearman {stats.spearmanr(few, many)[0]:.2f}, Kendall {stats.kendalltau(few, many)[0]:.2f}")
+    scores, longer = [one.score for one in short], [one.score for one in long]
+    means = f"mean {np.mean(scores):.2f} and {np.mean(longer):.2f}"
+    print(f"\n{means}; Spearman {stats.spearmanr(scores, longer)[0]:.2f}, Kendall {stats.kendalltau(scores, longer)[0]:.2f}")
 
 
 def main() -> None:

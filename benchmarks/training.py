@@ -31,7 +31,7 @@ from assay.memory import keep_freed_memory
 from assay.methods import assemble, defaults, methods
 from assay.metrics import evaluate
 from assay.model import Architecture, Model, settle
-from assay.protocol import FirstStep, Protocol
+from assay.protocol import Batch, FirstStep, Protocol
 from assay.protocols import protocols
 from assay.run import Environment, Run, compute
 from assay.train import draw_batches, optimisers_of, step
@@ -234,7 +234,8 @@ def _our_steps(name: str, view: View, alone: bool = False) -> float:
     """Training steps a second of the four folds of a trial, without validation: the slope between a short and a longer run."""
 
     def took(iterations: int) -> float:
-        protocol, _ = settle(replace(protocols["quick"], iterations=iterations, epochs=1, validate_every=1), "features")
+        quick = replace(protocols["quick"], batch=Batch(), iterations=iterations, epochs=1, validate_every=1)
+        protocol, _ = settle(quick, "features")
         here = Environment("cpu", 1, torch.__version__, "")
         runs = [
             Run(

@@ -574,3 +574,33 @@ def test_a_method_that_fails_does_not_stop_the_others(tmp_path, mini_features):
     assert "a slip of the researcher's" in done.stderr
     assert "triplet" in (tmp_path / "store" / "report" / "index.html").read_text()
     assert records(tmp_path / "store")["triplet"].complete
+
+
+def test_a_dry_run_that_names_a_baseline_first_times_the_first_trained_method(mini_features):
+    planned = plan_bench(f"features:{mini_features}", ["as_is", "normalized_softmax"], "quick")
+    assert list(planned.runs) == ["as_is", "normalized_softmax"]
+    assert planned.seconds > 0
+
+
+SPLIT = {(24, 1): [24], (24, 2): [12, 12], (130, 1): [44, 44, 42], (130, 2): [44, 44, 42], (3, 8): [3], (0, 2): []}
+"""Sizes of tasks, by the number of runs and of parts."""
+
+
+def test_runs_on_vectors_are_split_evenly_into_as_many_tasks_as_asked_for(mini_features):
+    vectors, images = (design_bench(data, ["triplet"], "quick", "cpu", ())[0] for data in (f"features:{mini_features}", "glyphs"))
+    runs = [vectors.run("trial", 0, number, 0, vectors.first) for number in range(130)]
+    for (many, parts), sizes in SPLIT.items():
+        assert [len(task) for task in vectors.together(runs[:many], parts)] == sizes
+    assert [len(task) for task in images.together(runs[:5], 1)] == [1] * 5
+
+
+def test_the_number_of_methods_changes_no_byte_of_a_study(mini_features, tmp_path):
+    small = customise(QUICK, ["searches=2", "trials=2", "epochs=2"])
+    bench(f"features:{mini_features}", tmp_path / "alone", ["triplet"], small)
+    bench(f"features:{mini_features}", tmp_path / "beside", ["triplet", "contrastive", "margin", "nt_xent"], small)
+    alone, beside = (
+        {path: content for path, content in snapshot(tmp_path / name).items() if path.startswith("runs/")}
+        for name in ("alone", "beside")
+    )
+    assert alone.items() <= beside.items()
+    assert sum(path.endswith("result.json") for path in alone) == 12 + 1

@@ -148,7 +148,19 @@ def test_batches_of_auto_size_are_settled_by_what_is_trained_and_those_that_are_
 
 
 def test_a_number_of_images_sets_a_batch_that_was_auto() -> None:
-    assert customise(protocols["quick.v2"], ["batch=128"]).batch == Batch(embedding=(32, 4), classification=(128, 1))
+    assert customise(protocols["quick.v2"], [" batch = 128 "]).batch == Batch(embedding=(32, 4), classification=(128, 1))
+    half = Protocol("p.v1", batch=Batch(embedding=None, classification=(7, 2)))
+    assert customise(half, ["batch=64"]).batch == Batch(embedding=(16, 4), classification=(32, 2))
+
+
+def test_batches_of_auto_size_have_as_many_images_of_a_class_as_a_number_of_images_gives() -> None:
+    for kind in typing.get_args(Kind):
+        settled = resolve_training(protocols["quick.v2"], kind).batch
+        assert settled.of_size(64, "batch=64") == protocols["quick.v2"].batch.of_size(64, "batch=64")
+
+
+def test_batch_auto_leaves_both_kinds_of_batch_open() -> None:
+    assert changed("batch=auto").batch == Batch(embedding=None, classification=None)
 
 
 def test_a_fingerprint_is_the_same_in_every_process() -> None:

@@ -31,9 +31,9 @@ from assay.run import Run, Training, compute
 from assay.run.computing import make_apprentice
 from assay.samplers import samplers
 from assay.space import Space
-from assay.stack import fit_stacked
+from assay.stack import count_places, fit_stacked
 from assay.store import Store
-from assay.train import Fit, fit
+from assay.train import Fit, Savepoint, fit
 from heads import PROTOCOL, VIEW, place, runs_of, vectors
 
 CPU = torch.device("cpu")
@@ -218,6 +218,46 @@ def test_runs_that_wait_for_a_place_are_the_same(protocol: Protocol, schedule: A
         assert narrow is not None
         for one, other in zip(narrow, wide, strict=True):
             assert_same_bytes(one, other)
+
+
+class Killed(BaseException):
+    """What a kill is here."""
+
+
+class KilledAfterTwo(Savepoint):
+    """A savepoint after whose second state the process is killed."""
+
+    saved = 0
+
+    def save(self, state: Any) -> None:
+        super().save(state)
+        self.saved += 1
+        if self.saved == 2:
+            raise Killed
+
+
+def test_a_stack_that_was_saved_with_other_places_goes_on_to_the_same(tmp_path: Path) -> None:
+    protocol = replace(ODD, epochs=6)
+    runs = with_parameters("normalized_softmax", protocol, VIEW)
+    whole = fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch)
+    assert whole is not None
+    for before, after in ((3, 7), (7, 3), (12, 2)):
+        path = tmp_path / f"{before}-{after}.safetensors"
+        with pytest.raises(Killed):
+            fit_stacked(
+                apprentices_of(runs), VIEW, protocol, runs[0].batch, savepoint=KilledAfterTwo(path, "key", after=0), width=before
+            )
+        savepoint = Savepoint(path, "key", after=0)
+        again = fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch, savepoint=savepoint, width=after)
+        assert again is not None
+        for one, other in zip(again, whole, strict=True):
+            assert_same_bytes(one, other)
+
+
+def test_wide_heads_have_fewer_places() -> None:
+    one = apprentices_of(runs_of("contrastive"))[0]
+    heads = {width: replace(one, model=Model(Architecture("identity", width, 0, 64))) for width in (384, 1280, 4096)}
+    assert {width: count_places(head) for width, head in heads.items()} == {384: 16, 1280: 9, 4096: 8}
 
 
 def test_rows_that_have_ended_cost_nothing_once_half_of_them_have(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,11 @@ from assay.protocol import Protocol
 from assay.train import Fit, Judge, Kept, Savepoint, State
 from assay.train.optimisers import groups_of, make_optimiser, share_of_rate
 
-WIDEST, NARROWEST = 16, 8
-"""Heads that are trained at once: more share no more, fewer leave much of a step to overhead."""
+WIDEST = 16
+"""Heads that are trained at once at most: more of them share no more."""
+
+NARROWEST = 8
+"""Heads that are trained at once at least: with fewer, much of a step is overhead."""
 
 CACHED = 3 << 20
 """Bytes of weights that are trained at once: with what an optimiser keeps of them, more do not fit into the caches."""
@@ -42,7 +45,7 @@ def fit_stacked(
     width: int | None = None,
     turnable: bool = True,
 ) -> list[Fit] | None:
-    """Train all of them, each on the batches that `fit` would draw for it; None where the loss cannot be traced.
+    """Train the heads, each on the batches that `fit` would draw for it; return None where the loss cannot be traced.
 
     Their class weights have the same shapes, their epochs the same number of steps, their losses the same switches. `kept` is
     given the weights of every validation of each head. Where the savepoint holds a state, they go on from there.
@@ -58,7 +61,7 @@ def fit_stacked(
         turnable: whether dials are tensors; else they are constants, and agree among the heads.
     """
     try:
-        places = min(len(apprentices), width or _places(apprentices[0]))
+        places = min(len(apprentices), width or count_places(apprentices[0]))
         course = _Course(apprentices, Source(apprentices, view, protocol, batch), protocol, kept, places, turnable)
         course.begin(savepoint.load() if savepoint else None)
     except CannotBeTraced:
@@ -70,10 +73,10 @@ def fit_stacked(
     return [judge.fit for _, judge in sorted(course.judges.items())]
 
 
-def _places(apprentice: Apprentice) -> int:
+def count_places(apprentice: Apprentice) -> int:
     """Return how many heads like this one are trained at once."""
     weights = [*apprentice.model.head.parameters(), *apprentice.parts.loss.parameters()]
-    fitting = CACHED // sum(weight.numel() * weight.element_size() for weight in weights)
+    fitting = CACHED // sum(weight.nbytes for weight in weights)
     return max(NARROWEST, min(WIDEST, fitting))
 
 

@@ -141,18 +141,22 @@ class Flaws:
 def find_flaws(dataset: Dataset) -> Flaws:
     """Look for copies and near copies in both halves, by hashes and small pictures."""
     found = _Words(dataset)
-    return Flaws(flaws_of_trainval(dataset), found.of_test(), found.refusal())
+    return Flaws(found.of_trainval(), found.of_test(), found.refusal())
 
 
 def flaws_of_trainval(dataset: Dataset) -> tuple[str, ...]:
-    """What is wrong with trainval alone: the same whatever the test half is."""
-    found = _Words(dataset)
-    return (*found.conflicts("trainval"), *found.repeats("trainval"))
+    """Return what is wrong with trainval alone: the same whatever the test half is."""
+    return _Words(dataset).of_trainval()
 
 
 @dataclass(frozen=True)
 class _Words:
+    """Describes in words what is wrong with a data set."""
+
     dataset: Dataset
+
+    def of_trainval(self) -> tuple[str, ...]:
+        return (*self.conflicts("trainval"), *self.repeats("trainval"))
 
     def of_test(self) -> tuple[str, ...]:
         return (*self.leaks(), *self.conflicts("the test half"), *self.repeats("the test half"), *self.near())

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,12 @@ class Features:
         return self.z
 
     def digest(self, index: int) -> str:
-        """Hash of the row's bytes."""
-        return digest_bytes(self.z[index].tobytes())
+        """Return the hash of the row's bytes."""
+        return self._digests[index]
+
+    @cached_property
+    def _digests(self) -> list[str]:
+        return [digest_bytes(row.tobytes()) for row in self.z]
 
     def problem(self, index: int) -> str | None:
         """None: rows that cannot be used are refused on loading."""

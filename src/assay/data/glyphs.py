@@ -7,6 +7,7 @@ halves of a benchmark are roughly Latin with its phonetic letters, and everythin
 import unicodedata
 from collections import defaultdict
 from contextlib import suppress
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
@@ -57,8 +58,12 @@ class Drawings:
         return scaled
 
     def digest(self, index: int) -> str:
-        """Hash of the pixels."""
-        return digest_bytes(self.pixels[index].tobytes())
+        """Return the hash of the pixels."""
+        return self._digests[index]
+
+    @cached_property
+    def _digests(self) -> list[str]:
+        return [digest_bytes(image.tobytes()) for image in self.pixels]
 
     def problem(self, index: int) -> str | None:
         """None: what is drawn here is whole."""

@@ -7,8 +7,11 @@ as many dimensions as a trained embedding, by a PCA that is fitted on trainval, 
 from assay.method import Method, methods
 from assay.space import Space
 
+AS_IS = "as_is"
+"""The vectors that the user already has. Every bench has this row."""
+
 methods.add(
-    Method("as_is", None, space=Space(), head="none", about="the trunk's features or the given vectors, all of them, no PCA"),
+    Method(AS_IS, None, space=Space(), head="none", about="the trunk's features or the given vectors, all of them, no PCA"),
     Method(
         "pretrained",
         None,

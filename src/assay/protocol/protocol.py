@@ -11,7 +11,7 @@ from assay.errors import BadInput
 from assay.space import Space
 
 Look = Literal["drawing", "photo", "features"]
-"""What the data looks like, which is all that `auto` settings may depend on."""
+"""How the data look. `auto` settings depend on this and on what is trained, see `Kind`."""
 
 Kind = Literal["images", "vectors"]
 """What samples are, and what a trunk takes."""

@@ -1,4 +1,4 @@
-"""What `auto` settings become, by the look of the data."""
+"""Replace `auto` settings by values that suit the data and what is trained."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from assay.protocol.protocol import Augment, Batch, Kind, Length, Look, Optimiser, Protocol
 
-Settings = TypeVar("Settings", Augment, Batch, Optimiser)
+_Settings = TypeVar("_Settings", Augment, Batch, Optimiser)
 
 _AUTO: dict[Look, tuple[str, int, Augment]] = {
     "drawing": ("conv", 28, Augment(area=(0.7, 1.0), aspect=(0.85, 1.18), flip=0.0, rotation=10.0, shear=10.0)),
@@ -53,7 +53,7 @@ def resolve(protocol: Protocol, look: Look) -> Protocol:
     named = replace(protocol, trunk=trunk) if protocol.trunk == "auto" else protocol
     if kind_of(look) == "vectors":
         return replace(named, size=size, resize="square", stored=None, form="pixels", augment=augment)
-    augment = _filled(protocol.augment, vars(augment))
+    augment = _fill_auto(protocol.augment, vars(augment))
     return replace(named, size=protocol.size if protocol.size is not None else size, augment=augment)
 
 
@@ -66,12 +66,12 @@ def resolve_training(protocol: Protocol, trained_on: Kind) -> Protocol:
     length, optimiser, batch = _TRAINING[trained_on]
     return replace(
         protocol,
-        optimiser=_filled(protocol.optimiser, {"lr": optimiser.lr, "schedule": optimiser.schedule}),
-        batch=_filled(protocol.batch, vars(batch)),
+        optimiser=_fill_auto(protocol.optimiser, {"lr": optimiser.lr, "schedule": optimiser.schedule}),
+        batch=_fill_auto(protocol.batch, vars(batch)),
         **{name: value for name, value in vars(length).items() if getattr(protocol, name) is None},
     )
 
 
-def _filled(settings: Settings, values: Mapping[str, Any]) -> Settings:
+def _fill_auto(settings: _Settings, values: Mapping[str, Any]) -> _Settings:
     """Return the settings with these values in the place of `auto`."""
     return replace(settings, **{name: value for name, value in values.items() if getattr(settings, name) is None})

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from assay.errors import BadInput
-from assay.protocol.protocol import Protocol
+from assay.protocol.protocol import Batch, Protocol
 
 CUSTOM = "+custom-"
 
@@ -41,7 +41,9 @@ def _set(value: Any, path: list[str], text: str, setting: str) -> Any:
     name, *rest = path
     if name not in hints:
         raise BadInput(f"--set {setting}: no field {name!r}; the fields here are {', '.join(hints)}")
-    if setting.startswith("batch=") and text.isdigit():
+    if name == "batch" and not rest and text == "auto":
+        return replace(value, batch=Batch(embedding=None, classification=None))
+    if name == "batch" and not rest and text.isdigit():
         return replace(value, batch=value.batch.of_size(int(text), setting))
     nested = dataclasses.is_dataclass(hints[name])
     if nested != bool(rest):

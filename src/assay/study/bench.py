@@ -13,7 +13,7 @@ from assay.embed import choose_device
 from assay.engines import Engine, LocalEngine
 from assay.errors import BadInput
 from assay.files import cache_folder
-from assay.methods import import_parts, methods
+from assay.methods import AS_IS, import_parts, methods
 from assay.protocol import Protocol
 from assay.protocols import protocols
 from assay.run import Keep
@@ -27,9 +27,6 @@ from assay.study.progress import Board, Listener, Silent
 from assay.study.study import Study
 
 EngineKind = Literal["local", "ray"]
-
-YARDSTICK = "as_is"
-"""The method that every bench has beside those named."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,8 @@ def check_studies(designs: Sequence[Design], store: Store) -> None:
 def carry_out(designs: Sequence[Design], store: Store, engine: Engine, means: Means) -> None:
     """Drive the studies of these designs to their ends, none begun before all are known to be what they were announced as."""
     check_studies(designs, store)
-    parts = _parts(engine.workers, sum(design.method.loss is not None for design in designs))
+    to_train = [design for design in designs if design.method.loss and not Study(design, store, Silent()).trained]
+    parts = _parts(engine.workers, len(to_train))
     studies = [Study(design, store, means.listener, means.keep, parts) for design in designs]
     for words in dict.fromkeys(design.arena.augmentation for design in designs if design.method.loss):
         means.listener.say("augmentation", words)
@@ -142,7 +140,9 @@ def carry_out(designs: Sequence[Design], store: Store, engine: Engine, means: Me
 
 
 def _parts(workers: int, studies: int) -> int:
-    """Return into how many tasks each study splits runs that could be one: two for each worker in all, so that none idles.
+    """Return into how many tasks a study splits runs that could be one: about two for each worker over all studies.
+
+    A study never has more tasks than there are workers: a longer stack wastes less.
 
     >>> [_parts(2, studies) for studies in (1, 2, 3, 4, 10)]
     [2, 2, 2, 1, 1]
@@ -236,7 +236,7 @@ def with_yardstick(names: Sequence[str]) -> list[str]:
     >>> with_yardstick(["triplet"])
     ['triplet', 'as_is']
     """
-    return [*names, *([] if list(names) == ["all"] or YARDSTICK in names or not names else [YARDSTICK])]
+    return [*names, *([] if list(names) == ["all"] or AS_IS in names or not names else [AS_IS])]
 
 
 def check_exceptions(protocol: Protocol, method: str) -> None:

@@ -25,7 +25,7 @@ from assay.study.search import Told, ask, depends_on_answers
 
 Stage = Literal["trial", "reproduction"]
 STACKED = 64
-"""Runs on vectors that are one task at most: a few times as many as a stack has places, since it is full except at its end."""
+"""Runs on vectors that are one task at most. A stack is full until its last runs, so longer tasks waste less."""
 FEWEST_STACKED = 4
 """Runs below which a stack saves less than it takes to record its step."""
 NOT_ASKED = (
@@ -269,8 +269,9 @@ class Design:
         What comes of a run does not depend on the others of its task.
         """
         own = self.method.loss is not None and self.method.loss.__module__.startswith("assay.")
-        many = min(STACKED, max(FEWEST_STACKED, math.ceil(len(runs) / parts))) if self.arena.on_vectors and own else 1
-        return [tuple(runs[start : start + many]) for start in range(0, len(runs), many)]
+        tasks = max(1, min(parts, len(runs) // FEWEST_STACKED), math.ceil(len(runs) / STACKED))
+        many = math.ceil(len(runs) / tasks) if self.arena.on_vectors and own else 1
+        return [tuple(runs[start : start + many]) for start in range(0, len(runs), max(1, many))]
 
     def _check_start(self) -> None:
         """Raise `BadInput` where the method is about a trunk with other weights than this one has."""

@@ -47,7 +47,7 @@ def plan(designs: Sequence[Design], workers: int) -> Plan:
     """Time a few steps of the first trained method and count up."""
     arena = designs[0].arena
     protocol, trainval = arena.resolved, arena.trainval
-    rows: Labels = np.flatnonzero(trainval.y < max(designs[0].batch[0], FEWEST))
+    rows: Labels = np.flatnonzero(trainval.y < max(FEWEST, *(design.batch[0] for design in designs)))
     view, reading = _sample(arena, rows)
     seconds, size = _measure(arena, view, designs)
     trained = [design for design in designs if design.trials]

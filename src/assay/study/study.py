@@ -96,6 +96,11 @@ class Study:
         """The study's record."""
         return Ledger(self.folder / "ledger.jsonl")
 
+    @property
+    def trained(self) -> bool:
+        """Whether no run is left to train: its seal is open."""
+        return any(line.kind == "seal" for line in self.ledger.lines)
+
     def check(self) -> None:
         """Raise `BadInput` where the study was begun with another search space: that never changes after preregistration."""
         begun = self.ledger.lines[0].body if self.ledger.lines else None

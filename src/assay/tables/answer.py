@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from assay.methods import AS_IS
 from assay.stats import Difference, Interval
 from assay.tables.comparison import Comparison, Setting
-from assay.tables.family import AS_IS, is_settled
+from assay.tables.family import is_settled
 from assay.tables.form import ends, in_points, percent, together
 from assay.tables.length import not_converged_clause
 from assay.tables.verdicts import FORMS, ONE_SEARCH, what_it_takes

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from assay.canonical import digest
+from assay.methods import AS_IS
 from assay.metrics.metric import choose
 from assay.stats import Difference, Interval, compare, relative_gain, t_interval
 from assay.store import Store
@@ -15,7 +16,7 @@ from assay.study import StudyRecord, study_records
 from assay.study.declared import Declared, declared, in_turn
 from assay.tables.classes import ClassScores, class_scores
 from assay.tables.columns import DEFAULT, direction
-from assay.tables.family import AS_IS, Family, better_than, family_of, is_baseline
+from assay.tables.family import Family, better_than, family_of, is_baseline
 
 Setting = Literal["separated", "concatenated"]
 SETTINGS: tuple[Setting, ...] = ("concatenated", "separated")

@@ -5,13 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from assay.methods import AS_IS
 from assay.stats import Difference
 from assay.study import StudyRecord
 from assay.study.declared import Declared, looks_of
 from assay.study.design import TWIN
 
-AS_IS = "as_is"
-"""The vectors that the user already has."""
 BASELINES = (AS_IS, "pretrained", "untrained")
 """Rows that no method trained. The first of them that was declared is the yardstick."""
 
