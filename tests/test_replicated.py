@@ -1,6 +1,8 @@
 """Searches that are replicated: independent of one another, paired over methods, recorded, verified, paid for."""
 
 import json
+from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -13,6 +15,7 @@ from assay.seeds import run_seed
 from assay.store import Store
 from assay.study import study_records
 from assay.study.declared import declared, looks_of
+from assay.study.design import drawn_folds
 from assay.study.record import classes_file
 from assay.verify import verify
 from miniature import snapshot
@@ -116,13 +119,21 @@ def test_trials_of_one_search_are_validated_on_the_same_folds(benched):
             assert len(folds) == 1
 
 
-def test_folds_of_trials_are_drawn_anew_for_each_search(features):
+@pytest.mark.parametrize("many", [1, 2, 3])
+def test_searches_take_the_folds_of_their_trials_in_turn(features, many):
+    """Four searches on one fold each use every fold once: none is favoured, for any data, seed or twin."""
     from assay.study.bench import design_bench
 
-    design = design_bench(f"features:{features}", ["triplet"], SMALL, "cpu", ())[0]
-    drawn = [tuple(design.folds_of_trials(search)) for search in range(40)]
-    assert len(set(drawn)) == 6, "each pair of four folds comes up"
-    assert all(len(folds) == 2 for folds in drawn)
+    protocol = customise(SMALL, [f"trial_folds={many}"])
+    design = design_bench(f"features:{features}", ["triplet"], protocol, "cpu", ())[0]
+    orders = set()
+    for seed in range(20):
+        for twin in (False, True):
+            drawn = [drawn_folds(replace(design.protocol, seed=seed), "data", search, twin) for search in range(8)]
+            assert all(len(set(folds)) == many for folds in drawn)
+            assert Counter(fold for folds in drawn for fold in folds) == dict.fromkeys(range(4), 2 * many)
+            orders.add(tuple(tuple(folds) for folds in drawn))
+    assert len(orders) > 3, "the order is drawn, by seed and by twin"
 
 
 def test_a_unit_is_the_mean_of_a_search(benched):

@@ -32,9 +32,9 @@ def question_seed(seed: int, trainval: str, method: str, search: int, twin: bool
     return derive(seed, trainval, "search", method, *_apart(search, twin))
 
 
-def fold_seed(seed: int, trainval: str, search: int, twin: bool = False) -> int:
-    """Return the seed of the folds that the trials of one search are validated on."""
-    return derive(seed, trainval, "trial folds", *_apart(search, twin))
+def fold_seed(seed: int, trainval: str, twin: bool = False) -> int:
+    """Return the seed of the order in which searches take the folds that their trials are validated on."""
+    return derive(seed, trainval, "trial folds", *_apart(0, twin))
 
 
 def _apart(search: int, twin: bool) -> tuple[str | int, ...]:

@@ -328,11 +328,16 @@ def question_of(protocol: Protocol) -> str:
 def drawn_folds(protocol: Protocol, trainval: str, search: int, twin: bool) -> Sequence[int]:
     """Return the folds that the trials of one search are validated on, in order: all of them, or some that are drawn.
 
+    Searches take the folds in turn, from an order that is drawn once: no fold is taken again before all have been taken. Drawn
+    anew for each search, one fold would often be that of most searches, and what it favours would pass for a difference.
+
     >>> list(drawn_folds(Protocol("p.v1"), "fingerprint", 0, False))
     [0, 1, 2, 3]
+    >>> sorted(fold for search in range(4) for fold in drawn_folds(Protocol("p.v1", trial_folds=1), "fingerprint", search, False))
+    [0, 1, 2, 3]
     """
-    folds = range(protocol.folds)
-    if protocol.folds_of_a_trial == protocol.folds:
+    folds, many = range(protocol.folds), protocol.folds_of_a_trial
+    if many == protocol.folds:
         return folds
-    seed = fold_seed(protocol.seed, trainval, search, twin)
-    return sorted(random.Random(seed).sample(folds, protocol.folds_of_a_trial))
+    order = random.Random(fold_seed(protocol.seed, trainval, twin)).sample(folds, protocol.folds)
+    return sorted(order[(search * many + place) % protocol.folds] for place in range(many))
