@@ -10,9 +10,11 @@ validation score and a test score:
 
 A search of T trials on F folds is made again by drawing trial 0 (the defaults) of one recorded search, T - 1 other recorded
 trials, and F folds: the trial that validates best on these folds is selected. Its score is the mean test score of its runs on
-two of the other folds, which had no part in the selection; a reproduction on all four folds would spread less, so half-widths
-are a little too large in every row. Trials that diverged are left out. Mean: the expected score, the mean over methods. Half-width: of the simultaneous interval for a
-difference of two methods among four and the yardstick, at the mean spread; that is what a bench can tell apart.
+two of the other folds, which had no part in the selection. A reproduction on all four folds would spread less, so half-widths
+are a little too large in every row. Trials that diverged are left out.
+
+Mean: the expected score, the mean over methods. Half-width: of the simultaneous interval for a difference of two methods among
+four and the yardstick, at the mean spread; that is what a bench can tell apart.
 """
 
 import argparse

@@ -487,6 +487,7 @@ def test_a_value_of_another_type_is_refused_with_the_setting(setting: str) -> No
         "prune=nan",
         "smallest_difference=0",
         "smallest_difference=nan",
+        "smallest_difference=1",
         "searches=0",
         "trial_folds=0",
         "trial_folds=5",

@@ -319,7 +319,7 @@ def test_above_ten_methods_all_are_compared_with_one(features, tmp_path):
     names = [name for name, method in package.methods.methods.items() if method.loss is not None][:11]
     designs = design_bench(f"features:{features}", names, SMALL, "cpu", ())
     store = Store.create(tmp_path / "store")
-    assert declare(store, designs).reference == names[0]
+    assert declare(store, designs).reference == "contrastive"
     assert declare(store, designs, names[3]).reference == names[3]
     assert declare(store, designs[:11]).reference == names[0]
     with pytest.raises(BadInput, match="--reference nothing: name a trained method"):
@@ -341,3 +341,12 @@ def test_an_altered_declaration_is_refused(features, benched, tmp_path):
     assert any("was altered" in problem for _, problem in problems(out))
     with pytest.raises(BadInput, match="was altered"):
         run(features, out, ["triplet"])
+
+
+def test_among_many_methods_the_oldest_is_the_reference_and_is_named_before_anything_runs(features):
+    from assay.study import plan_bench
+
+    many = ["angular", "arcface", "triplet", "margin", "nt_xent", "fastap", "lifted", "supcon", "circle", "cosface", "proxy_nca"]
+    assert plan_bench(f"features:{features}", many, SMALL).reference == "angular"
+    assert plan_bench(f"features:{features}", [*many, "contrastive"], SMALL).reference == "contrastive"
+    assert plan_bench(f"features:{features}", many[:3], SMALL).reference is None

@@ -21,13 +21,14 @@ from assay.study import StudyRecord
 from assay.study.declared import Declared
 from assay.tables import Comparison, answer, comparisons, control, covered, estimated, sentence, summary, tables_of
 from assay.tables.answer import disagreements
-from assay.tables.family import BASELINES, family_of
+from assay.tables.family import BASELINES, family_of, pairs_before
 from assay.tables.length import not_converged
 from assay.tables.peeking import price
 from assay.tables.searches import handed_on
 from records import simulate, write_store
 
 ONE_SEARCH = "at the parameters that one search found"
+RANDOM_TRUNK = {"name": "made", "look": "drawing", "trainval": "t" * 64, "classes": 20, "samples": 200}
 SHAPE = (0.0, 0.5, -0.5, 1.0, -1.0)
 """Deviations of searches from their mean, in units of a spread that a test chooses."""
 
@@ -172,12 +173,30 @@ def test_the_answer_names_the_method_its_gain_and_what_cannot_be_told_from_it() 
     assert answer(bench({"a": 0.4, "b": 0.5})).sentence.endswith("; every other method is worse.")
 
 
-def test_where_no_method_is_better_the_user_keeps_what_there_is() -> None:
+def test_where_a_method_may_still_be_better_the_answer_is_undecided() -> None:
     said = answer(bench({"as_is": 0.40, "a": 0.404, "b": 0.35}, spread=0.02))
-    assert said.sentence.startswith("Keep what you have: no method is shown to be better than as_is by MAP@R (single models)")
+    assert said.sentence.startswith("Undecided: no method is shown to be better than as_is by MAP@R (single models)")
     assert re.search(r"a cannot be told from it \(\+0\.4 points, -\d\.\d to \d\.\d; \d+ searches of a would find", said.sentence)
     assert said.sentence.endswith("b is worse.")
     assert said.use is None
+    once = answer(bench({"as_is": 0.40, "a": 0.5}, searches=1))
+    assert once.sentence.startswith("Undecided: "), "one value has no interval, and nothing is known"
+
+
+def test_where_no_method_can_be_better_by_enough_to_matter_the_user_keeps_what_there_is() -> None:
+    said = answer(bench({"as_is": 0.40, "a": 0.401, "b": 0.35}, spread=0.0005))
+    assert said.sentence.startswith("Keep what you have: no method is shown to be better than as_is by MAP@R (single models)")
+    scores = {"as_is": [0.40, 0.401, 0.399], "a": [[0.35], [0.351], [0.349]]}
+    random = {"data": RANDOM_TRUNK, "weights": None}
+    trunk = answer(Comparison(tuple(study(name, values, announced=random) for name, values in scores.items())))
+    assert trunk.sentence.startswith("Use as_is: "), "features of random weights are nothing that a user has"
+
+
+def test_problems_of_the_data_stand_beside_the_answer() -> None:
+    flawed = {"data": {**RANDOM_TRUNK, "look": "features", "problems": ["2 images of trainval with more than one label"]}}
+    found = bench({"as_is": 0.3, "a": 0.4}, announced=flawed)
+    assert answer(found).sentence.endswith("; the data have problems, listed in the report.")
+    assert found.problems == ["2 images of trainval with more than one label"]
 
 
 def test_a_gain_that_is_too_little_to_matter_is_no_reason_to_change() -> None:
@@ -211,7 +230,7 @@ def test_the_other_form_of_models_is_heard_where_it_says_something_else() -> Non
     found = Comparison((replace(fixed, announced=map_only(fixed)), replace(one, announced=map_only(one))))
     said = answer(found)
     assert said.use == "a"
-    assert said.disagreements[0].startswith("By concatenated models the answer is another one: Keep what you have")
+    assert said.disagreements[0].startswith("By concatenated models the answer is another one: Undecided: ")
     assert re.fullmatch(
         r"a is better than as_is \([\d.]+ to [\d.]+\) by single models, "
         r"a and as_is undecided \(-[\d.]+ to [\d.]+\) by concatenated models",
@@ -417,6 +436,54 @@ def test_a_control_twin_is_compared_with_its_original_alone_and_never_the_answer
     assert not any("twin" in line for line in summary(found))
 
 
+def test_a_control_decides_nothing_between_other_methods() -> None:
+    """A fourth method would make variances shrink, and with them the interval of a and b."""
+    scores = {
+        "a": [0.3822, 0.4189, 0.4312, 0.4309],
+        "b": [0.3655, 0.3588, 0.3616, 0.3589],
+        "c": [0.3557, 0.3579, 0.3604, 0.3573],
+    }
+    records = [study("as_is", [0.3]), *(study(name, [[one] for one in values]) for name, values in scores.items())]
+    twin = study("c.twin", [[one + 0.001] for one in scores["c"]], announced={"twin_of": "c"})
+    without, beside = Comparison(tuple(records)), Comparison((*records, twin))
+    differences = [found.differences("separated") for found in (without, beside)]
+    a_and_b = [next(one for one in found if {one.first, one.second} == {"a", "b"}) for found in differences]
+    assert [one.verdict for one in a_and_b] == ["undecided", "undecided"]
+    assert a_and_b[1].interval.low < a_and_b[0].interval.low, "one pair more is paid for, and nothing is gained"
+
+
+def test_extending_a_few_methods_of_a_bench_pays_for_all_its_pairs() -> None:
+    names = [f"m{number}" for number in range(8)]
+    first = declare("as_is", *names)
+    second = declare("as_is", "m0", "m1", studies=["as_is2", "m0b", "m1b"], look=2, after=first.studies, protocol="e" * 64)
+    assert pairs_before([first], [first, second]) == 0
+    assert pairs_before([second], [first, second]) == 8 * 7 // 2 + 8
+    with_reference = declare("as_is", *names, reference="m3")
+    assert pairs_before([second], [with_reference, second]) == 7 + 8
+    records = tuple(study(name, rows_of(mean, 0.003, 5)) for name, mean in (("m0", 0.40), ("m1", 0.41)))
+    alone, extended = Comparison(records), Comparison(records, pairs_before=36)
+    assert alone.pairs_paid_for == 1
+    assert extended.pairs_paid_for == 36
+    narrow, wide = (one.differences("separated")[0].interval for one in (alone, extended))
+    assert wide.low < narrow.low < narrow.high < wide.high
+    assert "whichever of the 36 declared pairs" in table(extended, "differences-separated").note
+
+
+# --- What it would take ---
+
+
+def test_searches_that_all_gave_one_score_have_no_known_spread() -> None:
+    found = bench({"as_is": 0.30, "a": 0.40}, spread=0.0)
+    said = sentence(found, found.differences("separated")[0])
+    assert "all searches gave the same score, so their spread is not known" in said
+    assert answer(found).sentence.startswith("Undecided: ")
+
+
+def test_after_two_searches_no_number_is_advised_that_rests_on_them() -> None:
+    found = bench({"as_is": 0.30, "a": 0.31}, spread=0.02, searches=2)
+    assert "two searches hardly show a spread; begin with --set searches=4" in answer(found).sentence
+
+
 # --- Length of training ---
 
 
@@ -425,12 +492,25 @@ def test_runs_that_end_at_their_last_epoch_are_counted_and_told_beside_every_ver
     slow = study("slow", rows_of(0.5, 0.001, 5), reproductions=ended_at([True, False]))
     found = Comparison((study("as_is", [0.3]), fast, slow))
     assert [row[1:] for row in table(found, "length").rows] == [
-        ["5", "0", "0%", "6", "converged"],
-        ["5", "3", "60%", "10", "not converged"],
+        ["5", "0", "0%", "0", "6", "stopped by itself"],
+        ["5", "3", "60%", "0", "10", "not converged"],
     ]
     for pair in found.differences("separated"):
         assert sentence(found, pair).endswith("; not converged: slow") == ("slow" in (pair.first, pair.second))
     assert answer(found).sentence.endswith("; not converged: slow.")
+
+
+def test_runs_that_kept_their_initial_weights_are_counted_and_told() -> None:
+    untouched = [{**run, "best_epoch": 0} for run in ended_at([False])]
+    found = Comparison((study("as_is", [0.3]), study("a", rows_of(0.4, 0.001, 5), reproductions=untouched)))
+    assert [row[1:] for row in table(found, "length").rows] == [["5", "0", "0%", "5", "0", "mostly not trained"]]
+    assert answer(found).sentence.endswith("; most runs of a kept their initial weights.")
+
+
+def test_many_methods_that_are_not_converged_are_counted_not_listed() -> None:
+    names = [f"m{number}" for number in range(8)]
+    slow = [study(name, rows_of(0.4, 0.001, 5), reproductions=ended_at([True])) for name in names]
+    assert "; not converged: 8 methods" in answer(Comparison((study("as_is", [0.3]), *slow))).sentence
 
 
 def test_one_run_of_ten_may_end_at_its_last_epoch() -> None:

@@ -83,7 +83,7 @@ def bench(
 
     After any interruption, run the same command again (without --new-study): it continues.
 
-    Example: assay bench --data folder:birds --methods contrastive,triplet --set reproductions=10
+    Example: assay bench --data folder:birds --methods contrastive,triplet --set searches=8
     """
     changes = [*(settings or ()), *(["form=jpeg"] if jpeg else [])]
     chosen = choose_protocol(protocol, changes, weights, pretrained_on, imports)
@@ -123,6 +123,8 @@ def _print_plan(planned: "Plan", json: bool) -> None:
     rows = [[name, str(runs), "{} x {}".format(*planned.batch[name])] for name, runs in planned.runs.items()]
     print_table(["method", "runs", "batch (classes x images)"], rows, right=(1,))
     print(f"a searched method: {planned.budget}")
+    if planned.reference:
+        print(f"every method is compared with {planned.reference} (--reference)")
     print(
         f"{planned.total} runs with {planned.workers} worker{'s' * (planned.workers != 1)}: "
         f"at most about {duration(planned.seconds)}, about {size(planned.bytes)} of disk"
@@ -195,5 +197,6 @@ def _result(comparison: Any) -> dict[str, Any]:
         "control": control(comparison) if comparison.records else [],
         "preregistrations": {record.method: record.preregistration for record in comparison.records},
         "unfinished": [record.method for record in comparison.unfinished],
+        "problems": comparison.problems,
         **{table.name: table.raw for table in tables_of(comparison)},
     }

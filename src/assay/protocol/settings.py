@@ -80,6 +80,9 @@ def _convert(hint: Any, text: str) -> Any:
     return {"true": True, "false": False}[text] if hint is bool else hint(text)
 
 
+LARGEST_DIFFERENCE = 0.2
+"""Above 20 points hardly any two methods would count as different: 1 was meant as one point, which is 0.01."""
+
 _AT_LEAST = {
     "dim": 1, "folds": 2, "iterations": 1, "shortest_epoch": 1, "epochs": 1, "validate_every": 1, "patience": 1, "trials": 0,
     "startup": 0, "reproductions": 1, "threads": 1, "size": 1, "stored": 1, "searches": 1, "trial_folds": 1,
@@ -99,7 +102,7 @@ def _check(protocol: Protocol) -> None:
     _check_between("optimiser.momentum", optimiser.momentum, 0, 1)
     _check_between("optimiser.weight_decay", optimiser.weight_decay, 0, math.inf)
     _check_between("prune", protocol.prune, 0, 1)
-    _check_between("smallest_difference", protocol.smallest_difference, 0, 1, open_below=True)
+    _check_between("smallest_difference", protocol.smallest_difference, 0, LARGEST_DIFFERENCE, open_below=True)
     if protocol.trial_folds is not None and protocol.trial_folds > protocol.folds:
         raise BadInput(
             f"--set trial_folds={protocol.trial_folds}: the protocol has {protocol.folds} folds; set it to at most that"
@@ -115,8 +118,10 @@ def _check_between(name: str, value: float | None, low: float, high: float, open
     if value is None:
         return
     if not math.isfinite(value) or not low <= value <= high or (open_below and value == low):
-        allowed = f"above {low}" if open_below else f"at least {low}" if high == math.inf else f"between {low} and {high}"
-        raise BadInput(f"--set {name}={value}: {name} is a number {allowed}")
+        above = f"above {low}" if open_below else f"at least {low}"
+        allowed = above if high == math.inf else f"{above} and at most {high}" if open_below else f"between {low} and {high}"
+        unit = "; 0.01 is one point of MAP@R" if name == "smallest_difference" else ""
+        raise BadInput(f"--set {name}={value}: {name} is a number {allowed}{unit}")
 
 
 def _check_ends(name: str, ends: tuple[float, float] | None, high: float) -> None:

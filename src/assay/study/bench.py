@@ -97,8 +97,10 @@ def run_designs(designs: Sequence[Design], out: Path, means: Means, new_study: b
         designs = [in_generation(design, store, new_study) for design in designs]
         check_studies(designs, store)
         bench = declare(store, designs, reference)
+        if bench.reference:
+            means.listener.say("bench", f"every method is compared with {bench.reference}")
         if bench.look > 1:
-            means.listener.say("bench", f"look number {bench.look}: {len(bench.after)} studies were tested before")
+            means.listener.say("bench", f"look number {bench.look}: {len(bench.after)} studies were declared or tested before")
         carry_out(designs, store, engine, means)
     return Bench(out, tuple(design.key for design in designs))
 
@@ -173,9 +175,8 @@ def plan_bench(
     """What the bench would cost; nothing is written."""
     engine = LocalEngine.for_device(choose_device(device), workers)
     designs = with_control(design_bench(data, with_yardstick(names), protocol, device, imports), control)
-    reference_of(designs, reference)
     check_data(designs, Means(allow_leaks=allow_leaks))
-    return plan(designs, engine.workers)
+    return plan(designs, engine.workers, reference_of(designs, reference))
 
 
 def design_bench(

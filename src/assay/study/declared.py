@@ -18,6 +18,9 @@ from assay.study.record import study_records
 ALL_PAIRS = 10
 """Trained methods up to which every pair is compared: above, the number of pairs would leave no power."""
 
+OLDEST = "contrastive"
+"""The oldest loss of the field: what other methods are compared with where there are many and none is named."""
+
 
 @dataclass(frozen=True)
 class Declared:
@@ -104,11 +107,13 @@ def trained_of(designs: Sequence[Design]) -> list[str]:
 
 
 def reference_of(designs: Sequence[Design], wanted: str | None) -> str | None:
-    """Return the method that all others are compared with: the wanted one, else above ten methods the first."""
+    """Return the method that all others are compared with: the wanted one; else above ten methods `contrastive` or the first."""
     trained = [design.name for design in designs if design.method.loss is not None and not design.twin]
     if wanted is not None and wanted not in trained:
         raise BadInput(f"--reference {wanted}: name a trained method of this bench: {', '.join(trained) or 'none is'}")
-    return trained[0] if wanted is None and len(trained) > ALL_PAIRS else wanted
+    if wanted is not None or len(trained) <= ALL_PAIRS:
+        return wanted
+    return OLDEST if OLDEST in trained else trained[0]
 
 
 def declared(store: Store) -> list[Declared]:

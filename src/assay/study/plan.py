@@ -27,12 +27,13 @@ STEPS, FEWEST = 12, 2
 class Plan:
     """Runs per method, and an estimate of the whole from a dozen timed steps on this CPU; test scoring is not in it.
 
-    `budget` says in words what the runs of a searched method are.
+    `budget` says in words what the runs of a searched method are, `reference` names the method that all are compared with.
     """
 
     budget: str
     runs: dict[str, int]
     batch: dict[str, tuple[int, int]]
+    reference: str | None
     workers: int
     seconds: float
     bytes: int
@@ -43,7 +44,7 @@ class Plan:
         return sum(self.runs.values())
 
 
-def plan(designs: Sequence[Design], workers: int) -> Plan:
+def plan(designs: Sequence[Design], workers: int, reference: str | None = None) -> Plan:
     """Time a few steps of the first trained method and count up."""
     arena = designs[0].arena
     protocol, trainval = arena.resolved, arena.trainval
@@ -60,6 +61,7 @@ def plan(designs: Sequence[Design], workers: int) -> Plan:
         budget=budget_of(protocol),
         runs={design.name: design.runs for design in designs},
         batch={design.name: design.batch for design in designs},
+        reference=reference,
         workers=workers,
         seconds=work / min(workers, max(1, len(trained)) * protocol.folds) + 2 * len(trainval.y) * reading,
         bytes=round(kept * size + vectors + 2 * _bytes(arena, view)),

@@ -8,11 +8,8 @@ from assay.stats import Difference, Interval
 from assay.tables.comparison import Comparison, Setting
 from assay.tables.family import is_settled
 from assay.tables.form import ends, in_points, percent, together
-from assay.tables.length import not_converged_clause
+from assay.tables.length import FEW, not_converged_clause
 from assay.tables.verdicts import FORMS, ONE_SEARCH, what_it_takes
-
-FEW = 6
-"""Names that a sentence lists; more are counted."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ def _keep(comparison: Comparison, setting: Setting, yardstick: str, trained: Seq
     little = [name for name in trained if name in by_method and is_settled(by_method[name]) and by_method[name].first == name]
     worse = [name for name in trained if (yardstick, name) in comparison.better(setting)]
     alike = [name for name in trained if name not in (*little, *worse)]
-    what = "Keep what you have" if yardstick == AS_IS else f"Use {yardstick}"
+    what = _what_to_do(comparison, by_method, yardstick, alike)
     parts = [f"{what}: no method is shown to be better than {yardstick} by MAP@R ({FORMS[setting]})"]
     if little:
         nearest = by_method[little[0]]
@@ -103,6 +100,19 @@ def _keep(comparison: Comparison, setting: Setting, yardstick: str, trained: Seq
     return Answer(sentence, None, yardstick, None, tuple(alike), setting)
 
 
+def _what_to_do(comparison: Comparison, by_method: dict[str, Difference], yardstick: str, alike: Sequence[str]) -> str:
+    """Return `Undecided` where a method may still be better than the yardstick by enough to matter."""
+    gains = [_gain(by_method[name], name) for name in alike if name in by_method]
+    if len(gains) < len(alike) or any(gain.high is None or gain.high > comparison.smallest for gain in gains):
+        return "Undecided"
+    return "Keep what you have" if yardstick == AS_IS and not comparison.random_trunk else f"Use {yardstick}"
+
+
+def _gain(difference: Difference, method: str) -> Interval:
+    """Return the interval of this method minus the other one."""
+    return difference.interval if difference.first == method else _turned(difference)
+
+
 def _nearest(comparison: Comparison, by_method: dict[str, Difference], alike: Sequence[str]) -> str:
     """Return the difference of the best of the methods that cannot be told from the yardstick."""
     nearest = by_method.get(alike[0])
@@ -110,7 +120,7 @@ def _nearest(comparison: Comparison, by_method: dict[str, Difference], alike: Se
         return ""
     if nearest.interval.low is None:
         return f" ({what_it_takes(comparison, nearest)})"
-    interval = nearest.interval if nearest.first == alike[0] else _turned(nearest)
+    interval = _gain(nearest, alike[0])
     name = f"{alike[0]} " if len(alike) > 1 else ""
     takes = f"; {what_it_takes(comparison, nearest)}" if nearest.verdict == "undecided" else ""
     return f" ({name}{100 * interval.mean:+.1f} points, {ends(interval)}{takes})"
@@ -191,7 +201,8 @@ def _named(names: Sequence[str]) -> str:
 
 def _caveats(comparison: Comparison, methods: Sequence[str]) -> str:
     once = f"; {ONE_SEARCH}" if set(methods) & set(comparison.searched_once) else ""
-    return once + not_converged_clause(comparison, methods)
+    flawed = "; the data have problems, listed in the report" if comparison.problems else ""
+    return once + not_converged_clause(comparison, methods) + flawed
 
 
 def _differences(comparison: Comparison, setting: Setting) -> list[Difference]:

@@ -16,7 +16,7 @@ from assay.study import StudyRecord, study_records
 from assay.study.declared import Declared, declared, in_turn
 from assay.tables.classes import ClassScores, class_scores
 from assay.tables.columns import DEFAULT, direction
-from assay.tables.family import Family, better_than, family_of, is_baseline
+from assay.tables.family import Family, better_than, family_of, is_baseline, pairs_before
 
 Setting = Literal["separated", "concatenated"]
 SETTINGS: tuple[Setting, ...] = ("concatenated", "separated")
@@ -35,6 +35,7 @@ class Comparison:
         hidden: studies that a shorter view leaves out. They still count in the declared family.
         classes: scores of each test class, by the key of the study, where they were recorded.
         benches: the benches in which the studies were declared.
+        pairs_before: pairs that earlier benches on the same question declared. Extending a few of their methods pays for all.
     """
 
     records: tuple[StudyRecord, ...]
@@ -43,6 +44,7 @@ class Comparison:
     hidden: tuple[StudyRecord, ...] = ()
     classes: Mapping[str, ClassScores] = field(default_factory=dict)
     benches: tuple[Declared, ...] = ()
+    pairs_before: int = 0
 
     def __post_init__(self) -> None:
         found = {conditions(record) for record in (*self.records, *self.unfinished, *self.replaced, *self.hidden)}
@@ -97,6 +99,17 @@ class Comparison:
         return None if found is None else str(found)
 
     @property
+    def random_trunk(self) -> bool:
+        """Whether the trunk started from random weights: its features are nothing that a user already has."""
+        return _has_random_trunk(self.announced)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the data, in words: of trainval as announced, of the test half as recorded with the seal."""
+        sealed = [text for record in self.records if record.seal for text in record.seal.get("problems", ())]
+        return list(dict.fromkeys([*self.announced["data"].get("problems", ()), *sealed]))
+
+    @property
     def slug(self) -> str:
         """A name for files."""
         half = self.records[0].seal["test"][:8] if self.records and self.records[0].seal else "untested"
@@ -127,6 +140,11 @@ class Comparison:
         """The methods that were declared together, by those studies whose results will not change any more."""
         ended = [record for record in (*self.records, *self.unfinished, *self.hidden) if has_ended(record)]
         return family_of(ended, self.benches)
+
+    @property
+    def pairs_paid_for(self) -> int:
+        """Over how many pairs the intervals hold: those declared here, or by the benches that this one came after."""
+        return max(len(self.family.pairs), self.pairs_before)
 
     @cached_property
     def smallest(self) -> float:
@@ -222,8 +240,18 @@ class Comparison:
             for a, b in self.family.pairs
             if {a, b} <= units.keys() and (not {a, b} & single or len(units[a]) == len(units[b]) == 1)
         ]
-        count = len(self.family.pairs)
-        return compare(units, pairs, comparisons=count, smallest=smallest, looks=self.family.looks_of_pairs(pairs))
+        count = self.pairs_paid_for
+        return [*self._judge(units, pairs, count, smallest, twins=False), *self._judge(units, pairs, count, smallest, twins=True)]
+
+    def _judge(
+        self, units: Mapping[str, list[float]], pairs: Sequence[tuple[str, str]], count: int, smallest: float, twins: bool
+    ) -> list[Difference]:
+        """Return the differences of pairs with, or without, a control twin. A control has no part in any other verdict."""
+        controls = self.family.twins.keys()
+        own = {name: values for name, values in units.items() if twins or name not in controls}
+        chosen = [pair for pair in pairs if bool(controls & set(pair)) == twins]
+        looks = self.family.looks_of_pairs(chosen)
+        return compare(own, chosen, comparisons=count, smallest=smallest, looks=looks) if chosen else []
 
 
 def comparisons(store: Store, keys: Iterable[str] | None = None) -> list[Comparison]:
@@ -241,18 +269,22 @@ def _with_store(store: Store, comparison: Comparison, benches: Sequence[Declared
     """Return the comparison with its declarations and the scores of test classes."""
     keys = {record.key for record in (*comparison.records, *comparison.unfinished)}
     scores = {record.key: class_scores(store, record) for record in comparison.records}
+    own = [bench for bench in benches if keys & set(bench.studies)]
     return replace(
         comparison,
         classes={key: found for key, found in scores.items() if found is not None},
-        benches=tuple(bench for bench in benches if keys & set(bench.studies)),
+        benches=tuple(own),
+        pairs_before=pairs_before(own, benches),
     )
 
 
 def _is_one_draw(record: StudyRecord) -> bool:
     """Whether a study has one value that another seed would change: it has no spread, and is no constant either."""
-    announced = record.announced
-    random_trunk = announced.get("weights") is None and announced["data"].get("look", "features") != "features"
-    return len(record.tests) == 1 and (random_trunk or not is_baseline(record.method, record))
+    return len(record.tests) == 1 and (_has_random_trunk(record.announced) or not is_baseline(record.method, record))
+
+
+def _has_random_trunk(announced: Mapping[str, Any]) -> bool:
+    return announced.get("weights") is None and announced["data"].get("look", "features") != "features"
 
 
 def records_of(store: Store, keys: Iterable[str] | None) -> list[StudyRecord]:

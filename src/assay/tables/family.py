@@ -42,7 +42,11 @@ class Family:
 
         So a pair that is chosen after the scores of both were seen pays for that.
         """
-        return [max(self.looks.get(a, 1), self.looks.get(b, 1), self.pair_looks.get(frozenset((a, b)), 1)) for a, b in pairs]
+        return [max(self._look(a), self._look(b), self.pair_looks.get(frozenset((a, b)), 1)) for a, b in pairs]
+
+    def _look(self, method: str) -> int:
+        """Return the look of a method. The yardstick has none of its own: it is in every bench, chosen by nobody."""
+        return 1 if method == self.yardstick else self.looks.get(method, 1)
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
@@ -82,6 +86,30 @@ def family_of(records: Sequence[StudyRecord], benches: Sequence[Declared] = ()) 
         looks={record.method: looks.get(record.key, 1) for record in records},
         pair_looks=_pair_looks(counting, set(trained)),
     )
+
+
+def pairs_before(own: Sequence[Declared], benches: Sequence[Declared]) -> int:
+    """Return how many pairs the benches declared that these ones came after.
+
+    Who extends the two most different of thirty methods has chosen among all their pairs, and pays for all of them.
+    """
+    seen = {key for bench in own for key in bench.after}
+    earlier = [bench for bench in benches if seen & set(bench.studies)]
+    return len({frozenset(pair) for bench in earlier for pair in _pairs_of(bench)})
+
+
+def _pairs_of(bench: Declared) -> list[tuple[str, str]]:
+    """Return every pair that one bench declares."""
+    twins = {name: original for name in bench.trained if (original := twin_of(name, None)) is not None}
+    trained = tuple(name for name in bench.trained if name not in twins)
+    return Family(
+        methods=trained,
+        yardstick=next((name for name in BASELINES if name in bench.methods), None),
+        references=(bench.reference,) if bench.reference else (),
+        groups=() if bench.reference else (trained,),
+        twins=twins,
+        looks={},
+    ).pairs
 
 
 def _pair_looks(benches: Sequence[Declared], trained: set[str]) -> dict[frozenset[str], int]:

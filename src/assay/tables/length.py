@@ -8,12 +8,11 @@ from assay.study import StudyRecord
 from assay.tables.comparison import Comparison
 from assay.tables.form import Table
 
-MOST_AT_THE_END = 0.1
-"""Share of runs with their best epoch last above which a method is called not converged.
+FEW = 6
+"""Names that a sentence lists; more are counted."""
 
-A converged run's validation only varies about its level. With ten validations or more its best one is the last in about
-one run of ten.
-"""
+MOST_AT_THE_END = 0.1
+"""Share of runs with their best epoch last above which a method is called not converged."""
 
 
 def not_converged(record: StudyRecord) -> bool:
@@ -28,9 +27,20 @@ def unconverged(comparison: Comparison, methods: Sequence[str]) -> list[str]:
 
 
 def not_converged_clause(comparison: Comparison, methods: Sequence[str]) -> str:
-    """Return what a sentence about these methods has to add; nothing where all are converged."""
-    found = unconverged(comparison, methods)
-    return f"; not converged: {', '.join(found)}" if found else ""
+    """Return what a sentence about these methods has to add on their training; nothing where all stopped by themselves."""
+    found, never = unconverged(comparison, methods), _unmoved(comparison, methods)
+    clause = f"; not converged: {_named(found)}" if found else ""
+    return clause + (f"; most runs of {_named(never)} kept their initial weights" if never else "")
+
+
+def _unmoved(comparison: Comparison, methods: Sequence[str]) -> list[str]:
+    """Return those of these methods most of whose runs validate best before any training."""
+    runs = {method: _trained(comparison.record(method)) for method in methods}
+    return [method for method, own in runs.items() if own and 2 * _at_the_start(own) > len(own)]
+
+
+def _named(methods: Sequence[str]) -> str:
+    return ", ".join(methods) if len(methods) <= FEW else f"{len(methods)} methods"
 
 
 def length(comparison: Comparison) -> Table | None:
@@ -44,8 +54,9 @@ def length(comparison: Comparison) -> Table | None:
             "runs": len(runs),
             "best_epoch_last": _at_the_end(runs),
             "share": _at_the_end(runs) / len(runs),
+            "best_epoch_first": _at_the_start(runs),
             "median_best_epoch": median(run["best_epoch"] for run in runs),
-            "converged": not not_converged(record),
+            "ended": _in_words(record, runs),
         }
         for record, runs in found
     ]
@@ -55,17 +66,20 @@ def length(comparison: Comparison) -> Table | None:
         note=(
             "Reproduction runs whose best epoch by validation is the last that they trained: training longer might have "
             f"raised their scores. Above {MOST_AT_THE_END:.0%} of its runs a method is called not converged, and verdicts "
-            "that rest on it say so: they may be about which method learns faster."
+            "that rest on it say so: they may be about which method learns faster. The other methods stopped by themselves, "
+            "when validation had not risen for as many epochs as the protocol waits; a longer wait might have found more. "
+            "Runs that kept their initial weights validated best before any training."
         ),
-        columns=["method", "runs", "best epoch is the last", "share", "median best epoch", "in words"],
+        columns=["method", "runs", "best epoch is the last", "share", "kept initial weights", "median best epoch", "in words"],
         rows=[
             [
                 str(row["method"]),
                 str(row["runs"]),
                 str(row["best_epoch_last"]),
                 f"{row['share']:.0%}",
+                str(row["best_epoch_first"]),
                 f"{row['median_best_epoch']:g}",
-                "converged" if row["converged"] else "not converged",
+                str(row["ended"]),
             ]
             for row in raw
         ],
@@ -76,6 +90,16 @@ def length(comparison: Comparison) -> Table | None:
 def _trained(record: StudyRecord) -> list[dict[str, Any]]:
     """Return the reproduction runs that were trained and say at which epoch they ended."""
     return [run for run in record.reproductions if run.get("last_epoch")]
+
+
+def _in_words(record: StudyRecord, runs: Sequence[dict[str, Any]]) -> str:
+    if not_converged(record):
+        return "not converged"
+    return "mostly not trained" if 2 * _at_the_start(runs) > len(runs) else "stopped by itself"
+
+
+def _at_the_start(runs: Sequence[dict[str, Any]]) -> int:
+    return sum(run["best_epoch"] == 0 for run in runs)
 
 
 def _at_the_end(runs: Sequence[dict[str, Any]]) -> int:

@@ -96,8 +96,8 @@ def needed(comparison: Comparison, setting: Setting) -> Table | None:
 def _note(comparison: Comparison, found: list[Difference]) -> str:
     unit = "searches" if comparison.replicated else "reproductions"
     level = f"{1 - sum(alpha_of_look(look) for look in {d.look for d in found}):.3g}"
-    declared = len(comparison.family.pairs)
-    among = "each method with the declared reference" if _with_reference(comparison) else "all pairs of methods"
+    declared, references = comparison.pairs_paid_for, " and ".join(comparison.family.references)
+    among = f"each method with the declared reference, {references}" if _with_reference(comparison) else "all pairs of methods"
     few = among + (f", each with {comparison.family.yardstick}" if comparison.family.yardstick else "")
     smallest = in_points(comparison.smallest)
     return (

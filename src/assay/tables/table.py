@@ -134,10 +134,18 @@ def _scores_note(comparison: Comparison) -> str:
     searched = "" if comparison.given_by else "; the selected trials are not among them"
     return (
         f"{estimated(comparison)} Mean and 95% t-interval over {_units(comparison)}, {unit}{searched}. Rank: 1 + the number of "
-        "methods that are settled better by MAP@R (separated), so that methods that cannot be told apart share a rank; rows "
-        "without one are not compared. Bold: no method is settled better in this column, and at least one is settled worse. "
+        "methods that are settled better by MAP@R (separated); methods of different ranks need not be settled, and rows without "
+        "a rank are not compared. Bold: no method is settled better in this column, and at least one is settled worse; each "
+        "column is judged by itself, and verdicts go by MAP@R (separated). "
+        f"{_baselines(comparison)}"
         f"{test['queries']:g} queries, {test['skipped']:g} skipped (no other sample of their class)."
     )
+
+
+def _baselines(comparison: Comparison) -> str:
+    """Return what the baselines among the rows are."""
+    announced = [record.announced["method"] for record in comparison.records]
+    return "".join(f"{one['name']}: {one['about']}. " for one in announced if one.get("baseline") and one.get("about"))
 
 
 def _units(comparison: Comparison) -> str:

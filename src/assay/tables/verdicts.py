@@ -71,10 +71,15 @@ def what_it_takes(comparison: Comparison, difference: Difference) -> str:
         return "one value each has no interval; --set searches=4 gives one"
     unit = "search" if any(record.searches > 1 for record in varied) else "reproduction"
     of = "each" if len(varied) == 2 else varied[0].method
+    units = [record.units("separated", "map_at_r") for record in varied]
+    if all(len(set(values)) == 1 for values in units):
+        return f"all {unit}{'es' if unit == 'search' else 's'} gave the same score, so their spread is not known"
+    if min(map(len, units)) == 2 and unit == "search":
+        return "two searches hardly show a spread; begin with --set searches=4"
     find = f"would find a difference of {in_points(difference.smallest)} 4 times in 5"
     if difference.needed is None:
         return f"no number of {unit}es that can be run {find}" if unit == "search" else f"no number of reproductions {find}"
-    run = min(len(record.units("separated", "map_at_r")) for record in varied)
+    run = min(map(len, units))
     if difference.needed <= run:
         return f"the {number_of(run, unit)} of {of} {find}"
     return f"{number_of(difference.needed, unit)} of {of} {find} ({_setting(varied[0], unit, difference.needed)})"
