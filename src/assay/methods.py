@@ -15,7 +15,6 @@ from typing import Any
 from assay.canonical import digest, digest_file
 from assay.errors import BadInput
 from assay.losses import losses
-from assay.losses.baselines import AS_IS
 from assay.method import Loss, Method, methods
 from assay.miners import miners
 from assay.miners.miner import Miner
@@ -26,7 +25,6 @@ from assay.space import Parameters, Space, Value
 from assay.trunks import Trunk, find
 
 __all__ = [
-    "AS_IS",
     "Method",
     "assemble",
     "defaults",

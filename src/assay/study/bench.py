@@ -13,7 +13,8 @@ from assay.embed import choose_device
 from assay.engines import Engine, LocalEngine
 from assay.errors import BadInput
 from assay.files import cache_folder
-from assay.methods import AS_IS, import_parts, methods
+from assay.losses.baselines import AS_IS
+from assay.methods import import_parts, methods
 from assay.protocol import Protocol
 from assay.protocols import protocols
 from assay.run import Keep

@@ -2,8 +2,9 @@
 
 from assay.tables.across import Across, across
 from assay.tables.answer import Answer, answer
-from assay.tables.comparison import Comparison, comparisons, ended
+from assay.tables.comparison import Comparison, ended
 from assay.tables.form import Table
+from assay.tables.groups import comparisons
 from assay.tables.render import RENDERERS, headings, render
 from assay.tables.reproduced import published_sentences
 from assay.tables.sections import Section, sections, tables_of

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assay.methods import AS_IS
+from assay.losses.baselines import AS_IS
 from assay.stats import Difference, Interval
 from assay.tables.comparison import Comparison, Setting
 from assay.tables.family import is_settled

@@ -8,15 +8,13 @@ from functools import cached_property
 from typing import Any, Literal
 
 from assay.canonical import digest
-from assay.methods import AS_IS
 from assay.metrics.metric import choose
 from assay.stats import Difference, Interval, compare, relative_gain, t_interval
-from assay.store import Store
-from assay.study import StudyRecord, study_records
-from assay.study.declared import Declared, declared, in_turn
-from assay.tables.classes import ClassScores, class_scores
+from assay.study import StudyRecord
+from assay.study.declared import Declared
+from assay.tables.classes import ClassScores
 from assay.tables.columns import DEFAULT, direction
-from assay.tables.family import Family, better_than, family_of, is_baseline, pairs_before
+from assay.tables.family import Family, better_than, family_of, is_baseline
 
 Setting = Literal["separated", "concatenated"]
 SETTINGS: tuple[Setting, ...] = ("concatenated", "separated")
@@ -254,30 +252,6 @@ class Comparison:
         return compare(own, chosen, comparisons=count, smallest=smallest, looks=looks) if chosen else []
 
 
-def comparisons(store: Store, keys: Iterable[str] | None = None) -> list[Comparison]:
-    """The studies of the store, or those with these keys, sorted into groups that may be compared; sweeps are left out."""
-    groups: dict[tuple[str, ...], list[StudyRecord]] = {}
-    for record in records_of(store, keys):
-        if "sweep" not in record.announced:
-            groups.setdefault(conditions(record), []).append(record)
-    found = [part for key in sorted(groups) for part in _by_test_half(groups[key])]
-    benches = in_turn(declared(store))
-    return sorted((_with_store(store, one, benches) for one in found), key=lambda comparison: comparison.slug)
-
-
-def _with_store(store: Store, comparison: Comparison, benches: Sequence[Declared]) -> Comparison:
-    """Return the comparison with its declarations and the scores of test classes."""
-    keys = {record.key for record in (*comparison.records, *comparison.unfinished)}
-    scores = {record.key: class_scores(store, record) for record in comparison.records}
-    own = [bench for bench in benches if keys & set(bench.studies)]
-    return replace(
-        comparison,
-        classes={key: found for key, found in scores.items() if found is not None},
-        benches=tuple(own),
-        pairs_before=pairs_before(own, benches),
-    )
-
-
 def _is_one_draw(record: StudyRecord) -> bool:
     """Whether a study has one value that another seed would change: it has no spread, and is no constant either."""
     return len(record.tests) == 1 and (_has_random_trunk(record.announced) or not is_baseline(record.method, record))
@@ -285,12 +259,6 @@ def _is_one_draw(record: StudyRecord) -> bool:
 
 def _has_random_trunk(announced: Mapping[str, Any]) -> bool:
     return announced.get("weights") is None and announced["data"].get("look", "features") != "features"
-
-
-def records_of(store: Store, keys: Iterable[str] | None) -> list[StudyRecord]:
-    """The studies of the store, or those with these keys."""
-    wanted = store.studies() if keys is None else set(keys)
-    return [record for record in study_records(store) if record.key in wanted]
 
 
 def ended(comparison: Comparison) -> Sequence[StudyRecord]:
@@ -326,19 +294,6 @@ def file_name(announced: Mapping[str, Any], half: str, protocol: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
 
 
-def newest(records: Iterable[StudyRecord]) -> tuple[list[StudyRecord], list[StudyRecord]]:
-    """Of each method the latest study that has ended, with any later one under way; and those that they replace."""
-    by_method: dict[str, list[StudyRecord]] = {}
-    for record in sorted(records, key=generation_of, reverse=True):
-        by_method.setdefault(record.method, []).append(record)
-    standing, replaced = [], []
-    for generations in by_method.values():
-        count = 1 + next((number for number, record in enumerate(generations) if has_ended(record)), 0)
-        standing += generations[:count]
-        replaced += generations[count:]
-    return standing, replaced
-
-
 def generation_of(record: StudyRecord) -> int:
     """How often the study was begun again before this one."""
     return int(record.announced.get("generation", 0))
@@ -359,23 +314,7 @@ def source_and_data(given_by: str | None) -> tuple[str, str]:
     return source, data
 
 
-def by_year(record: StudyRecord) -> tuple[bool, bool, float, str]:
-    """Return what sorts studies: the vectors as they are, other baselines, by year of the paper, then what has none."""
-    trained = not is_baseline(record.method, record)
-    return trained, record.method != AS_IS, year_of(record) or math.inf, record.method
-
-
 def year_of(record: StudyRecord) -> int | None:
     """Of the method's paper."""
     paper = record.announced["method"]["paper"]
     return int(paper["year"]) if paper else None
-
-
-def _by_test_half(records: Sequence[StudyRecord]) -> list[Comparison]:
-    standing, replaced = newest(records)
-    done = [record for record in standing if record.complete and record.seal]
-    unfinished = tuple(sorted((record for record in standing if record not in done), key=by_year))
-    halves = sorted({record.seal["test"] for record in done if record.seal})
-    parts = [tuple(sorted((r for r in done if r.seal and r.seal["test"] == half), key=by_year)) for half in halves]
-    others = unfinished, tuple(sorted(replaced, key=by_year))
-    return [Comparison(part, *(others if number == 0 else ())) for number, part in enumerate(parts or [()])]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from assay.methods import AS_IS
+from assay.losses.baselines import AS_IS
 from assay.stats import Difference
 from assay.study import StudyRecord
 from assay.study.declared import Declared, looks_of

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 
 from assay.store import Store
 from assay.tables.across import Across, across, rank_tables
-from assay.tables.comparison import SETTINGS, Comparison, comparisons
+from assay.tables.comparison import SETTINGS, Comparison
 from assay.tables.form import Table
 from assay.tables.gains import gains
+from assay.tables.groups import comparisons
 from assay.tables.length import length
 from assay.tables.pairs import differences, needed
 from assay.tables.peeking import peeking

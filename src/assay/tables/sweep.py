@@ -11,8 +11,9 @@ from assay.stats import Interval, t_interval
 from assay.store import Store
 from assay.study import StudyRecord
 from assay.tables.columns import heading
-from assay.tables.comparison import SETTINGS, Setting, by_year, file_name, generation_of, metrics_of, newest, records_of
+from assay.tables.comparison import SETTINGS, Setting, file_name, generation_of, metrics_of
 from assay.tables.form import Table, raw_interval, score
+from assay.tables.groups import by_year, newest, records_of
 
 LOG_SPAN = 8
 """Numbers that span more than this are drawn on a logarithmic axis."""
