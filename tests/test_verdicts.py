@@ -192,11 +192,9 @@ def test_where_no_method_can_be_better_by_enough_to_matter_the_user_keeps_what_t
     assert trunk.sentence.startswith("Use as_is: "), "features of random weights are nothing that a user has"
 
 
-def test_problems_of_the_data_stand_beside_the_answer() -> None:
+def test_problems_of_the_data_are_there_for_programs() -> None:
     flawed = {"data": {**RANDOM_TRUNK, "look": "features", "problems": ["2 images of trainval with more than one label"]}}
-    found = bench({"as_is": 0.3, "a": 0.4}, announced=flawed)
-    assert answer(found).sentence.endswith("; the data have problems, listed in the report.")
-    assert found.problems == ["2 images of trainval with more than one label"]
+    assert bench({"as_is": 0.3, "a": 0.4}, announced=flawed).problems == ["2 images of trainval with more than one label"]
 
 
 def test_a_gain_that_is_too_little_to_matter_is_no_reason_to_change() -> None:

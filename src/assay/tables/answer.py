@@ -201,8 +201,7 @@ def _named(names: Sequence[str]) -> str:
 
 def _caveats(comparison: Comparison, methods: Sequence[str]) -> str:
     once = f"; {ONE_SEARCH}" if set(methods) & set(comparison.searched_once) else ""
-    flawed = "; the data have problems, listed in the report" if comparison.problems else ""
-    return once + not_converged_clause(comparison, methods) + flawed
+    return once + not_converged_clause(comparison, methods)
 
 
 def _differences(comparison: Comparison, setting: Setting) -> list[Difference]:
