@@ -12,7 +12,7 @@ from assay.tables.form import number_of
 
 def notices_of(comparison: Comparison) -> list[str]:
     """Of a comparison, the general ones first."""
-    notices = [*_problems(comparison), *_contamination(comparison), *given_notices(comparison), *_augmentation(comparison)]
+    notices = [*comparison.problems, *_contamination(comparison), *given_notices(comparison), *_augmentation(comparison)]
     notices += [_unfinished(record) for record in comparison.unfinished]
     notices += [
         f"{record.method}: begun again; the study of generation {generation_of(record)} is kept, and stands in no table."
@@ -34,13 +34,6 @@ def departures_of(comparison: Comparison) -> list[tuple[str, str]]:
     protocol = [(comparison.protocol, text) for text in comparison.announced["protocol"]["resolved"]["departures"]]
     records = (*comparison.records, *comparison.unfinished)
     return protocol + [(record.method, text) for record in records for text in record.announced["method"]["departures"]]
-
-
-def _problems(comparison: Comparison) -> list[str]:
-    """Return what is wrong with the data, and what was left out of them: of trainval, and of the opened test half."""
-    opened = [record.seal for record in comparison.records if record.seal]
-    said = [comparison.announced["data"], *opened[:1]]
-    return [text for part in said for name in ("problems", "left_out") for text in part.get(name, ())]
 
 
 def _augmentation(comparison: Comparison) -> list[str]:

@@ -103,9 +103,10 @@ class Comparison:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the data, in words: of trainval as announced, of the test half as recorded with the seal."""
-        sealed = [text for record in self.records if record.seal for text in record.seal.get("problems", ())]
-        return list(dict.fromkeys([*self.announced["data"].get("problems", ()), *sealed]))
+        """What is wrong with the data, and what was left out of them: of trainval, and of the opened test half."""
+        opened = [record.seal for record in self.records if record.seal]
+        said = [self.announced["data"], *opened[:1]]
+        return [text for part in said for name in ("problems", "left_out") for text in part.get(name, ())]
 
     @property
     def slug(self) -> str:

@@ -36,7 +36,7 @@ def not_converged_clause(comparison: Comparison, methods: Sequence[str]) -> str:
 def _unmoved(comparison: Comparison, methods: Sequence[str]) -> list[str]:
     """Return those of these methods most of whose runs validate best before any training."""
     runs = {method: _trained(comparison.record(method)) for method in methods}
-    return [method for method, own in runs.items() if own and 2 * _at_the_start(own) > len(own)]
+    return [method for method, own in runs.items() if _mostly_unmoved(own)]
 
 
 def _named(methods: Sequence[str]) -> str:
@@ -95,7 +95,11 @@ def _trained(record: StudyRecord) -> list[dict[str, Any]]:
 def _in_words(record: StudyRecord, runs: Sequence[dict[str, Any]]) -> str:
     if not_converged(record):
         return "not converged"
-    return "mostly not trained" if 2 * _at_the_start(runs) > len(runs) else "stopped by itself"
+    return "mostly not trained" if _mostly_unmoved(runs) else "stopped by itself"
+
+
+def _mostly_unmoved(runs: Sequence[dict[str, Any]]) -> bool:
+    return 2 * _at_the_start(runs) > len(runs)
 
 
 def _at_the_start(runs: Sequence[dict[str, Any]]) -> int:
