@@ -54,7 +54,9 @@ def trials_of(record: StudyRecord) -> tuple[Floats, Floats]:
             numbers.append(trial["trial"])
     scores, first = np.array(values), np.array(numbers) == 0
     if scores.shape[1] != FOLDS:
-        raise SystemExit(f"{record.method}: its trials have {scores.shape[1]} folds; bench it with --set trial_folds={FOLDS}")
+        raise SystemExit(
+            f"{record.method}: its trials have {scores.shape[1]} folds; bench it with --set trial_folds={FOLDS}"
+        )
     scores += scores.mean(axis=(0, 1)) - scores.mean(axis=0)
     return scores[first], scores[~first]
 
@@ -80,16 +82,22 @@ def half_width(spread: float, searches: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("store", type=Path)
     parser.add_argument("--draws", type=int, default=4000)
     asked = parser.parse_args()
-    records = [record for record in study_records(Store(asked.store)) if record.searched and record.peek]
+    records = [
+        record for record in study_records(Store(asked.store)) if record.searched and record.peek
+    ]
     methods = [record.method for record in records]
     print("| searches x trials x folds | runs | " + " | ".join(methods) + " | mean | half-width |")
     print("| --- | --- |" + " --- |" * (len(methods) + 2))
     for searches, trials, folds in SPLITS:
-        found = [scores_of_searches(*trials_of(record), trials, folds, asked.draws) for record in records]
+        found = [
+            scores_of_searches(*trials_of(record), trials, folds, asked.draws) for record in records
+        ]
         spread = math.sqrt(float(np.mean([np.var(scores, ddof=1) for scores in found])))
         cells = [f"{100 * scores.mean():.2f} ({100 * scores.std(ddof=1):.2f})" for scores in found]
         mean, width = np.mean([scores.mean() for scores in found]), half_width(spread, searches)

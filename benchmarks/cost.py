@@ -20,20 +20,37 @@ PROTOCOLS = ("quick.v1", "quick.v2")
 def bench(data: str, methods: str, protocol: str) -> tuple[float, int]:
     """Return the seconds of a bench and the number of its runs."""
     with tempfile.TemporaryDirectory() as out:
-        asked = ["bench", "--data", data, "--methods", methods, "--protocol", protocol, "--out", out]
+        asked = [
+            "bench",
+            "--data",
+            data,
+            "--methods",
+            methods,
+            "--protocol",
+            protocol,
+            "--out",
+            out,
+        ]
         start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "assay", *asked], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-m", "assay", *asked], check=True, stdout=subprocess.DEVNULL
+        )
         seconds = time.perf_counter() - start
         return seconds, sum(1 for _ in Path(out).glob("runs/*/*/result.json"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data")
     parser.add_argument("--methods", default=METHODS)
     parser.add_argument("--rounds", type=int, default=2)
     asked = parser.parse_args()
-    rounds = [{name: bench(asked.data, asked.methods, name) for name in PROTOCOLS} for _ in range(asked.rounds)]
+    rounds = [
+        {name: bench(asked.data, asked.methods, name) for name in PROTOCOLS}
+        for _ in range(asked.rounds)
+    ]
     best = {name: min(one[name] for one in rounds) for name in PROTOCOLS}
     print("| protocol | seconds | ratio | runs |")
     print("| --- | --- | --- | --- |")

@@ -47,7 +47,10 @@ def photo(draw: np.random.Generator) -> Image.Image:
     pixels = np.zeros((height, width, 3), dtype=np.float32)
     for power in range(1, 8):
         cells = draw.normal(0, 1, (2**power, 2**power, 3)).astype(np.float32)
-        layers = [Image.fromarray(cells[..., channel]).resize((width, height), Image.Resampling.BICUBIC) for channel in range(3)]
+        layers = [
+            Image.fromarray(cells[..., channel]).resize((width, height), Image.Resampling.BICUBIC)
+            for channel in range(3)
+        ]
         pixels += np.stack([np.asarray(layer) for layer in layers], axis=2) * 60 / power
     return Image.fromarray((128 + pixels).clip(0, 255).astype(np.uint8))
 
@@ -82,7 +85,11 @@ def packing(folder: Path, cores: set[int]) -> float:
     )
     with tempfile.TemporaryDirectory() as out:
         text = code.format(cores=cores, folder=folder, out=out)
-        return float(subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout)
+        return float(
+            subprocess.run(
+                [sys.executable, "-c", text], capture_output=True, text=True, check=True
+            ).stdout
+        )
 
 
 def decode_batch(paths: list[Path]) -> None:
@@ -91,7 +98,11 @@ def decode_batch(paths: list[Path]) -> None:
         with Image.open(path) as image:
             width, height = image.size
             scale = 256 / min(width, height)
-            np.asarray(image.convert("RGB").resize((int(width * scale), int(height * scale)), Image.Resampling.BILINEAR))
+            np.asarray(
+                image.convert("RGB").resize(
+                    (int(width * scale), int(height * scale)), Image.Resampling.BILINEAR
+                )
+            )
 
 
 def read_batch(view: View, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
@@ -121,9 +132,13 @@ def main() -> None:
     cores = sorted(os.sched_getaffinity(0))
     one, every = packing(folder, {cores[0]}), packing(folder, set(cores))
     works: dict[str, Callable[[], object]] = {
-        "decode and scale the JPEGs": lambda: decode_batch([paths[row] for row in draw.integers(0, len(view.y), BATCH)]),
+        "decode and scale the JPEGs": lambda: decode_batch(
+            [paths[row] for row in draw.integers(0, len(view.y), BATCH)]
+        ),
         "read from the pack": lambda: read_batch(view, draw.integers(0, len(view.y), BATCH)),
-        "read and augment": lambda: augment(view.x[draw.integers(0, len(view.y), BATCH)], PROTOCOL.augment, SIZE, torch_draw),
+        "read and augment": lambda: augment(
+            view.x[draw.integers(0, len(view.y), BATCH)], PROTOCOL.augment, SIZE, torch_draw
+        ),
         "training step of ResNet50": training_step(),
     }
     best = dict.fromkeys(works, float("inf"))
@@ -136,7 +151,9 @@ def main() -> None:
     print(f"| decode the JPEGs, short side to 256 (one thread) | {1e3 * decoding:.0f} | 1 |")
     print(f"| read from the pack | {1e3 * reading:.1f} | {decoding / reading:.1f}x faster |")
     print(f"| training step of ResNet50 at {SIZE} | {1e3 * training:.0f} | 1 |")
-    print(f"| read from the pack and augment | {1e3 * augmenting:.0f} | {100 * augmenting / training:.1f}% of the step |")
+    print(
+        f"| read from the pack and augment | {1e3 * augmenting:.0f} | {100 * augmenting / training:.1f}% of the step |"
+    )
     print(f"| pack {len(view.y)} images on one core | {1e3 * one:.0f} | 1 |")
     print(f"| the same on {len(cores)} cores | {1e3 * every:.0f} | {one / every:.2f}x faster |")
 

@@ -41,7 +41,9 @@ def clustered(samples: int, classes: int, dim: int, seed: int = 0) -> tuple[Tens
     return torch.nn.functional.normalize(z, dim=1), y
 
 
-def bare_product(queries: Tensor | np.ndarray[Any, Any], references: Tensor | np.ndarray[Any, Any]) -> None:
+def bare_product(
+    queries: Tensor | np.ndarray[Any, Any], references: Tensor | np.ndarray[Any, Any]
+) -> None:
     """All products, a tile at a time, thrown away."""
     tile = torch.empty(TILE, TILE)
     for column in range(0, len(references), TILE):
@@ -140,26 +142,47 @@ def gallery_work(path: str, classes: int, queries: int) -> Work:
     return lambda: assay.evaluate(z, y, ["map_at_100"], gallery=(gallery, gallery_y))
 
 
-def one_set(name: str, size: tuple[int, int, int], rounds: int, most: float | None, faster: float | None) -> None:
+def one_set(
+    name: str, size: tuple[int, int, int], rounds: int, most: float | None, faster: float | None
+) -> None:
     """P@1, RP and MAP@R of one set against the bare product and, if it is to be so many times faster, the calculator."""
     z, y = clustered(*size)
     settings = pml_settings() if faster else {}
-    works: dict[str, Work] = {"ours": lambda: assay.evaluate(z, y), "bare": lambda: bare_product(z, z)}
-    times = best_of(works | {setting: partial(pml, z, y, knn) for setting, knn in settings.items()}, rounds)
+    works: dict[str, Work] = {
+        "ours": lambda: assay.evaluate(z, y),
+        "bare": lambda: bare_product(z, z),
+    }
+    times = best_of(
+        works | {setting: partial(pml, z, y, knn) for setting, knn in settings.items()}, rounds
+    )
     title = f"{name}: {size[0]:,} x {size[2]}, {size[1]:,} classes; P@1, RP, MAP@R"
     ratio = f"{times['ours'] / times['bare']:.2f}x the bare product ({times['bare']:.2f} s)"
     row(title, times["ours"], ratio, "" if most is None else f"at most {most}x")
-    row("", None, f"{extra_memory(our_work, *size):.0f} MB extra", "" if most is None else "under 200 MB")
+    row(
+        "",
+        None,
+        f"{extra_memory(our_work, *size):.0f} MB extra",
+        "" if most is None else "under 200 MB",
+    )
     for setting in settings:
         factor = f"we are {times[setting] / times['ours']:.1f}x as fast"
         memory = extra_memory(pml_work, *size, setting)
-        row(f"pytorch-metric-learning, {setting}", times[setting], f"{factor}; {memory:,.0f} MB extra", f"at least {faster}x")
+        row(
+            f"pytorch-metric-learning, {setting}",
+            times[setting],
+            f"{factor}; {memory:,.0f} MB extra",
+            f"at least {faster}x",
+        )
     if settings:
         _agree(assay.evaluate(z, y), pml(z, y, next(iter(settings.values()))))
 
 
 def _agree(ours: assay.Scores, theirs: dict[str, float]) -> None:
-    pairs = {"precision_at_1": "precision_at_1", "r_precision": "r_precision", "map_at_r": "mean_average_precision_at_r"}
+    pairs = {
+        "precision_at_1": "precision_at_1",
+        "r_precision": "r_precision",
+        "map_at_r": "mean_average_precision_at_r",
+    }
     gap = max(abs(ours[name] - theirs[their]) for name, their in pairs.items())
     row("largest difference of a score to its", None, f"{gap:.1e}", "")
 
@@ -172,7 +195,10 @@ def memory_mapped(queries: int = 1000, references: int = 762_000, dim: int = 512
         write_gallery(path, references, dim)
         z = clustered(queries, classes, dim, seed=1)[0]
         gallery = np.load(path, mmap_mode="r")
-        works = {"ours": gallery_work(path, classes, queries), "bare": lambda: bare_product(z, gallery)}
+        works = {
+            "ours": gallery_work(path, classes, queries),
+            "bare": lambda: bare_product(z, gallery),
+        }
         times = best_of(works, 3)
         ratio = f"{times['ours'] / times['bare']:.2f}x the bare product ({times['bare']:.2f} s)"
         title = f"{references:,} references x {queries:,} queries x {dim}, memory-mapped; mAP@100"
@@ -198,10 +224,16 @@ def clustering(samples: int = 60_502, classes: int = 11_316, dim: int = 128) -> 
     found: dict[str, Any] = {}
 
     def ours() -> None:
-        found["ours"] = kmeans(z, classes, starts=1, iterations=20, seed=0, progress=_progress).labels
+        found["ours"] = kmeans(
+            z, classes, starts=1, iterations=20, seed=0, progress=_progress
+        ).labels
 
     def theirs() -> None:
-        found["theirs"] = KMeans(classes, init="random", n_init=1, max_iter=20, random_state=0).fit(z.numpy()).labels_
+        found["theirs"] = (
+            KMeans(classes, init="random", n_init=1, max_iter=20, random_state=0)
+            .fit(z.numpy())
+            .labels_
+        )
 
     times = best_of({"ours": ours, "theirs": theirs}, 1)
     scores = {name: 100 * nmi(y.numpy(), np.asarray(labels)) for name, labels in found.items()}
@@ -212,11 +244,21 @@ def clustering(samples: int = 60_502, classes: int = 11_316, dim: int = 128) -> 
         f"{times['theirs'] / times['ours']:.1f}x as fast as scikit-learn ({times['theirs']:.1f} s)",
         "at least 1x",
     )
-    row("NMI", None, f"{scores['ours']:.2f}, scikit-learn's {scores['theirs']:.2f}", "within 0.5 points")
+    row(
+        "NMI",
+        None,
+        f"{scores['ours']:.2f}, scikit-learn's {scores['theirs']:.2f}",
+        "within 0.5 points",
+    )
 
 
 def _progress(done: int, total: int) -> None:
-    print(f"\rk-means: round {done} of {total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+    print(
+        f"\rk-means: round {done} of {total}",
+        end="\n" if done == total else "",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def growth(queries: int = 1000, dim: int = 128) -> None:
@@ -232,12 +274,19 @@ def growth(queries: int = 1000, dim: int = 128) -> None:
         times = best_of(works, 3)
         per_pair = 1e9 * times["ours"] / queries / references
         title = f"{queries:,} queries in {references:,} references x {dim}"
-        row(title, times["ours"], f"{per_pair:.2f} ns a pair, {times['ours'] / times['bare']:.2f}x the bare product", "")
+        row(
+            title,
+            times["ours"],
+            f"{per_pair:.2f} ns a pair, {times['ours'] / times['bare']:.2f}x the bare product",
+            "",
+        )
 
 
 ROWS: dict[str, Work] = {
     "sop512": partial(one_set, "SOP's size", (60_502, 11_316, 512), rounds=2, most=1.0, faster=4),
-    "sop128": partial(one_set, "SOP's size", (60_502, 11_316, 128), rounds=3, most=1.4, faster=None),
+    "sop128": partial(
+        one_set, "SOP's size", (60_502, 11_316, 128), rounds=3, most=1.4, faster=None
+    ),
     "cub": partial(one_set, "CUB's size", (5_924, 100, 512), rounds=8, most=None, faster=3),
     "memmap": memory_mapped,
     "kmeans": clustering,
@@ -246,7 +295,10 @@ ROWS: dict[str, Work] = {
 
 
 def row(work: str, seconds: float | None, measured: str, must: str) -> None:
-    print(f"| {work} | {'' if seconds is None else f'{seconds:.2f}'} | {measured} | {must} |", flush=True)
+    print(
+        f"| {work} | {'' if seconds is None else f'{seconds:.2f}'} | {measured} | {must} |",
+        flush=True,
+    )
 
 
 def main() -> None:

@@ -59,11 +59,18 @@ def train(job: Job) -> Trained:
     design = design_bench(job.data, [job.method], job.protocol, "cpu", ())[0]
     if job.times > 1:
         length = design.protocol.length
-        longer = replace(job.protocol, epochs=job.times * length.epochs, patience=job.times * length.patience)
+        longer = replace(
+            job.protocol, epochs=job.times * length.epochs, patience=job.times * length.patience
+        )
         design = design_bench(job.data, [job.method], longer, "cpu", ())[0]
     view = read_view(design.arena.place(design.arena.trainval))
     places = [(seed, fold) for seed in range(job.seeds) for fold in range(design.protocol.folds)]
-    fits = [fit for _, fit in compute([design.run("trial", seed, 0, fold, design.first) for seed, fold in places], view)]
+    fits = [
+        fit
+        for _, fit in compute(
+            [design.run("trial", seed, 0, fold, design.first) for seed, fold in places], view
+        )
+    ]
     last = [fit.history[-1].epoch for fit in fits]
     return Trained(
         score=100 * float(np.mean([fit.best.validation["map_at_r"] for fit in fits])),
@@ -74,21 +81,34 @@ def train(job: Job) -> Trained:
     )
 
 
-def print_table(methods: Sequence[str], short: Sequence[Trained], long: Sequence[Trained], times: int) -> None:
+def print_table(
+    methods: Sequence[str], short: Sequence[Trained], long: Sequence[Trained], times: int
+) -> None:
     """Print a row for each method, then how well the two orders agree."""
-    print(f"| method | MAP@R | epochs | best is last | out of epochs | MAP@R at {times}x | epochs | out of epochs |")
+    print(
+        f"| method | MAP@R | epochs | best is last | out of epochs | MAP@R at {times}x | epochs | out of epochs |"
+    )
     print("| --- |" + " --- |" * 7)
     for name, one, other in zip(methods, short, long, strict=True):
-        cells = [f"{one.score:.1f}", f"{one.epochs:.1f}", f"{one.best_is_last} of {one.runs}", str(one.out_of_epochs)]
+        cells = [
+            f"{one.score:.1f}",
+            f"{one.epochs:.1f}",
+            f"{one.best_is_last} of {one.runs}",
+            str(one.out_of_epochs),
+        ]
         cells += [f"{other.score:.1f}", f"{other.epochs:.1f}", str(other.out_of_epochs)]
         print(f"| {name} | {' | '.join(cells)} |")
     scores, longer = [one.score for one in short], [one.score for one in long]
     means = f"mean {np.mean(scores):.2f} and {np.mean(longer):.2f}"
-    print(f"\n{means}; Spearman {stats.spearmanr(scores, longer)[0]:.2f}, Kendall {stats.kendalltau(scores, longer)[0]:.2f}")
+    print(
+        f"\n{means}; Spearman {stats.spearmanr(scores, longer)[0]:.2f}, Kendall {stats.kendalltau(scores, longer)[0]:.2f}"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data")
     parser.add_argument("--methods", default=METHODS)
     parser.add_argument("--protocol", default="quick.v2")
@@ -96,8 +116,15 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--set", dest="settings", action="append", default=[])
     asked = parser.parse_args()
-    methods, protocol = asked.methods.split(","), customise(protocols[asked.protocol], asked.settings)
-    jobs = [Job(asked.data, name, protocol, asked.seeds, times) for times in (asked.times, 1) for name in methods]
+    methods, protocol = (
+        asked.methods.split(","),
+        customise(protocols[asked.protocol], asked.settings),
+    )
+    jobs = [
+        Job(asked.data, name, protocol, asked.seeds, times)
+        for times in (asked.times, 1)
+        for name in methods
+    ]
     with multiprocessing.get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool:
         found = pool.map(train, jobs, chunksize=1)
     print_table(methods, found[len(methods) :], found[: len(methods)], asked.times)

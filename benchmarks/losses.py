@@ -51,14 +51,19 @@ def rivals(classes: int) -> dict[str, Any]:
         "nt_xent": pml.NTXentLoss(temperature=0.07),
         "proxy_nca": pml.ProxyNCALoss(classes, DIM, softmax_scale=9),
         "margin": pml.MarginLoss(margin=0.2, beta=1.2, learn_beta=True),
-        "margin_per_class": pml.MarginLoss(margin=0.2, beta=1.2, learn_beta=True, num_classes=classes),
+        "margin_per_class": pml.MarginLoss(
+            margin=0.2, beta=1.2, learn_beta=True, num_classes=classes
+        ),
         "normalized_softmax": pml.NormalizedSoftmaxLoss(classes, DIM, temperature=0.05),
         "cosface": pml.CosFaceLoss(classes, DIM, margin=0.35, scale=64),
         "arcface": pml.ArcFaceLoss(classes, DIM, margin=28.6, scale=64),
         "sphereface": pml.SphereFaceLoss(classes, DIM, margin=4, scale=30),
         "fastap": pml.FastAPLoss(num_bins=10),
         "snr_contrastive": pml.SignalToNoiseRatioContrastiveLoss(
-            pos_margin=0, neg_margin=0.9, embedding_regularizer=ZeroMeanRegularizer(), embedding_reg_weight=0.1
+            pos_margin=0,
+            neg_margin=0.9,
+            embedding_regularizer=ZeroMeanRegularizer(),
+            embedding_reg_weight=0.1,
         ),
         "multi_similarity": pml.MultiSimilarityLoss(alpha=2, beta=50, base=0.5),
         "soft_triple": pml.SoftTripleLoss(
@@ -124,7 +129,11 @@ def best_of_turns(works: list[Callable[[], None]]) -> list[float]:
 
 def measure_speed(chosen: list[str]) -> None:
     torch.set_num_threads(1)
-    print("| loss | " + " | ".join(f"batch {size}: ours, ms | theirs, ms | ratio" for size in BATCHES) + " |")
+    print(
+        "| loss | "
+        + " | ".join(f"batch {size}: ours, ms | theirs, ms | ratio" for size in BATCHES)
+        + " |"
+    )
     print("| --- |" + " --- | --- | --- |" * len(BATCHES))
     ratios: dict[int, list[float]] = {size: [] for size in BATCHES}
     for name in (name for name in rivals(100) if name in chosen):
@@ -138,8 +147,14 @@ def measure_speed(chosen: list[str]) -> None:
             flag = "" if own <= NOISE * other else " **slower**"
             cells.append(f"{own * 1e3:.3f} | {other * 1e3:.3f} | {other / own:.2f}{flag}")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
-    means = {size: math.exp(sum(map(math.log, found)) / len(found)) for size, found in ratios.items()}
-    print("| geometric mean | " + " | ".join(f" | at least {BATCHES[size]} | {means[size]:.2f}" for size in BATCHES) + " |")
+    means = {
+        size: math.exp(sum(map(math.log, found)) / len(found)) for size, found in ratios.items()
+    }
+    print(
+        "| geometric mean | "
+        + " | ".join(f" | at least {BATCHES[size]} | {means[size]:.2f}" for size in BATCHES)
+        + " |"
+    )
 
 
 def resident() -> float:
@@ -181,30 +196,45 @@ def in_own_process(name: str, size: int) -> tuple[float, float]:
     process = context.Process(target=measure_one, args=(name, size, sender))
     process.start()
     sender.close()
-    found: tuple[float, float] = receiver.recv()  # EOFError if the process died, of memory for instance
+    found: tuple[float, float] = (
+        receiver.recv()
+    )  # EOFError if the process died, of memory for instance
     process.join()
     return found
 
 
 def measure_memory(chosen: list[str]) -> None:
-    print("\n| loss | " + " | ".join(f"MB at {size}" for size in LARGE) + f" | ms at {LARGE[-1]} | growth of the last doubling |")
+    print(
+        "\n| loss | "
+        + " | ".join(f"MB at {size}" for size in LARGE)
+        + f" | ms at {LARGE[-1]} | growth of the last doubling |"
+    )
     print("| --- |" + " --- |" * (len(LARGE) + 2))
     for name in (name for name in chosen if losses[name].compares != "classes"):
         found = [in_own_process(name, size) for size in LARGE]
         megabytes = [extra for extra, _ in found]
         flag = "" if megabytes[-1] < LIMIT else " **too much**"
         cells = " | ".join(f"{extra:.0f}" for extra in megabytes)
-        print(f"| {name} | {cells}{flag} | {found[-1][1] * 1e3:.0f} | {megabytes[-1] / max(megabytes[-2], 1):.1f} |", flush=True)
+        print(
+            f"| {name} | {cells}{flag} | {found[-1][1] * 1e3:.0f} | {megabytes[-1] / max(megabytes[-2], 1):.1f} |",
+            flush=True,
+        )
     print(f"At most {LIMIT} MB, and growth of at most 4, that of pairs x batch.")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parts = {"speed": measure_speed, "memory": measure_memory}
     parser.add_argument("part", nargs="?", choices=list(parts), help="both if left out")
     parser.add_argument("--losses", help="comma-separated; all if left out")
     arguments = parser.parse_args()
-    chosen = [name for name in arguments.losses.split(",") if losses[name]] if arguments.losses else list(losses)
+    chosen = (
+        [name for name in arguments.losses.split(",") if losses[name]]
+        if arguments.losses
+        else list(losses)
+    )
     for part in [arguments.part] if arguments.part else parts:
         parts[part](chosen)
 

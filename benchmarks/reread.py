@@ -40,7 +40,9 @@ SPREADS = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Assumed standard deviations over searches, in points of MAP@R."""
 
 ONE_LOSS = "normalized_softmax", "proxy_nca"
-METHODS = tuple(method for method in dict.fromkeys(REALITY_CHECK.values()) if method != "pretrained")
+METHODS = tuple(
+    method for method in dict.fromkeys(REALITY_CHECK.values()) if method != "pretrained"
+)
 PAIRS = tuple(combinations(METHODS, 2))
 RUNS, ALPHA = 10, 0.05
 SETTINGS: tuple[Setting, ...] = get_args(Setting)
@@ -76,7 +78,9 @@ class Pair:
         """Return how large the gap must be where searches have this spread, for each of several."""
         variance = 2 * spread**2 + self.error**2
         freedom = (RUNS - 1) * variance**2 / (self.first.error**4 + self.second.error**4)
-        return np.asarray(stats.t.ppf(1 - ALPHA / (2 * self.comparisons), freedom) * np.sqrt(variance))
+        return np.asarray(
+            stats.t.ppf(1 - ALPHA / (2 * self.comparisons), freedom) * np.sqrt(variance)
+        )
 
     def differs(self, spread: float) -> bool:
         """Return whether the gap is larger than that."""
@@ -104,8 +108,13 @@ def scores(data: str, setting: Setting) -> dict[str, Score]:
     found = {}
     for method in METHODS:
         said = reported(method, data, "map_at_r", setting)
-        assert said is not None and said.half_width is not None and said.runs == RUNS, (method, data)
-        found[method] = Score(100 * said.mean, 100 * said.half_width / float(stats.t.ppf(0.975, RUNS - 1)))
+        assert said is not None and said.half_width is not None and said.runs == RUNS, (
+            method,
+            data,
+        )
+        found[method] = Score(
+            100 * said.mean, 100 * said.half_width / float(stats.t.ppf(0.975, RUNS - 1))
+        )
     return found
 
 
@@ -129,7 +138,11 @@ def one_loss(data: str, setting: Setting) -> Pair:
 def count_rows() -> list[dict[str, object]]:
     """Return a row for each data set and form: pairs that remain at each spread."""
     return [
-        {"data": DATA[data], "form": setting, **{f"{spread:g}": remaining(data, setting, spread) for spread in SPREADS}}
+        {
+            "data": DATA[data],
+            "form": setting,
+            **{f"{spread:g}": remaining(data, setting, spread) for spread in SPREADS},
+        }
         for setting in reversed(SETTINGS)
         for data in DATA
     ]
@@ -165,7 +178,9 @@ def best_rows() -> list[dict[str, object]]:
             means = {method: score.mean for method, score in scores(data, setting).items()}
             best = max(means, key=means.__getitem__)
             own = [pair for names, pair in pairs(data, setting).items() if best in names]
-            counts = {f"{spread:g}": sum(not pair.differs(spread) for pair in own) for spread in SPREADS}
+            counts = {
+                f"{spread:g}": sum(not pair.differs(spread) for pair in own) for spread in SPREADS
+            }
             rows.append({"data": DATA[data], "form": setting, "best": best, **counts})
     return rows
 
@@ -189,11 +204,27 @@ def figure() -> Figure:
     for axes, setting in zip(made.subplots(1, 2, sharey=True), reversed(SETTINGS), strict=True):
         for data, name in DATA.items():
             colour, last = colours[data], one_loss(data, setting).last_spread
-            axes.plot(spreads, [remaining(data, setting, spread) for spread in spreads], color=colour, label=name)
             axes.plot(
-                [last], [remaining(data, setting, last)], "o", color=colour, markersize=7, markeredgecolor="black", zorder=3
+                spreads,
+                [remaining(data, setting, spread) for spread in spreads],
+                color=colour,
+                label=name,
             )
-        axes.set(title=setting, xlabel="assumed spread of the search, points", ylim=(0, 91), xlim=(-0.02, 1.2))
+            axes.plot(
+                [last],
+                [remaining(data, setting, last)],
+                "o",
+                color=colour,
+                markersize=7,
+                markeredgecolor="black",
+                zorder=3,
+            )
+        axes.set(
+            title=setting,
+            xlabel="assumed spread of the search, points",
+            ylim=(0, 91),
+            xlim=(-0.02, 1.2),
+        )
         axes.spines[["top", "right"]].set_visible(False)
     made.axes[0].set_ylabel("pairs of 91 that are different")
     made.axes[1].legend(frameon=False)
@@ -209,20 +240,45 @@ def write(out: Path) -> None:
             figure().savefig(out.with_suffix(f".{form}"), dpi=150, metadata=metadata)
     with out.with_suffix(".csv").open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["data", "form", "first", "second", "difference", "standard_error", "not_different_from"])
+        writer.writerow(
+            [
+                "data",
+                "form",
+                "first",
+                "second",
+                "difference",
+                "standard_error",
+                "not_different_from",
+            ]
+        )
         for setting in reversed(SETTINGS):
             for data in DATA:
                 for names, pair in pairs(data, setting).items():
                     gap = pair.first.mean - pair.second.mean
-                    writer.writerow([data, setting, *names, f"{gap:.2f}", f"{pair.error:.4f}", f"{pair.last_spread:.4f}"])
+                    writer.writerow(
+                        [
+                            data,
+                            setting,
+                            *names,
+                            f"{gap:.2f}",
+                            f"{pair.error:.4f}",
+                            f"{pair.last_spread:.4f}",
+                        ]
+                    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("docs/results/reality-check-reread"))
     out = parser.parse_args().out
     write(out)
-    print(*map(as_markdown, (count_rows(), gap_rows(), best_rows())), f"written: {out}.png, .svg, .csv", sep="\n\n")
+    print(
+        *map(as_markdown, (count_rows(), gap_rows(), best_rows())),
+        f"written: {out}.png, .svg, .csv",
+        sep="\n\n",
+    )
 
 
 if __name__ == "__main__":

@@ -72,14 +72,19 @@ def differences(dtype: torch.dtype, count: int = 100) -> Iterator[float]:
         temperature = 10 ** (-2 + 4 * number / (count - 1))
         z, weights = (torch.randn(rows, 16, generator=draw, dtype=dtype) for rows in (32, 50))
         y = torch.randint(0, 50, (32,), generator=draw)
-        both = NormalizedSoftmax(temperature=temperature), ProxyNCAByTemperature(temperature=temperature)
+        both = (
+            NormalizedSoftmax(temperature=temperature),
+            ProxyNCAByTemperature(temperature=temperature),
+        )
         found = zip(*(value_and_gradients(loss, z, y, weights) for loss in both), strict=True)
         yield from (((a - b).abs().max() / a.abs().max()).item() for a, b in found)
 
 
 def main() -> None:
     for dtype in (torch.float32, torch.float64):
-        print(f"{dtype}: values and gradients differ by at most {max(differences(dtype)):.1e} of the largest entry")
+        print(
+            f"{dtype}: values and gradients differ by at most {max(differences(dtype)):.1e} of the largest entry"
+        )
 
 
 if __name__ == "__main__":

@@ -71,7 +71,14 @@ class Size:
 SMALL = Size(
     runs=6,
     seconds=1.0,
-    settings=("trials=1", "startup=0", "reproductions=1", "patience=100", "epochs=1", "iterations=20"),
+    settings=(
+        "trials=1",
+        "startup=0",
+        "reproductions=1",
+        "patience=100",
+        "epochs=1",
+        "iterations=20",
+    ),
     trips=50,
     tasks=1_000,
     trials=4,
@@ -88,7 +95,9 @@ class Stub(Study):
 
     def __init__(self, number: int, trials: int, task: Callable[[int], Task]) -> None:
         self.trials, self.task, self.done = trials, task, 0
-        self.state = State(str(number), f"study {number}", trials, trials * FOLDS + REPRODUCTIONS * FOLDS)
+        self.state = State(
+            str(number), f"study {number}", trials, trials * FOLDS + REPRODUCTIONS * FOLDS
+        )
         self.number = number
 
     def steps(self) -> Steps:
@@ -128,7 +137,12 @@ def carry_out(studies: Sequence[Study], engine: Engine, listener: Silent | None 
 
 
 def row(*cells: object) -> None:
-    print("| " + " | ".join(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in cells) + " |", flush=True)
+    print(
+        "| "
+        + " | ".join(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in cells)
+        + " |",
+        flush=True,
+    )
 
 
 def table(*headings: str) -> None:
@@ -149,10 +163,18 @@ def burn(seconds: float) -> Task:
 
 def speedup(size: Size) -> None:
     """Two workers against one: tasks that only compute, and a real bench on glyphs with runs of one thread."""
-    table("bench of equal runs, local engine", "one worker, s", "two workers, s", "times as fast", "must be at least")
+    table(
+        "bench of equal runs, local engine",
+        "one worker, s",
+        "two workers, s",
+        "times as fast",
+        "must be at least",
+    )
     task = burn(size.seconds / 10)
     _compare(f"{size.runs} runs of a loop", partial(_burned, task, size.runs), 1.8)
-    _compare("the same in bare processes: what the machine gives", partial(_bare, task, size.runs), "")
+    _compare(
+        "the same in bare processes: what the machine gives", partial(_bare, task, size.runs), ""
+    )
     _benched(size, 2)  # the cache is filled before anything is timed
     _compare(f"{', '.join(METHODS)} on glyphs under quick", partial(_benched, size), 1.8)
 
@@ -186,7 +208,13 @@ def _benched(size: Size, workers: int) -> float:
     protocol = customise(protocols["quick"], size.settings)
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
-        run_bench("glyphs", METHODS, protocol, Path(folder) / "store", Means(workers=workers, device="cpu"))
+        run_bench(
+            "glyphs",
+            METHODS,
+            protocol,
+            Path(folder) / "store",
+            Means(workers=workers, device="cpu"),
+        )
         return time.perf_counter() - begin
 
 
@@ -223,7 +251,10 @@ def overhead(size: Size) -> None:
             rate = sum(study.state.total for study in studies) / carry_out(studies, engine)
             rounds = 3
             begin = time.perf_counter()
-            for future in [engine.submit(partial(time.sleep, size.seconds)) for _ in range(rounds * engine.workers)]:
+            for future in [
+                engine.submit(partial(time.sleep, size.seconds))
+                for _ in range(rounds * engine.workers)
+            ]:
                 future.result()
             beside = (time.perf_counter() - begin) / (rounds * size.seconds) - 1
             row(name, 1000 * trip, rate, 100 * beside, 2)
@@ -249,7 +280,11 @@ def memory(size: Size) -> None:
             studies = [Stub(number, trials, _payload) for number in range(STUDIES)]
             listener = Memory(studies, marks)
             seconds = carry_out(studies, engine, listener)
-            row(name, *(round(size) for size in listener.megabytes), sum(study.done for study in studies) / seconds)
+            row(
+                name,
+                *(round(size) for size in listener.megabytes),
+                sum(study.done for study in studies) / seconds,
+            )
 
 
 def _payload(seed: int) -> Task:
@@ -262,19 +297,34 @@ def _payload(seed: int) -> Task:
 def decisions(size: Size) -> None:
     """What the driver itself does for a trial: ask for the next parameters, and put the answer on the record."""
     table("the driver's own work", "trials so far", "ms")
-    space = Space(margin=Real(0.0, 1.0), weight=Real(0.1, 10.0, log=True), scale=Real(1.0, 100.0, log=True))
+    space = Space(
+        margin=Real(0.0, 1.0), weight=Real(0.1, 10.0, log=True), scale=Real(1.0, 100.0, log=True)
+    )
     told: list[Told] = []
     for number in range(size.trials):
         begin = time.perf_counter()
-        parameters = ask(space, told, {"margin": 0.1, "weight": 1.0, "scale": 10.0}, min(5, size.trials // 2), 0)
+        parameters = ask(
+            space, told, {"margin": 0.1, "weight": 1.0, "scale": 10.0}, min(5, size.trials // 2), 0
+        )
         if number in (size.trials // 2, size.trials - 1):
-            row("ask for the next trial, three parameters", number, 1000 * (time.perf_counter() - begin))
+            row(
+                "ask for the next trial, three parameters",
+                number,
+                1000 * (time.perf_counter() - begin),
+            )
         told.append(Told(parameters, float(parameters["margin"]) / float(parameters["scale"])))
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger.jsonl")
         begin = time.perf_counter()
         for number in range(size.trials):
-            ledger.record("trial", {"trial": number, "parameters": {"margin": 0.5}, "runs": [{"key": "0" * 64}] * FOLDS})
+            ledger.record(
+                "trial",
+                {
+                    "trial": number,
+                    "parameters": {"margin": 0.5},
+                    "runs": [{"key": "0" * 64}] * FOLDS,
+                },
+            )
         row("record it", size.trials, 1000 * (time.perf_counter() - begin) / size.trials)
 
 
@@ -292,16 +342,23 @@ def cluster(size: Size) -> None:
         "runs a second",
         "cores kept busy by",
     )
-    os.environ.update({"RAY_worker_register_timeout_seconds": "900"})  # so many processes take their time to begin
+    os.environ.update(
+        {"RAY_worker_register_timeout_seconds": "900"}
+    )  # so many processes take their time to begin
     with ExitStack() as stack:
         start_here(size.slots, stack)
         engine = stack.enter_context(RayEngine())
         _wake_all(engine)
         for seconds in size.lengths:
-            studies = [Stub(number, size.trials, partial(_asleep, seconds)) for number in range(STUDIES)]
+            studies = [
+                Stub(number, size.trials, partial(_asleep, seconds)) for number in range(STUDIES)
+            ]
             before = processor_seconds()
             taken = carry_out(studies, engine)
-            busy = {name: (spent - before.get(name, 0.0)) / taken for name, spent in processor_seconds().items()}
+            busy = {
+                name: (spent - before.get(name, 0.0)) / taken
+                for name, spent in processor_seconds().items()
+            }
             ideal = best_possible(size, seconds)
             row(
                 seconds,
@@ -354,7 +411,9 @@ PARTS: dict[str, Callable[[Size], None]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--small", action="store_true", help="try it quickly")
     given = parser.parse_args()

@@ -100,7 +100,10 @@ def records() -> dict[str, dict[float, float]]:
         for row in csv.DictReader(file):
             if row["val_map_at_r"]:
                 found[row["experiment"]][float(row["value"])].append(float(row["val_map_at_r"]))
-    return {name: {point: mean(points[point]) for point in sorted(points)} for name, points in found.items()}
+    return {
+        name: {point: mean(points[point]) for point in sorted(points)}
+        for name, points in found.items()
+    }
 
 
 def recorded(experiment: str) -> Landscape:
@@ -109,7 +112,11 @@ def recorded(experiment: str) -> Landscape:
 
 def smoothed(experiment: str) -> Landscape:
     values = list(records()[experiment].values())
-    return _through(f"{experiment} smoothed", experiment, [mean(values[max(0, i - 2) : i + 3]) for i in range(len(values))])
+    return _through(
+        f"{experiment} smoothed",
+        experiment,
+        [mean(values[max(0, i - 2) : i + 3]) for i in range(len(values))],
+    )
 
 
 def _through(name: str, experiment: str, values: Sequence[float]) -> Landscape:
@@ -134,19 +141,30 @@ def branin(x: Vector) -> float:
 
 
 def camel(x: Vector) -> float:
-    return float((4 - 2.1 * x[0] ** 2 + x[0] ** 4 / 3) * x[0] ** 2 + x[0] * x[1] + (4 * x[1] ** 2 - 4) * x[1] ** 2)
+    return float(
+        (4 - 2.1 * x[0] ** 2 + x[0] ** 4 / 3) * x[0] ** 2
+        + x[0] * x[1]
+        + (4 * x[1] ** 2 - 4) * x[1] ** 2
+    )
 
 
 def hartmann(x: Vector) -> float:
     steep = np.array([[3, 10, 30], [0.1, 10, 35], [3, 10, 30], [0.1, 10, 35]])
-    peaks = np.array([[3689, 1170, 2673], [4699, 4387, 7470], [1091, 8732, 5547], [381, 5743, 8828]]) / 10_000
+    peaks = (
+        np.array([[3689, 1170, 2673], [4699, 4387, 7470], [1091, 8732, 5547], [381, 5743, 8828]])
+        / 10_000
+    )
     return float(-(np.array([1, 1.2, 3, 3.2]) * np.exp(-(steep * (x - peaks) ** 2).sum(1))).sum())
 
 
 def levy(x: Vector) -> float:
     w = 1 + (x - 1) / 4
     middle = (w[:-1] - 1) ** 2 * (1 + 10 * np.sin(np.pi * w[:-1] + 1) ** 2)
-    return float(np.sin(np.pi * w[0]) ** 2 + middle.sum() + (w[-1] - 1) ** 2 * (1 + np.sin(2 * np.pi * w[-1]) ** 2))
+    return float(
+        np.sin(np.pi * w[0]) ** 2
+        + middle.sum()
+        + (w[-1] - 1) ** 2 * (1 + np.sin(2 * np.pi * w[-1]) ** 2)
+    )
 
 
 def rosenbrock(x: Vector) -> float:
@@ -154,7 +172,12 @@ def rosenbrock(x: Vector) -> float:
 
 
 def ackley(x: Vector) -> float:
-    return float(-20 * np.exp(-0.2 * np.sqrt((x**2).mean())) - np.exp(np.cos(2 * np.pi * x).mean()) + 20 + np.e)
+    return float(
+        -20 * np.exp(-0.2 * np.sqrt((x**2).mean()))
+        - np.exp(np.cos(2 * np.pi * x).mean())
+        + 20
+        + np.e
+    )
 
 
 def styblinski_tang(x: Vector) -> float:
@@ -206,7 +229,9 @@ def climb(landscape: Landscape, search: Search, seed: int) -> Iterator[float]:
     told: list[Told] = []
     for _ in range(TRIALS):
         first = landscape.defaults(seed)
-        parameters = ask(landscape.space, told, first, Protocol.startup, derive(landscape.name, seed), search)
+        parameters = ask(
+            landscape.space, told, first, Protocol.startup, derive(landscape.name, seed), search
+        )
         value = landscape.value(parameters)
         told.append(Told(parameters, value))
         yield landscape.share(value)
@@ -245,28 +270,38 @@ def seconds_per_question(landscape: Landscape) -> float:
 
 def row(name: str, ours: Sequence[Found], random: Sequence[Found]) -> str:
     cells = [name]
-    cells += [f"{median(one.needed for one in found):g}" for found in (ours, random[: len(ours)], random)]
+    cells += [
+        f"{median(one.needed for one in found):g}" for found in (ours, random[: len(ours)], random)
+    ]
     cells += [f"{mean(one.needed <= TRIALS for one in found):.0%}" for found in (ours, random)]
     cells += [f"{median(one.missing for one in found):.2%}" for found in (ours, random)]
     return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--only", help="names, or parts of names, separated by commas", default="")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--to-the-end", action="store_true", help="all 50 trials, also where fewer are enough")
+    parser.add_argument(
+        "--to-the-end", action="store_true", help="all 50 trials, also where fewer are enough"
+    )
     asked = parser.parse_args()
     names = [name for name in LANDSCAPES if any(part in name for part in asked.only.split(","))]
     if not names:
         parser.error(f"--only {asked.only}: no such landscape; there are {', '.join(LANDSCAPES)}")
     over = f"random, {GUESSES} seeds"
-    print(f"| landscape | trials to 99% | random, same seeds | {over} | reached in 50 | random | missing at the end | random |")
+    print(
+        f"| landscape | trials to 99% | random, same seeds | {over} | reached in 50 | random | missing at the end | random |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     with ProcessPoolExecutor(asked.processes) as pool:
         for name in names:
-            ours = pool.map(partial(search_once, name, "bayesian", asked.to_the_end), range(asked.seeds))
+            ours = pool.map(
+                partial(search_once, name, "bayesian", asked.to_the_end), range(asked.seeds)
+            )
             guessing = partial(search_once, name, "random", asked.to_the_end)
             random = pool.map(guessing, range(max(asked.seeds, GUESSES)), chunksize=50)
             print(row(name, list(ours), list(random)), flush=True)

@@ -82,7 +82,9 @@ def glyphs() -> None:
     works: dict[str, Callable[[], object]] = {
         "bare": lambda: model(x).sum().backward(),
         "contiguous layout": _contiguous(x),
-        "draw and augment a batch": lambda: augment(pixels[np.arange(32)], protocol.augment, 28, draw),
+        "draw and augment a batch": lambda: augment(
+            pixels[np.arange(32)], protocol.augment, 28, draw
+        ),
     }
     works |= {f"step of {name}": training_step(name, model, train, protocol) for name in FEATURES}
     best = best_of(works, ROUNDS, STEPS)
@@ -109,8 +111,13 @@ def _contiguous(x: torch.Tensor) -> Callable[[], object]:
 def _validation(model: Model, validation: View, bare: float) -> None:
     from assay.embed import embed
 
-    time_ = min(seconds(lambda: evaluate(embed(model, validation.x, 28, CPU), validation.y), 1) for _ in range(ROUNDS))
-    print(f"| one validation ({len(validation.y)} images) | {1000 * time_:.0f} | {time_ / bare:.1f} |")
+    time_ = min(
+        seconds(lambda: evaluate(embed(model, validation.x, 28, CPU), validation.y), 1)
+        for _ in range(ROUNDS)
+    )
+    print(
+        f"| one validation ({len(validation.y)} images) | {1000 * time_:.0f} | {time_ / bare:.1f} |"
+    )
 
 
 RESNET = Protocol(
@@ -125,11 +132,22 @@ def resnet50() -> None:
         _photos(Path(folder) / "photos")
         rows = []
         for _ in range(2):
-            rows.append({loop: _in_process(loop, f"{folder}/photos") for loop in ("theirs", "ours", "compiled")})
+            rows.append(
+                {
+                    loop: _in_process(loop, f"{folder}/photos")
+                    for loop in ("theirs", "ours", "compiled")
+                }
+            )
     best = {loop: min(row[loop] for row in rows) for loop in rows[0]}
-    print(f"| training ResNet50 at 224, batch 32, {len(os.sched_getaffinity(0))} threads | images/s | ratio |")
+    print(
+        f"| training ResNet50 at 224, batch 32, {len(os.sched_getaffinity(0))} threads | images/s | ratio |"
+    )
     print("| --- | --- | --- |")
-    named = {"theirs": "plain loop with pytorch-metric-learning", "ours": "Assay", "compiled": "Assay, --set compile=true"}
+    named = {
+        "theirs": "plain loop with pytorch-metric-learning",
+        "ours": "Assay",
+        "compiled": "Assay, --set compile=true",
+    }
     for loop, time_ in best.items():
         print(f"| {named[loop]} | {32 / time_:.2f} | {best['theirs'] / time_:.2f} |")
 
@@ -148,7 +166,9 @@ def _photos(folder: Path) -> None:
 
 def _in_process(loop: str, folder: str) -> float:
     """Seconds of a step."""
-    done = subprocess.run([sys.executable, __file__, loop, folder], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, __file__, loop, folder], capture_output=True, text=True, check=True
+    )
     return float(done.stdout.split()[-1])
 
 
@@ -193,7 +213,9 @@ def their_loop(folder: str) -> float:
     )
     photos = datasets.ImageFolder(folder, transform)
     sampler = MPerClassSampler(photos.targets, 4, length_before_new_iter=32 * 100)
-    loader = torch.utils.data.DataLoader(photos, 32, sampler=sampler, num_workers=len(os.sched_getaffinity(0)), drop_last=True)
+    loader = torch.utils.data.DataLoader(
+        photos, 32, sampler=sampler, num_workers=len(os.sched_getaffinity(0)), drop_last=True
+    )
     network = models.resnet50(weights=None)
     network.fc = torch.nn.Linear(network.fc.in_features, 128)
     optimiser, loss = torch.optim.Adam(network.parameters(), lr=1e-5), ContrastiveLoss()
@@ -234,7 +256,9 @@ def _our_steps(name: str, view: View, alone: bool = False) -> float:
     """Training steps a second of the four folds of a trial, without validation: the slope between a short and a longer run."""
 
     def took(iterations: int) -> float:
-        quick = replace(protocols["quick"], batch=Batch(), iterations=iterations, epochs=1, validate_every=1)
+        quick = replace(
+            protocols["quick"], batch=Batch(), iterations=iterations, epochs=1, validate_every=1
+        )
         protocol, _ = settle(quick, "features")
         here = Environment("cpu", 1, torch.__version__, "")
         runs = [
@@ -261,7 +285,10 @@ def _our_steps(name: str, view: View, alone: bool = False) -> float:
     return 4 * (long - short) / (took(long) - took(short))
 
 
-def _their_trainer(x: np.ndarray[tuple[int, int], np.dtype[np.float32]], y: np.ndarray[tuple[int], np.dtype[np.int64]]) -> float:
+def _their_trainer(
+    x: np.ndarray[tuple[int, int], np.dtype[np.float32]],
+    y: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> float:
     import logging
 
     from pytorch_metric_learning.losses import ContrastiveLoss
@@ -272,7 +299,11 @@ def _their_trainer(x: np.ndarray[tuple[int, int], np.dtype[np.float32]], y: np.n
     head, iterations = torch.nn.Linear(384, 64), 500
     trainer = MetricLossOnly(
         models={"trunk": torch.nn.Identity(), "embedder": head},
-        optimizers={"embedder_optimizer": torch.optim.RMSprop(head.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)},
+        optimizers={
+            "embedder_optimizer": torch.optim.RMSprop(
+                head.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4
+            )
+        },
         batch_size=32,
         loss_funcs={"metric_loss": ContrastiveLoss()},
         dataset=torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y)),
@@ -286,7 +317,11 @@ def _their_trainer(x: np.ndarray[tuple[int, int], np.dtype[np.float32]], y: np.n
 
 
 PARTS = {"glyphs": glyphs, "resnet50": resnet50, "features": features}
-LOOPS = {"ours": lambda folder: our_loop(folder, False), "compiled": lambda folder: our_loop(folder, True), "theirs": their_loop}
+LOOPS = {
+    "ours": lambda folder: our_loop(folder, False),
+    "compiled": lambda folder: our_loop(folder, True),
+    "theirs": their_loop,
+}
 
 
 def main() -> None:

@@ -31,7 +31,14 @@ CENTRES = np.array([(0, 0), *((np.cos(turn), np.sin(turn)) for turn in np.arange
 POINTS = 50
 ASTRAY = 3
 
-METRICS = {"R@1": "precision_at_1", "NMI": "nmi", "AMI": "ami", "F1": "f1", "RP": "r_precision", "MAP@R": "map_at_r"}
+METRICS = {
+    "R@1": "precision_at_1",
+    "NMI": "nmi",
+    "AMI": "ami",
+    "F1": "f1",
+    "RP": "r_precision",
+    "MAP@R": "map_at_r",
+}
 TELLING = ("RP", "MAP@R")
 
 COLOURS = "#555555", "#e69f00", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#cc79a7"
@@ -52,20 +59,27 @@ def embedding(spacing: float, astray: int = 0) -> tuple[NDArray[np.float64], NDA
     lost = np.arange(len(y)) % POINTS < astray
     radius[lost] *= 0.15
     disc = np.where(lost, (y + 1) % len(CENTRES), y)
-    return spacing * CENTRES[disc] + radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1), y
+    return spacing * CENTRES[disc] + radius[:, None] * np.stack(
+        [np.cos(angle), np.sin(angle)], axis=1
+    ), y
 
 
 def score(astray: int = 0) -> dict[str, assay.Scores]:
     """All metrics of the three embeddings."""
     found = {name: embedding(spacing, astray) for name, spacing in SPACINGS.items()}
-    return {name: assay.evaluate(z, y, list(METRICS.values()), metric="euclidean") for name, (z, y) in found.items()}
+    return {
+        name: assay.evaluate(z, y, list(METRICS.values()), metric="euclidean")
+        for name, (z, y) in found.items()
+    }
 
 
 def table(found: dict[str, assay.Scores]) -> str:
     """The scores in percent, as Markdown."""
     lines = [f"| discs | {' | '.join(METRICS)} |", f"| --- |{' ---: |' * len(METRICS)}"]
     for name, scores in found.items():
-        lines.append(f"| {name} | {' | '.join(f'{100 * scores[metric]:.1f}' for metric in METRICS.values())} |")
+        lines.append(
+            f"| {name} | {' | '.join(f'{100 * scores[metric]:.1f}' for metric in METRICS.values())} |"
+        )
     return "\n".join(lines)
 
 
@@ -88,7 +102,9 @@ def draw_points(axes: Axes, spacing: float) -> None:
     """Classes by colour and marker."""
     z, y = embedding(spacing)
     for number, (colour, marker) in enumerate(zip(COLOURS, MARKERS, strict=True)):
-        axes.scatter(z[y == number, 0], z[y == number, 1], s=14, c=colour, marker=marker, linewidths=0)
+        axes.scatter(
+            z[y == number, 0], z[y == number, 1], s=14, c=colour, marker=marker, linewidths=0
+        )
 
 
 def draw_search(axes: Axes, spacing: float, scores: assay.Scores) -> None:
@@ -98,7 +114,16 @@ def draw_search(axes: Axes, spacing: float, scores: assay.Scores) -> None:
     query = int(z[y == 0, 1].argmax())  # at the upper edge of the disc in the middle
     reach = np.sort(np.linalg.norm(z - z[query], axis=1))[wanted]
     axes.add_patch(Circle((z[query, 0], z[query, 1]), reach, fill=False, color=INK, linewidth=1.2))
-    axes.scatter(z[query, 0], z[query, 1], s=170, c=INK, marker="*", edgecolors="white", linewidths=0.9, zorder=3)
+    axes.scatter(
+        z[query, 0],
+        z[query, 1],
+        s=170,
+        c=INK,
+        marker="*",
+        edgecolors="white",
+        linewidths=0.9,
+        zorder=3,
+    )
     right = round(wanted * scores.per_query("r_precision")[query])
     said = f"of the {wanted} nearest to ★, {right} are of its class"
     axes.text(0.5, 1.025, said, fontsize=9.5, color=INK, ha="center", transform=axes.transAxes)
@@ -109,19 +134,33 @@ def write_scores(axes: Axes, scores: assay.Scores) -> None:
     for place, (name, metric) in enumerate(METRICS.items()):
         tells = name in TELLING
         weight = "bold" if tells else "normal"
-        style: dict[str, Any] = {"color": ACCENT if tells else FAINT, "ha": "center", "va": "top", "transform": axes.transAxes}
+        style: dict[str, Any] = {
+            "color": ACCENT if tells else FAINT,
+            "ha": "center",
+            "va": "top",
+            "transform": axes.transAxes,
+        }
         across = (place + 0.5) / len(METRICS)
         axes.text(across, -0.03, name, fontsize=9.5, **style)
-        axes.text(across, -0.09, f"{100 * scores[metric]:.1f}", fontsize=10.5, weight=weight, **style)
+        axes.text(
+            across, -0.09, f"{100 * scores[metric]:.1f}", fontsize=10.5, weight=weight, **style
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables, write the picture."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("misleading_metrics.png"), help="where to write the picture")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("misleading_metrics.png"),
+        help="where to write the picture",
+    )
     out = parser.parse_args(arguments).out
     found = score()
-    print(f"{table(found)}\n\n{ASTRAY} of {POINTS} points of each class astray:\n\n{table(score(ASTRAY))}")
+    print(
+        f"{table(found)}\n\n{ASTRAY} of {POINTS} points of each class astray:\n\n{table(score(ASTRAY))}"
+    )
     picture(found).savefig(out, format="png", dpi=150, metadata={"Software": None})
     print(f"\nThe picture: {out}")
 

@@ -80,18 +80,30 @@ def of_fewer_images(embedding: Embedding, numbers: Sequence[int]) -> Iterator[li
 def tell(stage: str, done: int, total: int) -> None:
     """How far a stage is, where someone watches."""
     if sys.stderr.isatty():
-        print(f"\r{stage} {done} of {total} ", end="\r" if done == total else "", file=sys.stderr, flush=True)
+        print(
+            f"\r{stage} {done} of {total} ",
+            end="\r" if done == total else "",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def print_row(*cells: str | float) -> None:
     """A row of a Markdown table."""
-    print("|", " | ".join(cell if isinstance(cell, str) else f"{cell:.1f}" for cell in cells), "|", flush=True)
+    print(
+        "|",
+        " | ".join(cell if isinstance(cell, str) else f"{cell:.1f}" for cell in cells),
+        "|",
+        flush=True,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--full", action="store_true", help="some minutes: random vectors in the size of SOP, too")
+    parser.add_argument(
+        "--full", action="store_true", help="some minutes: random vectors in the size of SOP, too"
+    )
     sizes = SIZES | (WHOLE_SOP if parser.parse_args(arguments).full else {})
 
     print_row("random vectors", "images", "classes", "images per class", "NMI", "AMI")
@@ -100,9 +112,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print_row(name, f"{images:,}", f"{classes:,}", *row)
     print()
 
-    print_row("untrained trunk, images per class", "NMI", "AMI", "NMI, labels shuffled", "AMI, labels shuffled")
+    print_row(
+        "untrained trunk, images per class",
+        "NMI",
+        "AMI",
+        "NMI, labels shuffled",
+        "AMI, labels shuffled",
+    )
     print_row("---", *["---:"] * 4)
-    for number, row in zip(IMAGES_PER_CLASS, of_fewer_images(untrained_trunk(), IMAGES_PER_CLASS), strict=True):
+    for number, row in zip(
+        IMAGES_PER_CLASS, of_fewer_images(untrained_trunk(), IMAGES_PER_CLASS), strict=True
+    ):
         print_row(str(number), *row)
 
 

@@ -20,7 +20,9 @@ FIRST = (
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+    items.sort(
+        key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST)
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

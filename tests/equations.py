@@ -53,14 +53,20 @@ class Case:
 # --- Pairs ---
 
 
-def contrastive(case: Case, weights: Weights, pos_margin: float = 0.0, neg_margin: float = 0.5) -> float:
+def contrastive(
+    case: Case, weights: Weights, pos_margin: float = 0.0, neg_margin: float = 0.5
+) -> float:
     pull = [case.d(a, p) - pos_margin for a, p in case.positive_pairs]
     push = [neg_margin - case.d(a, n) for a, n in case.negative_pairs]
     return mean_above_zero(pull) + mean_above_zero(push)
 
 
 def snr_contrastive(
-    case: Case, weights: Weights, pos_margin: float = 0.0, neg_margin: float = 0.9, regularisation: float = 0.1
+    case: Case,
+    weights: Weights,
+    pos_margin: float = 0.0,
+    neg_margin: float = 0.9,
+    regularisation: float = 0.1,
 ) -> float:
     def noise_to_signal(row: int, column: int) -> float:
         noise = [x - y for x, y in zip(case.z[row], case.references[column], strict=True)]
@@ -102,7 +108,9 @@ def tuplet_margin(case: Case, weights: Weights, scale: float = 64.0, margin: flo
     return mean(terms)
 
 
-def multi_similarity(case: Case, weights: Weights, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5) -> float:
+def multi_similarity(
+    case: Case, weights: Weights, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5
+) -> float:
     terms = []
     for a, positives, negatives in case.anchors:
         pull = log1p_sum_exp([-alpha * (case.s(a, p) - base) for p in positives]) / alpha
@@ -111,14 +119,22 @@ def multi_similarity(case: Case, weights: Weights, alpha: float = 2.0, beta: flo
     return mean(terms)
 
 
-def circle_constants(case: Case, weights: Weights, margin: float = 0.4, gamma: float = 80.0) -> Table:
+def circle_constants(
+    case: Case, weights: Weights, margin: float = 0.4, gamma: float = 80.0
+) -> Table:
     """How much each pair weighs: what carries no gradient."""
     pull = {(a, p): above_zero(1 + margin - case.s(a, p)) for a, p in case.positive_pairs}
     push = {(a, n): above_zero(case.s(a, n) + margin) for a, n in case.negative_pairs}
     return pull | push
 
 
-def circle(case: Case, weights: Weights, margin: float = 0.4, gamma: float = 80.0, constants: Table | None = None) -> float:
+def circle(
+    case: Case,
+    weights: Weights,
+    margin: float = 0.4,
+    gamma: float = 80.0,
+    constants: Table | None = None,
+) -> float:
     weight = constants or circle_constants(case, weights, margin)
     terms = []
     for a, positives, negatives in case.anchors:
@@ -130,12 +146,21 @@ def circle(case: Case, weights: Weights, margin: float = 0.4, gamma: float = 80.
 
 
 def ranked_list_constants(
-    case: Case, weights: Weights, alpha: float = 1.2, margin: float = 0.4, temperature: float = 10.0, balance: float = 1.0
+    case: Case,
+    weights: Weights,
+    alpha: float = 1.2,
+    margin: float = 0.4,
+    temperature: float = 10.0,
+    balance: float = 1.0,
 ) -> Table:
     """How much each negative pair inside the sphere weighs, the weights of an anchor adding up to 1: what carries no gradient."""
     table: Table = {}
     for a, _, negatives in case.anchors:
-        inside = {n: math.exp(temperature * (alpha - case.d(a, n))) for n in negatives if case.d(a, n) < alpha}
+        inside = {
+            n: math.exp(temperature * (alpha - case.d(a, n)))
+            for n in negatives
+            if case.d(a, n) < alpha
+        }
         table |= {(a, n): weight / math.fsum(inside.values()) for n, weight in inside.items()}
     return table
 
@@ -153,7 +178,9 @@ def ranked_list(
     terms = []
     for a, positives, negatives in case.anchors:
         pull = mean_above_zero([case.d(a, p) - (alpha - margin) for p in positives])
-        push = math.fsum(weight[a, n] * (alpha - case.d(a, n)) for n in negatives if (a, n) in weight)
+        push = math.fsum(
+            weight[a, n] * (alpha - case.d(a, n)) for n in negatives if (a, n) in weight
+        )
         terms.append(pull + balance * push)
     return mean(terms)
 
@@ -163,7 +190,9 @@ def lifted(case: Case, weights: Weights, margin: float = 1.0) -> float:
     terms = []
     for i, j in case.positive_pairs:
         of_row = [margin - case.d(i, k) for k in case.negatives[i]]
-        of_column = [margin - case.d(row, j) for row, _, negatives in case.anchors if j in negatives]
+        of_column = [
+            margin - case.d(row, j) for row, _, negatives in case.anchors if j in negatives
+        ]
         terms.append(above_zero(log_sum_exp(of_row + of_column) + case.d(i, j)) ** 2 / 2)
     return mean(terms)
 
@@ -208,8 +237,15 @@ def smooth_ap(case: Case, weights: Weights, temperature: float = 0.01) -> float:
     for a, positives, negatives in case.anchors:
         ratios = []
         for p in positives:
-            ahead = {j: sigmoid((case.s(a, j) - case.s(a, p)) / temperature) for j in positives + negatives if j != p}
-            ratios.append((1 + math.fsum(ahead[j] for j in positives if j != p)) / (1 + math.fsum(ahead.values())))
+            ahead = {
+                j: sigmoid((case.s(a, j) - case.s(a, p)) / temperature)
+                for j in positives + negatives
+                if j != p
+            }
+            ratios.append(
+                (1 + math.fsum(ahead[j] for j in positives if j != p))
+                / (1 + math.fsum(ahead.values()))
+            )
         if positives:
             terms.append(1 - mean(ratios))
     return mean(terms)
@@ -219,7 +255,9 @@ def n_pairs(case: Case, weights: Weights, regularisation: float = 0.002) -> floa
     pairs = pairs_of_classes(case)
     terms = []
     for a, p in pairs:
-        others = [case.s(a, other) for _, other in pairs if other != p and other in case.negatives[a]]
+        others = [
+            case.s(a, other) for _, other in pairs if other != p and other in case.negatives[a]
+        ]
         terms.append(log_sum_exp([case.s(a, p), *others]) - case.s(a, p))
     return mean(terms) + regularisation * squared_lengths(case, pairs)
 
@@ -228,7 +266,9 @@ def n_pairs_symmetric(case: Case, weights: Weights, regularisation: float = 0.00
     pairs = pairs_of_classes(case)
     terms = []
     for a, p in pairs:
-        others = [case.s(other, p) for other, _ in pairs if other != a and p in case.negatives[other]]
+        others = [
+            case.s(other, p) for other, _ in pairs if other != a and p in case.negatives[other]
+        ]
         terms.append(log_sum_exp([case.s(a, p), *others]) - case.s(a, p))
     length = regularisation * squared_lengths(case, pairs)
     return (n_pairs(case, weights, regularisation) + mean(terms) + length) / 2
@@ -252,10 +292,14 @@ def squared_lengths(case: Case, pairs: list[tuple[int, int]]) -> float:
 # --- Triplets ---
 
 
-def triplet(case: Case, weights: Weights, margin: float = 0.1, distance: str = "plain", over: str = "active") -> float:
+def triplet(
+    case: Case, weights: Weights, margin: float = 0.1, distance: str = "plain", over: str = "active"
+) -> float:
     power = {"plain": 1, "squared": 2}[distance]
     terms = [case.d(a, p) ** power - case.d(a, n) ** power + margin for a, p, n in case.triplets]
-    return {"active": mean_above_zero(terms), "all": mean([above_zero(term) for term in terms])}[over]
+    return {"active": mean_above_zero(terms), "all": mean([above_zero(term) for term in terms])}[
+        over
+    ]
 
 
 def triplet_mean(case: Case, weights: Weights, margin: float = 0.2) -> float:
@@ -263,7 +307,9 @@ def triplet_mean(case: Case, weights: Weights, margin: float = 0.2) -> float:
 
 
 def triplet_squared(case: Case, weights: Weights, margin: float = 1.0) -> float:
-    return mean([above_zero(case.d(a, p) ** 2 - case.d(a, n) ** 2 + margin) for a, p, n in case.triplets])
+    return mean(
+        [above_zero(case.d(a, p) ** 2 - case.d(a, n) ** 2 + margin) for a, p, n in case.triplets]
+    )
 
 
 def margin(case: Case, weights: Weights, margin: float = 0.2, beta: float = 1.2) -> float:
@@ -281,7 +327,9 @@ def margin_per_class(case: Case, weights: Weights, margin: float = 0.2, beta: fl
     return mean_above_zero(pull + push)
 
 
-def quadruplet(case: Case, weights: Weights, margin: float = 0.2, pair_margin: float = 0.2) -> float:
+def quadruplet(
+    case: Case, weights: Weights, margin: float = 0.2, pair_margin: float = 0.2
+) -> float:
     own = [above_zero(case.d(a, p) - case.d(a, n) + margin) for a, p, n in case.triplets]
     others = []
     for a, p in negatives_by_pair(case):
@@ -297,12 +345,23 @@ def angular(case: Case, weights: Weights, alpha: float = 45.0) -> float:
     terms = []
     for (a, p), negatives in negatives_by_pair(case).items():
         both = [x + y for x, y in zip(case.z[a], case.references[p], strict=True)]
-        terms.append(log1p_sum_exp([4 * t * dot(both, case.references[n]) - 2 * (1 + t) * case.s(a, p) for n in negatives]))
+        terms.append(
+            log1p_sum_exp(
+                [
+                    4 * t * dot(both, case.references[n]) - 2 * (1 + t) * case.s(a, p)
+                    for n in negatives
+                ]
+            )
+        )
     return mean(terms)
 
 
-def angular_raw(case: Case, weights: Weights, alpha: float = 45.0, regularisation: float = 0.0005) -> float:
-    return angular(case, weights, alpha) + regularisation * squared_lengths(case, list(negatives_by_pair(case)))
+def angular_raw(
+    case: Case, weights: Weights, alpha: float = 45.0, regularisation: float = 0.0005
+) -> float:
+    return angular(case, weights, alpha) + regularisation * squared_lengths(
+        case, list(negatives_by_pair(case))
+    )
 
 
 def negatives_by_pair(case: Case) -> dict[tuple[int, int], list[int]]:
@@ -317,11 +376,15 @@ def negatives_by_pair(case: Case) -> dict[tuple[int, int], list[int]]:
 
 
 def normalized_softmax(case: Case, weights: Weights, temperature: float = 0.05) -> float:
-    return cross_entropy(case, [[s / temperature for s in row] for row in to_classes(case, weights)])
+    return cross_entropy(
+        case, [[s / temperature for s in row] for row in to_classes(case, weights)]
+    )
 
 
 def proxy_nca(case: Case, weights: Weights, scale: float = 9.0) -> float:
-    return cross_entropy(case, [[-scale * squared for squared in row] for row in squared_to_classes(case, weights)])
+    return cross_entropy(
+        case, [[-scale * squared for squared in row] for row in squared_to_classes(case, weights)]
+    )
 
 
 def proxy_nca_strict(case: Case, weights: Weights, scale: float = 9.0) -> float:
@@ -336,7 +399,11 @@ def proxy_nca_strict(case: Case, weights: Weights, scale: float = 9.0) -> float:
 def proxy_triplet(case: Case, weights: Weights, margin: float = 1.0) -> float:
     terms = []
     for label, row in zip(case.y, squared_to_classes(case, weights), strict=True):
-        terms.append(math.fsum(above_zero(row[label] - row[c] + margin) for c in range(len(row)) if c != label))
+        terms.append(
+            math.fsum(
+                above_zero(row[label] - row[c] + margin) for c in range(len(row)) if c != label
+            )
+        )
     return mean(terms)
 
 
@@ -362,15 +429,21 @@ def sphereface(case: Case, weights: Weights, margin: int = 4, scale: float = 30.
     return with_own_cosine(case, weights, scale, own)
 
 
-def with_own_cosine(case: Case, weights: Weights, scale: float, change: Callable[[float], float]) -> float:
+def with_own_cosine(
+    case: Case, weights: Weights, scale: float, change: Callable[[float], float]
+) -> float:
     """Cross-entropy over scaled cosines, the own class's changed."""
     logits = []
     for label, row in zip(case.y, to_classes(case, weights), strict=True):
-        logits.append([scale * (change(cosine) if c == label else cosine) for c, cosine in enumerate(row)])
+        logits.append(
+            [scale * (change(cosine) if c == label else cosine) for c, cosine in enumerate(row)]
+        )
     return cross_entropy(case, logits)
 
 
-def circle_class_constants(case: Case, weights: Weights, margin: float = 0.4, gamma: float = 256.0) -> Table:
+def circle_class_constants(
+    case: Case, weights: Weights, margin: float = 0.4, gamma: float = 256.0
+) -> Table:
     """How much each similarity to a class weighs: what carries no gradient."""
     table = {}
     for i, row in enumerate(to_classes(case, weights)):
@@ -380,7 +453,11 @@ def circle_class_constants(case: Case, weights: Weights, margin: float = 0.4, ga
 
 
 def circle_class(
-    case: Case, weights: Weights, margin: float = 0.4, gamma: float = 256.0, constants: Table | None = None
+    case: Case,
+    weights: Weights,
+    margin: float = 0.4,
+    gamma: float = 256.0,
+    constants: Table | None = None,
 ) -> float:
     weight = constants or circle_class_constants(case, weights, margin)
     terms = []
@@ -395,8 +472,16 @@ def proxy_anchor(case: Case, weights: Weights, alpha: float = 32.0, margin: floa
     pull, push = [], []
     cosines = to_classes(case, weights)
     for c in range(len(weights["weights"])):
-        own = [-alpha * (row[c] - margin) for label, row in zip(case.y, cosines, strict=True) if label == c]
-        others = [alpha * (row[c] + margin) for label, row in zip(case.y, cosines, strict=True) if label != c]
+        own = [
+            -alpha * (row[c] - margin)
+            for label, row in zip(case.y, cosines, strict=True)
+            if label == c
+        ]
+        others = [
+            alpha * (row[c] + margin)
+            for label, row in zip(case.y, cosines, strict=True)
+            if label != c
+        ]
         if own:
             pull.append(log1p_sum_exp(own))
         push.append(log1p_sum_exp(others))
@@ -531,7 +616,11 @@ def sigmoid(x: float) -> float:
 
 def log_sum_exp(exponents: Sequence[float]) -> float:
     largest = max(exponents, default=-math.inf)
-    return largest + math.log(math.fsum(math.exp(x - largest) for x in exponents)) if largest > -math.inf else largest
+    return (
+        largest + math.log(math.fsum(math.exp(x - largest) for x in exponents))
+        if largest > -math.inf
+        else largest
+    )
 
 
 def log1p_sum_exp(exponents: Sequence[float]) -> float:
@@ -543,4 +632,6 @@ def soft_histogram(values: Sequence[float], low: float, high: float, bins: int) 
     """How many values lie at each node, one between two nodes being shared by them in proportion to its nearness."""
     step = (high - low) / bins
     nodes = [low + step * node for node in range(bins + 1)]
-    return [math.fsum(above_zero(1 - abs(value - node) / step) for value in values) for node in nodes]
+    return [
+        math.fsum(above_zero(1 - abs(value - node) / step) for value in values) for node in nodes
+    ]

@@ -29,7 +29,9 @@ RESULTS = "runs/*/[0-9a-f]*/result.json"
 """Of runs that stand in a store, not of drafts."""
 
 
-def words(data: str, out: Path, methods: Sequence[str], settings: Sequence[str], *more: str) -> list[str]:
+def words(
+    data: str, out: Path, methods: Sequence[str], settings: Sequence[str], *more: str
+) -> list[str]:
     """The words of a bench's command."""
     named = ["bench", "--data", data, "--out", str(out), "--methods", ",".join(methods), *more]
     return named + [part for setting in settings for part in ("--set", setting)]
@@ -47,7 +49,9 @@ def start(
 ) -> subprocess.Popen[str]:
     """Begin a bench as a process of its own."""
     command = [sys.executable, *program, *words(data, out, methods, settings, *more)]
-    return subprocess.Popen(command, stderr=errors, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
+    return subprocess.Popen(
+        command, stderr=errors, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
+    )
 
 
 def end_well(process: subprocess.Popen[str]) -> str:
@@ -60,12 +64,17 @@ def end_well(process: subprocess.Popen[str]) -> str:
 def everything(store: Path) -> dict[str, object]:
     """All that must be the same bytes whatever happens: studies, ledgers without the clock, runs, tables and models."""
     models = [path for path in sorted(store.glob("models/*/*")) if path.is_file()]
-    return snapshot(store) | {path.relative_to(store).as_posix(): path.read_bytes() for path in models}
+    return snapshot(store) | {
+        path.relative_to(store).as_posix(): path.read_bytes() for path in models
+    }
 
 
 def finished(store: Path) -> dict[str, bytes]:
     """The clock of every finished run, by the first digits of its key: a run that is computed again has another."""
-    return {path.parent.name[:12]: (path.parent / "timing.json").read_bytes() for path in store.glob(RESULTS)}
+    return {
+        path.parent.name[:12]: (path.parent / "timing.json").read_bytes()
+        for path in store.glob(RESULTS)
+    }
 
 
 def computed(errors: str) -> list[str]:
@@ -98,7 +107,11 @@ def does(pid: int) -> str:
 def descendants(pid: int) -> set[int]:
     """The processes that a process has begun, and those that these have."""
     try:
-        children = [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
+        children = [
+            int(child)
+            for task in Path(f"/proc/{pid}/task").glob("*/children")
+            for child in task.read_text().split()
+        ]
     except (FileNotFoundError, ProcessLookupError):
         return set()
     return {*children, *(below for child in children for below in descendants(child))}
@@ -130,8 +143,17 @@ class Victims:
         others: dict[str, Callable[[], None]] | None = None,
         seed: int = 0,
     ) -> None:
-        self.store, self.log, self.killed = store, log, dict.fromkeys(("driver", "worker", *(others or {})), 0)
-        self._begin, self._workers, self._others, self._draw = begin, workers, others or {}, random.Random(seed)
+        self.store, self.log, self.killed = (
+            store,
+            log,
+            dict.fromkeys(("driver", "worker", *(others or {})), 0),
+        )
+        self._begin, self._workers, self._others, self._draw = (
+            begin,
+            workers,
+            others or {},
+            random.Random(seed),
+        )
         self._before: dict[str, bytes] = {}
         self._log = log.open("w")
         self._driver = self._begin(self._log)
@@ -183,7 +205,9 @@ class Victims:
     def _begin_again(self) -> None:
         """A bench may give a task up whose worker was killed three times, but it says how to go on."""
         said = self.log.read_text().splitlines()[-1]
-        assert "a worker process died 3 times" in said and "run the same command again" in said, said
+        assert "a worker process died 3 times" in said and "run the same command again" in said, (
+            said
+        )
         self._driver = self._begin(self._log)
 
     def _kill_worker(self) -> bool:
@@ -232,7 +256,11 @@ class Disk:
 def mounted(path: Path) -> Iterator[Disk]:
     """A disk at the path; where mounting is not permitted, the test is skipped."""
     path.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(path)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(path)],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
     try:
@@ -243,7 +271,9 @@ def mounted(path: Path) -> Iterator[Disk]:
 
 def space_of(store: Path) -> int:
     """Bytes that the files and folders of a store take on a disk of pages."""
-    return sum(-(-path.stat().st_size // 4096) * 4096 for path in store.rglob("*") if path.is_file())
+    return sum(
+        -(-path.stat().st_size // 4096) * 4096 for path in store.rglob("*") if path.is_file()
+    )
 
 
 # --- Clocks ---

@@ -43,15 +43,24 @@ def vectors(classes: int = 16, per_class: int = 6, dim: int = 10) -> View:
 VIEW = vectors()
 
 
-def runs_of(name: str, protocol: Protocol = PROTOCOL, view: View = VIEW, seed: int = 100) -> list[Run]:
+def runs_of(
+    name: str, protocol: Protocol = PROTOCOL, view: View = VIEW, seed: int = 100
+) -> list[Run]:
     """The folds of a trial of the method at its defaults."""
     method = methods[name]
-    fewest = min(len(np.unique(view.y[fold.train])) for fold in folds_of_labels(view.y, protocol.folds))
+    fewest = min(
+        len(np.unique(view.y[fold.train])) for fold in folds_of_labels(view.y, protocol.folds)
+    )
     batch = protocol.batch_for(method.batch, fewest)
     parameters = defaults(method, protocol)
-    return [Run(protocol, "view", name, "source", parameters, batch, fold, seed + fold, HERE) for fold in range(protocol.folds)]
+    return [
+        Run(protocol, "view", name, "source", parameters, batch, fold, seed + fold, HERE)
+        for fold in range(protocol.folds)
+    ]
 
 
 def place(folder: Path, view: View) -> None:
     """Put the view where a task reads it."""
-    write_vectors(folder, SimpleNamespace(y=view.y, query=None, gallery=None, fingerprint="made"), view.x)
+    write_vectors(
+        folder, SimpleNamespace(y=view.y, query=None, gallery=None, fingerprint="made"), view.x
+    )

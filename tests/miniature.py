@@ -40,12 +40,19 @@ def snapshot(store: Path, *, tested: bool = True) -> dict[str, object]:
     found: dict[str, object] = {}
     for path in sorted(store.rglob("*")):
         name = path.relative_to(store).as_posix()
-        if name.startswith("runs/") and path.is_file() and path.name != "timing.json" and (tested or "/test/" not in name):
+        if (
+            name.startswith("runs/")
+            and path.is_file()
+            and path.name != "timing.json"
+            and (tested or "/test/" not in name)
+        ):
             found[name] = path.read_bytes()
         elif path.name == "ledger.jsonl":
             lines = [json.loads(line) for line in path.read_text().splitlines()]
             kept = [line for line in lines if tested or line["kind"] not in ("seal", "test")]
-            found[name] = [{key: value for key, value in line.items() if key != "at"} for line in kept]
+            found[name] = [
+                {key: value for key, value in line.items() if key != "at"} for line in kept
+            ]
         elif tested and (path.name == "study.json" or path.parent.name == "tables"):
             found[name] = path.read_bytes()
     return found

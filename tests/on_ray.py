@@ -12,7 +12,9 @@ METHODS = ("triplet", "normalized_softmax", "untrained")
 
 
 def bench(folder, store, engine="ray", address=None):
-    means = Means(engine=engine, address=address, workers=2 if engine == "local" else None, device="cpu")
+    means = Means(
+        engine=engine, address=address, workers=2 if engine == "local" else None, device="cpu"
+    )
     run_bench(f"folder:{folder}", METHODS, customise(protocols["quick"], MINI), Path(store), means)
 
 

@@ -40,11 +40,20 @@ def simulate(
     `scores` are those of the reproductions of one search, or a row for each of several searches.
     """
     rows = [list(row) if isinstance(row, Sequence) else [row] for row in scores]
-    by_search = rows if isinstance(scores[0], Sequence) else [[value for row in rows for value in row]]
+    by_search = (
+        rows if isinstance(scores[0], Sequence) else [[value for row in rows for value in row]]
+    )
     searched = trials is None or bool(trials)
     searches = len(by_search)
     done = [
-        {"search": s, "trial": 0, "status": "finished", "map_at_r": 0.5, "parameters": {"margin": 0.1}, "runs": []}
+        {
+            "search": s,
+            "trial": 0,
+            "status": "finished",
+            "map_at_r": 0.5,
+            "parameters": {"margin": 0.1},
+            "runs": [],
+        }
         for s in range(searches)
     ]
     own: Body = {"metrics": list(metrics)} if tuple(metrics) != METRICS else {}
@@ -62,10 +71,18 @@ def simulate(
             "protocol": {
                 "name": name,
                 "fingerprint": protocol,
-                "resolved": {"dim": 64, "departures": [], "trunk": "conv", **own, **(resolved or {})},
+                "resolved": {
+                    "dim": 64,
+                    "departures": [],
+                    "trunk": "conv",
+                    **own,
+                    **(resolved or {}),
+                },
             },
             "data": {"name": data, "trainval": trainval, "classes": 10, "samples": 100},
-            "space": {"margin": {"kind": "Real", "low": 0.0, "high": 2.0, "log": False, "natural": "low"}},
+            "space": {
+                "margin": {"kind": "Real", "low": 0.0, "high": 2.0, "log": False, "natural": "low"}
+            },
             "environment": {"torch": torch, "device": "cpu", "threads": 1},
             "versions": {"assay": "0", "source": "0" * 64},
             "budget": {
@@ -81,7 +98,12 @@ def simulate(
         preregistration="0" * 64,
         trials=list(done if trials is None else trials),
         selections=[
-            {"search": s, "trial": 0 if searched else None, "parameters": {"margin": 0.1}, "edges": edges or {}}
+            {
+                "search": s,
+                "trial": 0 if searched else None,
+                "parameters": {"margin": 0.1},
+                "edges": edges or {},
+            }
             for s in range(searches)
         ],
         reproductions=list(reproductions),
@@ -96,23 +118,37 @@ def simulate(
 
 
 def _test(score: float, metrics: Sequence[str], fold_noise: float | None) -> Body:
-    separated = {metric: score + 0.1 * (metric in ("precision_at_1", "recall_at_1")) for metric in metrics}
+    separated = {
+        metric: score + 0.1 * (metric in ("precision_at_1", "recall_at_1")) for metric in metrics
+    }
     concatenated = {metric: value + 0.03 for metric, value in separated.items()}
-    test: Body = {"separated": {**separated, "queries": 10, "skipped": 0}, "concatenated": concatenated}
+    test: Body = {
+        "separated": {**separated, "queries": 10, "skipped": 0},
+        "concatenated": concatenated,
+    }
     if fold_noise is not None:
         shifts = (-fold_noise, fold_noise, -fold_noise, fold_noise)
-        test["folds"] = [{metric: value + shift for metric, value in separated.items()} for shift in shifts]
+        test["folds"] = [
+            {metric: value + shift for metric, value in separated.items()} for shift in shifts
+        ]
     return test
 
 
-def paired(means: Mapping[str, float], count: int, seed: int = 0, noise: float = 0.003) -> dict[str, list[float]]:
+def paired(
+    means: Mapping[str, float], count: int, seed: int = 0, noise: float = 0.003
+) -> dict[str, list[float]]:
     """Scores of methods with these means: what a reproduction has in common, and noise of each method's own."""
     draw = np.random.default_rng(seed)
     shared = draw.normal(0, 0.01, count)
-    return {method: (mean + shared + draw.normal(0, noise, count)).tolist() for method, mean in means.items()}
+    return {
+        method: (mean + shared + draw.normal(0, noise, count)).tolist()
+        for method, mean in means.items()
+    }
 
 
-def peeked(draw: np.random.Generator, count: int, epoch: float, trials: Sequence[Sequence[float]]) -> Body:
+def peeked(
+    draw: np.random.Generator, count: int, epoch: float, trials: Sequence[Sequence[float]]
+) -> Body:
     """A peek in which the best checkpoint lies `epoch` above the chosen one, give or take, in each of four folds."""
     epochs = [
         {
@@ -127,7 +163,8 @@ def peeked(draw: np.random.Generator, count: int, epoch: float, trials: Sequence
         for f in range(4)
     ]
     scored = [
-        {"search": 0, "trial": number, "validation": 0.5 - number / 100, "test": list(test)} for number, test in enumerate(trials)
+        {"search": 0, "trial": number, "validation": 0.5 - number / 100, "test": list(test)}
+        for number, test in enumerate(trials)
     ]
     return {"test": "e" * 64, "epochs": epochs, "trials": scored}
 

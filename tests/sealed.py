@@ -20,7 +20,10 @@ from assay.run import unsealed
 def receipt(folder: Path, trainval: str) -> Receipt:
     """The receipt of a study on `trainval` that has done all it promised."""
     ledger = Ledger(folder / trainval / "ledger.jsonl")
-    ledger.record("preregistration", {"data": {"trainval": trainval}, "budget": {"searches": 1, "reproduction_runs": 1}})
+    ledger.record(
+        "preregistration",
+        {"data": {"trainval": trainval}, "budget": {"searches": 1, "reproduction_runs": 1}},
+    )
     ledger.record("selection", {})
     ledger.record("reproduction", {})
     return ledger.receipt()
@@ -79,7 +82,8 @@ class Noisy:
     def arrays(self, indices: Any, step: Any) -> Any:
         samples = self.items.arrays(indices, step)
         made = [
-            self._noise(index, one) if index in self.rows else one for index, one in zip(indices.tolist(), samples, strict=True)
+            self._noise(index, one) if index in self.rows else one
+            for index, one in zip(indices.tolist(), samples, strict=True)
         ]
         return np.stack(made) if isinstance(samples, np.ndarray) else made
 
@@ -92,7 +96,11 @@ class Noisy:
 
     def _noise(self, index: int, like: Any) -> Any:
         draw = np.random.default_rng(index)
-        return (draw.integers(0, 255, like.shape) if like.dtype == np.uint8 else draw.normal(size=like.shape)).astype(like.dtype)
+        return (
+            draw.integers(0, 255, like.shape)
+            if like.dtype == np.uint8
+            else draw.normal(size=like.shape)
+        ).astype(like.dtype)
 
 
 CHANGES = {"permuted": permute_labels, "replaced": replace_samples}
@@ -102,7 +110,9 @@ def offer_changed(patch: pytest.MonkeyPatch, *kinds: str) -> None:
     """Let `permuted-KIND:path` and `replaced-KIND:path` be data of the kind with another test half."""
     for kind in kinds:
         for name, change in CHANGES.items():
-            patch.setitem(datasets._parts, f"{name}-{kind}:", _changing(datasets[f"{kind}:"], change))
+            patch.setitem(
+                datasets._parts, f"{name}-{kind}:", _changing(datasets[f"{kind}:"], change)
+            )
 
 
 def _changing(load: Any, change: Callable[[Dataset], Dataset]) -> Callable[[Path], Dataset]:
@@ -129,16 +139,27 @@ class Spy:
         load = datasets[f"{kind}:"]
         patch.setitem(datasets._parts, f"{kind}:", lambda path: self._watched(load(path)))
         opened, asked = SealedTest.open, unsealed.read_test
-        patch.setattr(SealedTest, "open", lambda sealed, receipt: self._saw("open", receipt) or opened(sealed, receipt))
         patch.setattr(
-            unsealed, "read_test", lambda folder, receipt, *data: self._saw("view", receipt) or asked(folder, receipt, *data)
+            SealedTest,
+            "open",
+            lambda sealed, receipt: self._saw("open", receipt) or opened(sealed, receipt),
+        )
+        patch.setattr(
+            unsealed,
+            "read_test",
+            lambda folder, receipt, *data: (
+                self._saw("view", receipt) or asked(folder, receipt, *data)
+            ),
         )
 
     def _saw(self, door: str, receipt: Receipt) -> None:
         self.openings.append(Opening(door, read(Path(receipt.ledger))))
 
     def _watched(self, dataset: Dataset) -> Dataset:
-        return replace(dataset, items=_Watched(dataset.items, frozenset(rows_of_test(dataset).tolist()), self._read))
+        return replace(
+            dataset,
+            items=_Watched(dataset.items, frozenset(rows_of_test(dataset).tolist()), self._read),
+        )
 
     def _read(self) -> None:
         """The samples themselves are asked for: by whichever study has got furthest."""

@@ -50,11 +50,15 @@ class Search:
     def sides(self) -> tuple[Tensor, Tensor]:
         """Vectors of both sides; one object if it is a search of a set in itself."""
         queries = torch.tensor(self.queries, dtype=self.dtype)
-        return queries, queries if self.references is self.queries else torch.tensor(self.references, dtype=self.dtype)
+        return queries, queries if self.references is self.queries else torch.tensor(
+            self.references, dtype=self.dtype
+        )
 
     def found(self) -> list[list[int]]:
         exclude = None if self.exclude is None else torch.tensor(self.exclude)
-        return nearest(*self.sides(), self.k, exclude, metric=self.metric, counts=self.counts).tolist()
+        return nearest(
+            *self.sides(), self.k, exclude, metric=self.metric, counts=self.counts
+        ).tolist()
 
     def standing(self) -> list[list[int]]:
         """For each query the references that are neither left out nor of no account."""
@@ -72,11 +76,16 @@ class Search:
         return [self._order(scores, columns) for scores, columns in rows]
 
     def scores(self, score: Score) -> list[list[Any]]:
-        return [[score(self.metric, query, reference) for reference in self.references] for query in self.queries]
+        return [
+            [score(self.metric, query, reference) for reference in self.references]
+            for query in self.queries
+        ]
 
     def clear(self) -> dict[int, list[int]]:
         """What is to be found, of those queries where rounding cannot matter to it: scores are equal or well apart."""
-        rows = zip(self.scores(exact_score), self.scores(double_score), self.standing(), strict=True)
+        rows = zip(
+            self.scores(exact_score), self.scores(double_score), self.standing(), strict=True
+        )
         return {
             number: self._order(exact, columns)
             for number, (exact, double, columns) in enumerate(rows)
@@ -95,7 +104,10 @@ class Search:
 
 def are_well_apart(scores: list[Any]) -> bool:
     """Or equal: by more than sums in double precision may err, or not at all."""
-    return all(low == high or high - low > 1e-13 * max(abs(low), abs(high)) for low, high in itertools.pairwise(sorted(scores)))
+    return all(
+        low == high or high - low > 1e-13 * max(abs(low), abs(high))
+        for low, high in itertools.pairwise(sorted(scores))
+    )
 
 
 def double_score(metric: str, a: Row, b: Row) -> float:
@@ -116,7 +128,9 @@ def exact_score(metric: str, a: Row, b: Row) -> Fraction:
     shift_a, a_whole = whole(a)
     shift_b, b_whole = whole(b)
     if metric == "euclidean":
-        squares = sum((x * shift_b - y * shift_a) ** 2 for x, y in zip(a_whole, b_whole, strict=True))
+        squares = sum(
+            (x * shift_b - y * shift_a) ** 2 for x, y in zip(a_whole, b_whole, strict=True)
+        )
         return Fraction(-squares, (shift_a * shift_b) ** 2)
     product = sum(x * y for x, y in zip(a_whole, b_whole, strict=True))
     if metric == "dot":
@@ -182,7 +196,10 @@ def near_duplicates(draw: random.Random, count: int) -> Rows:
     """On a line, 1e-6 to 1e-12 apart, beside a few that are elsewhere."""
     spread = 2.0 ** draw.choice([-20, -30, -40])
     centre, towards = ([draw.randrange(-8, 8) / 4 for _ in range(5)] for _ in range(2))
-    line = [tuple(c + draw.randrange(40) * spread * t for c, t in zip(centre, towards, strict=True)) for _ in range(count)]
+    line = [
+        tuple(c + draw.randrange(40) * spread * t for c, t in zip(centre, towards, strict=True))
+        for _ in range(count)
+    ]
     return [row if draw.random() < 0.8 else tuple(draw.gauss(0, 1) for _ in row) for row in line]
 
 
@@ -195,7 +212,11 @@ KINDS = [gaussian, ties, duplicates, constant, zeros_among_others, mixed_norms, 
 
 every_kind = pytest.mark.parametrize(
     ("kind", "metric"),
-    [*itertools.product(KINDS, ["cosine", "dot", "euclidean"]), (common_offset, "euclidean"), (packed_bits, "hamming")],
+    [
+        *itertools.product(KINDS, ["cosine", "dot", "euclidean"]),
+        (common_offset, "euclidean"),
+        (packed_bits, "hamming"),
+    ],
     ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
 every_metric = pytest.mark.parametrize("metric", METRICS)
@@ -204,8 +225,14 @@ every_metric = pytest.mark.parametrize("metric", METRICS)
 def rows_for(metric: str, draw: random.Random, count: int) -> Rows:
     """Vectors with ties, duplicates and none, as the metric takes them."""
     if metric == "hamming":
-        return [tuple(draw.choice([0, 3, 255, draw.randrange(256)]) for _ in range(2)) for _ in range(count)]
-    return [draw.choice(EXACT) if draw.random() < 0.6 else tuple(draw.gauss(0, 1) for _ in range(4)) for _ in range(count)]
+        return [
+            tuple(draw.choice([0, 3, 255, draw.randrange(256)]) for _ in range(2))
+            for _ in range(count)
+        ]
+    return [
+        draw.choice(EXACT) if draw.random() < 0.6 else tuple(draw.gauss(0, 1) for _ in range(4))
+        for _ in range(count)
+    ]
 
 
 def dtype_for(metric: str) -> torch.dtype:
@@ -238,7 +265,9 @@ def as_held(rows: Rows, dtype: torch.dtype) -> Rows:
 # --- Searches ---
 
 
-def draw_search(draw: random.Random, kind: Callable[[random.Random, int], Rows], metric: str) -> Search:
+def draw_search(
+    draw: random.Random, kind: Callable[[random.Random, int], Rows], metric: str
+) -> Search:
     """Anything that may be asked: in itself or in others, with references left out or of no account, any k."""
     references, itself = draw.randint(2, 48), draw.random() < 0.5
     queries = references if itself else draw.randint(1, 12)
@@ -259,7 +288,9 @@ def draw_exclude(draw: random.Random, queries: int, references: int, itself: boo
 
 
 def draw_counts(draw: random.Random, queries: int, references: int) -> Counts:
-    left, right = (torch.tensor([draw.randrange(3) for _ in range(count)]) for count in (queries, references))
+    left, right = (
+        torch.tensor([draw.randrange(3) for _ in range(count)]) for count in (queries, references)
+    )
     return draw.choice([
         lambda q, r: left[q] != right[r],
         lambda q, r: left[q] == right[r],
@@ -279,11 +310,30 @@ PATHS: dict[str, dict[str, Any]] = {
     "small tiles": {"SORTED": 0, "TILE": 8, "GROUP": 4, "PANEL": 2},
     "tiles of one group": {"SORTED": 0, "TILE": 8, "GROUP": 8, "PANEL": 1},
     "both sides": {"SORTED": 0, "TILE": 8, "GROUP": 4, "WORTH": 0},
-    "both sides in few places": {"SORTED": 0, "TILE": 16, "GROUP": 2, "WORTH": 0, "places": lambda k: k + 1},
+    "both sides in few places": {
+        "SORTED": 0,
+        "TILE": 16,
+        "GROUP": 2,
+        "WORTH": 0,
+        "places": lambda k: k + 1,
+    },
     "few places": {"SORTED": 0, "places": lambda k: k + 1},
-    "few places and small tiles": {"SORTED": 0, "places": lambda k: k + 2, "TILE": 8, "GROUP": 4, "PANEL": 2},
+    "few places and small tiles": {
+        "SORTED": 0,
+        "places": lambda k: k + 2,
+        "TILE": 8,
+        "GROUP": 4,
+        "PANEL": 2,
+    },
     "small buffers": {"SORTED": 0, "BUFFER": 300, "TILE": 16, "GROUP": 4, "PANEL": 1},
-    "few pairs at once": {"SORTED": 0, "PAIRS": 60, "PLACES": 100, "BLOCK": 5, "SMALL": 0, "places": lambda k: k + 4},
+    "few pairs at once": {
+        "SORTED": 0,
+        "PAIRS": 60,
+        "PLACES": 100,
+        "BLOCK": 5,
+        "SMALL": 0,
+        "places": lambda k: k + 4,
+    },
 }
 """Constants that change how a search goes, and must not change what it finds."""
 
@@ -293,7 +343,9 @@ every_path = pytest.mark.parametrize("path", PATHS)
 @contextmanager
 def along(path: str) -> Iterator[None]:
     """Go this path inside: give constants other values, wherever they have been imported to."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("assay.neighbours.")]
+    modules = [
+        module for name, module in sys.modules.items() if name.startswith("assay.neighbours.")
+    ]
     with pytest.MonkeyPatch.context() as patch:
         for name, value in PATHS[path].items():
             places = [module for module in modules if hasattr(module, name)]

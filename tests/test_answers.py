@@ -16,7 +16,10 @@ from assay.protocol import Protocol
 
 DRAW = np.random.default_rng(0)
 Y = np.repeat(np.arange(6), 5)
-FOLDS = [(DRAW.normal(size=(6, 4))[Y] + 0.8 * DRAW.normal(size=(30, 4))).astype(np.float32) for _ in range(3)]
+FOLDS = [
+    (DRAW.normal(size=(6, 4))[Y] + 0.8 * DRAW.normal(size=(30, 4))).astype(np.float32)
+    for _ in range(3)
+]
 EVERY = ("precision_at_1", "recall_at_4", "nmi", "pi_ratio", "roc_auc", "spectral_decay")
 
 
@@ -27,28 +30,47 @@ def unit(z: np.ndarray) -> torch.Tensor:
 def test_metrics_of_single_queries_and_of_the_whole_are_scored_alike() -> None:
     found, _ = score(FOLDS, Answers(Y), 4, EVERY)
     names = (*EVERY, "map_at_r")
-    together = evaluate(F.normalize(torch.cat([torch.from_numpy(z) for z in FOLDS], dim=1), dim=1), Y, names)
+    together = evaluate(
+        F.normalize(torch.cat([torch.from_numpy(z) for z in FOLDS], dim=1), dim=1), Y, names
+    )
     apart = [evaluate(unit(z), Y, names) for z in FOLDS]
     assert set(found["concatenated"]) == {*together, "queries", "skipped"}
     for name, value in together.items():
         assert found["concatenated"][name] == pytest.approx(value)
-        assert found["separated"][name] == pytest.approx(np.mean([scores[name] for scores in apart]))
-        assert [fold[name] for fold in found["folds"]] == pytest.approx([scores[name] for scores in apart])
+        assert found["separated"][name] == pytest.approx(
+            np.mean([scores[name] for scores in apart])
+        )
+        assert [fold[name] for fold in found["folds"]] == pytest.approx(
+            [scores[name] for scores in apart]
+        )
 
 
 def test_map_at_r_is_among_the_scores_whatever_is_asked_for() -> None:
-    assert set(score(FOLDS, Answers(Y), 4, ("nmi",))[0]["separated"]) == {"nmi", "map_at_r", "queries", "skipped"}
-    assert set(score(FOLDS, Answers(Y), 4, ())[0]["separated"]) == {"map_at_r", "queries", "skipped"}
+    assert set(score(FOLDS, Answers(Y), 4, ("nmi",))[0]["separated"]) == {
+        "nmi",
+        "map_at_r",
+        "queries",
+        "skipped",
+    }
+    assert set(score(FOLDS, Answers(Y), 4, ())[0]["separated"]) == {
+        "map_at_r",
+        "queries",
+        "skipped",
+    }
 
 
 def test_a_metric_that_looks_further_than_there_are_references_has_no_value() -> None:
-    found = score(FOLDS, Answers(Y), 4, ("recall_at_29", "recall_at_30", "precision_at_1"))[0]["separated"]
+    found = score(FOLDS, Answers(Y), 4, ("recall_at_29", "recall_at_30", "precision_at_1"))[0][
+        "separated"
+    ]
     assert found["recall_at_29"] == 1
     assert found["recall_at_30"] == "nan"
     assert isinstance(found["precision_at_1"], float)
     gallery = np.arange(30) % 5 < 2
     for query, k in ((~gallery, 12), (None, 11)):
-        found = score(FOLDS, Answers(Y, query, gallery), 4, (f"recall_at_{k}", f"recall_at_{k + 1}"))[0]["concatenated"]
+        found = score(
+            FOLDS, Answers(Y, query, gallery), 4, (f"recall_at_{k}", f"recall_at_{k + 1}")
+        )[0]["concatenated"]
         assert found[f"recall_at_{k}"] == 1
         assert found[f"recall_at_{k + 1}"] == "nan"
 
@@ -58,7 +80,9 @@ def test_sums_over_classes_add_up_to_the_scores() -> None:
     for answers in (Answers(Y), Answers(Y, query, ~query)):
         found, by_class = score(FOLDS, answers, 4, ("map_at_r",))
         for setting in ("separated", "concatenated"):
-            assert by_class[setting].sum() / by_class["queries"].sum() == pytest.approx(found[setting]["map_at_r"])
+            assert by_class[setting].sum() / by_class["queries"].sum() == pytest.approx(
+                found[setting]["map_at_r"]
+            )
         assert by_class["queries"].sum() == found["separated"]["queries"]
 
 
@@ -70,7 +94,10 @@ def test_the_sum_of_a_class_is_that_of_its_own_queries() -> None:
 
 
 def test_counts_stay_whole() -> None:
-    assert mean_scores([{"queries": 30, "nmi": 1.0}, {"queries": 30, "nmi": 0.5}]) == {"queries": 30, "nmi": 0.75}
+    assert mean_scores([{"queries": 30, "nmi": 1.0}, {"queries": 30, "nmi": 0.5}]) == {
+        "queries": 30,
+        "nmi": 0.75,
+    }
     assert isinstance(mean_scores([{"queries": 30}, {"queries": 30}])["queries"], int)
 
 
@@ -98,13 +125,19 @@ def test_scores_agree_with_themselves_and_with_nothing_else() -> None:
         {"concatenated": [1.0]},
     ):
         assert not agree(found, {**said, **change})
-    assert agree(found, {"separated": said["separated"]}), "a ledger of before there were scores of folds"
+    assert agree(found, {"separated": said["separated"]}), (
+        "a ledger of before there were scores of folds"
+    )
 
 
 @pytest.mark.parametrize("field", ["metrics", "training_metrics"])
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("map_at_rr", "did you mean 'map_at_r'"), ("recall_at_0", "the number in it is at least 1"), ("", "no metric is called ''")],
+    [
+        ("map_at_rr", "did you mean 'map_at_r'"),
+        ("recall_at_0", "the number in it is at least 1"),
+        ("", "no metric is called ''"),
+    ],
 )
 def test_a_metric_that_there_is_not_is_refused(field: str, name: str, said: str) -> None:
     protocol = replace(Protocol("p.v1"), **{field: ("nmi", name)})

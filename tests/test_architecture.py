@@ -134,7 +134,12 @@ def test_a_method_has_the_announced_attributes():
     from assay.methods import methods
 
     triplet = methods["triplet"]
-    assert (triplet.name, triplet.loss.__name__, triplet.miner, triplet.batch) == ("triplet", "Triplet", None, "embedding")
+    assert (triplet.name, triplet.loss.__name__, triplet.miner, triplet.batch) == (
+        "triplet",
+        "Triplet",
+        None,
+        "embedding",
+    )
     assert (list(triplet.space), triplet.normalise, triplet.paper.year) == (["margin"], True, 2006)
 
 
@@ -142,7 +147,12 @@ def test_a_method_has_the_announced_attributes():
 def test_heavy_libraries_wait_until_they_are_needed(line):
     heavy = "torch", "optuna", "scipy", "matplotlib", "numpy"
     code = f"{line}; import sys; print([name for name in {heavy} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )
 
 
 def test_no_module_is_called_by_a_word_that_says_nothing():
@@ -151,7 +161,9 @@ def test_no_module_is_called_by_a_word_that_says_nothing():
     assert not any(name.startswith("base_") for name in names)
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.rglob("*.py")), ids=lambda path: path.relative_to(ROOT).as_posix()
+)
 def test_a_module_stays_readable(path):
     assert len(path.read_text().splitlines()) <= 350
 
@@ -181,7 +193,9 @@ def test_what_cannot_change_a_run_is_not_hashed_with_it(tmp_path, monkeypatch):
     ):
         (copy / name).write_text((copy / name).read_text() + "\n# edited\n")
     assert hashed() == before
-    (copy / "train" / "loop.py").write_text((copy / "train" / "loop.py").read_text() + "\n# edited\n")
+    (copy / "train" / "loop.py").write_text(
+        (copy / "train" / "loop.py").read_text() + "\n# edited\n"
+    )
     assert hashed() != before
     run.own_source.cache_clear()
 
@@ -195,5 +209,9 @@ def test_what_is_hashed_with_a_run_imports_nothing_that_is_not():
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             yield from (name.split(".")[1] for name in names if name.startswith("assay."))
 
-    hashed = [path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0].removesuffix(".py") not in ABOVE]
+    hashed = [
+        path
+        for path in ROOT.rglob("*.py")
+        if path.relative_to(ROOT).parts[0].removesuffix(".py") not in ABOVE
+    ]
     assert [path for path in hashed if set(assay_modules(path)) & set(ABOVE)] == []

@@ -44,7 +44,9 @@ def write_zip(path: Path, files: dict[str, bytes] = FILES) -> Path:
 
 
 def write_tar(path: Path, *members: tarfile.TarInfo, files: dict[str, bytes] = FILES) -> Path:
-    ending = next(ending for ending in sorted(MODES, key=len, reverse=True) if path.name.endswith(ending))
+    ending = next(
+        ending for ending in sorted(MODES, key=len, reverse=True) if path.name.endswith(ending)
+    )
     with tarfile.open(path, MODES[ending]) as archive:  # type: ignore[call-overload]
         for name, content in files.items():
             info = tarfile.TarInfo(name)
@@ -62,7 +64,11 @@ def tar_member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> ta
 
 
 def unpacked(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("ending", [".zip", *MODES])
@@ -109,7 +115,9 @@ def test_an_archive_of_the_same_size_written_later_is_another_folder(tmp_path: P
     assert (unpacked(first), unpacked(unpack(path))) == ({"one.txt": b"one"}, {"one.txt": b"two"})
 
 
-def test_the_folder_is_in_the_cache_under_the_name_of_the_archive(tmp_path: Path, cache: Path) -> None:
+def test_the_folder_is_in_the_cache_under_the_name_of_the_archive(
+    tmp_path: Path, cache: Path
+) -> None:
     folder = unpack(write_tar(tmp_path / "My birds.tar.gz"))
     assert folder.parent == cache / "unpacked"
     assert re.fullmatch(r"My_birds-[0-9a-f]{16}", folder.name)
@@ -150,7 +158,9 @@ KINDS = [
 
 @pytest.mark.parametrize("bad", [*NAMES, *KINDS], ids=lambda bad: f"{bad.name!a} {bad.word}")
 @pytest.mark.parametrize("ending", [".tar", ".tgz"])
-def test_a_member_of_a_tar_that_leads_out_is_refused(tmp_path: Path, cache: Path, ending: str, bad: Bad) -> None:
+def test_a_member_of_a_tar_that_leads_out_is_refused(
+    tmp_path: Path, cache: Path, ending: str, bad: Bad
+) -> None:
     path = write_tar(tmp_path / f"birds{ending}", tar_member(bad.name, bad.kind, bad.target))
     with pytest.raises(BadInput, match=re.escape(bad.word)) as refused:
         unpack(path)
@@ -169,7 +179,9 @@ def test_a_member_of_a_zip_that_leads_out_is_refused(tmp_path: Path, cache: Path
 
 
 @pytest.mark.parametrize(("mode", "word"), [(0o120777, "link"), (0o020666, "device")])
-def test_a_member_of_a_zip_that_is_no_plain_file_is_refused(tmp_path: Path, cache: Path, mode: int, word: str) -> None:
+def test_a_member_of_a_zip_that_is_no_plain_file_is_refused(
+    tmp_path: Path, cache: Path, mode: int, word: str
+) -> None:
     path = tmp_path / "birds.zip"
     info = zipfile.ZipInfo("birds/link")
     info.external_attr = mode << 16
@@ -207,9 +219,14 @@ def test_an_encrypted_zip_is_refused(tmp_path: Path, cache: Path) -> None:
 
 @pytest.mark.parametrize("ending", [".zip", *MODES])
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.7, 0.95])
-def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path, cache: Path, ending: str, keep: float) -> None:
+def test_an_archive_that_is_cut_off_is_refused(
+    tmp_path: Path, cache: Path, ending: str, keep: float
+) -> None:
     path = tmp_path / f"birds{ending}"
-    noise = {f"{number}.bin": bytes((7919 * number * byte >> 3) % 256 for byte in range(3000)) for number in range(8)}
+    noise = {
+        f"{number}.bin": bytes((7919 * number * byte >> 3) % 256 for byte in range(3000))
+        for number in range(8)
+    }
     write_zip(path, noise) if ending == ".zip" else write_tar(path, files=noise)
     content = path.read_bytes().rstrip(b"\0")  # a tar's end mark is zeros
     path.write_bytes(content[: int(keep * len(content))])
@@ -220,8 +237,12 @@ def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path, cache: Path, endi
 
 
 @pytest.mark.parametrize("ending", [".tar", ".tgz"])
-def test_a_tar_that_is_cut_between_two_members_is_refused(tmp_path: Path, cache: Path, ending: str) -> None:
-    whole = write_tar(tmp_path / "whole.tar", files={f"{number}.bin": b"x" * 512 for number in range(4)}).read_bytes()
+def test_a_tar_that_is_cut_between_two_members_is_refused(
+    tmp_path: Path, cache: Path, ending: str
+) -> None:
+    whole = write_tar(
+        tmp_path / "whole.tar", files={f"{number}.bin": b"x" * 512 for number in range(4)}
+    ).read_bytes()
     path = tmp_path / f"birds{ending}"
     if ending == ".tar":
         path.write_bytes(whole[: 3 * 1024])
@@ -272,7 +293,9 @@ def test_an_archive_larger_than_the_disk_is_refused_before_a_byte_is_written(
     room = shutil.disk_usage(tmp_path)._replace(free=4_900_000)
     monkeypatch.setattr(archives.shutil, "disk_usage", lambda place: room)
     monkeypatch.setattr(archives, "new_folder", None)
-    with pytest.raises(BadInput, match=r"takes 5\.0 MB unpacked, but .* has 4\.9 MB free; .*ASSAY_CACHE"):
+    with pytest.raises(
+        BadInput, match=r"takes 5\.0 MB unpacked, but .* has 4\.9 MB free; .*ASSAY_CACHE"
+    ):
         unpack(path)
     assert left_in(cache) == []
 
@@ -297,7 +320,10 @@ print(len(written), any("waiting" in what for what in told))
 def test_of_two_processes_one_unpacks_and_the_other_waits(tmp_path: Path, cache: Path) -> None:
     path = write_zip(tmp_path / "birds.zip")
     command = [sys.executable, "-c", UNPACKING, str(path)]
-    both = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     for process in both:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -305,7 +331,10 @@ def test_of_two_processes_one_unpacks_and_the_other_waits(tmp_path: Path, cache:
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    assert sorted(process.communicate(timeout=60)[0] for process in both) == ["0 True\n", "1 False\n"]
+    assert sorted(process.communicate(timeout=60)[0] for process in both) == [
+        "0 True\n",
+        "1 False\n",
+    ]
     assert unpacked(unpack(path)) == FILES
     assert [path.name for path in cache.iterdir()] == ["unpacked"]
 
@@ -319,10 +348,14 @@ def test_what_killed_processes_left_half_unpacked_is_cleared(tmp_path: Path, cac
     assert unpacked(first) == {f"{DRAFT}named by somebody/a.txt": b"a"}
 
 
-def test_a_cache_that_cannot_be_used_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_used_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write_zip(tmp_path / "birds.zip")
     monkeypatch.setenv("ASSAY_CACHE", str(path))
-    with pytest.raises(BadInput, match=r"cache folder .*birds\.zip cannot be used .*; set ASSAY_CACHE"):
+    with pytest.raises(
+        BadInput, match=r"cache folder .*birds\.zip cannot be used .*; set ASSAY_CACHE"
+    ):
         unpack(path)
 
 
@@ -348,14 +381,19 @@ def link_folder(root: Path, outside: Path) -> Path:
 
 
 @pytest.mark.parametrize("make", [link_file, link_folder])
-def test_a_link_out_of_the_data_is_named(tmp_path: Path, make: Callable[[Path, Path], Path]) -> None:
+def test_a_link_out_of_the_data_is_named(
+    tmp_path: Path, make: Callable[[Path, Path], Path]
+) -> None:
     root, outside = tmp_path / "root", tmp_path / "root-of-others"
     for folder in (root / "birds", outside / "sub"):
         folder.mkdir(parents=True)
     (outside / "secret.jpg").touch()
     link = make(root, outside)
     paths = [root / "birds" / "one.jpg", link if make is link_file else link / "sub" / "a.jpg"]
-    with pytest.raises(BadInput, match=f"^{re.escape(str(link))} leads out of {re.escape(str(root))}, to .*root-of-others"):
+    with pytest.raises(
+        BadInput,
+        match=f"^{re.escape(str(link))} leads out of {re.escape(str(root))}, to .*root-of-others",
+    ):
         check_inside(root, paths)
 
 
@@ -366,7 +404,9 @@ def test_links_inside_the_data_and_a_link_to_the_whole_are_fine(tmp_path: Path) 
     (root / "again.jpg").symlink_to("birds/one.jpg")
     (tmp_path / "alias").symlink_to(root)
     for start in (root, tmp_path / "alias"):
-        check_inside(start, [start / "birds" / "one.jpg", start / "again.jpg", start / "not there.jpg"])
+        check_inside(
+            start, [start / "birds" / "one.jpg", start / "again.jpg", start / "not there.jpg"]
+        )
 
 
 def test_a_link_in_a_circle_is_named(tmp_path: Path) -> None:

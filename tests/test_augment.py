@@ -12,7 +12,17 @@ from scipy.stats import chisquare, ks_2samp
 from torch import Tensor
 
 import assay.data.augment
-from assay.data.augment import affine, augment, centre, cut, draw_crops, resample, to_tensor, turn, weights
+from assay.data.augment import (
+    affine,
+    augment,
+    centre,
+    cut,
+    draw_crops,
+    resample,
+    to_tensor,
+    turn,
+    weights,
+)
 from assay.protocol import Augment, Look, Protocol, resolve
 from assay.trunks.torchvision import import_torchvision
 
@@ -80,7 +90,10 @@ def random_boxes(count: int, seed: int) -> list[tuple[Pixels, tuple[int, int, in
     for number in range(count):
         height, width = draw.integers(1, 70, 2).tolist()
         high, wide = int(draw.integers(1, height + 1)), int(draw.integers(1, width + 1))
-        top, left = int(draw.integers(0, height - high + 1)), int(draw.integers(0, width - wide + 1))
+        top, left = (
+            int(draw.integers(0, height - high + 1)),
+            int(draw.integers(0, width - wide + 1)),
+        )
         found.append((picture(height, width, seed=number), (top, left, high, wide)))
     return found
 
@@ -100,13 +113,17 @@ EXTREMES = [
 def test_scaling_is_torchvisions(size: int, transforms: Any) -> None:
     cases = [*random_boxes(60, size), *EXTREMES]
     mirrored = torch.rand(len(cases), generator=generator()) < 0.5
-    crops = [image[top : top + high, left : left + wide] for image, (top, left, high, wide) in cases]
+    crops = [
+        image[top : top + high, left : left + wide] for image, (top, left, high, wide) in cases
+    ]
     found = resample(crops, mirrored, size)
     assert found.shape == (len(cases), 3, size, size)
     assert found.dtype == torch.float32
     for (image, box), flip, one in zip(cases, mirrored, found, strict=True):
         exact = torch.from_numpy(image).permute(2, 0, 1).float() / 255
-        expected = transforms.functional.resized_crop(exact, *box, size=[size, size], antialias=True)
+        expected = transforms.functional.resized_crop(
+            exact, *box, size=[size, size], antialias=True
+        )
         expected = transforms.functional.hflip(expected) if flip else expected
         torch.testing.assert_close(one, expected, atol=1e-4, rtol=0)
 
@@ -114,8 +131,13 @@ def test_scaling_is_torchvisions(size: int, transforms: Any) -> None:
 @pytest.mark.parametrize("size", [7, 23])
 def test_scaling_is_pillows_to_the_nearest_grey_level(size: int) -> None:
     cases = [*random_boxes(60, 50 + size), *EXTREMES]
-    crops = [image[top : top + high, left : left + wide] for image, (top, left, high, wide) in cases]
-    found = resample(crops, torch.zeros(len(cases), dtype=torch.bool), size).permute(0, 2, 3, 1).numpy() * 255
+    crops = [
+        image[top : top + high, left : left + wide] for image, (top, left, high, wide) in cases
+    ]
+    found = (
+        resample(crops, torch.zeros(len(cases), dtype=torch.bool), size).permute(0, 2, 3, 1).numpy()
+        * 255
+    )
     for one, crop in zip(found, crops, strict=True):
         expected = np.asarray(Image.fromarray(crop).resize((size, size), Image.Resampling.BILINEAR))
         assert np.abs(one - expected).max() <= 1.01
@@ -123,11 +145,15 @@ def test_scaling_is_pillows_to_the_nearest_grey_level(size: int) -> None:
 
 def test_a_crop_of_the_size_wanted_is_left_as_it_is() -> None:
     x = pictures(size=12)
-    assert torch.allclose(resample(list(x), torch.zeros(5, dtype=torch.bool), 12), to_tensor(x), atol=1e-6)
+    assert torch.allclose(
+        resample(list(x), torch.zeros(5, dtype=torch.bool), 12), to_tensor(x), atol=1e-6
+    )
 
 
 def test_grey_images_stay_grey() -> None:
-    found = resample([picture(9, 7, channels=1), picture(4, 11, channels=1)], torch.tensor([True, False]), 5)
+    found = resample(
+        [picture(9, 7, channels=1), picture(4, 11, channels=1)], torch.tensor([True, False]), 5
+    )
     assert found.shape == (2, 1, 5, 5)
 
 
@@ -143,10 +169,14 @@ def test_weights_sum_to_one_within_a_line_and_to_nothing_beyond_it() -> None:
     torch.testing.assert_close(matrices.sum(2), torch.ones(4, 8), atol=1e-6, rtol=0)
     for matrix, length in zip(matrices, lengths.tolist(), strict=True):
         assert (matrix[:, length:] == 0).all()
-        torch.testing.assert_close(matrix[:, :length], matrix[:, :length].flip(0, 1), atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            matrix[:, :length], matrix[:, :length].flip(0, 1), atol=1e-6, rtol=0
+        )
 
 
-def test_what_lies_beside_an_image_in_the_batch_does_not_leak_into_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lies_beside_an_image_in_the_batch_does_not_leak_into_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     crops = [picture(*shape) for shape in ((5, 40), (40, 5), (1, 1), (17, 23))]
     mirrored = torch.tensor([False, True, False, True])
     together = resample(crops, mirrored, 9)
@@ -185,7 +215,19 @@ def test_images_of_any_shapes_become_one_batch() -> None:
 
 @pytest.mark.parametrize("size", [5, 6, 12])
 def test_the_centre_is_torchvisions(size: int, transforms: Any) -> None:
-    ragged = [picture(*shape) for shape in ((12, 12), (13, 12), (12, 13), (15, 17), (16, 15), (12, 30), (31, 12), (14, 14))]
+    ragged = [
+        picture(*shape)
+        for shape in (
+            (12, 12),
+            (13, 12),
+            (12, 13),
+            (15, 17),
+            (16, 15),
+            (12, 30),
+            (31, 12),
+            (14, 14),
+        )
+    ]
     found = centre(ragged, size)
     assert found.shape == (8, 3, size, size)
     for image, one in zip(ragged, found, strict=True):
@@ -218,7 +260,12 @@ def test_crops_have_the_distribution_of_torchvisions(world: str, transforms: Any
     boxes, _ = draw_crops(shapes_of(height, width, count), ranges, generator(11))
     torch.manual_seed(12)
     blank = torch.zeros(1, height, width)
-    theirs = np.array([transforms.RandomResizedCrop.get_params(blank, ranges.area, ranges.aspect) for _ in range(count)])
+    theirs = np.array(
+        [
+            transforms.RandomResizedCrop.get_params(blank, ranges.area, ranges.aspect)
+            for _ in range(count)
+        ]
+    )
     for name, measure in {
         "area": lambda box: box[:, 2] * box[:, 3],
         "aspect": lambda box: box[:, 3] / box[:, 2],
@@ -238,11 +285,16 @@ def test_area_is_area_and_not_side() -> None:
 
 
 def test_aspect_is_width_over_height() -> None:
-    boxes, _ = draw_crops(shapes_of(64, 64, 20), replace(STILL, area=(0.25, 0.25), aspect=(4.0, 4.0)), generator())
+    boxes, _ = draw_crops(
+        shapes_of(64, 64, 20), replace(STILL, area=(0.25, 0.25), aspect=(4.0, 4.0)), generator()
+    )
     assert (boxes[:, 2:] == [16, 64]).all()
 
 
-@pytest.mark.parametrize("ranges", [PUBLISHED, replace(PUBLISHED, area=(0.01, 0.02)), replace(PUBLISHED, area=(0.9, 1.0))])
+@pytest.mark.parametrize(
+    "ranges",
+    [PUBLISHED, replace(PUBLISHED, area=(0.01, 0.02)), replace(PUBLISHED, area=(0.9, 1.0))],
+)
 def test_crops_keep_inside_their_images(ranges: Augment) -> None:
     shapes = np.random.default_rng(0).integers(1, 60, (3000, 2))
     boxes, _ = draw_crops(shapes, ranges, generator())
@@ -253,7 +305,9 @@ def test_crops_keep_inside_their_images(ranges: Augment) -> None:
 
 def test_every_place_of_a_crop_is_as_likely_as_any_other() -> None:
     """5 by 5 places, those at the far edges among them."""
-    boxes, _ = draw_crops(shapes_of(12, 12, 5000), replace(STILL, area=(64 / 144, 64 / 144)), generator(2))
+    boxes, _ = draw_crops(
+        shapes_of(12, 12, 5000), replace(STILL, area=(64 / 144, 64 / 144)), generator(2)
+    )
     assert (boxes[:, 2:] == 8).all()
     places = np.bincount(boxes[:, 0] * 5 + boxes[:, 1], minlength=25)
     assert len(places) == 25
@@ -307,7 +361,9 @@ def test_images_of_a_batch_are_cropped_independently() -> None:
 def test_a_certain_flip_mirrors_every_image_and_an_impossible_one_none(flip: float) -> None:
     x = pictures()
     found = augment(x, replace(STILL, flip=flip), 12, generator())
-    torch.testing.assert_close(found, to_tensor(x).flip(3) if flip else to_tensor(x), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        found, to_tensor(x).flip(3) if flip else to_tensor(x), atol=1e-6, rtol=0
+    )
 
 
 def test_half_a_flip_mirrors_about_half_of_the_images() -> None:
@@ -327,7 +383,9 @@ def test_ranges_that_leave_no_choice_leave_the_image_unchanged() -> None:
 
 def test_a_certain_flip_mirrors_every_turned_image() -> None:
     x = images()
-    torch.testing.assert_close(turned(x, replace(STILL, flip=1.0), generator()), x.flip(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        turned(x, replace(STILL, flip=1.0), generator()), x.flip(3), atol=1e-5, rtol=0
+    )
 
 
 def test_half_a_flip_mirrors_about_half_of_the_turned_images() -> None:
@@ -336,7 +394,9 @@ def test_half_a_flip_mirrors_about_half_of_the_turned_images() -> None:
 
 
 @pytest.mark.parametrize(("drawn", "turns"), [(0.0, -1), (1.0, 1)])
-def test_ninety_degrees_turn_the_image_to_either_side(drawn: float, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ninety_degrees_turn_the_image_to_either_side(
+    drawn: float, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x = pictures()
     always(drawn, monkeypatch)
     found = augment(x, replace(STILL, rotation=90.0), 12, generator())
@@ -345,7 +405,9 @@ def test_ninety_degrees_turn_the_image_to_either_side(drawn: float, turns: int, 
 
 def test_a_rotation_keeps_lengths_and_stays_within_its_angle() -> None:
     linear = affine(500, replace(STILL, rotation=25.0), generator())[:, :, :2]
-    torch.testing.assert_close(linear @ linear.transpose(1, 2), torch.eye(2).expand(500, 2, 2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        linear @ linear.transpose(1, 2), torch.eye(2).expand(500, 2, 2), atol=1e-5, rtol=0
+    )
     angles = torch.atan2(linear[:, 1, 0], linear[:, 0, 0]).rad2deg()
     assert angles.abs().max().item() <= 25.001
     assert angles.min().item() < -20
@@ -354,7 +416,9 @@ def test_a_rotation_keeps_lengths_and_stays_within_its_angle() -> None:
 
 def test_a_shear_moves_rows_sideways_only_and_stays_within_its_angle() -> None:
     theta = affine(500, replace(STILL, shear=15.0), generator())
-    torch.testing.assert_close(theta[:, 1], torch.tensor([0.0, 1.0, 0.0]).expand(500, 3), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        theta[:, 1], torch.tensor([0.0, 1.0, 0.0]).expand(500, 3), atol=1e-6, rtol=0
+    )
     torch.testing.assert_close(theta[:, 0, 0], torch.ones(500), atol=1e-6, rtol=0)
     angles = theta[:, 0, 1].atan().rad2deg()
     assert angles.abs().max().item() <= 15.001
@@ -365,7 +429,9 @@ def test_a_shear_moves_rows_sideways_only_and_stays_within_its_angle() -> None:
 def test_a_range_of_rotation_or_of_shear_alone_turns_images(ranges: Augment) -> None:
     x = pictures()
     assert not torch.allclose(augment(x, ranges, 12, generator()), to_tensor(x), atol=0.1)
-    assert torch.equal(augment(x, ranges, 12, generator()), turn(to_tensor(x), ranges, 12, generator()))
+    assert torch.equal(
+        augment(x, ranges, 12, generator()), turn(to_tensor(x), ranges, 12, generator())
+    )
 
 
 def test_images_that_keep_their_shapes_are_not_turned() -> None:
@@ -401,7 +467,9 @@ def test_aspect_of_a_turned_crop_is_width_over_height_and_as_often_tall_as_wide(
     assert aspect.min().item() == pytest.approx(0.5, abs=0.02)
     assert aspect.max().item() == pytest.approx(2.0, abs=0.02)
     assert aspect.log().mean().item() == pytest.approx(0, abs=0.03)
-    torch.testing.assert_close(theta[:, 0, 0] * theta[:, 1, 1], torch.full((4000,), 0.3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        theta[:, 0, 0] * theta[:, 1, 1], torch.full((4000,), 0.3), atol=1e-5, rtol=0
+    )
 
 
 def test_a_wide_crop_is_wide() -> None:
@@ -410,7 +478,10 @@ def test_a_wide_crop_is_wide() -> None:
     assert theta[1, 1].item() == pytest.approx(0.25, abs=1e-6)
 
 
-@pytest.mark.parametrize("ranges", [replace(WILD, rotation=0.0, shear=0.0), replace(STILL, area=(0.9, 1.0), aspect=(0.3, 3.0))])
+@pytest.mark.parametrize(
+    "ranges",
+    [replace(WILD, rotation=0.0, shear=0.0), replace(STILL, area=(0.9, 1.0), aspect=(0.3, 3.0))],
+)
 def test_crops_to_be_turned_keep_inside_the_image(ranges: Augment) -> None:
     assert corners(affine(2000, ranges, generator())).abs().max().item() <= 1 + 1e-6
 
@@ -429,7 +500,12 @@ def test_the_automatic_ranges_keep_the_area_and_the_aspect_that_they_declare(loo
     assert ranges.aspect
     area, aspect = theta[:, 0, 0] * theta[:, 1, 1], theta[:, 0, 0] / theta[:, 1, 1]
     assert ranges.area[0] - 1e-5 <= area.min().item() <= area.max().item() <= ranges.area[1] + 1e-5
-    assert ranges.aspect[0] - 1e-5 <= aspect.min().item() <= aspect.max().item() <= ranges.aspect[1] + 1e-5
+    assert (
+        ranges.aspect[0] - 1e-5
+        <= aspect.min().item()
+        <= aspect.max().item()
+        <= ranges.aspect[1] + 1e-5
+    )
 
 
 def test_a_turned_and_mirrored_crop_keeps_its_area() -> None:
@@ -442,7 +518,10 @@ def test_a_crop_magnifies_what_it_keeps() -> None:
     """Half of each side at the upper left corner: every pixel of that quarter covers two by two."""
     x = torch.zeros(1, 1, 8, 8)
     x[:, :, :4, :4] = 1
-    found = [turned(x, replace(STILL, area=(0.25, 0.25)), generator(seed)).mean().item() for seed in range(40)]
+    found = [
+        turned(x, replace(STILL, area=(0.25, 0.25)), generator(seed)).mean().item()
+        for seed in range(40)
+    ]
     assert max(found) > 0.8
     assert min(found) < 0.2
 
@@ -557,7 +636,9 @@ def test_images_that_cannot_be_written_to_are_read_in_silence() -> None:
         assert centre(samples, 8).shape == (5, 3, 8, 8)
 
 
-@pytest.mark.parametrize("draw_some", [affine, lambda _, ranges, draw: draw_crops(shapes_of(4, 4, 1), ranges, draw)])
+@pytest.mark.parametrize(
+    "draw_some", [affine, lambda _, ranges, draw: draw_crops(shapes_of(4, 4, 1), ranges, draw)]
+)
 def test_a_protocol_that_was_not_resolved_is_our_own_mistake(draw_some: Any) -> None:
     with pytest.raises(AssertionError, match="not resolved"):
         draw_some(1, Augment(), generator())

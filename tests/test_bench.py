@@ -63,7 +63,11 @@ def test_nothing_but_test_scores_depends_on_the_test_half(benched, tmp_path, tam
     assert snapshot(tmp_path / "store", tested=False) == snapshot(store, tested=False)
     ours, theirs = records(store), records(tmp_path / "store")
     assert all(ours[method].selection == theirs[method].selection for method in TWO)
-    assert all(ours[method].scores("separated", "map_at_r") != theirs[method].scores("separated", "map_at_r") for method in TWO)
+    assert all(
+        ours[method].scores("separated", "map_at_r")
+        != theirs[method].scores("separated", "map_at_r")
+        for method in TWO
+    )
 
 
 def test_no_test_data_is_in_the_store_before_the_seal_is_opened(benched, tmp_path, monkeypatch):
@@ -108,7 +112,11 @@ def test_nothing_but_test_scores_depends_on_the_test_half_at_demo_size(demo, tmp
     bench(glyphs_with(**{change: True}), tmp_path / "store", FOUR, QUICK)
     assert snapshot(tmp_path / "store", tested=False) == snapshot(demo, tested=False)
     ours, theirs = records(demo), records(tmp_path / "store")
-    assert all(ours[method].scores("separated", "map_at_r") != theirs[method].scores("separated", "map_at_r") for method in FOUR)
+    assert all(
+        ours[method].scores("separated", "map_at_r")
+        != theirs[method].scores("separated", "map_at_r")
+        for method in FOUR
+    )
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +237,10 @@ def configs(out, method, stage):
 
 def test_methods_are_paired_by_seed(benched):
     _, store = benched
-    seeds = [[config["seed"] for config in configs(store, method, "reproduction")] for method in (*TWO, "untrained")]
+    seeds = [
+        [config["seed"] for config in configs(store, method, "reproduction")]
+        for method in (*TWO, "untrained")
+    ]
     assert seeds[0] == seeds[1] == seeds[2]
     assert len(set(seeds[0])) == 8
 
@@ -238,7 +249,9 @@ def test_paired_methods_start_from_the_same_trunk(benched):
     _, store = benched
     first = [
         json.loads(
-            (Store(store).run(records(store)[method].reproductions[0]["key"]) / "history.jsonl").read_text().splitlines()[0]
+            (Store(store).run(records(store)[method].reproductions[0]["key"]) / "history.jsonl")
+            .read_text()
+            .splitlines()[0]
         )
         for method in ("triplet", "normalized_softmax")
     ]
@@ -260,21 +273,38 @@ def test_the_selected_trial_is_not_among_its_reproductions(benched):
 def test_trial_0_is_the_defaults_and_every_method_has_the_same_budget(benched):
     _, store = benched
     trained = [record for method, record in records(store).items() if method in TWO]
-    assert all(record.trials[0]["parameters"] == record.announced["method"]["defaults"] for record in trained)
+    assert all(
+        record.trials[0]["parameters"] == record.announced["method"]["defaults"]
+        for record in trained
+    )
     assert {len(record.trials) for record in trained} == {2}
 
 
 def test_a_ledger_tells_the_story_in_order(benched):
     _, store = benched
-    kinds = [line.kind for line in read(store / "studies" / records(store)["triplet"].key / "ledger.jsonl")]
-    assert kinds == ["preregistration", "trial", "trial", "selection", *["reproduction"] * 8, "seal", "test", "test"]
+    kinds = [
+        line.kind
+        for line in read(store / "studies" / records(store)["triplet"].key / "ledger.jsonl")
+    ]
+    assert kinds == [
+        "preregistration",
+        "trial",
+        "trial",
+        "selection",
+        *["reproduction"] * 8,
+        "seal",
+        "test",
+        "test",
+    ]
 
 
 def test_losing_trials_keep_their_hashes_but_not_their_weights(benched):
     _, store = benched
     record = records(store)["triplet"]
     for trial in record.trials:
-        kept = [(Store(store).run(run["key"]) / "model.safetensors").exists() for run in trial["runs"]]
+        kept = [
+            (Store(store).run(run["key"]) / "model.safetensors").exists() for run in trial["runs"]
+        ]
         assert kept == [trial["trial"] == record.selection["trial"]] * 4
         assert all(len(Store(store).result(run["key"])["weights"]) == 64 for run in trial["runs"])
 
@@ -313,8 +343,24 @@ def run_unstable(tmp_path, features, default, low):
     """In a process of its own: a registry cannot forget a method."""
     (tmp_path / "unstable.py").write_text(UNSTABLE.format(default=default, low=low))
     process = subprocess.run(
-        [sys.executable, "-m", "assay", "bench", "--data", f"features:{features}", "--out", str(tmp_path / "store")]
-        + ["--methods", "unstable,triplet", "--import", str(tmp_path / "unstable.py"), "--workers", "1"]
+        [
+            sys.executable,
+            "-m",
+            "assay",
+            "bench",
+            "--data",
+            f"features:{features}",
+            "--out",
+            str(tmp_path / "store"),
+        ]
+        + [
+            "--methods",
+            "unstable,triplet",
+            "--import",
+            str(tmp_path / "unstable.py"),
+            "--workers",
+            "1",
+        ]
         + [part for setting in (*MINI, "trials=4") for part in ("--set", setting)],
         capture_output=True,
         text=True,
@@ -341,7 +387,12 @@ def test_where_every_trial_diverges_the_others_still_get_their_report(tmp_path, 
     assert found["triplet"].complete
     assert "unstable: all trials of a search diverged" in process.stdout
     assert "all 4 trials diverged" in (tmp_path / "store" / "report" / "index.html").read_text()
-    assert subprocess.run([sys.executable, "-m", "assay", "verify", str(tmp_path / "store")]).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, "-m", "assay", "verify", str(tmp_path / "store")]
+        ).returncode
+        == 0
+    )
 
 
 # --- features ---------------------------------------------------------------------------------------------------------
@@ -357,12 +408,23 @@ def test_features_have_a_baseline_without_an_interval(tmp_path, mini_features):
 
 
 def test_vectors_as_they_are_are_in_every_bench_and_have_one_score(tmp_path, mini_features):
-    bench(f"features:{mini_features}", tmp_path / "store", methods=("triplet",), protocol=customise(SMALL, ["dim=2"]))
+    bench(
+        f"features:{mini_features}",
+        tmp_path / "store",
+        methods=("triplet",),
+        protocol=customise(SMALL, ["dim=2"]),
+    )
     assert set(records(tmp_path / "store")) == {"triplet", "as_is"}
     record = records(tmp_path / "store")["as_is"]
-    assert (len(record.reproductions), record.reproductions[0]["fold"], record.trials) == (1, None, [])
+    assert (len(record.reproductions), record.reproductions[0]["fold"], record.trials) == (
+        1,
+        None,
+        [],
+    )
     archive = np.load(mini_features)
-    expected = assay.evaluate(archive["z"][archive["y"] >= 8], archive["y"][archive["y"] >= 8], metrics=["map_at_r"])
+    expected = assay.evaluate(
+        archive["z"][archive["y"] >= 8], archive["y"][archive["y"] >= 8], metrics=["map_at_r"]
+    )
     (test,) = record.tests
     assert test["separated"] == test["concatenated"]
     assert test["separated"]["map_at_r"] == pytest.approx(expected["map_at_r"], abs=1e-9)
@@ -371,8 +433,14 @@ def test_vectors_as_they_are_are_in_every_bench_and_have_one_score(tmp_path, min
 def test_features_of_a_random_trunk_as_they_are_have_a_run_for_every_seed(benched):
     _, store = benched
     record = records(store)["as_is"]
-    assert [(entry["reproduction"], entry["fold"]) for entry in record.reproductions] == [(0, None), (1, None)]
-    vectors = [np.load(Store(store).test_vectors(e["key"], record.seal["test"])) for e in record.reproductions]
+    assert [(entry["reproduction"], entry["fold"]) for entry in record.reproductions] == [
+        (0, None),
+        (1, None),
+    ]
+    vectors = [
+        np.load(Store(store).test_vectors(e["key"], record.seal["test"]))
+        for e in record.reproductions
+    ]
     assert vectors[0].shape[1] > 4 * SMALL.dim
     assert not np.allclose(*vectors)
     assert all(test["separated"] == test["concatenated"] for test in record.tests)
@@ -382,16 +450,41 @@ def test_features_of_a_random_trunk_as_they_are_have_a_run_for_every_seed(benche
     ("data", "settings", "method", "reason", "instead"),
     [
         ("folder", (), "pretrained", "the trunk 'conv' has random weights here", "untrained"),
-        ("folder", ("trunk=lite0", "size=32", "weights=none"), "pretrained", "'lite0' has random weights here", "untrained"),
-        ("folder", ("trunk=lite0", "size=32"), "untrained", "the trunk 'lite0' has pretrained weights here", "pretrained"),
-        ("features", (), "untrained", "the data are vectors that some model has made", "pretrained"),
+        (
+            "folder",
+            ("trunk=lite0", "size=32", "weights=none"),
+            "pretrained",
+            "'lite0' has random weights here",
+            "untrained",
+        ),
+        (
+            "folder",
+            ("trunk=lite0", "size=32"),
+            "untrained",
+            "the trunk 'lite0' has pretrained weights here",
+            "pretrained",
+        ),
+        (
+            "features",
+            (),
+            "untrained",
+            "the data are vectors that some model has made",
+            "pretrained",
+        ),
     ],
 )
-def test_a_baseline_of_another_trunk_is_refused(mini_folder, mini_features, data, settings, method, reason, instead):
+def test_a_baseline_of_another_trunk_is_refused(
+    mini_folder, mini_features, data, settings, method, reason, instead
+):
     given = f"folder:{mini_folder}" if data == "folder" else f"features:{mini_features}"
-    with pytest.raises(BadInput, match=f"{method}: .*{reason}, so it is not {method}; use {instead} instead"):
+    with pytest.raises(
+        BadInput, match=f"{method}: .*{reason}, so it is not {method}; use {instead} instead"
+    ):
         design_bench(given, [method], customise(SMALL, settings), "cpu", ())
-    names = [design.method.name for design in design_bench(given, ["all"], customise(SMALL, settings), "cpu", ())]
+    names = [
+        design.method.name
+        for design in design_bench(given, ["all"], customise(SMALL, settings), "cpu", ())
+    ]
     assert method not in names and {instead, "as_is"} <= set(names)
 
 
@@ -421,7 +514,9 @@ LEAK = "1 image in both trainval and the test half, such as class04/0.png = clas
 
 
 def test_copies_in_both_halves_are_refused_before_anything_is_written(leaky, tmp_path):
-    with pytest.raises(BadInput, match=r"mini: 1 image in both trainval and the test half, such as class04/0\.png") as refused:
+    with pytest.raises(
+        BadInput, match=r"mini: 1 image in both trainval and the test half, such as class04/0\.png"
+    ) as refused:
         bench(f"folder:{leaky}", tmp_path / "store", ("triplet",))
     assert "--allow-leaks" in str(refused.value)
     assert not (tmp_path / "store").exists()
@@ -434,15 +529,28 @@ def test_copies_in_both_halves_are_refused_before_anything_is_written(leaky, tmp
 def test_allowed_leaks_are_said_before_training_and_recorded_when_the_seal_is_open(leaky, tmp_path):
     heard, store = Hearing(), tmp_path / "store"
     for _ in range(2):  # the second time everything is there
-        assay.bench(f"folder:{leaky}", ["triplet"], SMALL, store, workers=1, allow_leaks=True, listener=heard)
+        assay.bench(
+            f"folder:{leaky}",
+            ["triplet"],
+            SMALL,
+            store,
+            workers=1,
+            allow_leaks=True,
+            listener=heard,
+        )
     left_out = [
         "1 file left out, no image that can be read: .txt",
         "1 file of the test half left out, no image that can be read: .txt",
     ]
-    begun = next(number for number, (_, text) in enumerate(heard.said) if text.startswith("preregistration"))
+    begun = next(
+        number for number, (_, text) in enumerate(heard.said) if text.startswith("preregistration")
+    )
     assert heard.said[:begun][:4] == [
         *(("data", text) for text in (*left_out, LEAK)),
-        ("augmentation", "crops of 40-100% of the area, width over height from 0.75 to 1.33; no mirror images"),
+        (
+            "augmentation",
+            "crops of 40-100% of the area, width over height from 0.75 to 1.33; no mirror images",
+        ),
     ]
     for record in records(store).values():
         assert record.announced["data"]["left_out"] == left_out[:1]
@@ -455,7 +563,9 @@ def test_conflicting_labels_inside_trainval_are_announced(mini_folder, tmp_path)
     with pytest.raises(BadInput, match="1 image of trainval with more than one label"):
         bench(f"folder:{mini_folder}", tmp_path / "store", ("triplet",))
     (design,) = design_bench(f"folder:{mini_folder}", ["triplet"], SMALL, "cpu", ())
-    conflict = "1 image of trainval with more than one label, such as class01/0.png = class02/noise.png"
+    conflict = (
+        "1 image of trainval with more than one label, such as class01/0.png = class02/noise.png"
+    )
     assert design.preregistration["data"]["problems"] == [conflict]
 
 
@@ -468,7 +578,12 @@ def test_a_fixed_baseline_is_scored_on_nested_principal_components(tmp_path, min
     """Concatenated: folds x dim components; separated: the first dim of them. Fitted on trainval alone."""
     from sklearn.decomposition import PCA
 
-    bench(f"features:{mini_features}", tmp_path / "store", methods=("pretrained",), protocol=customise(SMALL, ["dim=2"]))
+    bench(
+        f"features:{mini_features}",
+        tmp_path / "store",
+        methods=("pretrained",),
+        protocol=customise(SMALL, ["dim=2"]),
+    )
     archive = np.load(mini_features)
     z, y = archive["z"], archive["y"]
     fitted = PCA(8).fit(z[y < 8])
@@ -491,14 +606,25 @@ def test_a_small_data_set_shrinks_the_batch_and_says_so(benched):
 def test_data_that_was_renamed_continues_its_study(tmp_path, mini_features):
     bench(f"features:{mini_features}", tmp_path / "store", methods=("triplet",))
     before = snapshot(tmp_path / "store")
-    bench(f"features:{mini_features.rename(tmp_path / 'renamed.npz')}", tmp_path / "store", methods=("triplet",))
+    bench(
+        f"features:{mini_features.rename(tmp_path / 'renamed.npz')}",
+        tmp_path / "store",
+        methods=("triplet",),
+    )
     assert snapshot(tmp_path / "store") == before
 
 
 def test_more_reproductions_keep_the_trials_and_the_runs_there_are(tmp_path, mini_features):
     for settings in (MINI, (*MINI, "reproductions=3")):
-        bench(f"features:{mini_features}", tmp_path / "store", ("triplet",), customise(QUICK, settings))
-    found = [record for record in study_records(Store(tmp_path / "store")) if record.method == "triplet"]
+        bench(
+            f"features:{mini_features}",
+            tmp_path / "store",
+            ("triplet",),
+            customise(QUICK, settings),
+        )
+    found = [
+        record for record in study_records(Store(tmp_path / "store")) if record.method == "triplet"
+    ]
     few, many = sorted(found, key=lambda record: len(record.reproductions))
     assert few.trials == many.trials
     assert many.reproductions[:8] == few.reproductions
@@ -525,7 +651,16 @@ class Tiny(Trunk):
 
 def run_with_trunk(tmp_path, features, output):
     (tmp_path / "tiny.py").write_text(TRUNK.format(output=output))
-    command = [sys.executable, "-m", "assay", "bench", "--data", f"features:{features}", "--out", str(tmp_path / "store")]
+    command = [
+        sys.executable,
+        "-m",
+        "assay",
+        "bench",
+        "--data",
+        f"features:{features}",
+        "--out",
+        str(tmp_path / "store"),
+    ]
     command += ["--methods", "triplet", "--import", str(tmp_path / "tiny.py"), "--workers", "1"]
     command += [part for setting in (*MINI, "trunk=tiny") for part in ("--set", setting)]
     return subprocess.run(command, capture_output=True, text=True)
@@ -537,7 +672,11 @@ def test_an_imported_trunk_is_known_to_every_step_and_part_of_the_key(tmp_path, 
     expected = snapshot(tmp_path / "store")
     (ledger,) = (tmp_path / "store").glob("studies/*/ledger.jsonl")
     lines = ledger.read_text().splitlines(keepends=True)
-    ledger.write_text("".join(line for line in lines if '"kind":"seal"' not in line and '"kind":"test"' not in line))
+    ledger.write_text(
+        "".join(
+            line for line in lines if '"kind":"seal"' not in line and '"kind":"test"' not in line
+        )
+    )
     for folder in (tmp_path / "store").glob("runs/*/*/test"):
         shutil.rmtree(folder)
     again = run_with_trunk(tmp_path, mini_features, "x")
@@ -567,9 +706,20 @@ methods.add(Method("broken", Broken, space=Space(margin=Real(0, 1))))
 
 def test_a_method_that_fails_does_not_stop_the_others(tmp_path, mini_features):
     (tmp_path / "broken.py").write_text(BROKEN)
-    command = [sys.executable, "-m", "assay", "bench", "--data", f"features:{mini_features}", "--out", str(tmp_path / "store")]
+    command = [
+        sys.executable,
+        "-m",
+        "assay",
+        "bench",
+        "--data",
+        f"features:{mini_features}",
+        "--out",
+        str(tmp_path / "store"),
+    ]
     command += ["--methods", "broken,triplet", "--import", str(tmp_path / "broken.py")]
-    done = subprocess.run(command + [part for s in MINI for part in ("--set", s)], capture_output=True, text=True)
+    done = subprocess.run(
+        command + [part for s in MINI for part in ("--set", s)], capture_output=True, text=True
+    )
     assert done.returncode == 1
     assert "a slip of the researcher's" in done.stderr
     assert "triplet" in (tmp_path / "store" / "report" / "index.html").read_text()
@@ -582,12 +732,22 @@ def test_a_dry_run_that_names_a_baseline_first_times_the_first_trained_method(mi
     assert planned.seconds > 0
 
 
-SPLIT = {(24, 1): [24], (24, 2): [12, 12], (130, 1): [44, 44, 42], (130, 2): [44, 44, 42], (3, 8): [3], (0, 2): []}
+SPLIT = {
+    (24, 1): [24],
+    (24, 2): [12, 12],
+    (130, 1): [44, 44, 42],
+    (130, 2): [44, 44, 42],
+    (3, 8): [3],
+    (0, 2): [],
+}
 """Sizes of tasks, by the number of runs and of parts."""
 
 
 def test_runs_on_vectors_are_split_evenly_into_as_many_tasks_as_asked_for(mini_features):
-    vectors, images = (design_bench(data, ["triplet"], "quick", "cpu", ())[0] for data in (f"features:{mini_features}", "glyphs"))
+    vectors, images = (
+        design_bench(data, ["triplet"], "quick", "cpu", ())[0]
+        for data in (f"features:{mini_features}", "glyphs")
+    )
     runs = [vectors.run("trial", 0, number, 0, vectors.first) for number in range(130)]
     for (many, parts), sizes in SPLIT.items():
         assert [len(task) for task in vectors.together(runs[:many], parts)] == sizes
@@ -597,9 +757,18 @@ def test_runs_on_vectors_are_split_evenly_into_as_many_tasks_as_asked_for(mini_f
 def test_the_number_of_methods_changes_no_byte_of_a_study(mini_features, tmp_path):
     small = customise(QUICK, ["searches=2", "trials=2", "epochs=2"])
     bench(f"features:{mini_features}", tmp_path / "alone", ["triplet"], small)
-    bench(f"features:{mini_features}", tmp_path / "beside", ["triplet", "contrastive", "margin", "nt_xent"], small)
+    bench(
+        f"features:{mini_features}",
+        tmp_path / "beside",
+        ["triplet", "contrastive", "margin", "nt_xent"],
+        small,
+    )
     alone, beside = (
-        {path: content for path, content in snapshot(tmp_path / name).items() if path.startswith("runs/")}
+        {
+            path: content
+            for path, content in snapshot(tmp_path / name).items()
+            if path.startswith("runs/")
+        }
         for name in ("alone", "beside")
     )
     assert alone.items() <= beside.items()

@@ -98,17 +98,29 @@ CASES: list[tuple[type[nn.Module], dict[str, Any], dict[str, str], dict[str, int
     (theirs.ArcFaceLoss, {"margin": 20.0}, USUAL, THEIR_NUMBERS),
     (theirs.CosFaceLoss, {"scale": 30}, USUAL, THEIR_NUMBERS),
     (theirs.NormalizedSoftmaxLoss, {}, USUAL, THEIR_NUMBERS),
-    (theirs.P2SGradLoss, {}, {"dim": "descriptors_dim"}, {"num_classes": COUNT, "descriptors_dim": DIM}),
+    (
+        theirs.P2SGradLoss,
+        {},
+        {"dim": "descriptors_dim"},
+        {"num_classes": COUNT, "descriptors_dim": DIM},
+    ),
     (theirs.ProxyAnchorLoss, {"alpha": 16}, USUAL, THEIR_NUMBERS),
     (theirs.ProxyNCALoss, {"softmax_scale": 3}, USUAL, THEIR_NUMBERS),
     (theirs.SoftTripleLoss, {"centers_per_class": 2}, USUAL, THEIR_NUMBERS),
     (theirs.SubCenterArcFaceLoss, {"sub_centers": 2}, USUAL, THEIR_NUMBERS),
     (Compact, {"strength": 0.5}, USUAL, {}),
     (Weighted, {}, USUAL, {}),
-    (Softmax, {"smoothing": 0.2}, {"dim": "inputs", "classes": "outputs"}, {"inputs": DIM, "outputs": COUNT}),
+    (
+        Softmax,
+        {"smoothing": 0.2},
+        {"dim": "inputs", "classes": "outputs"},
+        {"inputs": DIM, "outputs": COUNT},
+    ),
 ]
 every_module = pytest.mark.parametrize(
-    ("module", "parameters", "names", "numbers"), CASES, ids=[module.__name__ for module, *_ in CASES]
+    ("module", "parameters", "names", "numbers"),
+    CASES,
+    ids=[module.__name__ for module, *_ in CASES],
 )
 
 
@@ -135,19 +147,30 @@ def build(module: type[nn.Module], seed: int = 0, **parameters: Any) -> nn.Modul
 @every_module
 def test_value_and_gradients_are_those_of_the_module(module, parameters, names, numbers) -> None:
     z, y = batch()
-    ours, direct = built(adopt(module, **names), **parameters), build(module, **parameters, **numbers)
+    ours, direct = (
+        built(adopt(module, **names), **parameters),
+        build(module, **parameters, **numbers),
+    )
     found, expected = ours(z, y), direct(z, y)
     assert torch.equal(found, expected)
     inputs = [z, *ours.parameters()], [z, *direct.parameters()]
-    for one, other in zip(torch.autograd.grad(found, inputs[0]), torch.autograd.grad(expected, inputs[1]), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(found, inputs[0]), torch.autograd.grad(expected, inputs[1]), strict=True
+    ):
         assert torch.equal(one, other)
     assert found.shape == ()
 
 
 @every_module
-def test_parameters_and_defaults_are_those_of_the_module_without_what_setup_gives(module, parameters, names, numbers) -> None:
+def test_parameters_and_defaults_are_those_of_the_module_without_what_setup_gives(
+    module, parameters, names, numbers
+) -> None:
     takes = inspect.signature(adopt(module, **names)).parameters
-    own = {name: item for name, item in inspect.signature(module).parameters.items() if item.kind not in (2, 4)}
+    own = {
+        name: item
+        for name, item in inspect.signature(module).parameters.items()
+        if item.kind not in (2, 4)
+    }
     assert {name: takes[name].default for name in own if name in takes} == {
         name: item.default for name, item in own.items() if name not in numbers
     }
@@ -174,7 +197,10 @@ def test_raw_embeddings_go_in_unless_unit_vectors_are_asked_for() -> None:
 
 def test_unit_vectors_change_nothing_for_a_loss_that_normalises() -> None:
     z, y = batch()
-    raw, unit = (built(adopt(theirs.TripletMarginLoss, normalise=normalise))(z, y) for normalise in (False, True))
+    raw, unit = (
+        built(adopt(theirs.TripletMarginLoss, normalise=normalise))(z, y)
+        for normalise in (False, True)
+    )
     assert torch.allclose(raw, unit)
     assert torch.allclose(*(torch.autograd.grad(value, z)[0] for value in (raw, unit)), atol=1e-6)
 
@@ -182,7 +208,10 @@ def test_unit_vectors_change_nothing_for_a_loss_that_normalises() -> None:
 def test_an_adopted_loss_says_what_it_is() -> None:
     assert adopt(Compact).__name__ == "Compact"
     assert adopt(Compact).__doc__ == "Pulls all embeddings to one point, in words of its own."
-    assert adopt(theirs.TripletMarginLoss).__doc__ == "TripletMarginLoss of pytorch_metric_learning.losses.triplet_margin_loss."
+    assert (
+        adopt(theirs.TripletMarginLoss).__doc__
+        == "TripletMarginLoss of pytorch_metric_learning.losses.triplet_margin_loss."
+    )
     assert adopt(Softmax, dim="inputs", classes="outputs").__doc__ == f"Softmax of {__name__}."
     assert adopt(Compact).paper is None
     assert issubclass(adopt(Compact), Loss)
@@ -247,10 +276,14 @@ def test_indices_of_pairs_and_triplets_written_out() -> None:
     assert list(zip(a1, p, strict=True)) == together
     assert list(zip(a2, n, strict=True)) == apart
     triplets = [part.tolist() for part in indices(as_triplets(pairs))]
-    assert list(zip(*triplets, strict=True)) == [(a, p, n) for a, p in together for b, n in apart if a == b]
+    assert list(zip(*triplets, strict=True)) == [
+        (a, p, n) for a, p in together for b, n in apart if a == b
+    ]
 
 
-@pytest.mark.parametrize("module", [theirs.MultiSimilarityLoss, theirs.ContrastiveLoss, theirs.TripletMarginLoss])
+@pytest.mark.parametrize(
+    "module", [theirs.MultiSimilarityLoss, theirs.ContrastiveLoss, theirs.TripletMarginLoss]
+)
 def test_pairs_of_a_miner_give_what_the_librarys_own_miner_gives(module) -> None:
     z, y = batch()
     direct = module()(z, y, their_miners.MultiSimilarityMiner(epsilon=0.1)(z, y))
@@ -259,7 +292,9 @@ def test_pairs_of_a_miner_give_what_the_librarys_own_miner_gives(module) -> None
     assert torch.allclose(adopt(module)()(z, y, mined), direct)
 
 
-@pytest.mark.parametrize("module", [theirs.TripletMarginLoss, theirs.ContrastiveLoss, theirs.MarginLoss])
+@pytest.mark.parametrize(
+    "module", [theirs.TripletMarginLoss, theirs.ContrastiveLoss, theirs.MarginLoss]
+)
 def test_triplets_of_a_miner_are_handed_over(module) -> None:
     z, y = batch()
     mined = SemihardMiner()(z, y)
@@ -292,7 +327,9 @@ def test_references_are_handed_over(module) -> None:
     assert torch.equal(found, module()(z, y, ref_emb=past, ref_labels=labels))
 
 
-@pytest.mark.parametrize("module", [theirs.TripletMarginLoss, theirs.MultiSimilarityLoss, theirs.NTXentLoss])
+@pytest.mark.parametrize(
+    "module", [theirs.TripletMarginLoss, theirs.MultiSimilarityLoss, theirs.NTXentLoss]
+)
 def test_a_sample_among_the_references_is_not_its_own_positive(module) -> None:
     z, y = batch()
     order = torch.randperm(len(y))
@@ -311,11 +348,18 @@ def test_mined_pairs_index_the_references() -> None:
 def test_a_module_without_a_place_for_them_takes_neither_mined_pairs_nor_references() -> None:
     z, y = batch()
     loss = adopt(Compact)()
-    with pytest.raises(ValueError, match="Compact takes no mined pairs: its forward has no parameter 'indices_tuple'"):
+    with pytest.raises(
+        ValueError,
+        match="Compact takes no mined pairs: its forward has no parameter 'indices_tuple'",
+    ):
         loss(z, y, SemihardMiner()(z, y))
-    with pytest.raises(ValueError, match="Compact takes no references: its forward has no parameter 'ref_emb'"):
+    with pytest.raises(
+        ValueError, match="Compact takes no references: its forward has no parameter 'ref_emb'"
+    ):
         loss(z, y, None, References.of_batch(z, y))
-    with pytest.raises(ValueError, match="takes no mined pairs: its forward has no parameter 'indices_tuple'"):
+    with pytest.raises(
+        ValueError, match="takes no mined pairs: its forward has no parameter 'indices_tuple'"
+    ):
         loss(z, y, SemihardMiner()(z, y), References(z, y, None))
 
 
@@ -323,7 +367,9 @@ def test_a_module_without_a_place_for_them_takes_neither_mined_pairs_nor_referen
 
 
 def test_a_module_that_depends_on_the_data_waits_for_setup() -> None:
-    with pytest.raises(ValueError, match=r"ArcFaceLoss depends on the data: call setup\(dim, classes\) first"):
+    with pytest.raises(
+        ValueError, match=r"ArcFaceLoss depends on the data: call setup\(dim, classes\) first"
+    ):
         adopt(theirs.ArcFaceLoss)()(*batch())
 
 
@@ -388,22 +434,35 @@ def test_a_parameter_that_is_not_there_is_named() -> None:
 
 
 def test_parameters_of_a_method_go_by_name() -> None:
-    method = Method("m", adopt(theirs.TripletMarginLoss), Space(margin=Real(0, 1)), miner="semihard", fixed={"swap": True})
+    method = Method(
+        "m",
+        adopt(theirs.TripletMarginLoss),
+        Space(margin=Real(0, 1)),
+        miner="semihard",
+        fixed={"swap": True},
+    )
     assert defaults(method, QUICK) == {"margin": 0.05}
     parts = assemble(method, {"margin": 0.4}, QUICK)
     assert isinstance(parts.loss.module, theirs.TripletMarginLoss)
     assert (parts.loss.module.margin, parts.loss.module.swap) == (0.4, True)
     with pytest.raises(BadInput, match="'margn' is taken by nothing"):
         defaults(Method("m", adopt(theirs.TripletMarginLoss), Space(margn=Real(0, 1))), QUICK)
-    with pytest.raises(BadInput, match="'margin' has no value; give it a default, search it or fix it"):
+    with pytest.raises(
+        BadInput, match="'margin' has no value; give it a default, search it or fix it"
+    ):
         defaults(Method("m", adopt(theirs.RankedListLoss), Space(Tn=Real(0, 1))), QUICK)
     with pytest.raises(BadInput, match="'Tn' has no default"):
-        defaults(Method("m", adopt(theirs.RankedListLoss), Space(Tn=Real(0, 1)), fixed={"margin": 0.4}), QUICK)
+        defaults(
+            Method("m", adopt(theirs.RankedListLoss), Space(Tn=Real(0, 1)), fixed={"margin": 0.4}),
+            QUICK,
+        )
 
 
 def test_a_miner_looks_at_what_the_loss_is_given() -> None:
     for normalise in (True, False):
-        method = Method("m", adopt(theirs.TripletMarginLoss, normalise=normalise), Space(), miner="semihard")
+        method = Method(
+            "m", adopt(theirs.TripletMarginLoss, normalise=normalise), Space(), miner="semihard"
+        )
         miner = assemble(method, {}, QUICK).miner
         assert miner is not None
         assert miner.normalise == normalise
@@ -415,7 +474,11 @@ def test_a_miner_looks_at_what_the_loss_is_given() -> None:
         (adopt(theirs.MultiSimilarityLoss, normalise=True), "multi_similarity", []),
         (adopt(theirs.TripletMarginLoss), "semihard", []),
         (adopt(theirs.ProxyAnchorLoss), None, ["module.proxies"]),
-        (adopt(Softmax, dim="inputs", classes="outputs"), None, ["module.classify.weight", "module.classify.bias"]),
+        (
+            adopt(Softmax, dim="inputs", classes="outputs"),
+            None,
+            ["module.classify.weight", "module.classify.bias"],
+        ),
     ],
 )
 def test_a_step_trains_the_model_and_the_modules_weights(loss, miner, trained) -> None:
@@ -426,8 +489,20 @@ def test_a_step_trains_the_model_and_the_modules_weights(loss, miner, trained) -
     assert [name for name, _ in parts.loss.named_parameters()] == trained
     watched = [model.weight, *parts.loss.parameters()]
     before = [weight.detach().clone() for weight in watched]
-    optimisers = make_optimisers(list(model.parameters()), dict(parts.loss.named_parameters()), parts, QUICK)
-    values = [step(model, parts, optimisers, torch.ones(16, 6) + torch.eye(16, 6), batch()[1], QUICK, torch.device("cpu"))]
+    optimisers = make_optimisers(
+        list(model.parameters()), dict(parts.loss.named_parameters()), parts, QUICK
+    )
+    values = [
+        step(
+            model,
+            parts,
+            optimisers,
+            torch.ones(16, 6) + torch.eye(16, 6),
+            batch()[1],
+            QUICK,
+            torch.device("cpu"),
+        )
+    ]
     assert values[0] > 0
     assert all(not torch.equal(weight, old) for weight, old in zip(watched, before, strict=True))
 
@@ -455,7 +530,9 @@ methods.add(Method("mine", adopt({adopted}), space=Space({space})))
 """
 
 
-def write(path: Path, adopted: str = "Mine", space: str = "strength=Real(0, 9)", before: str = "") -> Path:
+def write(
+    path: Path, adopted: str = "Mine", space: str = "strength=Real(0, 9)", before: str = ""
+) -> Path:
     path.write_text(before + DECLARED.format(adopted=adopted, space=space))
     return path
 
@@ -467,16 +544,22 @@ def imported(file: Path) -> str:
 
 def hash_of(*files: Path) -> str:
     given = (trunks[RESOLVED.trunk], samplers[RESOLVED.sampler])
-    return digest([digest_file(file) for file in (*(Path(inspect.getfile(part)) for part in given), *files)])
+    return digest(
+        [digest_file(file) for file in (*(Path(inspect.getfile(part)) for part in given), *files)]
+    )
 
 
-def test_the_source_is_that_of_the_file_with_module_and_method(as_before: None, tmp_path: Path) -> None:
+def test_the_source_is_that_of_the_file_with_module_and_method(
+    as_before: None, tmp_path: Path
+) -> None:
     file = write(tmp_path / "mine.py", before=MODULE.format(strength=2.0))
     assert imported(file) == hash_of(file)
     assert defaults(methods["mine"], QUICK) == {"strength": 2.0}
 
 
-def test_the_source_changes_with_the_file_and_not_otherwise(as_before: None, tmp_path: Path) -> None:
+def test_the_source_changes_with_the_file_and_not_otherwise(
+    as_before: None, tmp_path: Path
+) -> None:
     file = tmp_path / "mine.py"
     first = imported(write(file, before=MODULE.format(strength=2.0)))
     (tmp_path / "other.py").write_text("")
@@ -501,16 +584,22 @@ def test_the_source_changes_with_the_module_in_another_file(
     assert source_of(methods["mine"], RESOLVED) == hash_of(file, module) != first
 
 
-def test_the_source_changes_with_a_base_of_the_module(as_before: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_changes_with_a_base_of_the_module(
+    as_before: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     base, file = tmp_path / "bridged_base.py", tmp_path / "mine.py"
     base.write_text(MODULE.format(strength=2.0))
-    first = imported(write(file, "Own", before="from bridged_base import Mine\n\n\nclass Own(Mine):\n    pass\n"))
+    first = imported(
+        write(file, "Own", before="from bridged_base import Mine\n\n\nclass Own(Mine):\n    pass\n")
+    )
     base.write_text(MODULE.format(strength=3.0))
     assert source_of(methods["mine"], RESOLVED) != first
 
 
-def test_where_the_loss_was_adopted_is_hashed_too(as_before: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_loss_was_adopted_is_hashed_too(
+    as_before: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else `normalise=True` could be added there without a trace."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "bridged_loss.py").write_text(
@@ -537,7 +626,9 @@ def test_the_source_of_a_library_loss_is_its_class_and_bases() -> None:
 def test_an_installed_module_names_its_distribution_and_version() -> None:
     from importlib.metadata import version
 
-    assert adopt(theirs.ArcFaceLoss).distributions() == (f"pytorch-metric-learning {version('pytorch-metric-learning')}",)
+    assert adopt(theirs.ArcFaceLoss).distributions() == (
+        f"pytorch-metric-learning {version('pytorch-metric-learning')}",
+    )
     assert adopt(Compact).distributions() == ()
     assert adopt(nn.CrossEntropyLoss).distributions() == ()
 
@@ -571,7 +662,11 @@ def test_adopted_methods_and_losses_are_listed(as_before: None, assay, tmp_path:
     code, out, _ = assay("list", "methods", "--import", tmp_path / "theirs.py", "--json")
     row = next(row for row in json.loads(out) if row["name"] == "their_arcface")
     assert code == 0
-    assert (list(row["space"]), row["about"], row["paper"]) == (["margin", "weights_lr"], "as the library has it", None)
+    assert (list(row["space"]), row["about"], row["paper"]) == (
+        ["margin", "weights_lr"],
+        "as the library has it",
+        None,
+    )
     assert "their_triplet" in assay("list", "methods", "--import", tmp_path / "theirs.py")[1]
     code, out, _ = assay("list", "losses", "--import", tmp_path / "theirs.py")
     assert code == 0
@@ -579,17 +674,36 @@ def test_adopted_methods_and_losses_are_listed(as_before: None, assay, tmp_path:
 
 
 def run_bench(folder: Path, data: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "assay", "bench", "--data", f"features:{data}", "--out", str(folder / "store")]
-    command += ["--methods", "their_triplet,their_arcface", "--import", str(folder / "theirs.py"), "--workers", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "assay",
+        "bench",
+        "--data",
+        f"features:{data}",
+        "--out",
+        str(folder / "store"),
+    ]
+    command += [
+        "--methods",
+        "their_triplet,their_arcface",
+        "--import",
+        str(folder / "theirs.py"),
+        "--workers",
+        "1",
+    ]
     return subprocess.run(
-        command + [part for setting in (*MINI, "trials=1", "startup=0") for part in ("--set", setting)],
+        command
+        + [part for setting in (*MINI, "trials=1", "startup=0") for part in ("--set", setting)],
         capture_output=True,
         text=True,
         cwd=folder,
     )
 
 
-def test_adopted_methods_are_benched_continued_and_refused_when_edited(tmp_path: Path, mini_features: Path) -> None:
+def test_adopted_methods_are_benched_continued_and_refused_when_edited(
+    tmp_path: Path, mini_features: Path
+) -> None:
     (tmp_path / "theirs.py").write_text(THEIRS)
     done = run_bench(tmp_path, mini_features)
     assert done.returncode == 0, done.stderr

@@ -17,9 +17,17 @@ from hypothesis import strategies as st
 from assay.canonical import canonical, digest, digest_bytes, digest_file, plain, pretty
 from assay.seeds import derive
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
 VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
 )
 
 
@@ -53,7 +61,9 @@ def test_the_order_of_keys_does_not_matter(value: Any) -> None:
 
 def test_dataclasses_become_objects_and_tuples_become_arrays() -> None:
     assert plain(Outer("o", Inner((8, 4)))) == {"name": "o", "inner": {"shape": [8, 4]}}
-    assert canonical({"o": Outer("o", Inner((8, 4)))}) == '{"o":{"inner":{"shape":[8,4]},"name":"o"}}'
+    assert (
+        canonical({"o": Outer("o", Inner((8, 4)))}) == '{"o":{"inner":{"shape":[8,4]},"name":"o"}}'
+    )
 
 
 def test_pretty_json_is_the_same_text_whatever_the_order_of_keys() -> None:
@@ -82,7 +92,9 @@ def test_numbers_that_json_does_not_have_are_refused(value: float) -> None:
             write({"deep": [value]})
 
 
-@pytest.mark.parametrize("value", [{1, 2}, b"bytes", object(), Path("p"), 1j, np.float32(1), np.int64(1), np.zeros(2)])
+@pytest.mark.parametrize(
+    "value", [{1, 2}, b"bytes", object(), Path("p"), 1j, np.float32(1), np.int64(1), np.zeros(2)]
+)
 def test_what_json_cannot_hold_is_refused_by_type(value: Any) -> None:
     with pytest.raises(TypeError, match=type(value).__name__):
         canonical([value])
@@ -101,11 +113,33 @@ def test_bytes_and_files_have_the_plain_sha256(tmp_path: Path) -> None:
     content = bytes(range(256)) * 5000
     (tmp_path / "f").write_bytes(content)
     expected = hashlib.sha256(content).hexdigest()
-    assert digest_bytes(content) == digest_bytes(memoryview(content)) == digest_file(tmp_path / "f") == expected
+    assert (
+        digest_bytes(content)
+        == digest_bytes(memoryview(content))
+        == digest_file(tmp_path / "f")
+        == expected
+    )
 
 
 def test_different_values_have_different_digests() -> None:
-    values: list[Any] = [None, True, False, 0, 1, -1, 0.5, "", "0", "null", [], {}, [[]], [{}], {"a": []}, ["a", "b"]]
+    values: list[Any] = [
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        0.5,
+        "",
+        "0",
+        "null",
+        [],
+        {},
+        [[]],
+        [{}],
+        {"a": []},
+        ["a", "b"],
+    ]
     assert len({digest(value) for value in values}) == len(values)
 
 
@@ -121,7 +155,9 @@ def test_a_seed_is_the_same_in_every_process() -> None:
 
 
 def test_a_seed_never_changes() -> None:
-    assert derive("trial", 0, 1) == int(hashlib.sha256(b"('trial', 0, 1)").hexdigest()[:16], 16) // 2
+    assert (
+        derive("trial", 0, 1) == int(hashlib.sha256(b"('trial', 0, 1)").hexdigest()[:16], 16) // 2
+    )
 
 
 PARTS = st.none() | st.integers() | st.text()
@@ -138,6 +174,19 @@ def test_different_uses_have_different_seeds(one: list[Any], other: list[Any]) -
 
 
 def test_no_two_uses_share_a_seed() -> None:
-    uses: list[tuple[Any, ...]] = [(name, *pair) for name in ("trial", "reproduction") for pair in np.ndindex(5, 5)]
-    uses += [("a", "b"), ("ab",), ("a", "b", ""), (1, 2), ("1", "2"), (12,), (None,), ("None",), ("a', 'b",), ()]
+    uses: list[tuple[Any, ...]] = [
+        (name, *pair) for name in ("trial", "reproduction") for pair in np.ndindex(5, 5)
+    ]
+    uses += [
+        ("a", "b"),
+        ("ab",),
+        ("a", "b", ""),
+        (1, 2),
+        ("1", "2"),
+        (12,),
+        (None,),
+        ("None",),
+        ("a', 'b",),
+        (),
+    ]
     assert len({derive(*use) for use in uses}) == len(uses)

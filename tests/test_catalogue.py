@@ -20,7 +20,9 @@ OWN = [name for name in methods if methods.origin(name).startswith("assay.")]
 TRAINED = [name for name in OWN if methods[name].loss is not None]
 every_method = pytest.mark.parametrize("name", OWN)
 every_trained_method = pytest.mark.parametrize("name", TRAINED)
-every_miner = pytest.mark.parametrize("name", [name for name in miners if miners.origin(name).startswith("assay.")])
+every_miner = pytest.mark.parametrize(
+    "name", [name for name in miners if miners.origin(name).startswith("assay.")]
+)
 
 
 # --- descriptions -----------------------------------------------------------------------------------------------------
@@ -53,7 +55,9 @@ def test_defaults_are_those_of_trial_0_and_lie_in_the_space(name):
 def test_every_argument_has_a_meaning_and_every_searched_parameter_is_one(name):
     arguments = describe(methods[name])["arguments"]
     assert set(methods[name].space) | set(methods[name].fixed) <= set(arguments)
-    assert [argument for argument, said in arguments.items() if not said["meaning"].endswith(".")] == []
+    assert [
+        argument for argument, said in arguments.items() if not said["meaning"].endswith(".")
+    ] == []
 
 
 @every_trained_method
@@ -69,7 +73,9 @@ def test_a_method_searches_the_learning_rate_of_its_weights_if_it_has_some(name)
 def test_a_docstring_names_the_arguments_that_there_are(name):
     loss, miner = methods[name].loss, methods[name].miner
     for part in (part for part in (loss, miner and miners[miner]) if part):
-        named = re.findall(r"^ {8}(\w+):", (part.__doc__ or "").partition("Args:\n")[2], re.MULTILINE)
+        named = re.findall(
+            r"^ {8}(\w+):", (part.__doc__ or "").partition("Args:\n")[2], re.MULTILINE
+        )
         assert set(named) <= set(describe(methods[name])["arguments"])
 
 
@@ -98,16 +104,25 @@ def test_a_baseline_is_described_as_what_is_not_trained(name):
 
 
 class Silent(Loss):
-    def __init__(self, *, scale: float = 1.0, shape=(2, 3), limit: float = float("inf"), needed: float) -> None:
+    def __init__(
+        self, *, scale: float = 1.0, shape=(2, 3), limit: float = float("inf"), needed: float
+    ) -> None:
         super().__init__()
 
 
 def test_a_stranger_that_says_little_is_described_all_the_same():
-    described = describe(Method("silent", Silent, space=Space(scale=Real(0, 2), needed=Real(0, 1), unknown=Real(0, 1))))
+    described = describe(
+        Method(
+            "silent", Silent, space=Space(scale=Real(0, 2), needed=Real(0, 1), unknown=Real(0, 1))
+        )
+    )
     assert described["loss"] == "Silent"
     assert (described["summary"], described["equation"], described["paper"]) == ("", "", None)
     assert described["defaults"] == {"scale": 1.0, "needed": None, "unknown": None}
-    assert (described["arguments"]["shape"]["default"], described["arguments"]["limit"]["default"]) == ("(2, 3)", "inf")
+    assert (
+        described["arguments"]["shape"]["default"],
+        described["arguments"]["limit"]["default"],
+    ) == ("(2, 3)", "inf")
     json.dumps(described, allow_nan=False)
 
 
@@ -150,7 +165,10 @@ def test_methods_stand_in_the_order_of_their_years_and_families_stay_together():
     assert [method.name for method in ordered[:3]] == ["as_is", "pretrained", "untrained"]
     assert years == sorted(years)
     names = [method.name for method in ordered]
-    for before, after in [("margin", "margin_per_class"), ("margin_per_class", "margin_distance_weighted")]:
+    for before, after in [
+        ("margin", "margin_per_class"),
+        ("margin_per_class", "margin_distance_weighted"),
+    ]:
         assert names.index(after) == names.index(before) + 1
 
 
@@ -160,10 +178,15 @@ def test_methods_stand_in_the_order_of_their_years_and_families_stay_together():
 def test_the_list_for_programs_is_the_full_description(assay):
     code, out, _ = assay("list", "methods", "--json")
     assert code == 0
-    assert {one["name"]: one for one in json.loads(out)} == {name: describe(methods[name]) for name in methods}
+    assert {one["name"]: one for one in json.loads(out)} == {
+        name: describe(methods[name]) for name in methods
+    }
 
 
-@pytest.mark.parametrize("kind", ["methods", "losses", "miners", "samplers", "trunks", "datasets", "protocols", "metrics"])
+@pytest.mark.parametrize(
+    "kind",
+    ["methods", "losses", "miners", "samplers", "trunks", "datasets", "protocols", "metrics"],
+)
 def test_a_list_for_people_fits_a_terminal_of_100_columns(assay, kind):
     code, out, _ = assay("list", kind)
     assert code == 0
@@ -173,8 +196,15 @@ def test_a_list_for_people_fits_a_terminal_of_100_columns(assay, kind):
 def test_the_list_for_people_says_of_each_method_what_it_is_made_of(assay):
     _, out, _ = assay("list", "methods")
     lines = out.splitlines()
-    row = next(number for number, line in enumerate(lines) if line.startswith("multi_similarity_mined "))
-    assert lines[row].split(maxsplit=4)[1:] == ["2019", "embedding", "multi_similarity", "alpha, base, beta, epsilon"]
+    row = next(
+        number for number, line in enumerate(lines) if line.startswith("multi_similarity_mined ")
+    )
+    assert lines[row].split(maxsplit=4)[1:] == [
+        "2019",
+        "embedding",
+        "multi_similarity",
+        "alpha, base, beta, epsilon",
+    ]
     assert lines[row + 1].strip() == methods["multi_similarity_mined"].about
 
 
@@ -202,7 +232,9 @@ def test_the_page_is_what_the_code_says():
     done = subprocess.run([sys.executable, "-m", "assay.catalogue"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     if done.stdout != PAGE.read_text(encoding="utf-8"):
-        pytest.fail("docs/methods.md is not what the code says; run: make docs (python -m assay.catalogue > docs/methods.md)")
+        pytest.fail(
+            "docs/methods.md is not what the code says; run: make docs (python -m assay.catalogue > docs/methods.md)"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +267,9 @@ def test_every_kind_of_comparison_has_its_group():
 
     from assay.method import Compares
 
-    assert sorted(kind for kinds in GROUPS.values() for kind in kinds if kind) == sorted(get_args(Compares))
+    assert sorted(kind for kinds in GROUPS.values() for kind in kinds if kind) == sorted(
+        get_args(Compares)
+    )
 
 
 def test_links_within_the_page_lead_somewhere(page, prose):
@@ -255,7 +289,9 @@ def test_nothing_in_prose_is_mistaken_for_markup(prose):
 
 
 def test_every_row_of_a_table_has_as_many_cells_as_its_head(page):
-    tables = re.findall(r"(?:^\|.*\|\n)+", re.sub(r"```.*?```", "", page, flags=re.DOTALL), re.MULTILINE)
+    tables = re.findall(
+        r"(?:^\|.*\|\n)+", re.sub(r"```.*?```", "", page, flags=re.DOTALL), re.MULTILINE
+    )
     assert len(tables) > len(TRAINED)
     for table in tables:
         assert len({len(re.split(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1

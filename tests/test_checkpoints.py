@@ -62,12 +62,20 @@ def test_every_validation_of_a_run_can_be_kept(name: str, store: Store) -> None:
     compute(store, runs, "all")
     for run in runs:
         kept = store.checkpoints(run.key)
-        history = [json.loads(line) for line in (store.run(run.key) / "history.jsonl").read_text().splitlines()]
+        history = [
+            json.loads(line)
+            for line in (store.run(run.key) / "history.jsonl").read_text().splitlines()
+        ]
         assert list(kept) == [entry["epoch"] for entry in history] == [0, 1, 2, 3]
         rows = folds_of_labels(VIEW.y, 4)[run.fold or 0].validation
         for entry in history:
-            assert map_at_r(kept[entry["epoch"]], VIEW.rows(rows)) == entry["validation"]["map_at_r"]
-        assert digest_file(kept[store.result(run.key)["best_epoch"]]) == store.result(run.key)["weights"]
+            assert (
+                map_at_r(kept[entry["epoch"]], VIEW.rows(rows)) == entry["validation"]["map_at_r"]
+            )
+        assert (
+            digest_file(kept[store.result(run.key)["best_epoch"]])
+            == store.result(run.key)["weights"]
+        )
     assert not list((store.root / "partial").rglob("*.safetensors"))
 
 
@@ -77,13 +85,19 @@ def test_what_is_kept_changes_neither_key_nor_result(store: Store, tmp_path: Pat
     compute(store, runs, "all")
     compute(other, runs)
     for run in runs:
-        kept = {name: found for name, found in content(store, run).items() if not name.startswith("checkpoints/")}
+        kept = {
+            name: found
+            for name, found in content(store, run).items()
+            if not name.startswith("checkpoints/")
+        }
         assert kept == content(other, run)
         assert other.checkpoints(run.key) == {}
 
 
 @pytest.mark.parametrize("name", ["triplet", "contrastive_sampled", "quadruplet"])
-def test_a_run_that_is_there_gets_the_checkpoints_it_lacks(name: str, store: Store, tmp_path: Path) -> None:
+def test_a_run_that_is_there_gets_the_checkpoints_it_lacks(
+    name: str, store: Store, tmp_path: Path
+) -> None:
     runs, whole = runs_of(name), Store.create(tmp_path / "whole")
     compute(store, runs)
     (store.run(runs[1].key) / WEIGHTS).unlink()  # a losing trial has lost them
@@ -95,10 +109,14 @@ def test_a_run_that_is_there_gets_the_checkpoints_it_lacks(name: str, store: Sto
     for number, run in enumerate(runs):
         assert store.has_run(run.key, "all")
         expected = content(whole, run)
-        assert content(store, run) == {file: found for file, found in expected.items() if number != 1 or file != WEIGHTS}
+        assert content(store, run) == {
+            file: found for file, found in expected.items() if number != 1 or file != WEIGHTS
+        }
 
 
-def test_runs_that_have_their_checkpoints_are_not_computed_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_have_their_checkpoints_are_not_computed_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compute(store, runs_of("triplet"), "all")
     monkeypatch.setattr(assay.run.training, "compute", None)
     compute(store, runs_of("triplet"), "all")
@@ -134,12 +152,17 @@ def test_checkpoints_are_told_in_the_order_of_their_epochs(store: Store) -> None
 ASKED = ("pi_ratio", "spectral_decay", "recall_at_1")
 
 
-def training_scores(store: Store, run: Run, protocol: Protocol = PROTOCOL) -> list[dict[str, float]]:
+def training_scores(
+    store: Store, run: Run, protocol: Protocol = PROTOCOL
+) -> list[dict[str, float]]:
     """Of each training fold, by the chosen weights, measured from outside."""
     folds = folds_of_labels(VIEW.y, protocol.folds)
     chosen = folds if run.fold is None else [folds[run.fold]]
     z = embed(read_model(store.run(run.key) / WEIGHTS), VIEW.x, 0, CPU)[:, : protocol.dim]
-    return [dict(evaluate(F.normalize(z[fold.train], dim=1), VIEW.y[fold.train], ASKED)) for fold in chosen]
+    return [
+        dict(evaluate(F.normalize(z[fold.train], dim=1), VIEW.y[fold.train], ASKED))
+        for fold in chosen
+    ]
 
 
 def test_the_training_fold_is_scored_with_the_chosen_weights(store: Store) -> None:
@@ -167,8 +190,16 @@ def test_nothing_is_said_of_the_training_fold_where_nothing_is_asked(store: Stor
 
 def test_scores_that_are_no_numbers_are_told_by_their_names() -> None:
     checkpoint = Checkpoint(0, None, {"map_at_r": 0.5})
-    fit = Fit([checkpoint], checkpoint, {}, training={"spectral_decay": float("inf"), "pi_ratio": float("nan")})
-    assert assay.run.training._result(fit, "hash")["training"] == {"spectral_decay": "inf", "pi_ratio": "nan"}
+    fit = Fit(
+        [checkpoint],
+        checkpoint,
+        {},
+        training={"spectral_decay": float("inf"), "pi_ratio": float("nan")},
+    )
+    assert assay.run.training._result(fit, "hash")["training"] == {
+        "spectral_decay": "inf",
+        "pi_ratio": "nan",
+    }
 
 
 def test_a_network_that_gives_no_numbers_has_no_training_scores(store: Store) -> None:
@@ -178,7 +209,10 @@ def test_a_network_that_gives_no_numbers_has_no_training_scores(store: Store) ->
     Training(tuple(runs), str(store.root), str(store.root.parent / "broken"))()
     result = store.result(runs[0].key)
     assert result["status"] == "diverged"
-    assert set(result["training"]) == {"pi_ratio", *(f"recall_at_{k}" for k in (1, 2, 4, 8, 16, 32))}
+    assert set(result["training"]) == {
+        "pi_ratio",
+        *(f"recall_at_{k}" for k in (1, 2, 4, 8, 16, 32)),
+    }
     assert set(result["training"].values()) == {"nan"}
 
 
@@ -188,7 +222,15 @@ def test_a_network_that_gives_no_numbers_has_no_training_scores(store: Store) ->
 @pytest.fixture
 def opened(store: Store, tmp_path: Path) -> Unsealed:
     place(tmp_path / "test", TEST)
-    return Unsealed(str(store.root), str(tmp_path / "test"), "test", receipt(tmp_path / "ledger", "view"), "view", 1, "cpu")
+    return Unsealed(
+        str(store.root),
+        str(tmp_path / "test"),
+        "test",
+        receipt(tmp_path / "ledger", "view"),
+        "view",
+        1,
+        "cpu",
+    )
 
 
 def test_checkpoints_are_scored_as_single_models(store: Store, opened: Unsealed) -> None:
@@ -196,7 +238,9 @@ def test_checkpoints_are_scored_as_single_models(store: Store, opened: Unsealed)
     compute(store, [run], "all")
     before = content(store, run)
     found = CheckpointScoring(run.key, PROTOCOL.dim, opened)()
-    assert found == {epoch: map_at_r(path, TEST) for epoch, path in store.checkpoints(run.key).items()}
+    assert found == {
+        epoch: map_at_r(path, TEST) for epoch, path in store.checkpoints(run.key).items()
+    }
     assert len(set(found.values())) > 1
     assert content(store, run) == before
     best = store.result(run.key)["best_epoch"]
@@ -209,13 +253,20 @@ def test_checkpoints_are_scored_as_single_models(store: Store, opened: Unsealed)
 def test_a_wide_baseline_is_scored_by_its_first_components(store: Store, opened: Unsealed) -> None:
     run = replace(BASELINE, protocol=replace(PROTOCOL, dim=2))
     compute(store, [run], "all")
-    assert CheckpointScoring(run.key, 2, opened)() == {0: map_at_r(store.checkpoints(run.key)[0], TEST, dim=2)}
+    assert CheckpointScoring(run.key, 2, opened)() == {
+        0: map_at_r(store.checkpoints(run.key)[0], TEST, dim=2)
+    }
 
 
-def test_checkpoints_see_the_opened_only_against_the_receipt(store: Store, opened: Unsealed, tmp_path: Path) -> None:
+def test_checkpoints_see_the_opened_only_against_the_receipt(
+    store: Store, opened: Unsealed, tmp_path: Path
+) -> None:
     run = runs_of("triplet")[0]
     compute(store, [run], "all")
-    for bad in (replace(opened, trainval="other"), replace(opened, receipt=receipt(tmp_path / "of another", "another"))):
+    for bad in (
+        replace(opened, trainval="other"),
+        replace(opened, receipt=receipt(tmp_path / "of another", "another")),
+    ):
         with pytest.raises(SealError):
             CheckpointScoring(run.key, PROTOCOL.dim, bad)()
 

@@ -24,7 +24,10 @@ def surface():
     def describe(command):
         if hasattr(command, "commands"):
             return {name: describe(child) for name, child in sorted(command.commands.items())}
-        return [{"names": item.opts, "default": str(item.default), "required": item.required} for item in command.params]
+        return [
+            {"names": item.opts, "default": str(item.default), "required": item.required}
+            for item in command.params
+        ]
 
     return describe(typer.main.get_command(app))
 
@@ -59,7 +62,10 @@ def test_help_with_no_words_and_version(assay):
     assert assay("--version") == (0, f"{__version__}\n", "")
 
 
-@pytest.mark.parametrize("kind", ["methods", "losses", "miners", "samplers", "trunks", "datasets", "protocols", "metrics"])
+@pytest.mark.parametrize(
+    "kind",
+    ["methods", "losses", "miners", "samplers", "trunks", "datasets", "protocols", "metrics"],
+)
 def test_everything_can_be_listed_for_people_and_for_programs(assay, kind):
     code, out, _ = assay("list", kind, "--json")
     rows = json.loads(out)
@@ -142,7 +148,9 @@ FOLDERS = {
 @pytest.mark.parametrize("make", FOLDERS, ids=lambda make: make.__name__)
 def test_a_bad_folder_is_named(assay, tmp_path, make):
     make(tmp_path / "data")
-    code, out, err = assay("bench", "--data", f"folder:{tmp_path / 'data'}", "--out", tmp_path / "store")
+    code, out, err = assay(
+        "bench", "--data", f"folder:{tmp_path / 'data'}", "--out", tmp_path / "store"
+    )
     assert (code, out) == (2, "")
     assert FOLDERS[make] in err
     assert err.count("\n") == 1
@@ -156,7 +164,12 @@ def save(path, **arrays):
 Y = np.repeat(np.arange(16), 3)
 ARCHIVES = {
     "no y": (lambda path: save(path, z=np.ones((48, 4))), "has no array 'y'"),
-    "NaN": (lambda path: save(path, z=np.where(np.arange(48)[:, None] == 7, np.nan, np.ones((48, 4))), y=Y), "row 7 of z"),
+    "NaN": (
+        lambda path: save(
+            path, z=np.where(np.arange(48)[:, None] == 7, np.nan, np.ones((48, 4))), y=Y
+        ),
+        "row 7 of z",
+    ),
     "text": (lambda path: path.write_text("hello"), "cannot be read as an .npz"),
 }
 
@@ -165,7 +178,9 @@ ARCHIVES = {
 def test_a_bad_archive_is_named(assay, tmp_path, name):
     make, message = ARCHIVES[name]
     make(tmp_path / "data.npz")
-    code, out, err = assay("bench", "--data", f"features:{tmp_path / 'data.npz'}", "--out", tmp_path / "store")
+    code, out, err = assay(
+        "bench", "--data", f"features:{tmp_path / 'data.npz'}", "--out", tmp_path / "store"
+    )
     assert (code, out) == (2, "")
     assert message in err
     assert str(tmp_path / "data.npz") in err
@@ -185,7 +200,10 @@ WORDS = {
     "no value": (["--set", "dim"], "write field=value"),
     "out of range": (["--set", "dim=0"], "dim is at least 1"),
     "unknown trunk": (["--set", "trunk=resnet5000"], "no trunk is called 'resnet5000'"),
-    "trunk for images": (["--set", "trunk=conv"], "the trunk 'conv' takes images, the data are vectors"),
+    "trunk for images": (
+        ["--set", "trunk=conv"],
+        "the trunk 'conv' takes images, the data are vectors",
+    ),
     "unknown sampler": (["--set", "sampler=fair"], "no sampler is called 'fair'"),
     "missing import": (["--import", "no/such.py"], "there is no such file"),
     "no GPU": (["--device", "cuda"], "torch sees no GPU"),
@@ -207,7 +225,13 @@ def test_bad_words_are_answered_with_the_remedy(assay, mini_features, tmp_path, 
 
 
 @pytest.mark.parametrize(
-    "words", [["bench", "--no-such-option"], ["bench", "--workers", "0"], ["bench", "--engine", "warp"], ["lst"]]
+    "words",
+    [
+        ["bench", "--no-such-option"],
+        ["bench", "--workers", "0"],
+        ["bench", "--engine", "warp"],
+        ["lst"],
+    ],
 )
 def test_bad_usage_exits_with_2(assay, words):
     code, out, err = assay(*words)
@@ -231,7 +255,11 @@ def test_a_store_of_another_format_is_refused_and_left_alone(assay, mini_feature
     store.mkdir()
     (store / "format.json").write_text('{"format": 99}')
     before = sorted(store.rglob("*"))
-    for words in (["bench", "--data", f"features:{mini_features}", "--out", store], ["status", store], ["report", store]):
+    for words in (
+        ["bench", "--data", f"features:{mini_features}", "--out", store],
+        ["status", store],
+        ["report", store],
+    ):
         code, _, err = assay(*words)
         assert code == 2
         assert "has store format 99, this version of Assay reads 2" in err
@@ -257,8 +285,19 @@ def store(tmp_path_factory):
     """A finished miniature bench, made by the command line in a process of its own."""
     root = tmp_path_factory.mktemp("cli")
     folder = make_folder(root / "mini")
-    command = [sys.executable, "-m", "assay", "bench", "--data", f"folder:{folder}", "--out", str(root / "store")]
-    command += ["--methods", "contrastive,triplet,untrained"] + [part for setting in MINI for part in ("--set", setting)]
+    command = [
+        sys.executable,
+        "-m",
+        "assay",
+        "bench",
+        "--data",
+        f"folder:{folder}",
+        "--out",
+        str(root / "store"),
+    ]
+    command += ["--methods", "contrastive,triplet,untrained"] + [
+        part for setting in MINI for part in ("--set", setting)
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (root / "store" / "stdout").write_text(done.stdout)
@@ -301,7 +340,11 @@ def test_verify_passes_and_proves_an_anchor(assay, store):
     code, out, _ = assay("verify", store)
     assert code == 0
     assert out.splitlines()[-1].endswith("checks, 0 wrong")
-    anchor = next(line.split()[-1] for line in (store / "stderr").read_text().splitlines() if "preregistration" in line)
+    anchor = next(
+        line.split()[-1]
+        for line in (store / "stderr").read_text().splitlines()
+        if "preregistration" in line
+    )
     assert assay("verify", store, "--anchor", anchor)[0] == 0
     code, out, _ = assay("verify", store, "--anchor", "0" * 64)
     assert code == 1
@@ -311,14 +354,30 @@ def test_verify_passes_and_proves_an_anchor(assay, store):
 
 def test_bench_again_gives_its_result_as_json(assay, store):
     folder = store.parent / "mini"
-    words = ["bench", "--data", f"folder:{folder}", "--out", store, "--methods", "contrastive,triplet,untrained", "--json"]
+    words = [
+        "bench",
+        "--data",
+        f"folder:{folder}",
+        "--out",
+        store,
+        "--methods",
+        "contrastive,triplet,untrained",
+        "--json",
+    ]
     code, out, _ = assay(*words, *(part for setting in MINI for part in ("--set", setting)))
     result = json.loads(out)
     assert code == 0
     (found,) = result["comparisons"]
-    assert {row["method"] for row in found["scores"]} == {"as_is", "contrastive", "triplet", "untrained"}
+    assert {row["method"] for row in found["scores"]} == {
+        "as_is",
+        "contrastive",
+        "triplet",
+        "untrained",
+    }
     assert {"as_is", "contrastive", "triplet", "untrained"} <= set(found["preregistrations"])
-    assert len(found["differences-separated"]) == 3, "the two methods with each other, and each with as_is"
+    assert len(found["differences-separated"]) == 3, (
+        "the two methods with each other, and each with as_is"
+    )
     assert found["answer"]["setting"] == "separated"
     assert found["answer"]["sentence"]
     assert found["unfinished"] == []

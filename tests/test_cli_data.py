@@ -43,7 +43,11 @@ def cache(tmp_path, monkeypatch):
 
 
 def packs(cache):
-    return sorted(path.name for path in (cache / "packs").glob("*")) if (cache / "packs").exists() else []
+    return (
+        sorted(path.name for path in (cache / "packs").glob("*"))
+        if (cache / "packs").exists()
+        else []
+    )
 
 
 # --- show -------------------------------------------------------------------------------------------------------------
@@ -52,7 +56,10 @@ def packs(cache):
 def test_show_tells_people_what_is_wrong_and_what_that_means(assay, spoilt):
     code, out, err = assay("data", "show", f"folder:{spoilt}")
     assert (code, err) == (0, "")
-    assert "LEAK: 1 image in both trainval and test\n    models are trained on what they are tested with" in out
+    assert (
+        "LEAK: 1 image in both trainval and test\n    models are trained on what they are tested with"
+        in out
+    )
     assert "class04/0.png = class12/leak.png\n" in out
     assert "2 images with more than one label" in out
     assert "class01/0.png = class02/noise.png\n" in out
@@ -68,7 +75,10 @@ def test_show_tells_people_what_is_wrong_and_what_that_means(assay, spoilt):
 
 def test_show_names_the_first_ten_of_many(assay, spoilt):
     _, out, _ = assay("data", "show", f"folder:{spoilt}")
-    assert "12 files that cannot be read\n    no bench starts before they are fixed or removed\n" in out
+    assert (
+        "12 files that cannot be read\n    no bench starts before they are fixed or removed\n"
+        in out
+    )
     assert out.count("cannot be read as an image (not a format it knows)") == 10
     assert "      and 2 more, which --json lists\n" in out
 
@@ -78,11 +88,22 @@ def test_show_gives_programs_all_of_it(assay, spoilt):
     facts = json.loads(out)
     problems = facts["problems"]
     assert code == 0
-    assert (facts["name"], facts["look"], facts["classes"], facts["samples"]) == ("folder:mini", "photo", CLASSES, 65 + 16)
-    assert [one["sample"] for one in problems["unreadable"]] == [f"class03/broken{number:02}.png" for number in range(12)]
-    assert problems["leaks"] == [{"samples": ["class04/0.png", "class12/leak.png"], "classes": ["class04", "class12"]}]
+    assert (facts["name"], facts["look"], facts["classes"], facts["samples"]) == (
+        "folder:mini",
+        "photo",
+        CLASSES,
+        65 + 16,
+    )
+    assert [one["sample"] for one in problems["unreadable"]] == [
+        f"class03/broken{number:02}.png" for number in range(12)
+    ]
+    assert problems["leaks"] == [
+        {"samples": ["class04/0.png", "class12/leak.png"], "classes": ["class04", "class12"]}
+    ]
     assert len(problems["ambiguous"]) == 2
-    assert [copies["samples"] for copies in problems["repeats"]] == [["class00/0.png", "class00/again.png"]]
+    assert [copies["samples"] for copies in problems["repeats"]] == [
+        ["class00/0.png", "class00/again.png"]
+    ]
     assert len(problems["tiny"]) == 68
     assert problems["single"] == ["class16"]
     assert facts["samples_per_class"]["most"] == 16
@@ -106,7 +127,9 @@ def test_show_of_data_too_small_to_split_says_all_it_knows_and_then_why(assay, t
     for number in range(8):
         (tmp_path / "few" / f"c{number}").mkdir(parents=True)
         for image in range(3):
-            Image.new("RGB", (40, 40), (number, image, 0)).save(tmp_path / "few" / f"c{number}" / f"{image}.png")
+            Image.new("RGB", (40, 40), (number, image, 0)).save(
+                tmp_path / "few" / f"c{number}" / f"{image}.png"
+            )
     code, out, err = assay("data", "show", f"folder:{tmp_path / 'few'}")
     assert code == 2
     assert err == "assay: folder:few has 8 classes; two halves with 4 folds need at least 16\n"
@@ -162,7 +185,9 @@ def table(folder):
     for path in sorted(folder.rglob("*.png")):
         number = int(path.parent.name[5:])
         role = "0,0" if number < 8 else "1,0" if int(path.stem) % 2 else "0,1"
-        lines.append(f"{path},{path.parent.name},{'train' if number < 8 else 'test'},{role},{'ab'[number % 2]}")
+        lines.append(
+            f"{path},{path.parent.name},{'train' if number < 8 else 'test'},{role},{'ab'[number % 2]}"
+        )
     (folder.parent / "table.csv").write_text("\n".join(lines))
     return f"table:{folder.parent / 'table.csv'}"
 
@@ -176,7 +201,13 @@ def test_roles_metadata_and_official_halves_are_shown(assay, mini_folder):
     assert "halves are the data set's own" in out
     _, out, _ = assay("data", "show", name, "--json")
     facts = json.loads(out)
-    assert facts["roles"] == {"queries": 16, "gallery": 17, "both": 0, "neither": 0, "unanswerable": 0}
+    assert facts["roles"] == {
+        "queries": 16,
+        "gallery": 17,
+        "both": 0,
+        "neither": 0,
+        "unanswerable": 0,
+    }
     assert (facts["official_halves"], facts["metadata"]) == (True, {"bird": 2})
 
 
@@ -218,7 +249,9 @@ def test_show_draws_a_sheet(assay, spoilt, tmp_path):
         assert sheet.format == "PNG"
         assert (sheet.width, sheet.height) == (1220, 1539)
         assert np.asarray(sheet).std() > 20
-    _, out, _ = assay("data", "show", f"folder:{spoilt}", "--sheet", tmp_path / "sheet.png", "--json")
+    _, out, _ = assay(
+        "data", "show", f"folder:{spoilt}", "--sheet", tmp_path / "sheet.png", "--json"
+    )
     assert json.loads(out)["sheet"] == str(tmp_path / "sheet.png")
 
 
@@ -240,7 +273,9 @@ def test_a_sheet_is_not_put_where_it_does_not_belong(assay, mini_folder, tmp_pat
 
 
 def test_a_sheet_of_vectors_is_refused(assay, mini_features, tmp_path):
-    code, out, err = assay("data", "show", f"features:{mini_features}", "--sheet", tmp_path / "sheet.png")
+    code, out, err = assay(
+        "data", "show", f"features:{mini_features}", "--sheet", tmp_path / "sheet.png"
+    )
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "features:mini.npz holds vectors" in err
     assert not (tmp_path / "sheet.png").exists()
@@ -252,8 +287,13 @@ def test_a_sheet_of_vectors_is_refused(assay, mini_features, tmp_path):
 def test_prepare_says_what_it_takes_and_packs_both_halves_once(assay, mini_folder, cache):
     code, out, err = assay("data", "prepare", f"folder:{mini_folder}")
     assert (code, err) == (0, "")
-    assert "folder:mini under quick.v2: 65 images, central square scaled to 48 x 48 pixels, kept as pixels\n" in out
-    assert re.search(rf"^449 kB in {cache}/packs, where [0-9.]+ [GTM]B are free$", out, re.MULTILINE)
+    assert (
+        "folder:mini under quick.v2: 65 images, central square scaled to 48 x 48 pixels, kept as pixels\n"
+        in out
+    )
+    assert re.search(
+        rf"^449 kB in {cache}/packs, where [0-9.]+ [GTM]B are free$", out, re.MULTILINE
+    )
     assert out.endswith("packed both halves\n")
     assert len(packs(cache)) == 2
     assert sum(file.stat().st_size for file in cache.glob("packs/*/pixels.bin")) == 65 * 48 * 48 * 3
@@ -293,14 +333,19 @@ def test_prepare_resumes_after_an_interruption(assay, mini_folder, cache, monkey
     code, out, _ = assay("data", "prepare", f"folder:{mini_folder}")
     assert code == 0
     assert out.endswith("packed both halves\n")
-    assert sum(calls) == 65 + 5  # the chunk that was interrupted, and none of those before it, a second time
+    assert (
+        sum(calls) == 65 + 5
+    )  # the chunk that was interrupted, and none of those before it, a second time
     assert len(packs(cache)) == 2
 
 
 def test_prepare_keeps_within_a_limit(assay, mini_folder, cache):
     code, out, err = assay("data", "prepare", f"folder:{mini_folder}", "--limit", "0.4MB")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "folder:mini needs 449 kB, above --limit 400 kB; keep them as JPEG with --jpeg (about a fifth), or" in err
+    assert (
+        "folder:mini needs 449 kB, above --limit 400 kB; keep them as JPEG with --jpeg (about a fifth), or"
+        in err
+    )
     assert "--set size=... (now 48)" in err
     assert packs(cache) == []
     code, out, _ = assay("data", "prepare", f"folder:{mini_folder}", "--limit", "0.4MB", "--jpeg")
@@ -308,7 +353,16 @@ def test_prepare_keeps_within_a_limit(assay, mini_folder, cache):
     assert "kept as JPEG" in out
     assert f"about 89.9 kB in {cache}/packs" in out
     assert all("-jpeg-" in name for name in packs(cache))
-    code, _, err = assay("data", "prepare", f"folder:{mini_folder}", "--limit", "10kB", "--jpeg", "--set", "stored=56")
+    code, _, err = assay(
+        "data",
+        "prepare",
+        f"folder:{mini_folder}",
+        "--limit",
+        "10kB",
+        "--jpeg",
+        "--set",
+        "stored=56",
+    )
     assert code == 2
     assert "--jpeg" not in err
     assert "--set stored=... (now 56)" in err
@@ -327,7 +381,8 @@ def test_a_full_disk_is_said_before_anything_is_packed(assay, mini_folder, cache
 
 
 @pytest.mark.parametrize(
-    ("text", "bytes_"), [("10GB", 10**10), ("1.5 mb", 1_500_000), ("200", 200), ("3k", 3000), ("1TB", 10**12)]
+    ("text", "bytes_"),
+    [("10GB", 10**10), ("1.5 mb", 1_500_000), ("200", 200), ("3k", 3000), ("1TB", 10**12)],
 )
 def test_sizes_are_read_as_people_write_them(text, bytes_):
     assert _bytes(text) == bytes_
@@ -352,12 +407,17 @@ def test_prepare_of_vectors(assay, mini_features, cache):
     assert code == 0
     assert "80 vectors" in out
     assert out.endswith("packed both halves\n")
-    assert assay("data", "prepare", f"features:{mini_features}")[1].endswith("nothing left to do: all of it is there already\n")
+    assert assay("data", "prepare", f"features:{mini_features}")[1].endswith(
+        "nothing left to do: all of it is there already\n"
+    )
     code, _, err = assay("data", "prepare", f"features:{mini_features}", "--jpeg")
     assert code == 2
     assert "leave out --jpeg" in err
     code, _, err = assay("data", "prepare", f"features:{mini_features}", "--limit", "1kB")
-    assert (code, err) == (2, "assay: features:mini.npz needs 3.84 kB, above --limit 1 kB; raise the limit\n")
+    assert (code, err) == (
+        2,
+        "assay: features:mini.npz needs 3.84 kB, above --limit 1 kB; raise the limit\n",
+    )
 
 
 def test_prepare_of_spoilt_data_is_refused(assay, spoilt, cache):

@@ -55,7 +55,9 @@ def result(answer):
 
 def rows_of(part, folds=4):
     """Rows of the data set that belong to a part."""
-    protocol = protocols["quick"] if folds == 4 else customise(protocols["quick"], [f"folds={folds}"])
+    protocol = (
+        protocols["quick"] if folds == 4 else customise(protocols["quick"], [f"folds={folds}"])
+    )
     return np.flatnonzero(np.array(parts(load("features:data.npz"), protocol)) == part)
 
 
@@ -81,7 +83,9 @@ def test_an_archive_is_scored_as_it_is(assay, tmp_path, arrays):
 
 def test_the_table_shows_means_intervals_and_counts(assay, tmp_path):
     y = ["ant", "bee", "cat", "dog", "elk"]
-    np.savez(tmp_path / "f.npz", z=np.vstack([np.eye(5), np.eye(5), np.ones((1, 5))]), y=[*y, *y, "owl"])
+    np.savez(
+        tmp_path / "f.npz", z=np.vstack([np.eye(5), np.eye(5), np.ones((1, 5))]), y=[*y, *y, "owl"]
+    )
     code, out, err = assay("evaluate", "f.npz", "--metrics", "map_at_r,pi_inter")
     lines = [line.split() for line in out.splitlines()]
     assert (code, err) == (0, "")
@@ -94,7 +98,9 @@ def test_the_table_shows_means_intervals_and_counts(assay, tmp_path):
 
 def test_one_class_has_no_interval_over_classes(assay, tmp_path):
     np.savez(tmp_path / "f.npz", z=np.eye(3), y=[7, 7, 7])
-    assert result(assay("evaluate", "f.npz", "--json"))["parts"]["all"]["metrics"]["map_at_r"]["over_classes"] == [None, None]
+    assert result(assay("evaluate", "f.npz", "--json"))["parts"]["all"]["metrics"]["map_at_r"][
+        "over_classes"
+    ] == [None, None]
     assert assay("evaluate", "f.npz")[1].splitlines()[3].split()[-1] == "-"
 
 
@@ -102,7 +108,9 @@ def test_masks_say_what_is_looked_up_in_what_and_ids_name_it(assay, tmp_path, ar
     query = np.arange(N) % 3 == 0
     ids = np.array([f"sample {number}" for number in range(N)])
     save(tmp_path / "f.npz", arrays, query=query, gallery=~query, ids=ids)
-    expected = package.evaluate(arrays["z"], arrays["y"], queries=query, gallery=~query, ids=list(ids))
+    expected = package.evaluate(
+        arrays["z"], arrays["y"], queries=query, gallery=~query, ids=list(ids)
+    )
     found = result(assay("evaluate", "f.npz", "--json", "--per-query", "q.csv"))
     assert found["parts"]["all"] == plain(expected)
     with (tmp_path / "q.csv").open() as stream:
@@ -131,7 +139,12 @@ def test_rows_that_take_no_part_may_be_anything(assay, tmp_path, arrays):
 def test_a_query_with_nothing_to_find_has_empty_cells(assay, tmp_path):
     np.savez(tmp_path / "f.npz", z=np.eye(3), y=["a", "a", "b"])
     assert assay("evaluate", "f.npz", "--metrics", "nmi,map_at_r", "--per-query", "q.csv")[0] == 0
-    assert (tmp_path / "q.csv").read_text().splitlines() == ["part,id,label,map_at_r", "all,0,a,1.0", "all,1,a,1.0", "all,2,b,"]
+    assert (tmp_path / "q.csv").read_text().splitlines() == [
+        "part,id,label,map_at_r",
+        "all,0,a,1.0",
+        "all,1,a,1.0",
+        "all,2,b,",
+    ]
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16])
@@ -182,14 +195,18 @@ def test_each_fold_is_searched_by_itself_with_the_labels_of_the_data(assay, tmp_
     assert {name: part["metrics"]["map_at_r"]["mean"] for name, part in found["parts"].items()} == {
         name: scores["map_at_r"] for name, scores in expected.items()
     }
-    assert found["mean"]["map_at_r"] == pytest.approx(np.mean([scores["map_at_r"] for scores in expected.values()]))
+    assert found["mean"]["map_at_r"] == pytest.approx(
+        np.mean([scores["map_at_r"] for scores in expected.values()])
+    )
     assert [part["classes"] for part in found["parts"].values()] == [2, 2, 2, 2]
     with (tmp_path / "q.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     dataset = load(data)
     places = [row for number in range(4) for row in rows_of(f"fold {number}")]
     assert [row["id"] for row in rows] == [dataset.ids[place] for place in places]
-    assert [row["label"] for row in rows] == [dataset.class_names[dataset.labels[place]] for place in places]
+    assert [row["label"] for row in rows] == [
+        dataset.class_names[dataset.labels[place]] for place in places
+    ]
 
 
 def test_folds_and_their_mean_stand_in_columns(assay, tmp_path, arrays, data):
@@ -198,7 +215,11 @@ def test_folds_and_their_mean_stand_in_columns(assay, tmp_path, arrays, data):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == "f.npz on features:data.npz"
-    assert lines[1].split() == ["metric", *(word for number in range(4) for word in ("fold", str(number))), "mean"]
+    assert lines[1].split() == [
+        "metric",
+        *(word for number in range(4) for word in ("fold", str(number))),
+        "mean",
+    ]
     assert lines[-1] == "40 queries of 8 classes; cosine"
     *folds, mean = [float(cell) for cell in lines[5].split()[1:]]
     assert mean == pytest.approx(np.mean(folds), abs=1e-4)
@@ -213,11 +234,15 @@ def test_the_protocol_says_which_folds_there_are(assay, tmp_path, arrays, data):
 def test_roles_of_the_data_count_at_the_test_and_nowhere_else(assay, tmp_path, arrays, data):
     """As they do for a model: in validation everything is looked up in everything else."""
     query = np.arange(N) % 3 == 0
-    np.savez(tmp_path / "data.npz", z=load(data).items.z, y=arrays["y"], query=query, gallery=~query)
+    np.savez(
+        tmp_path / "data.npz", z=load(data).items.z, y=arrays["y"], query=query, gallery=~query
+    )
     np.savez(tmp_path / "f.npz", z=arrays["z"])
     found = result(assay("evaluate", "f.npz", "--data", data, "--test", "--json"))
     rows = rows_of("test")
-    expected = package.evaluate(arrays["z"][rows], arrays["y"][rows], queries=query[rows], gallery=~query[rows])
+    expected = package.evaluate(
+        arrays["z"][rows], arrays["y"][rows], queries=query[rows], gallery=~query[rows]
+    )
     assert found["mean"] == dict(expected)
     assert found["parts"]["test"]["queries"] == expected.queries < len(rows)
     found = result(assay("evaluate", "f.npz", "--data", data, "--json"))
@@ -225,11 +250,16 @@ def test_roles_of_the_data_count_at_the_test_and_nowhere_else(assay, tmp_path, a
 
 
 @pytest.mark.parametrize("test", [[], ["--test"]])
-def test_roles_of_the_file_do_not_count_beside_those_of_the_data(assay, tmp_path, arrays, data, test):
+def test_roles_of_the_file_do_not_count_beside_those_of_the_data(
+    assay, tmp_path, arrays, data, test
+):
     """Not even those that would leave nothing to look up."""
     save(tmp_path / "plain.npz", arrays)
     save(tmp_path / "marked.npz", arrays, query=np.zeros(N, bool), gallery=np.arange(N) < 5)
-    plain, marked = (result(assay("evaluate", name, "--data", data, *test, "--json")) for name in ("plain.npz", "marked.npz"))
+    plain, marked = (
+        result(assay("evaluate", name, "--data", data, *test, "--json"))
+        for name in ("plain.npz", "marked.npz")
+    )
     assert marked["parts"] == plain["parts"]
 
 
@@ -241,13 +271,18 @@ def test_test_scores_the_test_half_and_says_that_nothing_is_recorded(assay, tmp_
     assert code == 0
     assert list(found["parts"]) == ["test"]
     assert found["mean"] == dict(package.evaluate(arrays["z"][rows], arrays["y"][rows]))
-    assert err == "note: these embeddings belong to no study, so this look at the test half is not recorded\n"
+    assert (
+        err
+        == "note: these embeddings belong to no study, so this look at the test half is not recorded\n"
+    )
 
 
 def test_an_array_file_goes_with_data_too(assay, tmp_path, arrays, data):
     save(tmp_path / "f.npz", arrays)
     np.save(tmp_path / "z.npy", arrays["z"])
-    of_array, of_archive = (result(assay("evaluate", name, "--data", data, "--json")) for name in ("z.npy", "f.npz"))
+    of_array, of_archive = (
+        result(assay("evaluate", name, "--data", data, "--json")) for name in ("z.npy", "f.npz")
+    )
     assert of_array["parts"] == of_archive["parts"]
 
 
@@ -256,19 +291,37 @@ def test_rows_in_the_order_of_classes_are_not_copied(tmp_path, arrays):
     np.savez(tmp_path / "data.npz", z=arrays["z"], y=arrays["y"][order])
     np.save(tmp_path / "z.npy", arrays["z"][order])
     embeddings = read_embeddings(tmp_path / "z.npy", None, needs_labels=False)
-    found = list(embeddings.parts(load(f"features:{tmp_path / 'data.npz'}"), "it", protocols["quick"], "fold"))
+    found = list(
+        embeddings.parts(
+            load(f"features:{tmp_path / 'data.npz'}"), "it", protocols["quick"], "fold"
+        )
+    )
     assert all(np.shares_memory(part.z, embeddings.z) for part in found)
 
 
 def test_without_test_nothing_of_the_test_half_can_change_a_byte(assay, tmp_path, arrays, data):
     """Labels and samples of the test half, and what the embeddings say of them, are out of reach."""
     save(tmp_path / "f.npz", arrays)
-    words = ["evaluate", "f.npz", "--data", data, "--metrics", "map_at_r,recall_at_4,nmi", "--json", "--per-query", "q.csv"]
+    words = [
+        "evaluate",
+        "f.npz",
+        "--data",
+        data,
+        "--metrics",
+        "map_at_r,recall_at_4,nmi",
+        "--json",
+        "--per-query",
+        "q.csv",
+    ]
     before, queries = assay(*words), (tmp_path / "q.csv").read_bytes()
     rows, draw = rows_of("test"), np.random.default_rng(3)
     y, z = arrays["y"].copy(), arrays["z"].copy()
     y[rows], z[rows] = draw.permutation(y[rows]), np.nan
-    np.savez(tmp_path / "data.npz", z=np.where(np.isin(np.arange(N), rows)[:, None], 9, load(data).items.z), y=y)
+    np.savez(
+        tmp_path / "data.npz",
+        z=np.where(np.isin(np.arange(N), rows)[:, None], 9, load(data).items.z),
+        y=y,
+    )
     save(tmp_path / "f.npz", {"z": z, "y": y})
     assert assay(*words) == before
     assert before[0] == 0
@@ -296,7 +349,9 @@ def spoilt(path, arrays):
 
 
 def without(name):
-    return lambda path, arrays: np.savez(path / "f.npz", **{key: value for key, value in arrays.items() if key != name})
+    return lambda path, arrays: np.savez(
+        path / "f.npz", **{key: value for key, value in arrays.items() if key != name}
+    )
 
 
 def nan_rows(path, arrays):
@@ -314,25 +369,69 @@ BAD = {
     "no z": (without("z"), ["f.npz"], "f.npz has no array 'z' (it has y)"),
     "no y": (without("y"), ["f.npz"], "f.npz has no array 'y' (it has z)"),
     "spoilt": (spoilt, ["f.npz"], "f.npz cannot be read as an .npz of plain arrays"),
-    "a folder": (lambda path, arrays: (path / "f.npz").mkdir(), ["f.npz"], "f.npz cannot be read as an .npz"),
-    "pickled": (changed(y=np.array([{}] * N, dtype=object)), ["f.npz"], "f.npz holds Python objects; save labels as text"),
+    "a folder": (
+        lambda path, arrays: (path / "f.npz").mkdir(),
+        ["f.npz"],
+        "f.npz cannot be read as an .npz",
+    ),
+    "pickled": (
+        changed(y=np.array([{}] * N, dtype=object)),
+        ["f.npz"],
+        "f.npz holds Python objects; save labels as text",
+    ),
     "z of one axis": (changed(z=np.ones(N)), ["f.npz"], "f.npz: z is float64 of shape (80,)"),
     "z of words": (changed(z=np.full((N, 2), "a")), ["f.npz"], "f.npz: z is <U1 of shape (80, 2)"),
-    "lengths differ": (changed(y=np.arange(N - 1)), ["f.npz"], "f.npz: y has shape (79,); z has 80 rows"),
-    "labels are floats": (changed(y=np.ones(N)), ["f.npz"], "f.npz: y is float64; labels are integers or strings"),
-    "a mask of numbers": (changed(query=np.arange(N)), ["f.npz"], "f.npz: query is int64 of shape (80,); it must be booleans"),
-    "a short mask": (changed(gallery=np.ones(3, bool)), ["f.npz"], "f.npz: gallery is bool of shape (3,)"),
-    "an empty mask": (changed(query=np.zeros(N, bool)), ["f.npz"], "f.npz: there is no row in queries"),
-    "ids of floats": (changed(ids=np.ones(N)), ["f.npz"], "f.npz: ids is float64 of shape (80,); it must be integers or strings"),
+    "lengths differ": (
+        changed(y=np.arange(N - 1)),
+        ["f.npz"],
+        "f.npz: y has shape (79,); z has 80 rows",
+    ),
+    "labels are floats": (
+        changed(y=np.ones(N)),
+        ["f.npz"],
+        "f.npz: y is float64; labels are integers or strings",
+    ),
+    "a mask of numbers": (
+        changed(query=np.arange(N)),
+        ["f.npz"],
+        "f.npz: query is int64 of shape (80,); it must be booleans",
+    ),
+    "a short mask": (
+        changed(gallery=np.ones(3, bool)),
+        ["f.npz"],
+        "f.npz: gallery is bool of shape (3,)",
+    ),
+    "an empty mask": (
+        changed(query=np.zeros(N, bool)),
+        ["f.npz"],
+        "f.npz: there is no row in queries",
+    ),
+    "ids of floats": (
+        changed(ids=np.ones(N)),
+        ["f.npz"],
+        "f.npz: ids is float64 of shape (80,); it must be integers or strings",
+    ),
     "NaN rows": (nan_rows, ["f.npz"], "f.npz: row 7 of z (and 1 other row) is NaN or infinite"),
-    "all singletons": (changed(y=np.arange(N)), ["f.npz"], "f.npz: all 80 queries have no sample of their class to find"),
-    "k too large": (changed(), ["f.npz", "--metrics", "recall_at_80"], "f.npz: recall_at_80 looks at 80 references"),
+    "all singletons": (
+        changed(y=np.arange(N)),
+        ["f.npz"],
+        "f.npz: all 80 queries have no sample of their class to find",
+    ),
+    "k too large": (
+        changed(),
+        ["f.npz", "--metrics", "recall_at_80"],
+        "f.npz: recall_at_80 looks at 80 references",
+    ),
     "k too large in a fold": (
         changed(),
         ["f.npz", "--data", "features:data.npz", "--metrics", "recall_at_10"],
         "f.npz, fold 0: recall_at_10 looks at 10 references, but a query has 9",
     ),
-    "bits that are not packed": (changed(), ["f.npz", "--metric", "hamming"], "f.npz: hamming compares bits packed into uint8"),
+    "bits that are not packed": (
+        changed(),
+        ["f.npz", "--metric", "hamming"],
+        "f.npz: hamming compares bits packed into uint8",
+    ),
     "unknown metric": (changed(), ["f.npz", "--metrics", "map_at_rr"], "did you mean 'map_at_r'?"),
     "no metric": (changed(), ["f.npz", "--metrics", ","], "name at least one metric"),
     "k of 0": (
@@ -352,37 +451,80 @@ BAD = {
         "f.npz has 79 rows, features:data.npz has 80 samples; row i must be sample i, in the order in which "
         "`assay data splits features:data.npz` lists them",
     ),
-    "no such data": (changed(), ["f.npz", "--data", "features:nowhere.npz"], "there is no nowhere.npz"),
+    "no such data": (
+        changed(),
+        ["f.npz", "--data", "features:nowhere.npz"],
+        "there is no nowhere.npz",
+    ),
     "no such protocol": (changed(), ["f.npz", "--protocol", "quik"], "did you mean"),
-    "no such field": (changed(), ["f.npz", "--data", "glyphs", "--set", "fold=2"], "no field 'fold'"),
-    "a field of no data": (changed(), ["f.npz", "--set", "folds=2"], "--set changes how a data set is split, and there is none"),
-    "no such import": (changed(), ["f.npz", "--import", "mine.py"], "--import mine.py: there is no such file"),
-    "labels missing": (array_file, ["z.npy"], "z.npy holds no labels: give --labels Y.npy, or --data"),
+    "no such field": (
+        changed(),
+        ["f.npz", "--data", "glyphs", "--set", "fold=2"],
+        "no field 'fold'",
+    ),
+    "a field of no data": (
+        changed(),
+        ["f.npz", "--set", "folds=2"],
+        "--set changes how a data set is split, and there is none",
+    ),
+    "no such import": (
+        changed(),
+        ["f.npz", "--import", "mine.py"],
+        "--import mine.py: there is no such file",
+    ),
+    "labels missing": (
+        array_file,
+        ["z.npy"],
+        "z.npy holds no labels: give --labels Y.npy, or --data",
+    ),
     "labels of an archive": (
         changed(),
         ["f.npz", "--labels", "y.npy"],
         "--labels y.npy: it goes with an .npy, and f.npz is none",
     ),
-    "labels twice": (array_file, ["z.npy", "--labels", "y.npy", "--data", "features:data.npz"], "labels come from --data"),
-    "no labels file": (array_file, ["z.npy", "--labels", "n.npy"], "n.npy cannot be read as an .npy"),
+    "labels twice": (
+        array_file,
+        ["z.npy", "--labels", "y.npy", "--data", "features:data.npz"],
+        "labels come from --data",
+    ),
+    "no labels file": (
+        array_file,
+        ["z.npy", "--labels", "n.npy"],
+        "n.npy cannot be read as an .npy",
+    ),
     "labels of another length": (
         lambda path, arrays: array_file(path, arrays, y=np.arange(3)),
         ["z.npy", "--labels", "y.npy"],
         "y.npy: y has shape (3,); z has 80 rows",
     ),
     "an archive called .npy": (
-        lambda path, arrays: (save(path / "f.npz", arrays), (path / "f.npz").rename(path / "z.npy")),
+        lambda path, arrays: (
+            save(path / "f.npz", arrays),
+            (path / "f.npz").rename(path / "z.npy"),
+        ),
         ["z.npy", "--data", "features:data.npz"],
         "z.npy cannot be read as an .npy of a plain array: it is an archive; call it .npz",
     ),
-    "neither": (lambda path, arrays: (path / "f.txt").write_text("hello"), ["f.txt"], "f.txt is neither a file of embeddings"),
+    "neither": (
+        lambda path, arrays: (path / "f.txt").write_text("hello"),
+        ["f.txt"],
+        "f.txt is neither a file of embeddings",
+    ),
     "a folder that is no run": (
         nothing,
         ["."],
         ". is neither a file of embeddings (.npz or .npy), nor a model folder, nor a finished run of a store",
     ),
-    "no folder for queries": (changed(), ["f.npz", "--per-query", "no/q.csv"], "--per-query no/q.csv: there is no folder no"),
-    "nothing of queries": (changed(), ["f.npz", "--metrics", "nmi", "--per-query", "q.csv"], "nmi is a metric of the whole"),
+    "no folder for queries": (
+        changed(),
+        ["f.npz", "--per-query", "no/q.csv"],
+        "--per-query no/q.csv: there is no folder no",
+    ),
+    "nothing of queries": (
+        changed(),
+        ["f.npz", "--metrics", "nmi", "--per-query", "q.csv"],
+        "nmi is a metric of the whole",
+    ),
 }
 
 
@@ -407,7 +549,18 @@ def test_own_metrics_can_be_imported(tmp_path, arrays):
         "from assay.metrics.metric import metric\n\n"
         "@metric('always_one')\ndef always_one(relevant, total):\n    return total.double() * 0 + 1\n"
     )
-    command = [sys.executable, "-m", "assay", "evaluate", "f.npz", "--import", "mine.py", "--metrics", "always_one", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "assay",
+        "evaluate",
+        "f.npz",
+        "--import",
+        "mine.py",
+        "--metrics",
+        "always_one",
+        "--json",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["mean"] == {"always_one": 1.0}
@@ -437,7 +590,9 @@ def test_long_work_says_now_and_then_how_far_it_is(monkeypatch, capsys):
 
 def test_someone_who_watches_gets_a_bar_for_each_stage(monkeypatch):
     screen = io.StringIO()
-    monkeypatch.setattr(progress, "Console", lambda stderr: Console(file=screen, force_terminal=True, width=80))
+    monkeypatch.setattr(
+        progress, "Console", lambda stderr: Console(file=screen, force_terminal=True, width=80)
+    )
     with progress.follow() as tell:
         tell("fold 0, neighbours", 1, 2)
         tell("fold 0, [k-means]", 5, 20)

@@ -59,7 +59,9 @@ def mini(tmp_path_factory):
 def trained(mini):
     """A model of the miniature folder that held out fold 2."""
     out = mini.parent / "trained"
-    make("train", "--data", f"folder:{mini}", "--method", "triplet", "--fold", 2, *SET, "--out", out)
+    make(
+        "train", "--data", f"folder:{mini}", "--method", "triplet", "--fold", 2, *SET, "--out", out
+    )
     return out
 
 
@@ -81,7 +83,17 @@ def benched(mini):
 def frozen(mini, tiny_weights):
     """The store of a finished bench of heads on a frozen trunk, whose runs hold the heads alone."""
     out = mini.parent / "frozen"
-    words = ["--methods", "triplet,pretrained", *SET, "--set", f"trunk={TINY}", "--set", "size=32", "--weights", tiny_weights]
+    words = [
+        "--methods",
+        "triplet,pretrained",
+        *SET,
+        "--set",
+        f"trunk={TINY}",
+        "--set",
+        "size=32",
+        "--weights",
+        tiny_weights,
+    ]
     make("bench", "--data", f"folder:{mini}", *words, "--out", out)
     return out
 
@@ -93,7 +105,10 @@ def table(mini):
     for number in range(16):
         for image in range(IMAGES):
             test = number % 2 == 0
-            split, marks = "test" if test else "trainval", [int(test and image < 2), int(test and image > 0)]
+            split, marks = (
+                "test" if test else "trainval",
+                [int(test and image < 2), int(test and image > 0)],
+            )
             rows.append([f"mini/class{number:02d}/{image}.png", f"kind{number:02d}", split, *marks])
     np.random.default_rng(0).shuffle(rows)
     path = mini.parent / "table.csv"
@@ -137,7 +152,9 @@ def arrays(path):
 def by_hand(folder, paths):
     """Unit vectors of images of the model's own size: nothing is scaled or cut."""
     model = read_model(Path(folder) / "model.safetensors").eval()
-    x = torch.stack([torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1) / 255 for path in paths])
+    x = torch.stack(
+        [torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1) / 255 for path in paths]
+    )
     with torch.no_grad():
         z = model(x).numpy()
     return z / np.linalg.norm(z, axis=1, keepdims=True)
@@ -153,7 +170,10 @@ def train(assay, data, out, *words, method="triplet"):
 def test_training_leaves_a_folder_with_weights_and_a_card(assay, mini):
     code, out, err = train(assay, f"folder:{mini}", "model", "--fold", 1, "--param", "margin=0.25")
     assert code == 0
-    assert sorted(path.name for path in Path("model").iterdir()) == ["model.json", "model.safetensors"]
+    assert sorted(path.name for path in Path("model").iterdir()) == [
+        "model.json",
+        "model.safetensors",
+    ]
     card = json.loads(Path("model/model.json").read_text())
     trainval, _ = splits.of(load(f"folder:{mini}"), protocols["quick"])
     expected = {
@@ -210,7 +230,9 @@ def test_vectors_can_be_trained_on(assay, mini_features):
     z = np.random.default_rng(0).normal(size=(5, 12)).astype(np.float32)
     head = model.model.head
     expected = z @ head.weight.detach().numpy().T + head.bias.detach().numpy()
-    np.testing.assert_allclose(model.embed(z), expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
+    np.testing.assert_allclose(
+        model.embed(z), expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5
+    )
 
 
 def test_the_test_half_cannot_change_a_byte_of_the_model(assay, mini, trained):
@@ -224,13 +246,19 @@ def test_the_test_half_cannot_change_a_byte_of_the_model(assay, mini, trained):
 
 def test_weights_of_a_file_are_what_the_trunk_starts_from(assay, mini, tiny_weights):
     words = ["--set", f"trunk={TINY}", "--set", "size=32", "--weights", tiny_weights]
-    named = documents(train(assay, f"folder:{mini}", "a", *words, "--pretrained-on", "stripes", "--json"))
+    named = documents(
+        train(assay, f"folder:{mini}", "a", *words, "--pretrained-on", "stripes", "--json")
+    )
     unnamed = documents(train(assay, f"folder:{mini}", "b", *words, "--json"))
     assert named["pretrained_on"] == "stripes"
     assert unnamed["pretrained_on"] == "unknown (file tiny.pth)"
     state = read_model(Path("a/model.safetensors")).state_dict()
     given = torch.load(tiny_weights, weights_only=True)
-    assert all(torch.equal(state[f"trunk.body.{name}"], tensor) for name, tensor in given.items() if "num_batches" not in name)
+    assert all(
+        torch.equal(state[f"trunk.body.{name}"], tensor)
+        for name, tensor in given.items()
+        if "num_batches" not in name
+    )
 
 
 def test_no_weights_are_random_ones(assay, mini):
@@ -240,26 +268,50 @@ def test_no_weights_are_random_ones(assay, mini):
 
 
 BAD_TRAINING = {
-    "unknown parameter": (["--param", "marginn=1"], "--param marginn=1: write name=value; the parameters of triplet are"),
+    "unknown parameter": (
+        ["--param", "marginn=1"],
+        "--param marginn=1: write name=value; the parameters of triplet are",
+    ),
     "no value": (["--param", "margin"], "--param margin: write name=value"),
-    "wrong type": (["--param", "margin=wide"], "--param margin=wide: 'wide' is not of the kind of its default, 0.1"),
-    "out of range": (["--param", "margin=-5"], "--param margin=-5: margin is a number of at least 0, got -5.0"),
-    "not a number": (["--param", "margin=nan"], "--param margin=nan: margin is a number of at least 0"),
+    "wrong type": (
+        ["--param", "margin=wide"],
+        "--param margin=wide: 'wide' is not of the kind of its default, 0.1",
+    ),
+    "out of range": (
+        ["--param", "margin=-5"],
+        "--param margin=-5: margin is a number of at least 0, got -5.0",
+    ),
+    "not a number": (
+        ["--param", "margin=nan"],
+        "--param margin=nan: margin is a number of at least 0",
+    ),
     "learning uphill": (["--param", "lr=-1"], "--param lr=-1"),
     "learning without bounds": (["--param", "lr=inf"], "--param lr=inf"),
-    "proxies without bounds": (["--method", "proxy_anchor", "--param", "weights_lr=nan"], "--param weights_lr=nan"),
-    "whole numbers": (["--method", "soft_triple", "--param", "centres=2.5"], "--param centres=2.5: '2.5' is not of the kind"),
+    "proxies without bounds": (
+        ["--method", "proxy_anchor", "--param", "weights_lr=nan"],
+        "--param weights_lr=nan",
+    ),
+    "whole numbers": (
+        ["--method", "soft_triple", "--param", "centres=2.5"],
+        "--param centres=2.5: '2.5' is not of the kind",
+    ),
     "fold too high": (["--fold", "4"], "--fold 4: the protocol has folds 0 to 3"),
     "fold too low": (["--fold", "-1"], "--fold -1: the protocol has folds 0 to 3"),
     "not trained": (["--method", "untrained"], "untrained is not trained; `assay embed` takes"),
     "unknown method": (["--method", "tripelt"], "did you mean 'triplet'?"),
     "unknown trunk": (["--set", "trunk=resnet5000"], "no trunk is called 'resnet5000'"),
-    "weights of no trunk": (["--weights", "missing.pth"], "--weights missing.pth: say which trunk they are of"),
+    "weights of no trunk": (
+        ["--weights", "missing.pth"],
+        "--weights missing.pth: say which trunk they are of",
+    ),
     "no such weights": (
         ["--set", "trunk=conv", "--weights", "missing.pth"],
         "--weights missing.pth: there is no such file",
     ),
-    "weights of another": (["--set", f"trunk={TINY}", "--weights", "other.pth"], "other.pth does not fit the trunk: it lacks"),
+    "weights of another": (
+        ["--set", f"trunk={TINY}", "--weights", "other.pth"],
+        "other.pth does not fit the trunk: it lacks",
+    ),
     "unwritable": (["--out", "/proc/model"], "/proc/model"),
     "in a file": (["--out", "other.pth/model"], "other.pth"),
 }
@@ -276,7 +328,9 @@ def test_bad_training_is_one_line_before_any_work(assay, mini, name):
         **dict(zip(words[::2], words[1::2], strict=True)),
     }
     repeated = [pair for pair in zip(words[::2], words[1::2], strict=True) if pair[0] == "--set"]
-    code, out, err = assay("train", *SET, *(part for pair in [*given.items(), *repeated] for part in pair))
+    code, out, err = assay(
+        "train", *SET, *(part for pair in [*given.items(), *repeated] for part in pair)
+    )
     assert (code, out) == (2, ""), err
     assert message in err
     assert err.count("\n") == 1
@@ -298,7 +352,10 @@ def test_a_folder_that_is_there_is_left_alone(assay, mini, model):
 def test_a_folder_of_classes_is_embedded_in_its_order(assay, mini, trained, kind):
     code, out, err = assay("embed", trained, f"{kind}{mini}", "--out", "f.npz")
     assert (code, err) == (0, "")
-    assert out == "65 vectors of 17 classes, 8 dimensions: f.npz\nnext: assay bench --data features:f.npz\n"
+    assert (
+        out
+        == "65 vectors of 17 classes, 8 dimensions: f.npz\nnext: assay bench --data features:f.npz\n"
+    )
     found, dataset = arrays("f.npz"), load(f"folder:{mini}")
     assert set(found) == {"z", "y", "classes", "ids"}
     assert found["z"].dtype == np.float32
@@ -306,7 +363,9 @@ def test_a_folder_of_classes_is_embedded_in_its_order(assay, mini, trained, kind
     assert found["ids"].tolist() == list(dataset.ids)
     assert found["y"].tolist() == dataset.labels.tolist()
     assert found["classes"].tolist() == list(dataset.class_names)
-    np.testing.assert_allclose(found["z"], by_hand(trained, [mini / name for name in dataset.ids]), atol=1e-5)
+    np.testing.assert_allclose(
+        found["z"], by_hand(trained, [mini / name for name in dataset.ids]), atol=1e-5
+    )
 
 
 def test_images_without_classes_have_names_only(assay, mini, trained):
@@ -319,7 +378,9 @@ def test_images_without_classes_have_names_only(assay, mini, trained):
     found = arrays("f.npz")
     assert set(found) == {"z", "ids"}
     assert found["ids"].tolist() == ["a.PNG", "b.png", "c.png"]
-    np.testing.assert_allclose(found["z"], by_hand(trained, [Path("flat", name) for name in found["ids"]]), atol=1e-5)
+    np.testing.assert_allclose(
+        found["z"], by_hand(trained, [Path("flat", name) for name in found["ids"]]), atol=1e-5
+    )
 
 
 def test_a_single_file_is_embedded(assay, mini, trained):
@@ -339,7 +400,10 @@ def test_a_pretrained_trunk_gives_its_features_at_its_own_size(assay, mini):
     z = arrays("f.npz")["z"]
     np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, atol=1e-5)
     model = package.load("lite0").model.eval()
-    images = [Image.open(f"flat/{number}.png").resize((224, 224), Image.Resampling.BILINEAR) for number in (0, 5)]
+    images = [
+        Image.open(f"flat/{number}.png").resize((224, 224), Image.Resampling.BILINEAR)
+        for number in (0, 5)
+    ]
     x = torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255 for image in images])
     with torch.no_grad():
         expected = torch.nn.functional.normalize(model.trunk(x), dim=1).numpy()
@@ -350,9 +414,16 @@ def test_official_splits_and_roles_are_kept(assay, trained, table):
     assert assay("embed", trained, f"table:{table}", "--out", "f.npz")[0] == 0
     found, dataset = arrays("f.npz"), load(f"table:{table}")
     assert set(found) == {"z", "y", "classes", "ids", "trainval", "query", "gallery"}
-    assert found["classes"].tolist() == [f"kind{number:02d}" for number in (*range(1, 16, 2), *range(0, 16, 2))]
+    assert found["classes"].tolist() == [
+        f"kind{number:02d}" for number in (*range(1, 16, 2), *range(0, 16, 2))
+    ]
     assert found["trainval"] == 8
-    for name, value in (("y", dataset.labels), ("ids", dataset.ids), ("query", dataset.query), ("gallery", dataset.gallery)):
+    for name, value in (
+        ("y", dataset.labels),
+        ("ids", dataset.ids),
+        ("query", dataset.query),
+        ("gallery", dataset.gallery),
+    ):
         assert found[name].tolist() == list(value)
     assert (found["query"].sum(), found["gallery"].sum()) == (16, 24)
 
@@ -360,43 +431,68 @@ def test_official_splits_and_roles_are_kept(assay, trained, table):
 def test_embeddings_are_split_as_the_images_would_be(assay, trained, table):
     """The classes of trainval come first although their names do not."""
     assert assay("embed", trained, f"table:{table}", "--out", "f.npz")[0] == 0
-    of_images, of_vectors = (assay("data", "splits", data) for data in (f"table:{table}", "features:f.npz"))
+    of_images, of_vectors = (
+        assay("data", "splits", data) for data in (f"table:{table}", "features:f.npz")
+    )
     assert of_vectors == of_images
     assert of_images[1].splitlines()[1].startswith("mini/class01/0.png,kind01,fold 0")
-    code, _, err = assay("bench", "--data", "features:f.npz", "--methods", "as_is", *SET[:-2], "--out", "store")
+    code, _, err = assay(
+        "bench", "--data", "features:f.npz", "--methods", "as_is", *SET[:-2], "--out", "store"
+    )
     assert code == 0, err
     (record,) = study_records(Store(Path("store")))
     dataset = load(f"table:{table}")
     trainval, _ = splits.of(dataset, protocols["quick"])
     half = Half(dataset, np.flatnonzero(dataset.labels >= 8))
-    assert (record.announced["data"]["classes"], record.announced["data"]["samples"]) == (8, len(trainval.y))
+    assert (record.announced["data"]["classes"], record.announced["data"]["samples"]) == (
+        8,
+        len(trainval.y),
+    )
     answers = arrays(Store(Path("store")).answers(record.seal["test"]))
     for name, value in (("y", half.y), ("query", half.query), ("gallery", half.gallery)):
         assert answers[name].tolist() == value.tolist()
     vectors = arrays("f.npz")
-    test = package.evaluate(*(vectors[name][vectors["y"] >= 8] for name in "zy"), queries=half.query, gallery=half.gallery)
+    test = package.evaluate(
+        *(vectors[name][vectors["y"] >= 8] for name in "zy"),
+        queries=half.query,
+        gallery=half.gallery,
+    )
     assert record.tests[0]["separated"]["queries"] == test.queries == 16
 
 
 def test_vectors_go_through_a_model_of_vectors(assay, mini_features):
     assert train(assay, f"features:{mini_features}", "model")[0] == 0
     assert assay("embed", "model", f"features:{mini_features}", "--out", "f.npz")[0] == 0
-    np.testing.assert_allclose(arrays("f.npz")["z"], package.load("model").embed(arrays(mini_features)["z"]), atol=1e-6)
+    np.testing.assert_allclose(
+        arrays("f.npz")["z"], package.load("model").embed(arrays(mini_features)["z"]), atol=1e-6
+    )
 
 
 BAD_EMBEDDING = {
     "no images": (["model", "empty"], "empty holds no images that can be read"),
     "not an image": (["model", "notes.png"], "notes.png cannot be read as an image"),
-    "nothing there": (["model", "nowhere"], "there is no nowhere; give a folder or file of images, or kind:path"),
+    "nothing there": (
+        ["model", "nowhere"],
+        "there is no nowhere; give a folder or file of images, or kind:path",
+    ),
     "no such data": (["model", "folder:nowhere"], "there is no nowhere"),
-    "out is no archive": (["model", "mini", "--out", "f.txt"], "--out f.txt: give a file that ends in .npz"),
-    "out is nowhere": (["model", "mini", "--out", "no/f.npz"], "--out no/f.npz: give a file that ends in .npz, in a folder"),
+    "out is no archive": (
+        ["model", "mini", "--out", "f.txt"],
+        "--out f.txt: give a file that ends in .npz",
+    ),
+    "out is nowhere": (
+        ["model", "mini", "--out", "no/f.npz"],
+        "--out no/f.npz: give a file that ends in .npz, in a folder",
+    ),
     "out is a folder": (["model", "mini", "--out", "folder.npz"], "folder.npz"),
     "vectors for a model of images": (["model", "features:mini.npz"], "model takes images"),
     "images for a model of vectors": (["vectors", "mini"], "vectors takes vectors"),
     "vectors of another width": (["vectors", "features:wide.npz"], "vectors takes vectors of 12"),
     "vectors for a trunk": (["lite0", "features:mini.npz"], "lite0"),
-    "no pretrained weights": (["conv", "mini"], "the trunk 'conv' has no pretrained weights to embed with"),
+    "no pretrained weights": (
+        ["conv", "mini"],
+        "the trunk 'conv' has no pretrained weights to embed with",
+    ),
     "weights out of reach": (["resnet50", "mini"], "the pretrained weights of 'resnet50'"),
     "neither model nor trunk": (["modle", "mini"], "modle is neither a model folder nor a trunk"),
     "an empty folder": (["empty", "mini"], "empty is not a model folder (no model.json in it)"),
@@ -411,7 +507,16 @@ def vectors_model(tmp_path_factory):
     y = np.repeat(np.arange(16), 3)
     for name, width in (("mini", 12), ("wide", 13)):
         np.savez(root / f"{name}.npz", z=np.random.default_rng(0).normal(size=(48, width)), y=y)
-    make("train", "--data", f"features:{root / 'mini.npz'}", "--method", "triplet", *SET, "--out", root / "vectors")
+    make(
+        "train",
+        "--data",
+        f"features:{root / 'mini.npz'}",
+        "--method",
+        "triplet",
+        *SET,
+        "--out",
+        root / "vectors",
+    )
     return root
 
 
@@ -435,7 +540,9 @@ def test_bad_embedding_is_one_line(assay, mini, model, vectors_model, name):
 
 
 def baselines(assay, data, trunks, *words):
-    found = documents(assay("baselines", "--data", data, "--trunks", trunks, "--set", "size=32", "--json", *words))
+    found = documents(
+        assay("baselines", "--data", data, "--trunks", trunks, "--set", "size=32", "--json", *words)
+    )
     return {(row["trunk"], row["pretrained_on"]): row for row in found["trunks"]}
 
 
@@ -443,7 +550,11 @@ def baselines(assay, data, trunks, *words):
 def test_trunks_are_scored_with_random_and_with_pretrained_weights(assay, mini, test):
     found = baselines(assay, f"folder:{mini}", "conv,lite0", "--dim", 4, *test)
     assert list(found) == [("conv", None), ("lite0", None), ("lite0", "ImageNet-1k")]
-    assert [(row["features"], row["dim"]) for row in found.values()] == [(64, 4), (1280, 4), (1280, 4)]
+    assert [(row["features"], row["dim"]) for row in found.values()] == [
+        (64, 4),
+        (1280, 4),
+        (1280, 4),
+    ]
     scores = [row["scores"]["map_at_r"] for row in found.values()]
     assert all(0 < score <= 1 for score in scores)
     assert len(set(scores)) == 3
@@ -457,17 +568,23 @@ def test_the_baseline_of_vectors_is_their_pca_fitted_on_trainval(assay, mini_fea
     components = np.linalg.svd(seen - seen.mean(0), full_matrices=False)[2][:3]
     projected = (z[y >= 8] - seen.mean(0)) @ components.T
     (row,) = found.values()
-    assert row["scores"]["map_at_r"] == pytest.approx(package.evaluate(projected, y[y >= 8])["map_at_r"], abs=1e-6)
+    assert row["scores"]["map_at_r"] == pytest.approx(
+        package.evaluate(projected, y[y >= 8])["map_at_r"], abs=1e-6
+    )
 
 
 def test_validation_folds_and_test_half_are_told_apart(assay, mini):
     tables = [
-        assay("baselines", "--data", f"folder:{mini}", "--trunks", "conv", "--dim", 2, *words) for words in ([], ["--test"])
+        assay("baselines", "--data", f"folder:{mini}", "--trunks", "conv", "--dim", 2, *words)
+        for words in ([], ["--test"])
     ]
     assert [code for code, _, _ in tables] == [0, 0]
     assert "folder:mini: validation folds, mean, percent; PCA fitted on trainval" in tables[0][1]
     assert "folder:mini: test half, percent; PCA fitted on trainval" in tables[1][1]
-    rows = [next(line.split() for line in out.splitlines() if line.startswith("conv")) for _, out, _ in tables]
+    rows = [
+        next(line.split() for line in out.splitlines() if line.startswith("conv"))
+        for _, out, _ in tables
+    ]
     assert rows[0][:6] == rows[1][:6] == ["conv", "nothing", "(random", "weights)", "64", "2"]
     assert rows[0][6:] != rows[1][6:]
 
@@ -480,7 +597,9 @@ def test_without_test_the_test_half_cannot_change_a_baseline(assay, mini):
     assert assay("baselines", "--data", "folder:mini", "--trunks", "conv") == before
 
 
-def test_more_dimensions_than_there_are_features_or_samples_are_left_out(assay, mini, mini_features):
+def test_more_dimensions_than_there_are_features_or_samples_are_left_out(
+    assay, mini, mini_features
+):
     (of_vectors,) = baselines(assay, f"features:{mini_features}", "identity", "--dim", 500).values()
     assert (of_vectors["features"], of_vectors["dim"]) == (12, 12)
     (of_images,) = baselines(assay, f"folder:{mini}", "conv", "--dim", 500).values()
@@ -495,9 +614,17 @@ def test_a_trunk_that_cannot_be_had_says_why_and_the_others_are_scored(assay, mi
     assert (code, err) == (0, "")
     assert time.monotonic() - started < 30
     rows = [line.split()[:2] for line in out.splitlines()[3:]]
-    assert [row[0] for row in rows[: rows.index(["conv", "nothing"]) + 1]] == ["resnet5000", "resnet50", "resnet50", "conv"]
+    assert [row[0] for row in rows[: rows.index(["conv", "nothing"]) + 1]] == [
+        "resnet5000",
+        "resnet50",
+        "resnet50",
+        "conv",
+    ]
     assert "no trunk is called 'resnet5000'" in out
-    assert "the pretrained weights of 'resnet50' (resnet50-0676ba61.pth) are not on this machine" in out
+    assert (
+        "the pretrained weights of 'resnet50' (resnet50-0676ba61.pth) are not on this machine"
+        in out
+    )
 
 
 @pytest.mark.parametrize(
@@ -508,7 +635,9 @@ def test_a_trunk_that_cannot_be_had_says_why_and_the_others_are_scored(assay, mi
         ("vit_tiny_patch16_224", 50, "multiple of 16"),
     ],
 )
-def test_a_trunk_that_does_not_go_with_the_data_does_not_end_the_others(assay, mini, trunk, size, message):
+def test_a_trunk_that_does_not_go_with_the_data_does_not_end_the_others(
+    assay, mini, trunk, size, message
+):
     words = ["--trunks", f"{trunk},{TINY}", "--set", f"size={size}", "--json"]
     code, out, err = assay("baselines", "--data", f"folder:{mini}", *words)
     assert code == 0, err
@@ -534,7 +663,9 @@ def know_classes(folder, names):
     """Let the card of a model name the classes that it was trained on; None: as cards of before did not."""
     card = json.loads((folder / "model.json").read_text())
     card.pop("classes", None)
-    (folder / "model.json").write_text(json.dumps(card if names is None else {**card, "classes": names}))
+    (folder / "model.json").write_text(
+        json.dumps(card if names is None else {**card, "classes": names})
+    )
 
 
 def other_half(data):
@@ -550,7 +681,10 @@ def test_other_data_are_scored_on_all_folds(assay, model, table):
     code, out, err = assay("evaluate", model, "--data", f"table:{table}", "--json", "--test")
     assert code == 0
     assert json.loads(out)["parts"]["test"]["queries"] == 16
-    assert err == f"note: no study of this model is on table:{table}, so this look at the test half is not recorded\n"
+    assert (
+        err
+        == f"note: no study of this model is on table:{table}, so this look at the test half is not recorded\n"
+    )
     assert not (model / "looks.jsonl").exists()
 
 
@@ -635,7 +769,10 @@ def test_a_trunk_by_name_scores_as_its_embeddings_do(assay, mini, monkeypatch):
     assert found["mean"] == pytest.approx(of_file["mean"], abs=1e-6)
     code, _, err = assay("evaluate", "lite0", "--data", f"folder:{mini}", "--test")
     assert code == 0
-    assert err == f"note: no study of this model is on folder:{mini}, so this look at the test half is not recorded\n"
+    assert (
+        err
+        == f"note: no study of this model is on folder:{mini}, so this look at the test half is not recorded\n"
+    )
 
 
 @pytest.mark.parametrize("test", [[], ["--test"]])
@@ -645,8 +782,15 @@ def test_embeddings_of_data_with_roles_score_as_their_model_does(assay, table, m
     words = ["--data", f"table:{table}", *test, "--json"]
     of_model, of_file = (documents(assay("evaluate", what, *words)) for what in ("lite0", "t.npz"))
     assert of_file["mean"] == pytest.approx(of_model["mean"], abs=1e-6)
-    counts = [{name: part["queries"] for name, part in found["parts"].items()} for found in (of_model, of_file)]
-    assert counts[0] == counts[1] == ({"test": 16} if test else {f"fold {number}": 8 for number in range(4)})
+    counts = [
+        {name: part["queries"] for name, part in found["parts"].items()}
+        for found in (of_model, of_file)
+    ]
+    assert (
+        counts[0]
+        == counts[1]
+        == ({"test": 16} if test else {f"fold {number}": 8 for number in range(4)})
+    )
 
 
 @pytest.mark.parametrize("method", ["triplet", "pretrained", "as_is"])
@@ -659,7 +803,9 @@ def test_a_model_of_a_frozen_trunk_needs_no_cache(assay, mini, frozen, offline, 
     code, out, err = assay("evaluate", place, "--data", f"folder:{mini}", "--test", "--json")
     assert code == 0, err
     assert f"recorded as look 1 at test in the study of {method}" in err
-    (look,) = next(record for record in study_records(Store(store)) if record.method == method).looks
+    (look,) = next(
+        record for record in study_records(Store(store)) if record.method == method
+    ).looks
     assert (look["run"], look["metrics"]) == (card["run"], json.loads(out)["mean"])
     assert not Path("cache/weights").exists()
 
@@ -699,9 +845,16 @@ def test_a_model_that_a_bench_left_stands_for_its_run(assay, mini, benched):
     assert "recorded as look 1 at test in the study of triplet" in err
     *lines, look = read(ledger)
     assert lines == before
-    assert (look.kind, look.body["run"], look.body["metrics"]) == ("look", card["run"], json.loads(out)["mean"])
+    assert (look.kind, look.body["run"], look.body["metrics"]) == (
+        "look",
+        card["run"],
+        json.loads(out)["mean"],
+    )
     assert not (place / "looks.jsonl").exists()
-    states = {row["method"]: row["state"] for row in documents(assay("status", store, "--json"))["studies"]}
+    states = {
+        row["method"]: row["state"]
+        for row in documents(assay("status", store, "--json"))["studies"]
+    }
     assert states["triplet"] == "done, 1 look at test"
     assert assay("verify", store)[0] == 0
 
@@ -709,7 +862,10 @@ def test_a_model_that_a_bench_left_stands_for_its_run(assay, mini, benched):
 def test_a_model_in_a_store_whose_run_was_exchanged_is_refused(assay, mini, benched):
     store = Path(shutil.copytree(benched, "store"))
     (place,) = (store / "models").glob("*-triplet-*")
-    weights = Store(store).run(json.loads((place / "model.json").read_text())["run"]) / "model.safetensors"
+    weights = (
+        Store(store).run(json.loads((place / "model.json").read_text())["run"])
+        / "model.safetensors"
+    )
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     code, out, err = assay("evaluate", place, "--data", f"folder:{mini}", "--test")
     assert (code, out) == (2, "")
@@ -718,9 +874,18 @@ def test_a_model_in_a_store_whose_run_was_exchanged_is_refused(assay, mini, benc
 
 BAD_EVALUATION = {
     "no data": (["model"], "model is a model: give --data"),
-    "other folds": (["model", "--data", "folder:mini", "--set", "folds=2"], "--set folds=2: the model held out a fold of 4"),
-    "vectors": (["model", "--data", "features:mini.npz"], "takes images of 3 channels, the data are vectors of 12 numbers"),
-    "no pretrained weights": (["conv", "--data", "folder:mini"], "the trunk 'conv' has no pretrained weights"),
+    "other folds": (
+        ["model", "--data", "folder:mini", "--set", "folds=2"],
+        "--set folds=2: the model held out a fold of 4",
+    ),
+    "vectors": (
+        ["model", "--data", "features:mini.npz"],
+        "takes images of 3 channels, the data are vectors of 12 numbers",
+    ),
+    "no pretrained weights": (
+        ["conv", "--data", "folder:mini"],
+        "the trunk 'conv' has no pretrained weights",
+    ),
     "neither": (["modle", "--data", "folder:mini"], "modle is neither a model folder nor a trunk"),
     "cut off": (["damaged", "--data", "folder:mini"], "damaged cannot be read as a model folder"),
 }
@@ -752,7 +917,10 @@ def test_a_bench_hands_over_the_model_whose_vectors_it_scored(mini, benched, met
     stored = np.load(Store(benched).test_vectors(model.card["run"], record.seal["test"]))
     np.testing.assert_allclose(model.embed(paths), stored, atol=1e-5)
     entry = next(entry for entry in record.reproductions if entry["key"] == model.card["run"])
-    assert (model.card["study"], model.card["preregistration"]) == (record.key, record.preregistration)
+    assert (model.card["study"], model.card["preregistration"]) == (
+        record.key,
+        record.preregistration,
+    )
     assert (model.card["fold"], model.card["validation"]) == (entry["fold"], entry["validation"])
     assert model.card["test"]["separated"] == record.tests[entry["reproduction"]]["separated"]
 
@@ -770,7 +938,10 @@ def test_the_model_is_chosen_by_validation(benched):
 
 
 def test_the_report_says_what_the_trunk_started_from(benched):
-    assert "trunk: conv, from random weights; 8 dimensions" in (benched / "report" / "index.html").read_text()
+    assert (
+        "trunk: conv, from random weights; 8 dimensions"
+        in (benched / "report" / "index.html").read_text()
+    )
 
 
 def test_weights_of_a_file_are_named_in_the_report(assay, mini, tiny_weights):
@@ -779,7 +950,10 @@ def test_weights_of_a_file_are_named_in_the_report(assay, mini, tiny_weights):
     code, out, err = assay("bench", "--data", f"folder:{mini}", *words, "--out", "store")
     assert code == 0, err
     assert f"trunk: {TINY}, pretrained on many <stripes>, frozen" in out
-    assert "The trunk was pretrained on many &lt;stripes&gt;." in Path("store/report/index.html").read_text()
+    assert (
+        "The trunk was pretrained on many &lt;stripes&gt;."
+        in Path("store/report/index.html").read_text()
+    )
 
 
 def test_images_kept_as_jpeg_make_other_runs(assay, mini, benched, monkeypatch, tmp_path):
@@ -804,7 +978,10 @@ def test_images_kept_as_jpeg_make_other_runs(assay, mini, benched, monkeypatch, 
 
 
 DRY_RUNS = {
-    "a frozen trunk": (["--set", "trunk=lite0", "--set", "size=32"], {"triplet": 16, "pretrained": 1, "as_is": 1}),
+    "a frozen trunk": (
+        ["--set", "trunk=lite0", "--set", "size=32"],
+        {"triplet": 16, "pretrained": 1, "as_is": 1},
+    ),
     "images that keep their shapes": (
         ["--set", "resize=short", "--set", "stored=20"],
         {"triplet": 16, "untrained": 8, "as_is": 2},
@@ -814,11 +991,21 @@ DRY_RUNS = {
 
 
 @pytest.mark.parametrize("name", DRY_RUNS)
-def test_a_dry_run_counts_and_makes_nothing(assay, mini, mini_features, monkeypatch, tmp_path, name):
+def test_a_dry_run_counts_and_makes_nothing(
+    assay, mini, mini_features, monkeypatch, tmp_path, name
+):
     words, runs = DRY_RUNS[name]
     data = f"features:{mini_features}" if "--data" in words else f"folder:{mini}"
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
-    words = [*SET, *words[2 * ("--data" in words) :], "--methods", ",".join(list(runs)[:2]), "--out", "store", "--dry-run"]
+    words = [
+        *SET,
+        *words[2 * ("--data" in words) :],
+        "--methods",
+        ",".join(list(runs)[:2]),
+        "--out",
+        "store",
+        "--dry-run",
+    ]
     planned = documents(assay("bench", *words, "--data", data, "--json"))
     assert planned["runs"] == runs
     assert planned["seconds"] > 0

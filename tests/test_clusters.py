@@ -16,7 +16,9 @@ from sklearn.metrics.cluster import pair_confusion_matrix
 
 from assay.clusters import ami, kmeans, nmi, nmi_geometric, pairwise_f1
 
-module = importlib.import_module("assay.clusters.kmeans")  # the package's attribute of that name is the function
+module = importlib.import_module(
+    "assay.clusters.kmeans"
+)  # the package's attribute of that name is the function
 
 
 # Agreement, one term at a time, no arrays.
@@ -28,7 +30,10 @@ def entropy(labels):
 
 def information(a, b):
     total, in_a, in_b = len(a), Counter(a), Counter(b)
-    return sum(n / total * math.log(n * total / (in_a[i] * in_b[j])) for (i, j), n in Counter(zip(a, b, strict=True)).items())
+    return sum(
+        n / total * math.log(n * total / (in_a[i] * in_b[j]))
+        for (i, j), n in Counter(zip(a, b, strict=True)).items()
+    )
 
 
 def expected_information(a, b):
@@ -69,12 +74,19 @@ def slow_pairwise_f1(a, b):
     return 2 * precision * recall / (precision + recall)
 
 
-REFERENCE = {nmi: slow_nmi, nmi_geometric: slow_nmi_geometric, ami: slow_ami, pairwise_f1: slow_pairwise_f1}
+REFERENCE = {
+    nmi: slow_nmi,
+    nmi_geometric: slow_nmi_geometric,
+    ami: slow_ami,
+    pairwise_f1: slow_pairwise_f1,
+}
 
 every_score = pytest.mark.parametrize("score", list(REFERENCE), ids=lambda score: score.__name__)
 
 labelings = st.integers(1, 30).flatmap(
-    lambda n: st.tuples(*[st.lists(st.integers(0, 9), min_size=n, max_size=n)] * 2)  # few points, often few or single members
+    lambda n: st.tuples(
+        *[st.lists(st.integers(0, 9), min_size=n, max_size=n)] * 2
+    )  # few points, often few or single members
 )
 
 
@@ -225,7 +237,9 @@ def blobs(seed, points=300, clusters=6, dim=5, spread=1.0, dtype=torch.float64):
 def slow_inertia(z, labels):
     total = 0.0
     for cluster in set(labels.tolist()):
-        members = [row for row, label in zip(z.tolist(), labels.tolist(), strict=True) if label == cluster]
+        members = [
+            row for row, label in zip(z.tolist(), labels.tolist(), strict=True) if label == cluster
+        ]
         mean = [sum(column) / len(members) for column in zip(*members, strict=True)]
         total += sum((x - m) ** 2 for row in members for x, m in zip(row, mean, strict=True))
     return total
@@ -256,7 +270,9 @@ def test_well_separated_clusters_are_found_exactly():
 def test_inertia_is_that_of_a_loop(dtype, iterations):
     z, _ = blobs(1, dtype=dtype)
     found = kmeans(z, 9, starts=2, iterations=iterations)
-    assert found.inertia == pytest.approx(slow_inertia(z, found.labels), rel=1e-6 if dtype == torch.float32 else 1e-12)
+    assert found.inertia == pytest.approx(
+        slow_inertia(z, found.labels), rel=1e-6 if dtype == torch.float32 else 1e-12
+    )
 
 
 def test_inertia_never_increases_over_the_iterations():
@@ -286,7 +302,9 @@ def test_a_centre_that_stays_wins_a_point_whose_own_has_moved_away():
 def test_matches_scikit_learn_from_the_same_centres(seed, k):
     z, _ = blobs(seed, points=600, dim=8, spread=3.0)
     rows = torch.randperm(600, generator=torch.Generator().manual_seed(seed))[:k]
-    theirs = KMeans(k, init=z[rows].numpy(), n_init=1, max_iter=300, tol=0, algorithm="lloyd").fit(z.numpy())
+    theirs = KMeans(k, init=z[rows].numpy(), n_init=1, max_iter=300, tol=0, algorithm="lloyd").fit(
+        z.numpy()
+    )
     ours = lloyd(z, z[rows])
     assert ours.converged
     assert ours.labels.tolist() == theirs.labels_.tolist()
@@ -369,7 +387,13 @@ def test_no_cluster_is_empty_when_enough_points_are_distinct(seed, k):
 
 def test_empty_clusters_get_the_points_farthest_from_their_centres():
     z = torch.tensor([[0.0], [1.0], [2.0], [50.0], [90.0]])
-    assert module._Lloyd(z, torch.tensor([[1.0], [1000.0], [2000.0]])).labels_N.tolist() == [0, 0, 0, 2, 1]
+    assert module._Lloyd(z, torch.tensor([[1.0], [1000.0], [2000.0]])).labels_N.tolist() == [
+        0,
+        0,
+        0,
+        2,
+        1,
+    ]
 
 
 def test_a_cluster_does_not_lose_its_only_point_to_an_empty_one():

@@ -11,7 +11,18 @@ from torch import Tensor
 
 from assay.neighbours import Vectors, comparisons
 from assay.neighbours.comparison import Comparison
-from searches import METRICS, Rows, Search, along, draw_search, every_kind, every_metric, exact_score, gaussian, packed_bits
+from searches import (
+    METRICS,
+    Rows,
+    Search,
+    along,
+    draw_search,
+    every_kind,
+    every_metric,
+    exact_score,
+    gaussian,
+    packed_bits,
+)
 
 few_examples = settings(max_examples=6, deadline=None)
 seeds = st.integers(0, 2**31)
@@ -24,14 +35,22 @@ def compare(search: Search) -> Comparison:
 
 def bounds(compared: Comparison, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Lower and upper ends (Q, R) of what the products say."""
-    queries, references = torch.arange(len(compared.queries)), torch.arange(len(compared.references))
+    queries, references = (
+        torch.arange(len(compared.queries)),
+        torch.arange(len(compared.references)),
+    )
     upper = compared.left(queries, dtype) @ compared.right(references, dtype).T
     return upper - compared.gap(queries[:, None], references[None], dtype), upper
 
 
 def exact_scores(compared: Comparison) -> Tensor:
     references = torch.arange(len(compared.references))
-    return torch.stack([compared.exact(torch.full_like(references, query), references) for query in range(len(compared.queries))])
+    return torch.stack(
+        [
+            compared.exact(torch.full_like(references, query), references)
+            for query in range(len(compared.queries))
+        ]
+    )
 
 
 def test_every_metric_is_tested() -> None:
@@ -67,7 +86,9 @@ def test_exact_scores_are_in_the_order_of_exact_arithmetic(
     kind: Callable[[random.Random, int], Rows], metric: str, seed: int
 ) -> None:
     search = draw_search(random.Random(seed), kind, metric)
-    search = Search(search.queries, search.references, len(search.references), metric, dtype=search.dtype)
+    search = Search(
+        search.queries, search.references, len(search.references), metric, dtype=search.dtype
+    )
     scores = exact_scores(compare(search))
     for number, row in search.clear().items():
         assert scores[number].argsort(descending=True, stable=True).tolist() == row
@@ -81,7 +102,10 @@ def test_no_gap_is_wider_than_the_widest(
     kind: Callable[[random.Random, int], Rows], metric: str, dtype: torch.dtype, seed: int
 ) -> None:
     compared = compare(draw_search(random.Random(seed), kind, metric))
-    queries, references = torch.arange(len(compared.queries)), torch.arange(len(compared.references))
+    queries, references = (
+        torch.arange(len(compared.queries)),
+        torch.arange(len(compared.references)),
+    )
     gaps = compared.gap(queries[:, None], references[None], dtype)
     assert (gaps <= compared.widest_gap(queries, dtype).expand(len(queries))[:, None]).all()
     assert (gaps >= 0).all()
@@ -101,7 +125,9 @@ def test_equal_rows_score_the_same_wherever_they_stand(metric: str, dim: int) ->
 @pytest.mark.parametrize("dim", [1, 31, 32, 33, 512, 5000])
 @pytest.mark.parametrize("shape", ["around zero", "positive", "constant", "rising"])
 @every_precision
-def test_products_of_many_dimensions_err_by_less_than_the_gap(metric: str, dim: int, shape: str, dtype: torch.dtype) -> None:
+def test_products_of_many_dimensions_err_by_less_than_the_gap(
+    metric: str, dim: int, shape: str, dtype: torch.dtype
+) -> None:
     """The cases where rounding adds up: all terms of one sign, of one size, growing."""
     draw = torch.Generator().manual_seed(dim)
     noise = torch.randn(24, dim, generator=draw, dtype=torch.float64)
@@ -121,7 +147,8 @@ def test_products_of_many_dimensions_err_by_less_than_the_gap(metric: str, dim: 
 @every_precision
 def test_exact_scores_of_a_query_far_away_agree_with_products(dtype: torch.dtype) -> None:
     compared = comparisons["euclidean"](
-        Vectors(torch.tensor([[1e17]], dtype=torch.float64)), Vectors(torch.tensor([[1.0], [2], [3]], dtype=torch.float64))
+        Vectors(torch.tensor([[1e17]], dtype=torch.float64)),
+        Vectors(torch.tensor([[1.0], [2], [3]], dtype=torch.float64)),
     )
     lower, upper = bounds(compared, dtype)
     exact = exact_scores(compared)

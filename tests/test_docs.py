@@ -14,16 +14,25 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 
 def blocks(language):
-    return [(page, block) for page in PAGES for block in re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)]
+    return [
+        (page, block)
+        for page in PAGES
+        for block in re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+    ]
 
 
 def named(found):
-    return {"argvalues": found, "ids": [f"{page.name}-{number}" for number, (page, _) in enumerate(found)]}
+    return {
+        "argvalues": found,
+        "ids": [f"{page.name}-{number}" for number, (page, _) in enumerate(found)],
+    }
 
 
 def files(page):
     """Blocks that open with the name of a file, `# mine.py`, are that file for everything else on their page."""
-    found = [(re.match(r"# (\w+\.py)\n", block), block) for of, block in blocks("python") if of == page]
+    found = [
+        (re.match(r"# (\w+\.py)\n", block), block) for of, block in blocks("python") if of == page
+    ]
     return {match[1]: block for match, block in found if match}
 
 
@@ -51,7 +60,11 @@ def test_python_blocks_run(monkeypatch, workplaces, page, block):
     exec(compile(block, page.name, "exec"), {"__name__": "__main__"})
 
 
-COMMANDS = [(page, line.partition("#")[0].strip()) for page, block in blocks("sh") for line in block.splitlines()]
+COMMANDS = [
+    (page, line.partition("#")[0].strip())
+    for page, block in blocks("sh")
+    for line in block.splitlines()
+]
 ASSAY = [(page, command) for page, command in COMMANDS if command.startswith("assay ")]
 
 
@@ -64,7 +77,9 @@ def in_miniature(command):
         words += ["--data", "folder:birds"]
     small = [setting for setting in MINI if not setting.startswith(("trials", "startup"))]
     words += ["--workers", "1"]  # to start one takes longer than to run these
-    return words + [part for setting in ("trials=1", "startup=0", *small) for part in ("--set", setting)]
+    return words + [
+        part for setting in ("trials=1", "startup=0", *small) for part in ("--set", setting)
+    ]
 
 
 AT_LENGTH = ("add_a_method.md", "data.md", "protocols.md", "trunks.md", "verification.md")
@@ -86,8 +101,15 @@ def test_commands_work(assay, monkeypatch, workplaces, page, command):
 
 
 def test_a_method_of_ones_own_is_benched_against_contrastive_on_glyphs():
-    shown = [command for page, command in ASSAY if page.name == "add_a_method.md" and " bench " in command]
-    assert any("--import mine.py" in command and "contrastive" in command and "--data glyphs" in command for command in shown)
+    shown = [
+        command
+        for page, command in ASSAY
+        if page.name == "add_a_method.md" and " bench " in command
+    ]
+    assert any(
+        "--import mine.py" in command and "contrastive" in command and "--data glyphs" in command
+        for command in shown
+    )
 
 
 def test_every_make_target_that_is_named_exists():

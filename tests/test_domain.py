@@ -29,7 +29,12 @@ CHECKS: dict[str, tuple[Callable[[Any], Any], list[float], list[float], str]] = 
         [0.5 - LITTLE, 0, -1],
         "at least 0.5",
     ),
-    "above": (lambda value: above(0, "margin", value), [LITTLE, 5e-324, 7, 1e300], [0, 0.0, -0.0, -LITTLE, -1], "above 0"),
+    "above": (
+        lambda value: above(0, "margin", value),
+        [LITTLE, 5e-324, 7, 1e300],
+        [0, 0.0, -0.0, -LITTLE, -1],
+        "above 0",
+    ),
     "between": (
         lambda value: between(-1, 1.5, "margin", value),
         [-1, -1.0, 0, 1.5],
@@ -62,10 +67,14 @@ def test_a_check_returns_what_it_takes(name: str) -> None:
 
 
 @every_check
-def test_a_check_refuses_what_is_outside_with_the_name_the_value_and_what_is_allowed(name: str) -> None:
+def test_a_check_refuses_what_is_outside_with_the_name_the_value_and_what_is_allowed(
+    name: str,
+) -> None:
     check, _, refused, allowed = CHECKS[name]
     for value in refused:
-        with pytest.raises(ValueError, match=rf"^margin is .*{re.escape(allowed)}, got {re.escape(repr(value))}$"):
+        with pytest.raises(
+            ValueError, match=rf"^margin is .*{re.escape(allowed)}, got {re.escape(repr(value))}$"
+        ):
             check(value)
 
 
@@ -73,7 +82,9 @@ def test_a_check_refuses_what_is_outside_with_the_name_the_value_and_what_is_all
 @pytest.mark.parametrize("value", NOT_NUMBERS, ids=repr)
 def test_a_check_refuses_what_is_no_finite_number(name: str, value: Any) -> None:
     check, _, _, allowed = CHECKS[name]
-    with pytest.raises(ValueError, match=rf"^margin is .*{re.escape(allowed)}, got {re.escape(repr(value))}$"):
+    with pytest.raises(
+        ValueError, match=rf"^margin is .*{re.escape(allowed)}, got {re.escape(repr(value))}$"
+    ):
         check(value)
 
 
@@ -97,7 +108,9 @@ def test_one_of_a_few_words_is_taken_and_others_are_refused_with_all_of_them() -
     for word in options:
         assert one_of(options, "negatives", word) == word
     for other in ("Hard", "", "semi", None, 3):
-        with pytest.raises(ValueError, match=rf"^negatives is one of 'semihard', 'hard', got {other!r}$"):
+        with pytest.raises(
+            ValueError, match=rf"^negatives is one of 'semihard', 'hard', got {other!r}$"
+        ):
             one_of(options, "negatives", other)  # type: ignore[arg-type]
 
 
@@ -122,7 +135,11 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
     "lifted_generalized": {"margin": AT_LEAST_0},
     "margin": {"margin": AT_LEAST_0, "beta": AT_LEAST_0},
     "margin_per_class": {"margin": AT_LEAST_0, "beta": AT_LEAST_0},
-    "multi_similarity": {"alpha": ABOVE_0, "beta": ABOVE_0, "base": ([-1, 0, 0.5, 1], [-1 - LITTLE, 1.1])},
+    "multi_similarity": {
+        "alpha": ABOVE_0,
+        "beta": ABOVE_0,
+        "base": ([-1, 0, 0.5, 1], [-1 - LITTLE, 1.1]),
+    },
     "n_pairs": {"regularisation": AT_LEAST_0},
     "n_pairs_symmetric": {"regularisation": AT_LEAST_0},
     "normalized_softmax": {"temperature": ABOVE_0},
@@ -132,9 +149,18 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
     "proxy_nca_strict": {"scale": ABOVE_0},
     "proxy_triplet": {"margin": AT_LEAST_0},
     "quadruplet": {"margin": AT_LEAST_0, "pair_margin": AT_LEAST_0},
-    "ranked_list": {"alpha": ABOVE_0, "margin": AT_LEAST_0, "temperature": AT_LEAST_0, "balance": AT_LEAST_0},
+    "ranked_list": {
+        "alpha": ABOVE_0,
+        "margin": AT_LEAST_0,
+        "temperature": AT_LEAST_0,
+        "balance": AT_LEAST_0,
+    },
     "smooth_ap": {"temperature": ABOVE_0},
-    "snr_contrastive": {"pos_margin": AT_LEAST_0, "neg_margin": AT_LEAST_0, "regularisation": AT_LEAST_0},
+    "snr_contrastive": {
+        "pos_margin": AT_LEAST_0,
+        "neg_margin": AT_LEAST_0,
+        "regularisation": AT_LEAST_0,
+    },
     "soft_triple": {
         "centres": ([1, 10.0, 40], [0, -1, 1.5]),
         "scale": ABOVE_0,
@@ -152,7 +178,10 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
     "triplet_mean": {"margin": AT_LEAST_0},
     "triplet_squared": {"margin": AT_LEAST_0},
     "tuplet_margin": {"scale": ABOVE_0, "margin": DEGREES},
-    "miner distance_weighted": {"cutoff": ([1e-6, 0.5, 1.4], [0, -1]), "limit": ([0.5, 1.4, 3], [0, 0.49, -1])},
+    "miner distance_weighted": {
+        "cutoff": ([1e-6, 0.5, 1.4], [0, -1]),
+        "limit": ([0.5, 1.4, 3], [0, 0.49, -1]),
+    },
     "miner easy_positive": {"negatives": (["semihard", "hard"], ["easy", "Hard", "", 3])},
     "miner multi_similarity": {"epsilon": AT_LEAST_0},
     "miner random": {"of": (["pairs", "triplets"], ["pair", "", 3])},
@@ -175,7 +204,10 @@ def parameters_of(name: str) -> list[inspect.Parameter]:
 
 EVERY = [(name, parameter.name) for name in BUILT_IN for parameter in parameters_of(name)]
 NUMERIC = [
-    (name, parameter.name) for name in BUILT_IN for parameter in parameters_of(name) if not isinstance(parameter.default, str)
+    (name, parameter.name)
+    for name in BUILT_IN
+    for parameter in parameters_of(name)
+    if not isinstance(parameter.default, str)
 ]
 every_parameter = pytest.mark.parametrize(("part", "parameter"), EVERY)
 every_number = pytest.mark.parametrize(("part", "parameter"), NUMERIC)
@@ -219,11 +251,17 @@ def test_every_default_is_in_its_domain(part: str, parameter: str) -> None:
     PARTS[part](**{parameter: default})
 
 
-@pytest.mark.parametrize("name", [name for name, method in methods.items() if method.loss is not None and method.space])
+@pytest.mark.parametrize(
+    "name", [name for name, method in methods.items() if method.loss is not None and method.space]
+)
 def test_every_end_of_a_declared_space_is_taken(name: str) -> None:
     """One at a time: else a search would fail in the middle."""
     method = methods[name]
     for parameter, range_ in method.space.items():
-        ends = range_.options if isinstance(range_, Choice) else (range_.low, range_.high, range_.at(0), range_.at(1))
+        ends = (
+            range_.options
+            if isinstance(range_, Choice)
+            else (range_.low, range_.high, range_.at(0), range_.at(1))
+        )
         for value in ends:
             assemble(method, {parameter: value}, protocols["quick"])

@@ -54,7 +54,9 @@ def network(architecture: Architecture, seed: int = 0) -> Model:
     torch.manual_seed(seed)
     model = Model(architecture)
     if architecture.size:
-        seen = np.stack([picture(architecture.size, architecture.size, number) for number in range(50, 66)])
+        seen = np.stack(
+            [picture(architecture.size, architecture.size, number) for number in range(50, 66)]
+        )
         x = torch.from_numpy(seen[..., : architecture.inputs]).permute(0, 3, 1, 2) / 255
         with torch.no_grad():
             for _ in range(40):
@@ -84,7 +86,10 @@ def test_files_and_pixels_are_the_same(form: str, files: list[Path]) -> None:
     expected = model.embed(PICTURES)
     np.testing.assert_allclose(model.embed(files), expected, atol=1e-5)
     np.testing.assert_allclose(model.embed([str(path) for path in files]), expected, atol=1e-5)
-    mixed = [path if number % 2 else pixels for number, (path, pixels) in enumerate(zip(files, PICTURES, strict=True))]
+    mixed = [
+        path if number % 2 else pixels
+        for number, (path, pixels) in enumerate(zip(files, PICTURES, strict=True))
+    ]
     np.testing.assert_allclose(model.embed(mixed), expected, atol=1e-5)
 
 
@@ -93,7 +98,9 @@ def test_order_and_company_do_not_matter(form: str, small_batches: None) -> None
     model = embedder(form)
     expected = model.embed(PICTURES)
     order = np.random.default_rng(0).permutation(len(PICTURES))
-    np.testing.assert_allclose(model.embed([PICTURES[number] for number in order]), expected[order], atol=1e-5)
+    np.testing.assert_allclose(
+        model.embed([PICTURES[number] for number in order]), expected[order], atol=1e-5
+    )
     for number, pixels in enumerate(PICTURES):
         np.testing.assert_allclose(model.embed([pixels])[0], expected[number], atol=1e-5)
 
@@ -118,15 +125,27 @@ def test_the_vectors_are_those_of_the_centres_after_the_first_step(form: str) ->
         if architecture.resize == "square":
             least = min(image.size)
             left, top = (image.width - least) / 2, (image.height - least) / 2
-            image = image.resize((side, side), Image.Resampling.BILINEAR, box=(left, top, left + least, top + least))
+            image = image.resize(
+                (side, side), Image.Resampling.BILINEAR, box=(left, top, left + least, top + least)
+            )
         elif architecture.resize == "stretch":
             image = image.resize((side, side), Image.Resampling.BILINEAR)
         else:
             width, height = (int(side * length / min(image.size)) for length in image.size)
-            image = (image.convert("L") if form == "grey" else image).resize((width, height), Image.Resampling.BILINEAR)
+            image = (image.convert("L") if form == "grey" else image).resize(
+                (width, height), Image.Resampling.BILINEAR
+            )
         left, top = (round((length - architecture.size) / 2) for length in image.size)
-        cut = np.asarray(image.crop((left, top, left + architecture.size, top + architecture.size)), dtype=np.float32) / 255
-        x = torch.from_numpy(cut.reshape(architecture.size, architecture.size, -1)).permute(2, 0, 1)[None]
+        cut = (
+            np.asarray(
+                image.crop((left, top, left + architecture.size, top + architecture.size)),
+                dtype=np.float32,
+            )
+            / 255
+        )
+        x = torch.from_numpy(cut.reshape(architecture.size, architecture.size, -1)).permute(
+            2, 0, 1
+        )[None]
         with torch.no_grad():
             z = model.model.eval()(x)[0]
         expected.append((z / z.norm()).numpy())
@@ -151,7 +170,9 @@ def test_embedding_twice_gives_the_same_bytes_and_leaves_the_model_as_it_was() -
     assert not model.model.training
 
 
-def test_the_number_of_cores_makes_no_difference(monkeypatch: pytest.MonkeyPatch, small_batches: None) -> None:
+def test_the_number_of_cores_makes_no_difference(
+    monkeypatch: pytest.MonkeyPatch, small_batches: None
+) -> None:
     model = embedder("square")
     found = []
     for cores in (1, 4):
@@ -254,7 +275,9 @@ def test_a_network_says_the_same_in_any_number_of_batches(count: int, small_batc
     centred = torch.from_numpy(x[:, 2:22, 2:22].copy()).permute(0, 3, 1, 2) / 255
     with torch.no_grad():
         torch.testing.assert_close(found, model(centred), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(embed(model, x, 20, CPU), torch.nn.functional.normalize(found, dim=1))
+    torch.testing.assert_close(
+        embed(model, x, 20, CPU), torch.nn.functional.normalize(found, dim=1)
+    )
 
 
 # --- By name or from a folder ---
@@ -272,23 +295,33 @@ def test_a_pretrained_trunk_by_its_name_embeds_by_its_features() -> None:
 
 def test_a_trunk_by_name_may_take_grey_images() -> None:
     grey = [pixels[..., 0] for pixels in PICTURES[:2]]
-    np.testing.assert_allclose(load("lite0", inputs=1).embed(grey), load("lite0").embed(grey), atol=1e-4)
+    np.testing.assert_allclose(
+        load("lite0", inputs=1).embed(grey), load("lite0").embed(grey), atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("name", ["conv", "identity"])
 def test_a_trunk_without_weights_of_its_own_cannot_embed(name: str) -> None:
-    with pytest.raises(BadInput, match=f"the trunk '{name}' has no pretrained weights to embed with; .*lite0"):
+    with pytest.raises(
+        BadInput, match=f"the trunk '{name}' has no pretrained weights to embed with; .*lite0"
+    ):
         load(name)
 
 
-@pytest.mark.parametrize(("name", "near"), [("lite_0", "'lite0'"), ("resnet5", "'resnet50'"), ("convv", "'conv'")])
+@pytest.mark.parametrize(
+    ("name", "near"), [("lite_0", "'lite0'"), ("resnet5", "'resnet50'"), ("convv", "'conv'")]
+)
 def test_an_unknown_name_suggests_the_nearest(name: str, near: str) -> None:
-    with pytest.raises(BadInput, match=f"{name} is neither a model folder nor a trunk: .*did you mean .*{near}"):
+    with pytest.raises(
+        BadInput, match=f"{name} is neither a model folder nor a trunk: .*did you mean .*{near}"
+    ):
         load(name)
 
 
 @every_form
-def test_a_model_from_a_folder_embeds_as_the_one_that_was_put_there(form: str, tmp_path: Path, files: list[Path]) -> None:
+def test_a_model_from_a_folder_embeds_as_the_one_that_was_put_there(
+    form: str, tmp_path: Path, files: list[Path]
+) -> None:
     model = embedder(form)
     write_model_folder(tmp_path / "model", model.model, {"name": form})
     for name in (tmp_path / "model", str(tmp_path / "model")):
@@ -297,8 +330,12 @@ def test_a_model_from_a_folder_embeds_as_the_one_that_was_put_there(form: str, t
         np.testing.assert_allclose(found.embed(files), model.embed(PICTURES), atol=1e-6)
 
 
-def test_a_folder_of_other_things_is_refused_with_the_command_that_makes_one(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=rf"is not a model folder \(no {CARD} in it\); `assay train --out"):
+def test_a_folder_of_other_things_is_refused_with_the_command_that_makes_one(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(
+        BadInput, match=rf"is not a model folder \(no {CARD} in it\); `assay train --out"
+    ):
         load(tmp_path)
     write_model_folder(tmp_path / "model", network(FORMS["square"]), {})
     (tmp_path / "model" / WEIGHTS).write_bytes(b"spoilt")
@@ -306,8 +343,13 @@ def test_a_folder_of_other_things_is_refused_with_the_command_that_makes_one(tmp
         load(tmp_path / "model")
 
 
-@pytest.mark.parametrize(("device", "said"), [("gpu", "choose auto, cpu or cuda"), ("", "choose auto"), ("cuda", "sees no GPU")])
-def test_a_device_that_is_not_there_is_refused(device: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [("gpu", "choose auto, cpu or cuda"), ("", "choose auto"), ("cuda", "sees no GPU")],
+)
+def test_a_device_that_is_not_there_is_refused(
+    device: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(BadInput, match=said):
         choose_device(device)

@@ -37,7 +37,9 @@ def wait_for(condition, seconds=30.0):
 
 def test_tasks_give_what_they_give_in_other_processes():
     with LocalEngine(2) as engine:
-        assert [future.result() for future in [engine.submit(Square(n)) for n in range(20)]] == [n * n for n in range(20)]
+        assert [future.result() for future in [engine.submit(Square(n)) for n in range(20)]] == [
+            n * n for n in range(20)
+        ]
         pids = {engine.submit(Where()).result() for _ in range(4)}
     assert os.getpid() not in pids
     assert len(pids) <= 2

@@ -25,14 +25,26 @@ from assay.registry import UnknownName
 few_examples = settings(max_examples=20, deadline=None)
 seeds = st.integers(0, 2**31)
 
-RANKED = ("precision_at_1", "recall_at_1", "recall_at_3", "r_precision", "map_at_r", "map_at_3", "mrr")
+RANKED = (
+    "precision_at_1",
+    "recall_at_1",
+    "recall_at_3",
+    "r_precision",
+    "map_at_r",
+    "map_at_3",
+    "mrr",
+)
 WHOLE = tuple(name for name, found in metrics.items() if found.source not in ("ranks", "first hit"))
 
 Stands = Callable[[int, int], bool]
 
 
 def slow_lists(
-    z: Sequence[Sequence[float]], y: Sequence[Any], queries: Sequence[int], gallery: Sequence[int], stands: Stands
+    z: Sequence[Sequence[float]],
+    y: Sequence[Any],
+    queries: Sequence[int],
+    gallery: Sequence[int],
+    stands: Stands,
 ) -> list[list[bool]]:
     """The hits of each query in rank order: rows of one array, ties by place in the gallery, a query never in its own list."""
     lists = []
@@ -55,13 +67,17 @@ def slow_score(name: str, hits: Sequence[bool]) -> float:
     if name == "r_precision":
         return sum(hits[:relevant]) / relevant
     k = relevant if number == "r" else int(number)
-    return sum(sum(hits[:rank]) / rank for rank in range(1, k + 1) if any(hits[rank - 1 : rank])) / min(relevant, k)
+    return sum(
+        sum(hits[:rank]) / rank for rank in range(1, k + 1) if any(hits[rank - 1 : rank])
+    ) / min(relevant, k)
 
 
 def assert_scored_as(found: Scores, lists: list[list[bool]]) -> None:
     for name in found:
         expected = [slow_score(name, hits) for hits in lists]
-        assert found.per_query(name).tolist() == pytest.approx(expected, abs=1e-12, nan_ok=True), name
+        assert found.per_query(name).tolist() == pytest.approx(expected, abs=1e-12, nan_ok=True), (
+            name
+        )
         assert found[name] == pytest.approx(np.nanmean(expected), abs=1e-12), name
     assert found.skipped == sum(not any(hits) for hits in lists)
     assert found.queries + found.skipped == len(lists)
@@ -143,7 +159,9 @@ def test_without_queries_all_samples_are_looked_up_in_the_gallery() -> None:
 def test_queries_that_are_also_in_the_gallery_do_not_find_themselves() -> None:
     """Pitfall 10. The first query is in the gallery, the second is not; both lie upon a stranger."""
     z = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
-    scores = evaluate(z, ["a", "b", "b", "a"], ["precision_at_1", "mrr"], queries=[0, 3], gallery=[0, 1, 2])
+    scores = evaluate(
+        z, ["a", "b", "b", "a"], ["precision_at_1", "mrr"], queries=[0, 3], gallery=[0, 1, 2]
+    )
     assert scores.per_query("precision_at_1").tolist()[0] != 1 or scores.skipped
     assert np.isnan(scores.per_query("mrr")[0])
     assert scores.per_query("mrr")[1] == 1 / 2
@@ -151,14 +169,22 @@ def test_queries_that_are_also_in_the_gallery_do_not_find_themselves() -> None:
 
 def test_a_query_outside_the_gallery_can_find_all_of_it_while_another_is_inside() -> None:
     """Row 5 has five references, row 0 four: itself is not one."""
-    scores = evaluate(np.eye(6) + 1, [0] * 6, ["r_precision", "map_at_r", "mrr"], queries=[0, 5], gallery=[0, 1, 2, 3, 4])
+    scores = evaluate(
+        np.eye(6) + 1,
+        [0] * 6,
+        ["r_precision", "map_at_r", "mrr"],
+        queries=[0, 5],
+        gallery=[0, 1, 2, 3, 4],
+    )
     assert dict(scores) == {"r_precision": 1, "map_at_r": 1, "mrr": 1}
 
 
 def test_a_query_outside_the_gallery_finds_the_last_reference_among_many_ties() -> None:
     """299 references tie, too many to remember; the last is the query's duplicate, and nothing is to be left out for it."""
     z = torch.tensor([[1.0, 0.0]] * 299 + [[1.0, 1.0]] * 2)
-    scores = evaluate(z, [0] * 299 + [1, 1], ["recall_at_10", "mrr"], queries=[0, 300], gallery=range(300))
+    scores = evaluate(
+        z, [0] * 299 + [1, 1], ["recall_at_10", "mrr"], queries=[0, 300], gallery=range(300)
+    )
     assert dict(scores) == {"recall_at_10": 1, "mrr": 1}
 
 
@@ -166,13 +192,27 @@ def test_masks_and_row_numbers_mean_the_same() -> None:
     z, y = sample()
     mask = np.zeros(40, dtype=bool)
     mask[[1, 5, 6, 20, 33]] = True
-    expected = in_bytes(evaluate(z, y, RANKED, queries=[1, 5, 6, 20, 33], gallery=np.flatnonzero(~mask)))
-    for queries in (mask, mask.tolist(), torch.from_numpy(mask), np.flatnonzero(mask).astype(np.uint16), (1, 5, 6, 20, 33)):
+    expected = in_bytes(
+        evaluate(z, y, RANKED, queries=[1, 5, 6, 20, 33], gallery=np.flatnonzero(~mask))
+    )
+    for queries in (
+        mask,
+        mask.tolist(),
+        torch.from_numpy(mask),
+        np.flatnonzero(mask).astype(np.uint16),
+        (1, 5, 6, 20, 33),
+    ):
         assert in_bytes(evaluate(z, y, RANKED, queries=queries, gallery=~mask)) == expected
 
 
-@pytest.mark.parametrize("kind", [pd.Series, lambda mask: np.frombuffer(mask.tobytes(), dtype=bool)], ids=["pandas", "read-only"])
-def test_a_mask_that_must_not_be_written_to_is_taken_without_a_warning(kind: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [pd.Series, lambda mask: np.frombuffer(mask.tobytes(), dtype=bool)],
+    ids=["pandas", "read-only"],
+)
+def test_a_mask_that_must_not_be_written_to_is_taken_without_a_warning(
+    kind: Callable[[Any], Any],
+) -> None:
     z, y = sample()
     mask = np.arange(40) % 2 == 0
     expected = in_bytes(evaluate(z, y, RANKED, queries=mask, gallery=~mask))
@@ -208,7 +248,14 @@ def test_a_gallery_of_its_own_is_the_same_as_rows_of_one_array() -> None:
 def test_a_gallery_of_its_own_may_be_asked_by_some() -> None:
     z, y = sample(count=50)
     one = evaluate(z, y, RANKED, queries=[4, 2, 9], gallery=range(20, 50))
-    two = evaluate(z[:20], y[:20], RANKED, queries=[4, 2, 9], gallery=(z[20:], y[20:]), ids=[f"n{row}" for row in range(20)])
+    two = evaluate(
+        z[:20],
+        y[:20],
+        RANKED,
+        queries=[4, 2, 9],
+        gallery=(z[20:], y[20:]),
+        ids=[f"n{row}" for row in range(20)],
+    )
     assert in_bytes(two) == in_bytes(one)
     assert two.ids == ["n4", "n2", "n9"]
 
@@ -216,7 +263,10 @@ def test_a_gallery_of_its_own_may_be_asked_by_some() -> None:
 def test_samples_of_another_array_are_other_samples_even_if_equal() -> None:
     """Pitfall 10. Nothing is left out of a gallery of its own: a duplicate there is found."""
     z, y = sample()
-    assert dict(evaluate(z, y, ["precision_at_1", "mrr"], gallery=(z, y))) == {"precision_at_1": 1, "mrr": 1}
+    assert dict(evaluate(z, y, ["precision_at_1", "mrr"], gallery=(z, y))) == {
+        "precision_at_1": 1,
+        "mrr": 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -233,31 +283,57 @@ def test_samples_of_another_array_are_other_samples_even_if_equal() -> None:
         torch.tensor,
         pd.Series,
     ],
-    ids=["list", "tuple", "int64", "int8", "uint64", "float", "object", "numpy scalars", "torch", "pandas"],
+    ids=[
+        "list",
+        "tuple",
+        "int64",
+        "int8",
+        "uint64",
+        "float",
+        "object",
+        "numpy scalars",
+        "torch",
+        "pandas",
+    ],
 )
 def test_labels_of_a_gallery_match_whatever_their_type(kind: Callable[[list[int]], Any]) -> None:
     """Pitfall 10."""
     z, y = sample(count=50)
     expected = in_bytes(evaluate(z[:20], y[:20], RANKED, gallery=(z[20:], y[20:])))
     for queries_y in (y[:20], y[:20].tolist(), y[:20].numpy()):
-        assert in_bytes(evaluate(z[:20], queries_y, RANKED, gallery=(z[20:], kind(y[20:].tolist())))) == expected
+        assert (
+            in_bytes(evaluate(z[:20], queries_y, RANKED, gallery=(z[20:], kind(y[20:].tolist()))))
+            == expected
+        )
 
 
 def test_names_of_a_gallery_match_whatever_holds_them() -> None:
     z, y = sample(count=50)
     names = np.array(["wren", "owl", "kite", "rook", "a very long name"])[y]
     expected = in_bytes(evaluate(z[:20], y[:20], RANKED, gallery=(z[20:], y[20:])))
-    for kind in (list, pd.Series, lambda part: part.astype(object), lambda part: np.array(part.tolist())):
-        assert in_bytes(evaluate(z[:20], names[:20], RANKED, gallery=(z[20:], kind(names[20:])))) == expected
+    for kind in (
+        list,
+        pd.Series,
+        lambda part: part.astype(object),
+        lambda part: np.array(part.tolist()),
+    ):
+        assert (
+            in_bytes(evaluate(z[:20], names[:20], RANKED, gallery=(z[20:], kind(names[20:]))))
+            == expected
+        )
 
 
 def test_a_class_only_among_queries_is_skipped_and_counted() -> None:
     """Pitfall 10."""
     z = np.eye(5)
-    scores = evaluate(z, ["a", "b", "c", "b", "c"], ["map_at_r", "mrr"], queries=[0, 1, 2, 4], gallery=[1, 3, 4])
+    scores = evaluate(
+        z, ["a", "b", "c", "b", "c"], ["map_at_r", "mrr"], queries=[0, 1, 2, 4], gallery=[1, 3, 4]
+    )
     assert (scores.queries, scores.skipped, scores.classes) == (2, 2, 2)
     for name in scores:
-        assert np.isnan(scores.per_query(name)).tolist() == [True, False, False, True], "4 finds nobody but itself"
+        assert np.isnan(scores.per_query(name)).tolist() == [True, False, False, True], (
+            "4 finds nobody but itself"
+        )
         assert math.isnan(scores.per_class(name)["a"])
 
 
@@ -265,7 +341,11 @@ def test_a_class_only_in_the_gallery_stands_in_the_way_and_is_not_asked_for() ->
     """Pitfall 10."""
     angles = np.radians([0, 1, 2])
     scores = evaluate(
-        np.stack([np.cos(angles), np.sin(angles)], axis=1), ["a", "stranger", "a"], ["mrr"], queries=[0], gallery=[1, 2]
+        np.stack([np.cos(angles), np.sin(angles)], axis=1),
+        ["a", "stranger", "a"],
+        ["mrr"],
+        queries=[0],
+        gallery=[1, 2],
     )
     assert dict(scores) == {"mrr": 1 / 2}
     assert scores.per_class("mrr") == {"a": 1 / 2}
@@ -278,11 +358,16 @@ def test_landmarks_are_scored_at_a_hundred_in_an_index_of_their_own() -> None:
     index_y = draw.permutation([*[0] * 130, *[1] * 7, *[2] * 1, *range(100, 160)])
     y = [0, 0, 1, 1, 2, 2, 3, 3]
     centres = draw.normal(size=(160, 4))
-    z, index_z = centres[y] + draw.normal(size=(8, 4)), centres[index_y] + draw.normal(size=(len(index_y), 4))
+    z, index_z = (
+        centres[y] + draw.normal(size=(8, 4)),
+        centres[index_y] + draw.normal(size=(len(index_y), 4)),
+    )
     found = evaluate(z, y, ["map_at_100", "map_at_k"], gallery=(index_z, index_y))
     rows = np.concatenate([z, index_z])
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    lists = slow_lists(rows.tolist(), [*y, *index_y.tolist()], range(8), range(8, len(rows)), always)
+    lists = slow_lists(
+        rows.tolist(), [*y, *index_y.tolist()], range(8), range(8, len(rows)), always
+    )
     assert list(found) == ["map_at_100"]
     assert_scored_as(found, lists)
     assert (found.queries, found.skipped) == (6, 2)
@@ -294,14 +379,18 @@ def test_landmarks_are_scored_at_a_hundred_in_an_index_of_their_own() -> None:
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
 @given(seed=seeds)
 @few_examples
-def test_references_that_do_not_count_are_neither_found_nor_missed(similarity: str, seed: int) -> None:
+def test_references_that_do_not_count_are_neither_found_nor_missed(
+    similarity: str, seed: int
+) -> None:
     """Re-identification: the same person seen by the same camera is junk. Under duplicates and ties."""
     draw = random.Random(seed)
     count = 40
     z, person = small_rows(draw, count), draw.choices(range(draw.choice([3, 15])), k=count)
     camera = draw.choices(range(3), k=count)
     queries, gallery = random_roles(draw, count)
-    lists = slow_lists(z, person, queries, gallery, lambda q, r: person[q] != person[r] or camera[q] != camera[r])
+    lists = slow_lists(
+        z, person, queries, gallery, lambda q, r: person[q] != person[r] or camera[q] != camera[r]
+    )
     who, where = torch.tensor(person), torch.tensor(camera)
 
     def counts(query: Tensor, reference: Tensor) -> Tensor:
@@ -309,7 +398,12 @@ def test_references_that_do_not_count_are_neither_found_nor_missed(similarity: s
 
     if any(any(hits) for hits in lists):
         names = RANKED if len(gallery) > 3 else ("map_at_r", "mrr")
-        assert_scored_as(evaluate(z, person, names, queries=queries, gallery=gallery, counts=counts, metric=similarity), lists)
+        assert_scored_as(
+            evaluate(
+                z, person, names, queries=queries, gallery=gallery, counts=counts, metric=similarity
+            ),
+            lists,
+        )
 
 
 def test_what_counts_is_told_by_rows_of_both_arrays() -> None:
@@ -319,13 +413,23 @@ def test_what_counts_is_told_by_rows_of_both_arrays() -> None:
     rows = (z / np.linalg.norm(z, axis=1, keepdims=True)).tolist()
     gallery = list(range(30, 90))
     asked = [3, 1, 29, 17]
-    lists = slow_lists(rows, person.tolist(), asked, gallery, lambda q, r: person[q] != person[r] or camera[q] != camera[r])
+    lists = slow_lists(
+        rows,
+        person.tolist(),
+        asked,
+        gallery,
+        lambda q, r: person[q] != person[r] or camera[q] != camera[r],
+    )
     who, where = torch.from_numpy(person), torch.from_numpy(camera)
 
     def counts(query: Tensor, reference: Tensor) -> Tensor:
-        return (who[:30][query] != who[30:][reference]) | (where[:30][query] != where[30:][reference])
+        return (who[:30][query] != who[30:][reference]) | (
+            where[:30][query] != where[30:][reference]
+        )
 
-    found = evaluate(z[:30], person[:30], RANKED, queries=asked, gallery=(z[30:], person[30:]), counts=counts)
+    found = evaluate(
+        z[:30], person[:30], RANKED, queries=asked, gallery=(z[30:], person[30:]), counts=counts
+    )
     assert_scored_as(found, lists)
 
 
@@ -333,9 +437,15 @@ def test_what_counts_is_told_by_rows_of_both_arrays() -> None:
 def test_a_first_hit_far_down_is_counted_without_junk(seed: int) -> None:
     """A fourth of what is in the way is junk of another kind, and so is a fourth of what is to be found."""
     draw = random.Random(seed)
-    z, y, odd = small_rows(draw, 90), [*range(40), *range(40), *range(10)], draw.choices([0, 1], k=90)
+    z, y, odd = (
+        small_rows(draw, 90),
+        [*range(40), *range(40), *range(10)],
+        draw.choices([0, 1], k=90),
+    )
     draw.shuffle(y)
-    lists = slow_lists(z, y, range(90), range(90), lambda q, r: not (odd[q] and odd[r] and (q + r) % 2))
+    lists = slow_lists(
+        z, y, range(90), range(90), lambda q, r: not (odd[q] and odd[r] and (q + r) % 2)
+    )
     assert max(hits.index(True) for hits in lists if any(hits)) > 40
     is_odd = torch.tensor(odd, dtype=torch.bool)
 
@@ -348,7 +458,10 @@ def test_a_first_hit_far_down_is_counted_without_junk(seed: int) -> None:
 def test_a_query_of_whom_nothing_counts_is_skipped_and_counted() -> None:
     camera = torch.tensor([0, 0, 0, 1])
     scores = evaluate(
-        np.eye(4), ["a", "a", "b", "b"], ["map_at_r", "mrr"], counts=lambda query, reference: camera[query] != camera[reference]
+        np.eye(4),
+        ["a", "a", "b", "b"],
+        ["map_at_r", "mrr"],
+        counts=lambda query, reference: camera[query] != camera[reference],
     )
     assert (scores.queries, scores.skipped) == (2, 2)
     assert np.isnan(scores.per_query("mrr")).tolist() == [True, True, False, False]
@@ -377,16 +490,33 @@ def test_groups_do_not_matter_to_what_counts(monkeypatch: pytest.MonkeyPatch) ->
     def counts(query: Tensor, reference: Tensor) -> Tensor:
         return camera[query] != camera[reference]
 
-    whole = evaluate(z, y, ["map_at_r", "mrr", "recall_at_3"], queries=queries, gallery=gallery, counts=counts)
+    whole = evaluate(
+        z, y, ["map_at_r", "mrr", "recall_at_3"], queries=queries, gallery=gallery, counts=counts
+    )
     for entries in (1, 100, 400):
         hold_little(monkeypatch, entries)
-        parts = evaluate(z, y, ["map_at_r", "mrr", "recall_at_3"], queries=queries, gallery=gallery, counts=counts)
+        parts = evaluate(
+            z,
+            y,
+            ["map_at_r", "mrr", "recall_at_3"],
+            queries=queries,
+            gallery=gallery,
+            counts=counts,
+        )
         assert in_bytes(parts) == in_bytes(whole)
 
 
 def hold_little(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
     """Make all that bounds memory small, wherever it is looked up, so that a few samples take several rounds."""
-    sizes = {"ENTRIES": entries, "FAR_ENOUGH": 2, "TILE": 32, "PANEL": 1, "PAIRS": 256, "BLOCK": 64, "BUFFER": 64}
+    sizes = {
+        "ENTRIES": entries,
+        "FAR_ENOUGH": 2,
+        "TILE": 32,
+        "PANEL": 1,
+        "PAIRS": 256,
+        "BLOCK": 64,
+        "BUFFER": 64,
+    }
     for name, module in list(sys.modules.items()):
         if name == "assay.metrics.ranking" or name.startswith("assay.neighbours."):
             for constant in sizes.keys() & vars(module).keys():
@@ -419,12 +549,16 @@ def test_clusters_are_as_many_as_classes_take_part() -> None:
     rows = (y < 3).nonzero()[:, 0]
     units = z[rows].float() / z[rows].float().norm(dim=1, keepdim=True)
     expected = nmi(y[rows].numpy(), kmeans(units, 3, seed=4).labels.numpy())
-    assert evaluate(z, y, ["nmi"], queries=rows, gallery=rows, seed=4)["nmi"] == pytest.approx(expected, abs=1e-12)
+    assert evaluate(z, y, ["nmi"], queries=rows, gallery=rows, seed=4)["nmi"] == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 def test_geometry_is_that_of_its_functions() -> None:
     z, y = sample()
-    scores = evaluate(z, y, ["pi_intra", "pi_inter", "pi_ratio", "spectral_decay", "spectral_decay_2"])
+    scores = evaluate(
+        z, y, ["pi_intra", "pi_inter", "pi_ratio", "spectral_decay", "spectral_decay_2"]
+    )
     assert dict(scores) == {
         "pi_intra": geometry.pi_intra(z, y),
         "pi_inter": geometry.pi_inter(z, y),
@@ -442,15 +576,23 @@ def test_a_dead_dimension_decays_infinitely() -> None:
 
 @pytest.mark.parametrize(
     ("queries", "gallery"),
-    [(range(40), range(40)), (range(15), range(15, 40)), (range(20), range(10, 40)), (range(39, -1, -1), range(40))],
+    [
+        (range(40), range(40)),
+        (range(15), range(15, 40)),
+        (range(20), range(10, 40)),
+        (range(39, -1, -1), range(40)),
+    ],
     ids=["all", "disjoint", "overlapping", "backwards"],
 )
-def test_verification_is_over_all_pairs_but_those_of_a_sample_with_itself(queries: range, gallery: range) -> None:
+def test_verification_is_over_all_pairs_but_those_of_a_sample_with_itself(
+    queries: range, gallery: range
+) -> None:
     z, y = sample()
     units = z / z.norm(dim=1, keepdim=True)
     pairs = [(query, row) for query in queries for row in gallery if query != row]
     expected = roc_auc_score(
-        [int(y[query] == y[row]) for query, row in pairs], [float(units[query] @ units[row]) for query, row in pairs]
+        [int(y[query] == y[row]) for query, row in pairs],
+        [float(units[query] @ units[row]) for query, row in pairs],
     )
     found = evaluate(z, y, ["roc_auc"], queries=queries, gallery=gallery)
     assert found["roc_auc"] == pytest.approx(expected, abs=1e-4)
@@ -484,11 +626,15 @@ def test_a_memory_mapped_file_is_evaluated_where_it_lies(tmp_path: Path) -> None
     mapped = np.load(tmp_path / "z.npy", mmap_mode="r")
     assert in_bytes(evaluate(mapped, y, RANKED)) == in_bytes(evaluate(z, y, RANKED))
     split = evaluate(mapped, y, RANKED, queries=range(20), gallery=range(10, 40))
-    assert in_bytes(split) == in_bytes(evaluate(z, y, RANKED, queries=range(20), gallery=range(10, 40)))
+    assert in_bytes(split) == in_bytes(
+        evaluate(z, y, RANKED, queries=range(20), gallery=range(10, 40))
+    )
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
-@pytest.mark.parametrize("roles", [{}, {"queries": range(70), "gallery": range(40, 110)}], ids=["all", "roles"])
+@pytest.mark.parametrize(
+    "roles", [{}, {"queries": range(70), "gallery": range(40, 110)}], ids=["all", "roles"]
+)
 def test_embeddings_are_read_in_pieces_and_never_whole(
     roles: dict[str, Any], similarity: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -499,14 +645,18 @@ def test_embeddings_are_read_in_pieces_and_never_whole(
     hold_little(monkeypatch, 64)
     read, sizes = Vectors.read, []
 
-    def spy(self: Vectors, which: slice | Tensor, dtype: torch.dtype | None = torch.float32) -> Tensor:
+    def spy(
+        self: Vectors, which: slice | Tensor, dtype: torch.dtype | None = torch.float32
+    ) -> Tensor:
         rows = read(self, which, dtype)
         sizes.append(len(rows))
         return rows
 
     monkeypatch.setattr(Vectors, "read", spy)
     mapped = np.load(tmp_path / "z.npy", mmap_mode="r")
-    assert in_bytes(evaluate(mapped, y, ["map_at_r", "mrr"], metric=similarity, **roles)) == expected
+    assert (
+        in_bytes(evaluate(mapped, y, ["map_at_r", "mrr"], metric=similarity, **roles)) == expected
+    )
     assert max(sizes) <= 64
 
 
@@ -528,7 +678,17 @@ def test_embeddings_are_read_in_pieces_and_never_whole(
         lambda z: [tuple(row) for row in z.tolist()],
     ],
     ids=[
-        *("half tensor", "transposed", "strided", "backwards", "Fortran", "half", "big-endian", "long double", "int16"),
+        *(
+            "half tensor",
+            "transposed",
+            "strided",
+            "backwards",
+            "Fortran",
+            "half",
+            "big-endian",
+            "long double",
+            "int16",
+        ),
         *("data frame", "lists", "list of tensors", "tuples"),
     ],
 )
@@ -545,7 +705,15 @@ def test_inputs_are_left_as_they_were() -> None:
     before = [part.tobytes() for part in (z, y, queries, gallery)]
     tensor = torch.from_numpy(z.copy())
     for similarity in ("cosine", "dot", "euclidean"):
-        evaluate(z, y, [*RANKED, "nmi", "pi_ratio"], queries=queries, gallery=gallery, ids=ids, metric=similarity)
+        evaluate(
+            z,
+            y,
+            [*RANKED, "nmi", "pi_ratio"],
+            queries=queries,
+            gallery=gallery,
+            ids=ids,
+            metric=similarity,
+        )
         evaluate(tensor, y, [*RANKED, "nmi", "pi_ratio"], queries=queries, metric=similarity)
     assert [part.tobytes() for part in (z, y, queries, gallery)] == before
     assert tensor.numpy().tobytes() == before[0]
@@ -564,7 +732,9 @@ def test_gradients_neither_hinder_nor_are_hindered() -> None:
     expected = in_bytes(evaluate(z, y, RANKED))
     on_its_way = (z.clone().requires_grad_() * 2) / 2
     assert in_bytes(evaluate(on_its_way, y, RANKED)) == expected
-    assert evaluate(on_its_way, y, ["precision_at_1"], gallery=(on_its_way, y))["precision_at_1"] == 1
+    assert (
+        evaluate(on_its_way, y, ["precision_at_1"], gallery=(on_its_way, y))["precision_at_1"] == 1
+    )
     assert on_its_way.requires_grad
     with torch.no_grad():
         assert in_bytes(evaluate(z, y, RANKED)) == expected
@@ -654,8 +824,14 @@ Z, Y = np.eye(6), [0, 0, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("names", [("map_at_r",), ("mrr",), ("nmi",), ("pi_intra",), ("roc_auc",)], ids=lambda names: names[0])
-def test_the_first_row_that_is_not_finite_is_named_and_all_are_counted(bad: float, names: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [("map_at_r",), ("mrr",), ("nmi",), ("pi_intra",), ("roc_auc",)],
+    ids=lambda names: names[0],
+)
+def test_the_first_row_that_is_not_finite_is_named_and_all_are_counted(
+    bad: float, names: tuple[str, ...]
+) -> None:
     z, y = sample()
     z[7, 2] = z[11, 0] = bad
     with pytest.raises(ValueError, match=r"row 7 and 1 other.*NaN or infinite; remove"):
@@ -685,7 +861,11 @@ def test_a_row_that_is_not_finite_is_named_by_its_place_in_the_array_whatever_th
 def test_rows_that_do_not_take_part_may_be_anything() -> None:
     z, y = sample()
     z[30:] = math.nan
-    assert np.isfinite(list(evaluate(z, y, [*RANKED, "pi_intra"], queries=range(10), gallery=range(10, 30)).values())).all()
+    assert np.isfinite(
+        list(
+            evaluate(z, y, [*RANKED, "pi_intra"], queries=range(10), gallery=range(10, 30)).values()
+        )
+    ).all()
 
 
 def test_a_row_of_another_gallery_that_is_not_finite_is_named() -> None:
@@ -699,7 +879,9 @@ def test_a_row_of_another_gallery_that_is_not_finite_is_named() -> None:
 def test_mismatched_lengths_raise_with_both_numbers() -> None:
     with pytest.raises(ValueError, match="6 embeddings but 5 labels; each embedding needs one"):
         evaluate(Z, Y[:5])
-    with pytest.raises(ValueError, match="6 embeddings of the gallery but 4 labels; each embedding needs one"):
+    with pytest.raises(
+        ValueError, match="6 embeddings of the gallery but 4 labels; each embedding needs one"
+    ):
         evaluate(Z, Y, gallery=(Z, Y[:4]))
     with pytest.raises(ValueError, match="6 embeddings but 2 ids; each embedding needs one"):
         evaluate(Z, Y, ids=["a", "b"])
@@ -711,7 +893,9 @@ def test_embeddings_of_another_shape_raise(shape: tuple[int, ...]) -> None:
         evaluate(np.ones(shape), Y)
 
 
-@pytest.mark.parametrize("z", [np.ones((6, 2), dtype=bool), np.ones((6, 2), dtype=complex), np.full((6, 2), "a")])
+@pytest.mark.parametrize(
+    "z", [np.ones((6, 2), dtype=bool), np.ones((6, 2), dtype=complex), np.full((6, 2), "a")]
+)
 def test_embeddings_that_are_not_real_numbers_raise(z: Any) -> None:
     with pytest.raises(ValueError, match=f"real numbers, got {z.dtype}"):
         evaluate(z, Y)
@@ -740,7 +924,9 @@ def test_a_mask_of_another_length_raises_with_both(role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["queries", "gallery"])
-@pytest.mark.parametrize(("rows", "named"), [([0, 6], "6"), ([-1, 2], "-1"), (torch.tensor([2**40]), str(2**40))])
+@pytest.mark.parametrize(
+    ("rows", "named"), [([0, 6], "6"), ([-1, 2], "-1"), (torch.tensor([2**40]), str(2**40))]
+)
 def test_rows_that_are_not_there_raise(role: str, rows: Any, named: str) -> None:
     with pytest.raises(ValueError, match=f"{role} hold row {named}; there are rows 0 to 5"):
         evaluate(Z, Y, **{role: rows})
@@ -755,8 +941,22 @@ def test_rows_named_twice_raise_and_are_named(role: str) -> None:
 @pytest.mark.parametrize("role", ["queries", "gallery"])
 @pytest.mark.parametrize(
     "rows",
-    [np.array([0.0, 1.0]), np.array([[0, 1]]), 3, np.ones((6, 2), dtype=bool), np.ones((6, 1), dtype=bool), ["a", "b"]],
-    ids=["floats", "two dimensions", "a number", "mask of two columns", "mask of one column", "names"],
+    [
+        np.array([0.0, 1.0]),
+        np.array([[0, 1]]),
+        3,
+        np.ones((6, 2), dtype=bool),
+        np.ones((6, 1), dtype=bool),
+        ["a", "b"],
+    ],
+    ids=[
+        "floats",
+        "two dimensions",
+        "a number",
+        "mask of two columns",
+        "mask of one column",
+        "names",
+    ],
 )
 def test_rows_that_are_neither_numbers_nor_a_mask_raise(role: str, rows: Any) -> None:
     with pytest.raises(ValueError, match=f"{role} are row numbers or a mask"):
@@ -764,7 +964,9 @@ def test_rows_that_are_neither_numbers_nor_a_mask_raise(role: str, rows: Any) ->
 
 
 @pytest.mark.parametrize(
-    "gallery", [(Z,), (Z, Y, Y), (0, 1, 2), [Z, Y]], ids=["no labels", "a third part", "rows in a tuple", "a list of two"]
+    "gallery",
+    [(Z,), (Z, Y, Y), (0, 1, 2), [Z, Y]],
+    ids=["no labels", "a third part", "rows in a tuple", "a list of two"],
 )
 def test_a_gallery_of_its_own_is_a_pair(gallery: Any) -> None:
     with pytest.raises(ValueError, match=r"\(z, y\)"):
@@ -783,20 +985,30 @@ def test_a_gallery_of_its_own_is_a_pair(gallery: Any) -> None:
         ("recall_at_99999999999999999999999", {}, 5),
     ],
 )
-def test_a_k_larger_than_the_gallery_raises_with_both(name: str, roles: dict[str, Any], most: int) -> None:
-    with pytest.raises(ValueError, match=rf"_\d+ looks at \d+ references, but a query has {most} to choose from; ask for a sm"):
+def test_a_k_larger_than_the_gallery_raises_with_both(
+    name: str, roles: dict[str, Any], most: int
+) -> None:
+    with pytest.raises(
+        ValueError,
+        match=rf"_\d+ looks at \d+ references, but a query has {most} to choose from; ask for a sm",
+    ):
         evaluate(Z, Y, [name], **roles)
 
 
 def test_a_k_of_the_whole_gallery_is_welcome() -> None:
     assert dict(evaluate(Z, Y, ["recall_at_5"])) == {"recall_at_5": 1}
     assert dict(evaluate(Z, Y, ["recall_at_6"], gallery=(Z, Y))) == {"recall_at_6": 1}
-    assert dict(evaluate(Z, Y, ["recall_at_3"], queries=[0], gallery=[1, 2, 3])) == {"recall_at_3": 1}
+    assert dict(evaluate(Z, Y, ["recall_at_3"], queries=[0], gallery=[1, 2, 3])) == {
+        "recall_at_3": 1
+    }
 
 
 def test_labels_that_never_repeat_raise_with_their_number() -> None:
     for names in (("precision_at_1",), ("mrr",), ("map_at_r", "nmi")):
-        with pytest.raises(ValueError, match="all 6 queries have no sample of their class to find: no two samples share a label"):
+        with pytest.raises(
+            ValueError,
+            match="all 6 queries have no sample of their class to find: no two samples share a label",
+        ):
             evaluate(Z, range(6), names)
     with pytest.raises(ValueError, match="all 2 queries have no sample of their class"):
         evaluate(Z, Y, queries=[0, 1], gallery=[2, 3])
@@ -804,7 +1016,9 @@ def test_labels_that_never_repeat_raise_with_their_number() -> None:
         evaluate(Z, Y, counts=lambda query, reference: (query < 0) & (reference < 0))
 
 
-@pytest.mark.parametrize("name", ["precision_at_1", "recall_at_1", "r_precision", "map_at_r", "map_at_1", "mrr"])
+@pytest.mark.parametrize(
+    "name", ["precision_at_1", "recall_at_1", "r_precision", "map_at_r", "map_at_1", "mrr"]
+)
 def test_one_sample_has_nothing_to_find(name: str) -> None:
     """And no smaller k would help."""
     with pytest.raises(ValueError, match="there is one sample, and nothing to look it up in"):
@@ -816,7 +1030,11 @@ def test_no_sample_at_all_raises() -> None:
         evaluate(np.zeros((0, 3)), [])
 
 
-@pytest.mark.parametrize("names", [("map_at_r",), ("mrr",), ("nmi",), ("pi_intra",), ("roc_auc",)], ids=lambda names: names[0])
+@pytest.mark.parametrize(
+    "names",
+    [("map_at_r",), ("mrr",), ("nmi",), ("pi_intra",), ("roc_auc",)],
+    ids=lambda names: names[0],
+)
 def test_an_unknown_similarity_suggests_the_nearest(names: tuple[str, ...]) -> None:
     """Whatever is asked for: nothing is scored under a name that nobody knows."""
     with pytest.raises((UnknownName, ValueError), match="cosin"):
@@ -825,23 +1043,34 @@ def test_an_unknown_similarity_suggests_the_nearest(names: tuple[str, ...]) -> N
         evaluate(Z, Y, ["map_at_r"], metric="cosin")
 
 
-@pytest.mark.parametrize("name", [name for name in WHOLE if metrics[name].source in ("clusters", "vectors")])
+@pytest.mark.parametrize(
+    "name", [name for name in WHOLE if metrics[name].source in ("clusters", "vectors")]
+)
 def test_a_metric_of_one_set_of_vectors_refuses_a_gallery_of_its_own(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is a metric of one set of vectors; give queries and gallery as rows of one"):
+    with pytest.raises(
+        ValueError,
+        match=f"{name} is a metric of one set of vectors; give queries and gallery as rows of one",
+    ):
         evaluate(Z, Y, ["map_at_r", name], gallery=(Z, Y))
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_metric_of_vectors_refuses_packed_bits(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"{name}.* needs vectors, not packed bits; unpack them, or leave it out"):
+    with pytest.raises(
+        ValueError, match=rf"{name}.* needs vectors, not packed bits; unpack them, or leave it out"
+    ):
         evaluate(np.packbits(Z > 0, axis=1), Y, [name], metric="hamming")
 
 
 @pytest.mark.parametrize("name", [name for name in WHOLE if metrics[name].source == "pairs"])
 def test_a_metric_of_all_pairs_refuses_another_similarity_and_what_counts(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"{name}.* compares all pairs by cosine; leave out counts= and metric="):
+    with pytest.raises(
+        ValueError, match=rf"{name}.* compares all pairs by cosine; leave out counts= and metric="
+    ):
         evaluate(Z, Y, [name], metric="dot")
-    with pytest.raises(ValueError, match=rf"{name}.* compares all pairs by cosine; leave out counts= and metric="):
+    with pytest.raises(
+        ValueError, match=rf"{name}.* compares all pairs by cosine; leave out counts= and metric="
+    ):
         evaluate(Z, Y, [name], counts=lambda query, reference: query != reference)
 
 
@@ -881,7 +1110,9 @@ def test_errors_come_before_the_long_work(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_counts_may_be_told_by_numpy_arrays_or_is_refused_in_words() -> None:
     camera = np.array([0, 1, 0, 1, 0, 1])
     try:
-        scores = evaluate(Z, Y, ["mrr"], counts=lambda query, reference: camera[query] != camera[reference])
+        scores = evaluate(
+            Z, Y, ["mrr"], counts=lambda query, reference: camera[query] != camera[reference]
+        )
     except ValueError as error:
         assert "counts" in str(error)  # noqa: PT017
     else:

@@ -125,7 +125,11 @@ def test_each_class_keeps_as_many_images_as_asked_for(rises):
 
 
 def test_both_tables_are_printed(rises, capsys, monkeypatch):
-    small = {"SIZES": {"small": (60, 6)}, "IMAGES_PER_CLASS": (2,), "untrained_trunk": lambda: rises["random_vectors"](60, 6)}
+    small = {
+        "SIZES": {"small": (60, 6)},
+        "IMAGES_PER_CLASS": (2,),
+        "untrained_trunk": lambda: rises["random_vectors"](60, 6),
+    }
     for name, value in small.items():
         monkeypatch.setitem(rises["main"].__globals__, name, value)
     rises["main"]([])

@@ -104,12 +104,17 @@ def disk(tmp_path):
 
 
 def verified(store):
-    return subprocess.run([sys.executable, *ASSAY, "verify", str(store)], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, *ASSAY, "verify", str(store)], capture_output=True, text=True
+    )
 
 
 def lines_of(store):
     """Every ledger can be read; its lines without the clock."""
-    return {path: [(line.kind, line.hash) for line in read(path)] for path in store.glob("studies/*/ledger.jsonl")}
+    return {
+        path: [(line.kind, line.hash) for line in read(path)]
+        for path in store.glob("studies/*/ledger.jsonl")
+    }
 
 
 def only_line(err):
@@ -135,7 +140,9 @@ def check_kills(begin, store, log, expected, kills, **more):
     assert verified(store).returncode == 0
 
 
-def test_a_killed_driver_and_a_killed_worker_change_no_byte_and_repeat_no_run(images, short_one, tmp_path):
+def test_a_killed_driver_and_a_killed_worker_change_no_byte_and_repeat_no_run(
+    images, short_one, tmp_path
+):
     def begin(errors):
         return start(images, tmp_path / "store", ("triplet",), SHORT, program=SAVING, errors=errors)
 
@@ -143,7 +150,9 @@ def test_a_killed_driver_and_a_killed_worker_change_no_byte_and_repeat_no_run(im
 
 
 @pytest.mark.slow
-def test_twenty_killed_drivers_and_workers_change_no_byte_and_repeat_no_run(images, long_one, tmp_path):
+def test_twenty_killed_drivers_and_workers_change_no_byte_and_repeat_no_run(
+    images, long_one, tmp_path
+):
     def begin(errors):
         return start(images, tmp_path / "store", TWO, LONG, program=SAVING, errors=errors)
 
@@ -156,7 +165,14 @@ def test_a_worker_whose_driver_died_before_it_began_does_no_work():
     dead.wait()
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        program = [sys.executable, "-P", "-m", "assay.workers.program", str(theirs.fileno()), str(dead.pid)]
+        program = [
+            sys.executable,
+            "-P",
+            "-m",
+            "assay.workers.program",
+            str(theirs.fileno()),
+            str(dead.pid),
+        ]
         worker = subprocess.Popen(program, pass_fds=[theirs.fileno()])
         assert worker.wait(timeout=120) == 1
 
@@ -166,7 +182,9 @@ def cluster(monkeypatch):
     """A Ray cluster of one node with one core, in a folder whose path is short enough for its sockets."""
     from ray.cluster_utils import Cluster
 
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="ray-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        dir="/tmp", prefix="ray-", ignore_cleanup_errors=True
+    ) as folder:
         monkeypatch.setenv("RAY_TMPDIR", folder)
         monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
         monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -179,7 +197,9 @@ def cluster(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_twenty_killed_drivers_workers_and_nodes_of_ray_change_no_byte_and_repeat_no_run(images, long_one, cluster, tmp_path):
+def test_twenty_killed_drivers_workers_and_nodes_of_ray_change_no_byte_and_repeat_no_run(
+    images, long_one, cluster, tmp_path
+):
     nodes = [cluster.add_node(num_cpus=1, object_store_memory=80_000_000)]
 
     def begin(errors):
@@ -187,14 +207,27 @@ def test_twenty_killed_drivers_workers_and_nodes_of_ray_change_no_byte_and_repea
         return start(images, tmp_path / "store", TWO, LONG, *ray, program=SAVING, errors=errors)
 
     def at_work(driver):
-        return sorted(pid for pid in descendants(os.getpid()) if does(pid) in ("ray::Training", "ray::TestEmbedding"))
+        return sorted(
+            pid
+            for pid in descendants(os.getpid())
+            if does(pid) in ("ray::Training", "ray::TestEmbedding")
+        )
 
     def lose_node():
         cluster.remove_node(nodes.pop(), allow_graceful=False)
         nodes.append(cluster.add_node(num_cpus=1, object_store_memory=80_000_000))
 
     expected, others = everything(long_one), {"node": lose_node}
-    check_kills(begin, tmp_path / "store", tmp_path / "log", expected, 20, workers=at_work, others=others, seed=1)
+    check_kills(
+        begin,
+        tmp_path / "store",
+        tmp_path / "log",
+        expected,
+        20,
+        workers=at_work,
+        others=others,
+        seed=1,
+    )
 
 
 # --- disks ------------------------------------------------------------------------------------------------------------
@@ -247,7 +280,9 @@ def test_a_disk_that_is_full_at_every_step_loses_nothing_at_any(bench, benched, 
 
 def test_a_cache_without_room_is_named_with_the_remedy(assay, images, disk, tmp_path, monkeypatch):
     monkeypatch.setenv("ASSAY_CACHE", str(disk.path / "cache"))
-    command = words(images, tmp_path / "store", ("untrained",), (*MINI, "size=64"), "--workers", "1")
+    command = words(
+        images, tmp_path / "store", ("untrained",), (*MINI, "size=64"), "--workers", "1"
+    )
     disk.resize(3 * 2**16)
     code, _, err = assay(*command)
     assert code == 2
@@ -256,11 +291,15 @@ def test_a_cache_without_room_is_named_with_the_remedy(assay, images, disk, tmp_
     disk.resize(64 * 2**20)
     assert assay(*command)[0] == 0
     roomy = tmp_path / "roomy"
-    assert assay(*words(images, roomy, ("untrained",), (*MINI, "size=64"), "--workers", "1"))[0] == 0
+    assert (
+        assay(*words(images, roomy, ("untrained",), (*MINI, "size=64"), "--workers", "1"))[0] == 0
+    )
     assert everything(tmp_path / "store") == everything(roomy)
 
 
-def test_a_store_that_cannot_be_written_to_is_read_and_not_driven(assay, bench, benched, vectors, disk):
+def test_a_store_that_cannot_be_written_to_is_read_and_not_driven(
+    assay, bench, benched, vectors, disk
+):
     store = shutil.copytree(benched, disk.path / "store")
     disk.write_protect()
     code, out, err = bench(store)
@@ -295,7 +334,11 @@ def change_digit(content):
 
 def change_hash(content):
     start = re.search(rb"[0-9a-f]{64}", content).start()
-    return content[:start] + (b"0" if content[start : start + 1] != b"0" else b"1") + content[start + 1 :]
+    return (
+        content[:start]
+        + (b"0" if content[start : start + 1] != b"0" else b"1")
+        + content[start + 1 :]
+    )
 
 
 SPOILT = {
@@ -308,7 +351,10 @@ SPOILT = {
     "config.json has another hash": ("config.json", change_hash),
     "history.jsonl is cut": ("history.jsonl", cut),
     "history.jsonl is empty": ("history.jsonl", lambda content: b""),
-    "history.jsonl has other digits": ("history.jsonl", lambda content: content.replace(b"0.", b"1.")),
+    "history.jsonl has other digits": (
+        "history.jsonl",
+        lambda content: content.replace(b"0.", b"1."),
+    ),
 }
 
 
@@ -317,17 +363,27 @@ slowly = pytest.mark.slow
 
 
 def ledger_of_triplet(store):
-    return next(path for path in store.glob("studies/*/ledger.jsonl") if '"name":"triplet"' in path.read_text())
+    return next(
+        path
+        for path in store.glob("studies/*/ledger.jsonl")
+        if '"name":"triplet"' in path.read_text()
+    )
 
 
 def a_run(store):
     """The folder of the last reproduction of triplet."""
-    runs = [line.body["key"] for line in read(ledger_of_triplet(store)) if line.kind == "reproduction"]
+    runs = [
+        line.body["key"] for line in read(ledger_of_triplet(store)) if line.kind == "reproduction"
+    ]
     return Store(store).run(runs[-1])
 
 
-@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=slowly) for name in SPOILT])
-def test_a_spoilt_file_of_a_run_is_named_and_with_its_folder_removed_the_same_bytes_come_out(assay, bench, benched, copy, name):
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=slowly) for name in SPOILT]
+)
+def test_a_spoilt_file_of_a_run_is_named_and_with_its_folder_removed_the_same_bytes_come_out(
+    assay, bench, benched, copy, name
+):
     file, spoil = SPOILT[name]
     run = a_run(copy)
     (run / file).write_bytes(spoil((run / file).read_bytes()))
@@ -337,7 +393,9 @@ def test_a_spoilt_file_of_a_run_is_named_and_with_its_folder_removed_the_same_by
     assert run.name in only_line(err)
     assert file in only_line(err)
     assert re.search(r"[Rr]emove .*folder .*run the same command again", only_line(err))
-    assert {path: path.read_bytes() for path in copy.glob("report/**/*") if path.is_file()} == tables
+    assert {
+        path: path.read_bytes() for path in copy.glob("report/**/*") if path.is_file()
+    } == tables
     code, out, _ = assay("verify", copy)
     assert code == 1
     assert re.search(rf"WRONG .*run {run.name[:12]} .*{re.escape(file)}", out)
@@ -350,7 +408,9 @@ def unseal_again(store):
     """Take the study of triplet back to before its seal was opened."""
     ledger = ledger_of_triplet(store)
     lines = ledger.read_text().splitlines(keepends=True)
-    ledger.write_text("".join(line for line in lines if not re.search('"kind":"(seal|test)"', line)))
+    ledger.write_text(
+        "".join(line for line in lines if not re.search('"kind":"(seal|test)"', line))
+    )
     for run in [line.body["key"] for line in read(ledger) if line.kind == "reproduction"]:
         shutil.rmtree(Store(store).run(run) / "test", ignore_errors=True)
     for model in store.glob("models/*triplet*"):
@@ -361,7 +421,10 @@ def flip_bit(content):
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
-@pytest.mark.parametrize("spoil", [flip_bit, *(pytest.param(spoil, marks=slowly) for spoil in (cut, lambda content: b""))])
+@pytest.mark.parametrize(
+    "spoil",
+    [flip_bit, *(pytest.param(spoil, marks=slowly) for spoil in (cut, lambda content: b""))],
+)
 def test_spoilt_weights_are_named_and_never_scored(assay, bench, benched, copy, spoil):
     run = a_run(copy)
     weights = run / "model.safetensors"
@@ -419,7 +482,10 @@ def test_a_clock_that_runs_backwards_changes_no_byte(vectors, benched, tmp_path)
 
     def run(*command):
         done = subprocess.run(
-            [sys.executable, *ASSAY, *map(str, command)], capture_output=True, text=True, env={**os.environ, **late}
+            [sys.executable, *ASSAY, *map(str, command)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **late},
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -443,14 +509,19 @@ def test_a_clock_that_runs_backwards_changes_no_byte(vectors, benched, tmp_path)
 # --- two drivers ------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_driver_is_told_of_the_first_which_goes_on_unharmed(assay, images, short_one, tmp_path):
+def test_a_second_driver_is_told_of_the_first_which_goes_on_unharmed(
+    assay, images, short_one, tmp_path
+):
     store = tmp_path / "store"
     first = start(images, store, ("triplet",), SHORT, program=SAVING)
     wait_for(lambda: list(store.glob("studies/*/ledger.jsonl")) or first.poll() is not None)
     for _ in range(2):
         code, out, err = assay(*words(images, store, ("triplet",), SHORT))
         assert (code, out) == (2, "")
-        assert f"is being driven by process {first.pid} on {socket.gethostname()}; wait for it" in only_line(err)
+        assert (
+            f"is being driven by process {first.pid} on {socket.gethostname()}; wait for it"
+            in only_line(err)
+        )
     assert first.poll() is None
     end_well(first)
     assert everything(store) == everything(short_one)
@@ -463,7 +534,9 @@ def test_what_a_dead_driver_left_blocks_nobody(assay, bench, vectors, benched, t
         first.send_signal(signal.SIGKILL)
     assert (store / "driver.lock").exists() and (store / "driver.json").exists()
     assert "not running" in assay("status", store)[1]
-    (store / "driver.json").write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+    (store / "driver.json").write_text(
+        json.dumps({"pid": os.getpid(), "host": socket.gethostname()})
+    )
     assert bench(store)[0] == 0
     assert everything(store) == everything(benched)
 
@@ -472,7 +545,10 @@ def test_what_a_dead_driver_left_blocks_nobody(assay, bench, vectors, benched, t
 def test_two_benches_that_pack_the_same_images_at_once_both_succeed(images, tmp_path):
     cache = {"ASSAY_CACHE": str(tmp_path / "cache")}
     short = (*MINI, "trials=1", "reproductions=1")
-    both = [start(images, tmp_path / name, ("triplet",), short, "--workers", "1", env=cache) for name in ("one", "other")]
+    both = [
+        start(images, tmp_path / name, ("triplet",), short, "--workers", "1", env=cache)
+        for name in ("one", "other")
+    ]
     for process in both:
         end_well(process)
     assert everything(tmp_path / "one") == everything(tmp_path / "other")

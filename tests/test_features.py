@@ -43,7 +43,9 @@ def load_arrays(tmp_path: Path, **arrays: Any) -> Dataset:
 def header(shape: tuple[int, ...]) -> bytes:
     """The beginning of an .npy that promises float32 numbers of this shape."""
     packed = BytesIO()
-    np.lib.format.write_array_header_1_0(packed, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(
+        packed, {"descr": "<f4", "fortran_order": False, "shape": shape}
+    )
     return packed.getvalue()
 
 
@@ -64,7 +66,9 @@ def test_vectors_and_labels_are_read(tmp_path: Path) -> None:
 
 
 def test_a_sample_is_named_by_its_class_and_its_number_in_it(tmp_path: Path) -> None:
-    dataset = load_arrays(tmp_path, z=Z[:6], y=np.array(["wren", "robin", "wren", "a/b", "robin", "wren"]))
+    dataset = load_arrays(
+        tmp_path, z=Z[:6], y=np.array(["wren", "robin", "wren", "a/b", "robin", "wren"])
+    )
     assert list(dataset.ids) == ["wren/0", "robin/0", "wren/1", "a/b/0", "robin/1", "wren/2"]
     numbered = load_arrays(tmp_path, z=Z[:5], y=np.array([30, 4, 30, 4, 4]))
     assert list(numbered.ids) == ["30/0", "4/0", "30/1", "4/1", "4/2"]
@@ -75,11 +79,16 @@ def test_rows_of_other_classes_do_not_change_the_name_of_a_sample(tmp_path: Path
     mixed = np.random.default_rng(1).permutation(N)
     shuffled = load_arrays(tmp_path, z=Z[mixed], y=Y[mixed])
     for number in range(CLASSES):
-        names = [[id_ for id_, label in zip(x.ids, x.labels, strict=True) if label == number] for x in (dataset, shuffled)]
+        names = [
+            [id_ for id_, label in zip(x.ids, x.labels, strict=True) if label == number]
+            for x in (dataset, shuffled)
+        ]
         assert names[0] == names[1] == [f"{number}/{row}" for row in range(N // CLASSES)]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "uint8", "int64", ">f4", "longdouble"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float64", "int8", "uint8", "int64", ">f4", "longdouble"]
+)
 def test_any_real_numbers_will_do(tmp_path: Path, dtype: str) -> None:
     numbers = (10 * np.abs(Z)).astype(dtype)
     found = load_arrays(tmp_path, z=numbers, y=Y).items.arrays(np.arange(N), NO_STEP)
@@ -88,14 +97,19 @@ def test_any_real_numbers_will_do(tmp_path: Path, dtype: str) -> None:
 
 
 def test_columns_first_are_the_same_vectors(tmp_path: Path) -> None:
-    rows, columns = load_arrays(tmp_path, z=Z, y=Y), load_arrays(tmp_path, z=np.asfortranarray(Z), y=Y)
+    rows, columns = (
+        load_arrays(tmp_path, z=Z, y=Y),
+        load_arrays(tmp_path, z=np.asfortranarray(Z), y=Y),
+    )
     assert rows.fingerprint(np.arange(N)) == columns.fingerprint(np.arange(N))
 
 
 def test_a_compressed_archive_is_the_same_data_set(tmp_path: Path) -> None:
     plain = load_arrays(tmp_path, z=Z, y=Y)
     np.savez_compressed(tmp_path / "g.npz", z=Z, y=Y)
-    assert load(f"features:{tmp_path / 'g.npz'}").fingerprint(np.arange(N)) == plain.fingerprint(np.arange(N))
+    assert load(f"features:{tmp_path / 'g.npz'}").fingerprint(np.arange(N)) == plain.fingerprint(
+        np.arange(N)
+    )
 
 
 def test_other_arrays_in_the_archive_are_left_alone(tmp_path: Path) -> None:
@@ -118,7 +132,10 @@ def test_words_are_labels_in_alphabetical_order(tmp_path: Path) -> None:
 
 def test_words_in_bytes_have_the_same_names_as_words(tmp_path: Path) -> None:
     words = np.array([f"bird {number:02}" for number in Y])
-    assert load_arrays(tmp_path, z=Z, y=words.astype("S")).class_names == load_arrays(tmp_path, z=Z, y=words).class_names
+    assert (
+        load_arrays(tmp_path, z=Z, y=words.astype("S")).class_names
+        == load_arrays(tmp_path, z=Z, y=words).class_names
+    )
 
 
 @pytest.mark.parametrize("word", [b"\xff%d", "\udcff%d"], ids=["bytes", "a lone surrogate"])
@@ -151,7 +168,8 @@ def test_a_class_of_one_vector_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "missing", "has"), [({"z": Z}, "y", "z"), ({"y": Y}, "z", "y"), ({"x": Z, "l": Y}, "z", "x, l")]
+    ("arrays", "missing", "has"),
+    [({"z": Z}, "y", "z"), ({"y": Y}, "z", "y"), ({"x": Z, "l": Y}, "z", "x, l")],
 )
 def test_a_missing_array_is_named_beside_those_that_are_there(
     tmp_path: Path, arrays: dict[str, Any], missing: str, has: str
@@ -169,7 +187,10 @@ def test_an_empty_archive_has_nothing(tmp_path: Path) -> None:
 def test_a_row_that_is_not_finite_is_named(tmp_path: Path, bad: float) -> None:
     z = Z.copy()
     z[7, 2] = z[40, 0] = bad
-    with pytest.raises(BadInput, match=r"row 7 of z has a value that is NaN, infinite or above 1e\+15 \(2 such rows\)"):
+    with pytest.raises(
+        BadInput,
+        match=r"row 7 of z has a value that is NaN, infinite or above 1e\+15 \(2 such rows\)",
+    ):
         load_arrays(tmp_path, z=z, y=Y)
 
 
@@ -202,7 +223,9 @@ def test_vectors_of_another_shape_or_type_are_refused(tmp_path: Path, z: Any) ->
 
 @pytest.mark.parametrize("y", [Y[:-1], Y[:, None], np.tile(Y, 2), Y[0]])
 def test_labels_of_another_shape_are_refused_with_both_shapes(tmp_path: Path, y: Any) -> None:
-    with pytest.raises(BadInput, match=rf"y has shape .*; z has {N} rows, so y must have shape \({N},\)"):
+    with pytest.raises(
+        BadInput, match=rf"y has shape .*; z has {N} rows, so y must have shape \({N},\)"
+    ):
         load_arrays(tmp_path, z=Z, y=y)
 
 
@@ -274,16 +297,29 @@ def npy_bytes() -> bytes:
         pytest.param(npy_bytes, id="one array"),
         pytest.param(lambda: archive_bytes(z=Z, y=Y)[:700], id="half"),
         pytest.param(lambda: archive_bytes(z=Z, y=Y)[:-1], id="a byte short"),
-        pytest.param(lambda: archive_bytes(z=Z, y=Y).replace(b"\x93NUMPY", b"\x93NUMPX"), id="other magic"),
+        pytest.param(
+            lambda: archive_bytes(z=Z, y=Y).replace(b"\x93NUMPY", b"\x93NUMPX"), id="other magic"
+        ),
         pytest.param(compressed_and_spoilt, id="compressed and spoilt"),
         pytest.param(lambda: members(z=b"hello", y=b"hello"), id="members without arrays"),
-        pytest.param(lambda: members(**{"z.npy": b"hello", "y.npy": b""}), id="arrays without content"),
-        pytest.param(lambda: members(**{"z.npy": header((N, D)), "y.npy": header((N,))}), id="headers alone"),
-        pytest.param(lambda: members(**{"z.npy": header((10**9, 10**7)), "y.npy": header((N,))}), id="petabytes"),
-        pytest.param(lambda: archive_bytes(z=Z, y=Y).replace(b"(64, 5)", b"(-4, 5)"), id="negative shape"),
+        pytest.param(
+            lambda: members(**{"z.npy": b"hello", "y.npy": b""}), id="arrays without content"
+        ),
+        pytest.param(
+            lambda: members(**{"z.npy": header((N, D)), "y.npy": header((N,))}), id="headers alone"
+        ),
+        pytest.param(
+            lambda: members(**{"z.npy": header((10**9, 10**7)), "y.npy": header((N,))}),
+            id="petabytes",
+        ),
+        pytest.param(
+            lambda: archive_bytes(z=Z, y=Y).replace(b"(64, 5)", b"(-4, 5)"), id="negative shape"
+        ),
     ],
 )
-def test_what_is_no_archive_of_arrays_is_refused_by_name(tmp_path: Path, content: Callable[[], bytes]) -> None:
+def test_what_is_no_archive_of_arrays_is_refused_by_name(
+    tmp_path: Path, content: Callable[[], bytes]
+) -> None:
     (tmp_path / "f.npz").write_bytes(content())
     with pytest.raises(BadInput, match=r"features:.*f\.npz"):
         load(f"features:{tmp_path / 'f.npz'}")
@@ -304,7 +340,9 @@ def test_fingerprints_do_not_depend_on_where_the_file_lies(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("row", "half"), [(0, 0), (N // 2 - 1, 0), (N // 2, 1), (N - 1, 1)])
-def test_a_changed_number_in_one_half_changes_its_fingerprint_and_not_the_others(tmp_path: Path, row: int, half: int) -> None:
+def test_a_changed_number_in_one_half_changes_its_fingerprint_and_not_the_others(
+    tmp_path: Path, row: int, half: int
+) -> None:
     before = fingerprints(load_arrays(tmp_path, z=Z, y=Y), tmp_path)
     z = Z.copy()
     z[row, 3] = np.nextafter(z[row, 3], np.float32(9))
@@ -313,7 +351,9 @@ def test_a_changed_number_in_one_half_changes_its_fingerprint_and_not_the_others
     assert after[1 - half] == before[1 - half]
 
 
-def test_a_class_renamed_in_one_half_changes_its_fingerprint_and_not_the_others(tmp_path: Path) -> None:
+def test_a_class_renamed_in_one_half_changes_its_fingerprint_and_not_the_others(
+    tmp_path: Path,
+) -> None:
     before = fingerprints(load_arrays(tmp_path, z=Z, y=Y), tmp_path)
     after = fingerprints(load_arrays(tmp_path, z=Z, y=np.where(Y == CLASSES - 1, 99, Y)), tmp_path)
     assert after[0] == before[0]
@@ -345,28 +385,76 @@ def test_names_of_classes_may_be_given_in_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        pytest.param({"classes": NAMES[:-1]}, "row 60 of y is 15; with 15 classes it is between 0 and 14", id="too few"),
-        pytest.param({"classes": NAMES, "y": Y - 1}, "row 0 of y is -1; with 16 classes", id="below 0"),
-        pytest.param({"classes": np.append(NAMES, "more")}, "no row of y is 16, so the class 'more' has no sample", id="unused"),
-        pytest.param({"classes": NAMES, "y": NAMES[Y]}, "y holds words", id="words twice"),
-        pytest.param({"classes": np.append(NAMES[:-1], NAMES[0])}, "classes holds 'bird p' twice", id="twice"),
-        pytest.param({"classes": np.arange(CLASSES)}, "classes is int64 of shape (16,); it must be strings", id="numbers"),
-        pytest.param({"classes": NAMES[:, None]}, "it must be strings, one after the other", id="two axes"),
         pytest.param(
-            {"classes": np.array([b"\xff%d" % n for n in range(CLASSES)])}, "a name of classes is not UTF-8", id="bytes"
+            {"classes": NAMES[:-1]},
+            "row 60 of y is 15; with 15 classes it is between 0 and 14",
+            id="too few",
         ),
-        pytest.param({"ids": np.arange(N)}, "ids is int64 of shape (64,); it must be strings", id="ids of numbers"),
+        pytest.param(
+            {"classes": NAMES, "y": Y - 1}, "row 0 of y is -1; with 16 classes", id="below 0"
+        ),
+        pytest.param(
+            {"classes": np.append(NAMES, "more")},
+            "no row of y is 16, so the class 'more' has no sample",
+            id="unused",
+        ),
+        pytest.param({"classes": NAMES, "y": NAMES[Y]}, "y holds words", id="words twice"),
+        pytest.param(
+            {"classes": np.append(NAMES[:-1], NAMES[0])}, "classes holds 'bird p' twice", id="twice"
+        ),
+        pytest.param(
+            {"classes": np.arange(CLASSES)},
+            "classes is int64 of shape (16,); it must be strings",
+            id="numbers",
+        ),
+        pytest.param(
+            {"classes": NAMES[:, None]}, "it must be strings, one after the other", id="two axes"
+        ),
+        pytest.param(
+            {"classes": np.array([b"\xff%d" % n for n in range(CLASSES)])},
+            "a name of classes is not UTF-8",
+            id="bytes",
+        ),
+        pytest.param(
+            {"ids": np.arange(N)},
+            "ids is int64 of shape (64,); it must be strings",
+            id="ids of numbers",
+        ),
         pytest.param({"ids": Y.astype(str)}, "ids holds '0' twice", id="ids twice"),
-        pytest.param({"ids": np.arange(N - 1).astype(str)}, "ids has 63 names; z has 64 rows", id="too few ids"),
-        pytest.param({"trainval": 8.0}, "trainval is float64 of shape (); it is one integer", id="a float"),
-        pytest.param({"trainval": np.arange(3)}, "trainval is int64 of shape (3,); it is one integer", id="three numbers"),
-        pytest.param({"trainval": 0}, "trainval is 0; of 16 classes it has at least 1 and at most 15", id="none"),
+        pytest.param(
+            {"ids": np.arange(N - 1).astype(str)},
+            "ids has 63 names; z has 64 rows",
+            id="too few ids",
+        ),
+        pytest.param(
+            {"trainval": 8.0}, "trainval is float64 of shape (); it is one integer", id="a float"
+        ),
+        pytest.param(
+            {"trainval": np.arange(3)},
+            "trainval is int64 of shape (3,); it is one integer",
+            id="three numbers",
+        ),
+        pytest.param(
+            {"trainval": 0},
+            "trainval is 0; of 16 classes it has at least 1 and at most 15",
+            id="none",
+        ),
         pytest.param({"trainval": CLASSES}, "trainval is 16; of 16 classes it has", id="all"),
-        pytest.param({"query": Y}, "query is int64 of shape (64,); it must be bool of shape (64,)", id="marks of numbers"),
-        pytest.param({"gallery": Y[1:] > 3}, "gallery is bool of shape (63,); it must be bool of shape (64,)", id="short marks"),
+        pytest.param(
+            {"query": Y},
+            "query is int64 of shape (64,); it must be bool of shape (64,)",
+            id="marks of numbers",
+        ),
+        pytest.param(
+            {"gallery": Y[1:] > 3},
+            "gallery is bool of shape (63,); it must be bool of shape (64,)",
+            id="short marks",
+        ),
     ],
 )
-def test_what_is_given_besides_is_refused_where_it_does_not_fit(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+def test_what_is_given_besides_is_refused_where_it_does_not_fit(
+    tmp_path: Path, arrays: dict[str, Any], message: str
+) -> None:
     with pytest.raises(BadInput) as refused:
         load_arrays(tmp_path, **{"z": Z, "y": Y} | arrays)
     assert str(refused.value).startswith(f"features:{tmp_path / 'f.npz'}: ")

@@ -83,7 +83,9 @@ def test_an_exception_while_writing_keeps_the_old_file_and_leaves_nothing_else(
     assert names_in(tmp_path) == ["f"]
 
 
-def test_text_that_cannot_be_encoded_keeps_the_old_file_and_leaves_nothing_else(tmp_path: Path) -> None:
+def test_text_that_cannot_be_encoded_keeps_the_old_file_and_leaves_nothing_else(
+    tmp_path: Path,
+) -> None:
     write_atomically(tmp_path / "f", "old")
     with pytest.raises(UnicodeEncodeError):
         write_atomically(tmp_path / "f", "\udcff")
@@ -91,7 +93,9 @@ def test_text_that_cannot_be_encoded_keeps_the_old_file_and_leaves_nothing_else(
     assert names_in(tmp_path) == ["f"]
 
 
-def test_an_interrupt_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_writing_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -150,7 +154,9 @@ def test_a_new_folder_appears_whole_on_leaving(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_a_new_folder_does_not_appear_after_an_exception(tmp_path: Path, error: type[BaseException]) -> None:
+def test_a_new_folder_does_not_appear_after_an_exception(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
     def fill_and_fail() -> None:
         with new_folder(tmp_path / "final") as draft:
             (draft / "a").write_text("a")
@@ -161,7 +167,9 @@ def test_a_new_folder_does_not_appear_after_an_exception(tmp_path: Path, error: 
     assert names_in(tmp_path) == []
 
 
-def test_a_new_folder_does_not_appear_when_it_cannot_be_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_folder_does_not_appear_when_it_cannot_be_made_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fill() -> None:
         with new_folder(tmp_path / "final") as draft:
             (draft / "a").write_text("a")
@@ -240,7 +248,9 @@ def test_drafts_of_a_folder_itself_are_cleared_and_nothing_deeper(tmp_path: Path
     assert names_in(tmp_path / "data") == [f"{DRAFT}z"]
 
 
-def test_a_usable_cache_is_made_and_left_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_usable_cache_is_made_and_left_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "deep" / "cache"))
     assert usable_cache() == usable_cache() == tmp_path / "deep" / "cache"
     assert names_in(tmp_path / "deep" / "cache") == []
@@ -250,11 +260,19 @@ def refuse(*_: object, **__: object) -> None:
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
-def test_a_cache_that_cannot_be_used_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_used_is_named_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
-    for place, reason in ((tmp_path / "file", "File exists"), (tmp_path / "file" / "cache", "Not a directory")):
+    for place, reason in (
+        (tmp_path / "file", "File exists"),
+        (tmp_path / "file" / "cache", "Not a directory"),
+    ):
         monkeypatch.setenv("ASSAY_CACHE", str(place))
-        with pytest.raises(OSError, match=rf"cache folder {place} cannot be used \({reason}\); set ASSAY_CACHE to a folder"):
+        with pytest.raises(
+            OSError,
+            match=rf"cache folder {place} cannot be used \({reason}\); set ASSAY_CACHE to a folder",
+        ):
             usable_cache()
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
     monkeypatch.setattr("assay.files.tempfile.TemporaryFile", refuse)
@@ -274,7 +292,9 @@ def test_there_may_be_no_draft_to_clear(tmp_path: Path) -> None:
     assert names_in(tmp_path) == []
 
 
-def test_a_draft_being_cleared_cannot_be_placed_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_being_cleared_cannot_be_placed_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An orphan worker may finish while the next driver is half-way through removing its draft."""
 
     def remove_a_part(folder: Path, *_: object, **__: object) -> None:

@@ -42,7 +42,9 @@ ORIENTED: dict[int, Callable[[Any], Any]] = {
 
 
 def picture(seed: int = 0, width: int = 12, height: int = 8) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
+    return Image.fromarray(
+        np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    )
 
 
 def fill(root: Path, classes: list[str] = CLASSES, per_class: int = 2) -> Path:
@@ -57,7 +59,12 @@ def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
     """A PNG written by hand, for what Pillow does not write."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        return (
+            struct.pack(">I", len(content))
+            + kind
+            + content
+            + struct.pack(">I", zlib.crc32(kind + content))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
     parts = [chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
@@ -99,12 +106,20 @@ def test_each_folder_is_a_class_in_the_order_of_names(tmp_path: Path) -> None:
     assert dataset.class_names == ("10", "2", "Robin", "wren", "ünd")
     assert dataset.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert list(dataset.ids[:3]) == ["10/0.png", "10/1.png", "2/0.png"]
-    assert (dataset.name, dataset.look, dataset.items.inputs, dataset.notes) == ("folder:birds", "photo", 3, ())
+    assert (dataset.name, dataset.look, dataset.items.inputs, dataset.notes) == (
+        "folder:birds",
+        "photo",
+        3,
+        (),
+    )
 
 
 def test_samples_are_read_in_the_order_they_are_asked_for(birds: Path) -> None:
     dataset = load_folder(birds)
-    one, other = dataset.items.arrays(np.array([3, 17]), SQUARE), dataset.items.arrays(np.array([17, 3]), SQUARE)
+    one, other = (
+        dataset.items.arrays(np.array([3, 17]), SQUARE),
+        dataset.items.arrays(np.array([17, 3]), SQUARE),
+    )
     assert one.shape == (2, 8, 8, 3)
     assert one.dtype == np.uint8
     assert (one == other[::-1]).all()
@@ -126,8 +141,23 @@ def test_nested_folders_and_hidden_files_are_not_entered(birds: Path) -> None:
 
 
 NO_IMAGES = ("notes.txt", "labels.csv", "Thumbs.db", "README", "x.json", "video.mp4", "x.svg")
-KNOWN_TO_PILLOW_BY_NAME = ("paper.pdf", "features.h5", "table.hdf", "video.mpg", "video.mpeg", "weather.grib")
-OTHER_FORMATS = ("icon.ico", "icon.icns", "layers.psd", "drawing.eps", "drawing.ps", "page.pcx", "plot.wmf")
+KNOWN_TO_PILLOW_BY_NAME = (
+    "paper.pdf",
+    "features.h5",
+    "table.hdf",
+    "video.mpg",
+    "video.mpeg",
+    "weather.grib",
+)
+OTHER_FORMATS = (
+    "icon.ico",
+    "icon.icns",
+    "layers.psd",
+    "drawing.eps",
+    "drawing.ps",
+    "page.pcx",
+    "plot.wmf",
+)
 
 
 @pytest.mark.parametrize("name", [*NO_IMAGES, *KNOWN_TO_PILLOW_BY_NAME, *OTHER_FORMATS])
@@ -160,11 +190,16 @@ def test_what_lies_beside_the_classes_is_counted(birds: Path) -> None:
     for name in ("README.md", "labels.csv"):
         (birds / name).touch()
     (birds / ".git").mkdir()
-    notes = ("1 hidden file or folder left out", "2 files beside the class folders left out: README.md, labels.csv")
+    notes = (
+        "1 hidden file or folder left out",
+        "2 files beside the class folders left out: README.md, labels.csv",
+    )
     assert load_folder(birds).notes == load_folder(birds).left_out == notes
 
 
-def test_what_may_be_announced_of_files_left_out_does_not_depend_on_the_test_half(birds: Path) -> None:
+def test_what_may_be_announced_of_files_left_out_does_not_depend_on_the_test_half(
+    birds: Path,
+) -> None:
     (birds / CLASSES[0] / "a.txt").touch()
     before = load_folder(birds).left_out
     for name in ("b.txt", ".hidden"):
@@ -184,7 +219,9 @@ def test_a_note_can_be_written_whatever_the_names_of_files_are(birds: Path) -> N
         assert note.encode()
 
 
-def test_a_large_class_is_not_compared_file_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_class_is_not_compared_file_by_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Seconds for thousands of files, minutes for tens of thousands."""
     count, compared = 300, 0
     real = type(tmp_path).__eq__
@@ -204,7 +241,9 @@ def test_a_large_class_is_not_compared_file_by_file(tmp_path: Path, monkeypatch:
     assert compared < 20 * count
 
 
-def test_a_postscript_program_is_not_run(birds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_postscript_program_is_not_run(
+    birds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pillow hands such files to Ghostscript, whatever they are called."""
     (tmp_path / "bin").mkdir()
     ghostscript = tmp_path / "bin" / "gs"
@@ -232,7 +271,10 @@ def test_a_class_without_images_is_left_out_and_noted(birds: Path) -> None:
     (birds / "b text" / "notes.txt").touch()
     dataset = load_folder(birds)
     assert dataset.class_names == tuple(CLASSES)
-    assert dataset.notes[:2] == ("a empty: no images in it, left out", "b text: no images in it, left out")
+    assert dataset.notes[:2] == (
+        "a empty: no images in it, left out",
+        "b text: no images in it, left out",
+    )
     assert left_out(dataset) == {".txt": 1}
     assert len(dataset.notes) == 3
 
@@ -316,10 +358,17 @@ def jpeg_bytes(tmp_path: Path) -> bytes:
     ],
 )
 def test_a_broken_image_is_named_whichever_half_it_belongs_to(
-    birds: Path, tmp_path: Path, place: str, name: str, content: Callable[[bytes], bytes], reason: str
+    birds: Path,
+    tmp_path: Path,
+    place: str,
+    name: str,
+    content: Callable[[bytes], bytes],
+    reason: str,
 ) -> None:
     (birds / place / name).write_bytes(content(jpeg_bytes(tmp_path)))
-    with pytest.raises(BadInput, match=f"{place}/{name} cannot be read as an image .*{reason}.*; mend or remove it"):
+    with pytest.raises(
+        BadInput, match=f"{place}/{name} cannot be read as an image .*{reason}.*; mend or remove it"
+    ):
         load(f"folder:{birds}")
 
 
@@ -347,11 +396,14 @@ def test_an_avif_with_spoilt_content_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [CLASSES[0], CLASSES[-1]])
 @pytest.mark.parametrize("target", ["nowhere.png", "gone.png"])
-def test_a_link_to_an_image_that_is_not_there_is_named(birds: Path, place: str, target: str) -> None:
+def test_a_link_to_an_image_that_is_not_there_is_named(
+    birds: Path, place: str, target: str
+) -> None:
     """`gone.png` is a link to itself."""
     (birds / place / "gone.png").symlink_to(target)
     with pytest.raises(
-        BadInput, match=rf"{place}/gone\.png (cannot be read: .*; mend|is a link that leads round in a circle; put)"
+        BadInput,
+        match=rf"{place}/gone\.png (cannot be read: .*; mend|is a link that leads round in a circle; put)",
     ):
         load(f"folder:{birds}")
 
@@ -371,7 +423,9 @@ def test_a_link_to_an_image_outside_is_refused(birds: Path, tmp_path: Path) -> N
         load_folder(birds)
 
 
-def test_an_image_that_cannot_be_opened_is_named_on_loading(birds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_cannot_be_opened_is_named_on_loading(
+    birds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = Path.read_bytes
 
     def refuse(path: Path) -> bytes:
@@ -397,7 +451,9 @@ def test_an_enormous_image_is_refused_before_it_is_unpacked(
 ) -> None:
     (tmp_path / "bomb.png").write_bytes(png(width, height, 1, 0, b""))
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda _: pytest.fail("it was unpacked"))
-    with pytest.raises(BadInput, match=r"bomb\.png would unpack to an enormous image, above 80,000,000 pixels"):
+    with pytest.raises(
+        BadInput, match=r"bomb\.png would unpack to an enormous image, above 80,000,000 pixels"
+    ):
         read_image(tmp_path / "bomb.png")
 
 
@@ -413,11 +469,37 @@ def test_the_formats_read_are_on_a_list() -> None:
     """What Pillow or a plugin of it learns to open is not read unseen."""
     listed = {"AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP"}
     assert {"BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP"} <= set(FORMATS) <= listed
-    assert {".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".jp2"} <= endings()
-    assert not endings() & {".eps", ".ps", ".pdf", ".ico", ".psd", ".h5", ".hdf", ".grib", ".wmf", ".emf", ".mpg"}
+    assert {
+        ".jpg",
+        ".jpeg",
+        ".png",
+        ".gif",
+        ".bmp",
+        ".tif",
+        ".tiff",
+        ".webp",
+        ".ppm",
+        ".pgm",
+        ".jp2",
+    } <= endings()
+    assert not endings() & {
+        ".eps",
+        ".ps",
+        ".pdf",
+        ".ico",
+        ".psd",
+        ".h5",
+        ".hdf",
+        ".grib",
+        ".wmf",
+        ".emf",
+        ".mpg",
+    }
 
 
-@pytest.mark.parametrize("ending", ["bmp", "gif", "jpeg", "jp2", "mpo", "png", "ppm", "tga", "tiff", "webp"])
+@pytest.mark.parametrize(
+    "ending", ["bmp", "gif", "jpeg", "jp2", "mpo", "png", "ppm", "tga", "tiff", "webp"]
+)
 def test_every_format_on_the_list_is_read(tmp_path: Path, ending: str) -> None:
     (tmp_path / "a").mkdir()
     Image.new("RGB", (16, 16), (200, 200, 200)).save(tmp_path / "a" / f"grey.{ending}")
@@ -426,9 +508,15 @@ def test_every_format_on_the_list_is_read(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ICO", "ICNS", "PCX", "SGI", "DDS", "XBM", "MSP"])
-def test_another_format_is_not_read_under_the_name_of_one_on_the_list(tmp_path: Path, kind: str) -> None:
-    picture(0, 16, 16).convert("1" if kind in ("XBM", "MSP") else "RGB").save(tmp_path / "disguised.png", kind)
-    with pytest.raises(BadInput, match=r"disguised\.png cannot be read as an image \(not a format it knows\)"):
+def test_another_format_is_not_read_under_the_name_of_one_on_the_list(
+    tmp_path: Path, kind: str
+) -> None:
+    picture(0, 16, 16).convert("1" if kind in ("XBM", "MSP") else "RGB").save(
+        tmp_path / "disguised.png", kind
+    )
+    with pytest.raises(
+        BadInput, match=r"disguised\.png cannot be read as an image \(not a format it knows\)"
+    ):
         read_image(tmp_path / "disguised.png")
 
 
@@ -437,7 +525,9 @@ def test_a_format_on_the_list_is_read_under_the_name_of_another(tmp_path: Path) 
     assert (np.asarray(read_image(tmp_path / "really a png.jpg")) == np.asarray(picture())).all()
 
 
-def test_reading_in_many_threads_leaves_the_warnings_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_in_many_threads_leaves_the_warnings_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The filters of warnings belong to the whole process: of two readers, each would undo what the other has set."""
     picture().save(tmp_path / "picture.png")
     real, names = Image.open, ("first", "second")
@@ -451,7 +541,10 @@ def test_reading_in_many_threads_leaves_the_warnings_alone(tmp_path: Path, monke
 
     monkeypatch.setattr(Image, "open", open_in_turn)
     before = list(warnings.filters)
-    threads = {name: threading.Thread(target=decode, args=(name.encode(), tmp_path / name)) for name in names}
+    threads = {
+        name: threading.Thread(target=decode, args=(name.encode(), tmp_path / name))
+        for name in names
+    }
     for name in names:
         threads[name].start()
         assert entered[name].wait(10)
@@ -478,9 +571,16 @@ def test_one_bit_is_black_and_white(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["jpg", "tif"])
 @pytest.mark.parametrize(
     ("ink", "seen"),
-    [((0, 255, 255, 0), (255, 0, 0)), ((255, 0, 0, 0), (0, 255, 255)), ((0, 0, 0, 0), (255,) * 3), ((0, 0, 0, 255), (0,) * 3)],
+    [
+        ((0, 255, 255, 0), (255, 0, 0)),
+        ((255, 0, 0, 0), (0, 255, 255)),
+        ((0, 0, 0, 0), (255,) * 3),
+        ((0, 0, 0, 255), (0,) * 3),
+    ],
 )
-def test_cmyk_is_seen_in_its_colours(tmp_path: Path, ending: str, ink: tuple[int, ...], seen: tuple[int, ...]) -> None:
+def test_cmyk_is_seen_in_its_colours(
+    tmp_path: Path, ending: str, ink: tuple[int, ...], seen: tuple[int, ...]
+) -> None:
     Image.new("CMYK", (16, 16), ink).save(tmp_path / f"cmyk.{ending}")
     found = np.asarray(read_image(tmp_path / f"cmyk.{ending}")).astype(int)
     assert np.abs(found - seen).max() <= 2
@@ -522,7 +622,9 @@ def test_half_transparent_colours_of_a_palette_are_laid_on_white(tmp_path: Path)
         ("LA", (7, 255), (7, 7, 7)),
     ],
 )
-def test_transparency_is_laid_on_white(tmp_path: Path, mode: str, colour: tuple[int, ...], seen: tuple[int, ...]) -> None:
+def test_transparency_is_laid_on_white(
+    tmp_path: Path, mode: str, colour: tuple[int, ...], seen: tuple[int, ...]
+) -> None:
     Image.new(mode, (4, 4), colour).save(tmp_path / "clear.png")
     assert read_image(tmp_path / "clear.png").getpixel((0, 0)) == seen
 
@@ -553,7 +655,10 @@ def test_sixteen_bits_of_each_colour_are_scaled_to_eight(tmp_path: Path) -> None
 def test_an_image_of_floats_is_refused(tmp_path: Path, ending: str, white: int) -> None:
     floats = np.linspace(0, white, 96, dtype=np.float32).reshape(8, 12)
     Image.fromarray(floats).save(tmp_path / f"floats.{ending}")
-    with pytest.raises(BadInput, match=rf"floats\.{ending} holds floating-point pixels.*; save it with 8 or 16 bits"):
+    with pytest.raises(
+        BadInput,
+        match=rf"floats\.{ending} holds floating-point pixels.*; save it with 8 or 16 bits",
+    ):
         read_image(tmp_path / f"floats.{ending}")
 
 
@@ -600,7 +705,9 @@ def test_a_square_is_the_middle_of_the_image() -> None:
     assert (square(Image.fromarray(stripes.swapaxes(0, 1)), 10) == 255).all()
 
 
-@pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 500), (500, 1), (47, 49), (48, 48), (1000, 999), (13, 7)])
+@pytest.mark.parametrize(
+    ("width", "height"), [(1, 1), (1, 500), (500, 1), (47, 49), (48, 48), (1000, 999), (13, 7)]
+)
 def test_every_shape_becomes_a_square(width: int, height: int) -> None:
     found = square(Image.new("RGB", (width, height), (10, 20, 30)), 48)
     assert found.shape == (48, 48, 3)
@@ -626,13 +733,17 @@ def test_fingerprints_do_not_depend_on_where_the_data_lies(birds: Path, tmp_path
     assert fingerprints(link, tmp_path) == before
 
 
-def test_fingerprints_do_not_depend_on_the_working_folder(birds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fingerprints_do_not_depend_on_the_working_folder(
+    birds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = fingerprints(birds, tmp_path)
     monkeypatch.chdir(birds)
     assert fingerprints(Path(), tmp_path) == before
 
 
-def test_fingerprints_do_not_depend_on_the_order_in_which_files_were_made(birds: Path, tmp_path: Path) -> None:
+def test_fingerprints_do_not_depend_on_the_order_in_which_files_were_made(
+    birds: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     for path in sorted(birds.rglob("*.png"), reverse=True):
         (other / path.parent.name).mkdir(parents=True, exist_ok=True)
@@ -663,7 +774,9 @@ def break_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [change_a_byte, replace_the_picture, break_it])
-def test_an_image_that_has_changed_since_loading_is_refused(birds: Path, change: Callable[[Path], object]) -> None:
+def test_an_image_that_has_changed_since_loading_is_refused(
+    birds: Path, change: Callable[[Path], object]
+) -> None:
     dataset = load_folder(birds)
     trainval, _ = splits.of(dataset, Protocol("p.v1"))
     change(birds / CLASSES[0] / "1.png")
@@ -681,7 +794,9 @@ def test_an_image_written_anew_with_the_same_bytes_has_not_changed(birds: Path) 
     assert (dataset.items.arrays(np.array([0]), SQUARE)[0] == square(picture(0), 8)).all()
 
 
-@pytest.mark.parametrize("change", [change_a_byte, replace_the_picture, rename, add_one, Path.unlink])
+@pytest.mark.parametrize(
+    "change", [change_a_byte, replace_the_picture, rename, add_one, Path.unlink]
+)
 @pytest.mark.parametrize("half", [0, 1])
 def test_a_change_in_one_half_changes_its_fingerprint_and_not_the_others(
     birds: Path, tmp_path: Path, change: Callable[[Path], object], half: int
@@ -705,7 +820,10 @@ def test_a_broken_image_has_a_problem_and_the_others_have_none(birds: Path) -> N
     (birds / CLASSES[0] / "1.png").write_bytes(b"")
     items = load_folder(birds).items
     assert items.problem(0) is None
-    assert items.problem(1) == f"{birds / CLASSES[0] / '1.png'} cannot be read as an image (the file is empty); mend or remove it"
+    assert (
+        items.problem(1)
+        == f"{birds / CLASSES[0] / '1.png'} cannot be read as an image (the file is empty); mend or remove it"
+    )
     with pytest.raises(BadInput, match=r"1\.png cannot be read"):
         items.arrays(np.array([0, 1]), SQUARE)
 
@@ -718,7 +836,9 @@ def test_a_copy_on_another_file_system_is_the_same_data_set(tmp_path: Path) -> N
     both = []
     for name in (COMPOSED, DECOMPOSED):
         fill(tmp_path / name / "birds", [name, "Blaz", *CLASSES])
-        (tmp_path / name / "birds" / name / "0.png").rename(tmp_path / name / "birds" / name / f"{name}.png")
+        (tmp_path / name / "birds" / name / "0.png").rename(
+            tmp_path / name / "birds" / name / f"{name}.png"
+        )
         both.append(load_folder(tmp_path / name / "birds"))
     assert both[0].class_names == both[1].class_names == ("Blaz", COMPOSED, *CLASSES)
     assert list(both[0].ids) == list(both[1].ids)
@@ -727,7 +847,9 @@ def test_a_copy_on_another_file_system_is_the_same_data_set(tmp_path: Path) -> N
 
 
 def test_two_classes_of_one_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=rf"({COMPOSED}|{DECOMPOSED}) .* have one name.*; rename one"):
+    with pytest.raises(
+        BadInput, match=rf"({COMPOSED}|{DECOMPOSED}) .* have one name.*; rename one"
+    ):
         load_folder(fill(tmp_path / "birds", [COMPOSED, DECOMPOSED, *CLASSES]))
 
 

@@ -24,7 +24,10 @@ def draw_scores(seed: int) -> Scores:
     """Scores of 3 to 7 methods on 2 to 9 data sets, half of the time with ties."""
     draw = random.Random(seed)
     blocks, digits = draw.randint(2, 9), draw.choice([1, 6])
-    return {name: [round(draw.random(), digits) for _ in range(blocks)] for name in "abcdefg"[: draw.randint(3, 7)]}
+    return {
+        name: [round(draw.random(), digits) for _ in range(blocks)]
+        for name in "abcdefg"[: draw.randint(3, 7)]
+    }
 
 
 @given(seed=seeds)
@@ -47,13 +50,17 @@ def test_iman_and_davenport_s_f_is_a_two_way_analysis_of_variance_of_the_ranks(s
     ranked = scipy_stats.rankdata(-np.array(list(scores.values())).T, axis=1)
     blocks, k = ranked.shape
     between = blocks * np.square(ranked.mean(0) - ranked.mean()).sum() / (k - 1)
-    left = np.square(ranked - ranked.mean(0)[None] - ranked.mean(1)[:, None] + ranked.mean()).sum() / ((k - 1) * (blocks - 1))
+    left = np.square(
+        ranked - ranked.mean(0)[None] - ranked.mean(1)[:, None] + ranked.mean()
+    ).sum() / ((k - 1) * (blocks - 1))
     found = friedman(scores)
     if left < 1e-9:
         assert math.isinf(found.f) or between < 1e-9
         return
     assert found.f == pytest.approx(between / left, rel=1e-9)
-    assert found.p_f == pytest.approx(float(scipy_stats.f.sf(between / left, k - 1, (k - 1) * (blocks - 1))), abs=1e-12)
+    assert found.p_f == pytest.approx(
+        float(scipy_stats.f.sf(between / left, k - 1, (k - 1) * (blocks - 1))), abs=1e-12
+    )
 
 
 @given(seed=seeds)
@@ -62,7 +69,9 @@ def test_neither_order_of_methods_nor_unit_matters(seed: int) -> None:
     scores = draw_scores(seed)
     found = friedman(scores)
     turned = friedman(dict(reversed(scores.items())))
-    scaled = friedman({name: [7 * value - 3 for value in values] for name, values in scores.items()})
+    scaled = friedman(
+        {name: [7 * value - 3 for value in values] for name, values in scores.items()}
+    )
     assert turned.ranks == pytest.approx(found.ranks)
     for other in (turned, scaled):
         assert (other.chi_square, other.p) == pytest.approx((found.chi_square, found.p), abs=1e-9)
@@ -98,7 +107,10 @@ def test_data_sets_that_all_agree_leave_no_doubt() -> None:
 def enumerated_p(scores: Scores) -> float:
     """The share of all ways to order the ranks of each data set that have at least this statistic, one way at a time."""
     columns = [list(column) for column in zip(*scores.values(), strict=True)]
-    rows = [[1 + sum(b > a for b in column) + (sum(b == a for b in column) - 1) / 2 for a in column] for column in columns]
+    rows = [
+        [1 + sum(b > a for b in column) + (sum(b == a for b in column) - 1) / 2 for a in column]
+        for column in columns
+    ]
 
     def unequal(rows: Sequence[Sequence[float]]) -> float:
         total = 0.0
@@ -116,12 +128,20 @@ def enumerated_p(scores: Scores) -> float:
     return as_unequal / all_ways
 
 
-@pytest.mark.parametrize(("methods", "blocks"), [(2, 2), (2, 7), (3, 2), (3, 3), (3, 4), (3, 5), (4, 2), (4, 3), (5, 2), (6, 2)])
+@pytest.mark.parametrize(
+    ("methods", "blocks"),
+    [(2, 2), (2, 7), (3, 2), (3, 3), (3, 4), (3, 5), (4, 2), (4, 3), (5, 2), (6, 2)],
+)
 @pytest.mark.parametrize("digits", [1, 6])
-def test_the_exact_p_is_that_of_all_permutations_written_out(methods: int, blocks: int, digits: int) -> None:
+def test_the_exact_p_is_that_of_all_permutations_written_out(
+    methods: int, blocks: int, digits: int
+) -> None:
     draw = random.Random(methods * 100 + blocks)
     for _ in range(1 if methods == 6 else 3):
-        scores = {name: [round(draw.random(), digits) for _ in range(blocks)] for name in "abcdef"[:methods]}
+        scores = {
+            name: [round(draw.random(), digits) for _ in range(blocks)]
+            for name in "abcdef"[:methods]
+        }
         found = friedman(scores)
         assert (found.p, found.p_from) == (pytest.approx(enumerated_p(scores), abs=1e-12), "exact")
 
@@ -143,10 +163,15 @@ def test_the_exact_p_has_the_values_of_the_printed_tables(methods: int, blocks: 
         scores = dict(zip("abcd", map(list, zip(range(methods), *way, strict=True)), strict=False))
         test = friedman(scores)
         found[round(test.chi_square, 3)] = test.p
-    assert all(found[statistic] == pytest.approx(p, rel=0.02, abs=6e-4) for statistic, p in PRINTED[methods, blocks].items())
+    assert all(
+        found[statistic] == pytest.approx(p, rel=0.02, abs=6e-4)
+        for statistic, p in PRINTED[methods, blocks].items()
+    )
 
 
-def test_where_there_are_too_many_permutations_some_are_sampled_and_agree_with_the_exact_p() -> None:
+def test_where_there_are_too_many_permutations_some_are_sampled_and_agree_with_the_exact_p() -> (
+    None
+):
     draw = np.random.default_rng(4)
     for methods, blocks in ((3, 6), (4, 4), (5, 3)):
         ranked = draw.random((blocks, methods)).argsort(1).argsort(1) + 1.0
@@ -154,7 +179,10 @@ def test_where_there_are_too_many_permutations_some_are_sampled_and_agree_with_t
         rows = tuple(tuple(sorted(row)) for row in (2 * ranked).astype(int).tolist())
         values, ways = all_permutations(rows) or pytest.fail("these are few enough to go through")
         assert ways.sum() == math.factorial(methods) ** (blocks - 1)
-        exact, sampled = ways[values >= observed].sum() / ways.sum(), (sample_permutations(rows) >= observed).mean()
+        exact, sampled = (
+            ways[values >= observed].sum() / ways.sum(),
+            (sample_permutations(rows) >= observed).mean(),
+        )
         assert abs(sampled - exact) < 4 * math.sqrt(exact * (1 - exact) / SAMPLED) + 1 / SAMPLED
     many = friedman({f"m{number}": draw.random(3).tolist() for number in range(14)})
     assert many.p_from == "permutations"
@@ -169,7 +197,10 @@ def test_a_sampled_p_is_the_same_every_time_and_never_0() -> None:
 
 def test_above_a_number_of_data_sets_p_comes_from_the_f_distribution() -> None:
     draw = np.random.default_rng(0)
-    few, many = (friedman(dict(zip("abc", draw.random((3, blocks)).tolist(), strict=True))) for blocks in (20, 21))
+    few, many = (
+        friedman(dict(zip("abc", draw.random((3, blocks)).tolist(), strict=True)))
+        for blocks in (20, 21)
+    )
     assert (few.p_from, many.p_from, many.p) == ("exact", "F", many.p_f)
     assert few.p == pytest.approx(few.p_f, abs=0.02)
 
@@ -193,20 +224,32 @@ def test_one_data_set_or_one_method_has_no_ranks_over_data_sets() -> None:
 
 def test_equal_methods_are_called_different_one_time_in_twenty() -> None:
     draw = np.random.default_rng(0)
-    p_values = [friedman(dict(zip("abcde", draw.random((5, 12)).tolist(), strict=True))).p for _ in range(2000)]
+    p_values = [
+        friedman(dict(zip("abcde", draw.random((5, 12)).tolist(), strict=True))).p
+        for _ in range(2000)
+    ]
     assert 0.035 <= np.mean(np.array(p_values) <= 0.05) <= 0.065
 
 
-@pytest.mark.parametrize(("methods", "q"), [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (6, 2.850), (8, 3.031), (10, 3.164)])
+@pytest.mark.parametrize(
+    ("methods", "q"),
+    [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (6, 2.850), (8, 3.031), (10, 3.164)],
+)
 def test_the_critical_difference_has_the_printed_values(methods: int, q: float) -> None:
     """Table 5 (a) of Demsar 2006: q of the two-tailed Nemenyi test at 0.05."""
-    assert critical_difference(methods, blocks=1) / math.sqrt(methods * (methods + 1) / 6) == pytest.approx(q, abs=1.1e-3)
+    assert critical_difference(methods, blocks=1) / math.sqrt(
+        methods * (methods + 1) / 6
+    ) == pytest.approx(q, abs=1.1e-3)
 
 
 @pytest.mark.parametrize(("methods", "alpha"), [(2, 0.05), (3, 0.1), (7, 0.01)])
-def test_the_critical_difference_is_that_of_scipy_s_studentised_range(methods: int, alpha: float) -> None:
+def test_the_critical_difference_is_that_of_scipy_s_studentised_range(
+    methods: int, alpha: float
+) -> None:
     q = float(scipy_stats.studentized_range.ppf(1 - alpha, methods, np.inf)) / math.sqrt(2)
-    assert critical_difference(methods, 9, alpha) == pytest.approx(q * math.sqrt(methods * (methods + 1) / 54), abs=1e-6)
+    assert critical_difference(methods, 9, alpha) == pytest.approx(
+        q * math.sqrt(methods * (methods + 1) / 54), abs=1e-6
+    )
 
 
 def test_more_data_sets_tell_finer_and_more_methods_coarser() -> None:
@@ -224,7 +267,12 @@ def test_groups_hold_all_pairs_that_are_close_and_none_that_is_not(seed: int) ->
     reach = draw.uniform(0, 5)
     groups = ties(mean_ranks, reach)
     together = {(a, b) for group in groups for a in group for b in group if a < b}
-    close = {(a, b) for a in mean_ranks for b in mean_ranks if a < b and abs(mean_ranks[a] - mean_ranks[b]) <= reach}
+    close = {
+        (a, b)
+        for a in mean_ranks
+        for b in mean_ranks
+        if a < b and abs(mean_ranks[a] - mean_ranks[b]) <= reach
+    }
     assert together == close
     assert not any(set(one) < set(other) for one in groups for other in groups)
 

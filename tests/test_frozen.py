@@ -53,9 +53,20 @@ def _watched(tmp_path_factory):
 def bench(folder, out, settings=SETTINGS, methods=METHODS):
     """Images that the trunk was shown in a bench."""
     before = SEEN["images"]
-    words = ["assay", "bench", "--data", f"folder:{folder}", "--out", str(out), "--methods", ",".join(methods)]
+    words = [
+        "assay",
+        "bench",
+        "--data",
+        f"folder:{folder}",
+        "--out",
+        str(out),
+        "--methods",
+        ",".join(methods),
+    ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", words + [part for setting in settings for part in ("--set", setting)])
+        patch.setattr(
+            sys, "argv", words + [part for setting in settings for part in ("--set", setting)]
+        )
         with pytest.raises(SystemExit) as ended:
             main()
     assert not ended.value.code
@@ -106,8 +117,14 @@ def test_runs_are_heads_whose_keys_hold_the_hash_of_the_trunks_weights(benched, 
         assert config["protocol"]["weights"] == trunk[0]
         assert config["protocol"]["frozen"] == "trunk"
         assert digest(config) == run.name
-    kept = [read_model(run / "model.safetensors").architecture for run in found if (run / "model.safetensors").exists()]
-    assert {(architecture.trunk, architecture.inputs) for architecture in kept} == {("identity", 1280)}
+    kept = [
+        read_model(run / "model.safetensors").architecture
+        for run in found
+        if (run / "model.safetensors").exists()
+    ]
+    assert {(architecture.trunk, architecture.inputs) for architecture in kept} == {
+        ("identity", 1280)
+    }
 
 
 def test_the_baseline_is_one_run_without_a_fold(benched):
@@ -122,7 +139,9 @@ def test_the_features_as_they_are_have_no_head(benched):
     (entry,) = record.reproductions
     folder = Store(benched[1]).run(entry["key"])
     assert (entry["fold"], read_model(folder / "model.safetensors").architecture.dim) == (None, 0)
-    assert np.load(Store(benched[1]).test_vectors(entry["key"], record.seal["test"])).shape[1] == 1280
+    assert (
+        np.load(Store(benched[1]).test_vectors(entry["key"], record.seal["test"])).shape[1] == 1280
+    )
     assert record.tests[0]["separated"] == record.tests[0]["concatenated"]
 
 
@@ -133,7 +152,9 @@ def test_it_verifies(assay, benched):
 
 
 @pytest.mark.parametrize("method", [*METHODS, "as_is"])
-def test_the_model_that_is_handed_over_takes_images_and_gives_the_vectors_of_its_run(benched, trunk, method):
+def test_the_model_that_is_handed_over_takes_images_and_gives_the_vectors_of_its_run(
+    benched, trunk, method
+):
     folder, out, _ = benched
     record = records(out)[method]
     (place,) = (out / "models").glob(f"*-{method}-*")
@@ -143,11 +164,17 @@ def test_the_model_that_is_handed_over_takes_images_and_gives_the_vectors_of_its
     z = model.embed([folder / dataset.ids[row] for row in rows])
     stored = np.load(Store(out).test_vectors(model.card["run"], record.seal["test"]))
     assert Half(dataset, rows).fingerprint == record.seal["test"]
-    expected = stored[:, : z.shape[1]]  # a deterministic baseline keeps more components for the concatenated score
-    np.testing.assert_allclose(z, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
+    expected = stored[
+        :, : z.shape[1]
+    ]  # a deterministic baseline keeps more components for the concatenated score
+    np.testing.assert_allclose(
+        z, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5
+    )
     assert (model.card["pretrained_on"], model.card["weights"]) == ("ImageNet-1k", trunk[0])
     state = model.model.state_dict()
-    assert all(torch.equal(state[f"trunk.body.{name}"], tensor) for name, tensor in trunk[1].items())
+    assert all(
+        torch.equal(state[f"trunk.body.{name}"], tensor) for name, tensor in trunk[1].items()
+    )
 
 
 @pytest.mark.parametrize("method", [*METHODS, "as_is"])
@@ -156,16 +183,22 @@ def test_a_model_scores_the_same_wherever_its_folder_lies(assay, benched, tmp_pa
     (place,) = (out / "models").glob(f"*-{method}-*")
     copy = shutil.copytree(place, tmp_path / "copy")
     in_store, elsewhere = (
-        json.loads(assay("evaluate", path, "--data", f"folder:{folder}", "--json")[1])["mean"] for path in (place, copy)
+        json.loads(assay("evaluate", path, "--data", f"folder:{folder}", "--json")[1])["mean"]
+        for path in (place, copy)
     )
-    assert in_store["map_at_r"] == pytest.approx(read_json(place / "model.json")["validation"]["map_at_r"])
+    assert in_store["map_at_r"] == pytest.approx(
+        read_json(place / "model.json")["validation"]["map_at_r"]
+    )
     assert elsewhere == pytest.approx(in_store)
 
 
 def test_the_report_says_what_the_trunk_has_seen_before(benched):
     page = (benched[1] / "report" / "index.html").read_text()
     assert "trunk: lite0, pretrained on ImageNet-1k, frozen: only the head was trained" in page
-    assert "The trunk was pretrained on ImageNet-1k. Classes or images of the test half that are in there" in page
+    assert (
+        "The trunk was pretrained on ImageNet-1k. Classes or images of the test half that are in there"
+        in page
+    )
 
 
 def test_nothing_but_test_scores_depends_on_the_labels_of_the_test_half(benched, tmp_path):
@@ -179,7 +212,9 @@ def test_nothing_but_test_scores_depends_on_the_labels_of_the_test_half(benched,
     ours, theirs = records(store), records(tmp_path / "store")
     for method in METHODS:
         assert ours[method].trials == theirs[method].trials
-        assert ours[method].scores("separated", "map_at_r") != theirs[method].scores("separated", "map_at_r")
+        assert ours[method].scores("separated", "map_at_r") != theirs[method].scores(
+            "separated", "map_at_r"
+        )
 
 
 def test_nothing_but_test_scores_depends_on_the_images_of_the_test_half(benched, tmp_path):
@@ -195,23 +230,47 @@ def test_nothing_but_test_scores_depends_on_the_images_of_the_test_half(benched,
     assert all(ours[name] == content for name, content in theirs.items())
 
 
-def test_frozen_batch_normalisation_trains_all_weights_and_leaves_the_running_statistics(tmp_path, trunk):
+def test_frozen_batch_normalisation_trains_all_weights_and_leaves_the_running_statistics(
+    tmp_path, trunk
+):
     folder = make_folder(tmp_path / "mini")
-    changed = ("frozen=batchnorm", "iterations=2", "epochs=1", "trials=1", "reproductions=1", "folds=2", "optimiser.lr=1e-4")
+    changed = (
+        "frozen=batchnorm",
+        "iterations=2",
+        "epochs=1",
+        "trials=1",
+        "reproductions=1",
+        "folds=2",
+        "optimiser.lr=1e-4",
+    )
     bench(folder, tmp_path / "store", (*SETTINGS, *changed), ["triplet"])
-    trained = [run for run in runs(tmp_path / "store") if read_json(run / "result.json")["best_epoch"]]
+    trained = [
+        run for run in runs(tmp_path / "store") if read_json(run / "result.json")["best_epoch"]
+    ]
     assert trained
     for run in trained:
         assert read_json(run / "config.json")["protocol"]["frozen"] == "batchnorm"
         state = read_model(run / "model.safetensors").state_dict()
-        same = {name for name, tensor in trunk[1].items() if torch.equal(state[f"trunk.body.{name}"], tensor)}
+        same = {
+            name
+            for name, tensor in trunk[1].items()
+            if torch.equal(state[f"trunk.body.{name}"], tensor)
+        }
         assert same == {name for name in trunk[1] if "running_" in name}
 
 
 def test_a_trunk_of_random_weights_is_not_frozen(benched):
     folder = benched[0]
-    with pytest.raises(BadInput, match="--set frozen=trunk: the trunk 'conv' starts from random weights"):
-        design_bench(f"folder:{folder}", ["triplet"], customise(protocols["quick"], [*MINI, "frozen=trunk"]), "cpu", ())
+    with pytest.raises(
+        BadInput, match="--set frozen=trunk: the trunk 'conv' starts from random weights"
+    ):
+        design_bench(
+            f"folder:{folder}",
+            ["triplet"],
+            customise(protocols["quick"], [*MINI, "frozen=trunk"]),
+            "cpu",
+            (),
+        )
 
 
 def test_features_of_a_trunk_that_was_edited_since_are_not_used_again(benched, tmp_path, as_before):
@@ -240,7 +299,9 @@ def test_another_decoder_makes_other_runs_of_images(benched, monkeypatch):
     folder = benched[0]
 
     def key():
-        (design,) = design_bench(f"folder:{folder}", ["triplet"], customise(protocols["quick"], MINI), "cpu", ())
+        (design,) = design_bench(
+            f"folder:{folder}", ["triplet"], customise(protocols["quick"], MINI), "cpu", ()
+        )
         return design.run("trial", 0, 0, 0, {"margin": 0.1}).key
 
     before = key()
@@ -253,7 +314,14 @@ def test_vectors_of_a_pretrained_trunk_say_what_it_has_seen(benched, tmp_path, a
     assert assay("embed", "lite0", folder, "--out", tmp_path / "f.npz")[0] == 0
     dataset = load(f"features:{tmp_path / 'f.npz'}")
     assert dataset.pretrained_on == "ImageNet-1k"
-    package.bench(f"features:{tmp_path / 'f.npz'}", ["triplet"], customise(protocols["quick"], MINI), tmp_path / "store")
+    package.bench(
+        f"features:{tmp_path / 'f.npz'}",
+        ["triplet"],
+        customise(protocols["quick"], MINI),
+        tmp_path / "store",
+    )
     store = tmp_path / "store"
     assert "by a model pretrained on ImageNet-1k" in (store / "report" / "index.html").read_text()
-    assert "The trunk was pretrained on ImageNet-1k" in (store / "report" / "index.html").read_text()
+    assert (
+        "The trunk was pretrained on ImageNet-1k" in (store / "report" / "index.html").read_text()
+    )

@@ -35,12 +35,17 @@ def naive_distance(a: list[float], b: list[float]) -> float:
 
 
 def naive_mean_distance(rows: Rows) -> float:
-    distances = [naive_distance(a, b) for i, a in enumerate(rows) for j, b in enumerate(rows) if i != j]
+    distances = [
+        naive_distance(a, b) for i, a in enumerate(rows) for j, b in enumerate(rows) if i != j
+    ]
     return math.fsum(distances) / len(distances)
 
 
 def by_class(z: Rows, y: list[int]) -> dict[int, Rows]:
-    return {label: [row for row, other in zip(z, y, strict=True) if other == label] for label in sorted(set(y))}
+    return {
+        label: [row for row, other in zip(z, y, strict=True) if other == label]
+        for label in sorted(set(y))
+    }
 
 
 def naive_intra(z: Rows, y: list[int]) -> float:
@@ -49,7 +54,10 @@ def naive_intra(z: Rows, y: list[int]) -> float:
 
 
 def naive_inter(z: Rows, y: list[int]) -> float:
-    centres = [[math.fsum(column) for column in zip(*map(naive_unit, rows), strict=True)] for rows in by_class(z, y).values()]
+    centres = [
+        [math.fsum(column) for column in zip(*map(naive_unit, rows), strict=True)]
+        for rows in by_class(z, y).values()
+    ]
     return naive_mean_distance(centres) if len(centres) > 1 else math.nan
 
 
@@ -62,7 +70,9 @@ def naive_singular_values(z: Rows) -> list[float]:
                 a, b = columns[i], columns[j]
                 product = math.fsum(x * y for x, y in zip(a, b, strict=True))
                 if product != 0:
-                    ratio = (math.fsum(y * y for y in b) - math.fsum(x * x for x in a)) / (2 * product)
+                    ratio = (math.fsum(y * y for y in b) - math.fsum(x * x for x in a)) / (
+                        2 * product
+                    )
                     tangent = math.copysign(1, ratio) / (abs(ratio) + math.hypot(1, ratio))
                     cosine = 1 / math.hypot(1, tangent)
                     columns[i] = [cosine * (x - tangent * y) for x, y in zip(a, b, strict=True)]
@@ -72,18 +82,24 @@ def naive_singular_values(z: Rows) -> list[float]:
 
 def naive_divergence(singular_values: list[float], dropped: int) -> float:
     kept = singular_values[dropped:]
-    return math.fsum(1 / len(kept) * math.log(1 / len(kept) / (value / math.fsum(kept))) for value in kept)
+    return math.fsum(
+        1 / len(kept) * math.log(1 / len(kept) / (value / math.fsum(kept))) for value in kept
+    )
 
 
 def draw_samples(seed: int, dim: int | None = None) -> tuple[Tensor, Tensor]:
     draw = random.Random(seed)
     count, dim, classes = draw.randint(4, 25), dim or draw.randint(2, 5), draw.randint(2, 5)
-    z = torch.tensor([[draw.gauss(0.3, 1) for _ in range(dim)] for _ in range(count)], dtype=torch.float64)
+    z = torch.tensor(
+        [[draw.gauss(0.3, 1) for _ in range(dim)] for _ in range(count)], dtype=torch.float64
+    )
     return z, torch.tensor([0, 0, 1, 1] + [draw.randrange(classes) for _ in range(count - 4)])
 
 
 def draw_rotation(dim: int) -> Tensor:
-    return torch.linalg.qr(torch.randn(dim, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(1))).Q
+    return torch.linalg.qr(
+        torch.randn(dim, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    ).Q
 
 
 @given(seed=seeds)
@@ -100,14 +116,18 @@ def test_densities_match_their_equations(seed: int) -> None:
 @few_examples
 def test_spectral_decay_matches_its_equation(seed: int, dropped: int) -> None:
     z, _ = draw_samples(seed, dim=4)
-    assert spectral_decay(z, dropped) == pytest.approx(naive_divergence(naive_singular_values(z.tolist()), dropped), abs=1e-9)
+    assert spectral_decay(z, dropped) == pytest.approx(
+        naive_divergence(naive_singular_values(z.tolist()), dropped), abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("dropped", [0, 1, 5])
 def test_spectral_decay_is_that_of_the_full_decomposition_of_numpy(dropped: int) -> None:
     z = np.random.default_rng(0).normal(size=(500, 20)) * np.logspace(0, -4, 20)
     s = np.linalg.svd(z / np.linalg.norm(z, axis=1, keepdims=True), compute_uv=False)
-    assert spectral_decay(z, dropped) == pytest.approx(naive_divergence(s.tolist(), dropped), rel=1e-10)
+    assert spectral_decay(z, dropped) == pytest.approx(
+        naive_divergence(s.tolist(), dropped), rel=1e-10
+    )
 
 
 # --- The smallest singular value ---
@@ -128,7 +148,9 @@ def test_the_smallest_singular_value_counts() -> None:
 def test_a_singular_value_that_a_gram_matrix_would_lose_counts() -> None:
     z = nearly_flat(1e-10)
     s = np.linalg.svd(torch.nn.functional.normalize(z, dim=1).numpy(), compute_uv=False)
-    assert np.linalg.eigvalsh(z.T @ z)[0] < 1e-14  # its square root would be off by three orders of magnitude
+    assert (
+        np.linalg.eigvalsh(z.T @ z)[0] < 1e-14
+    )  # its square root would be off by three orders of magnitude
     assert 1e-10 < s[-1] < 1e-8
     assert spectral_decay(z) == pytest.approx(naive_divergence(s.tolist(), 0), rel=1e-6)
 
@@ -162,7 +184,9 @@ def test_a_largest_value_that_sticks_out_is_dropped() -> None:
 
 @pytest.mark.parametrize("dropped", [-1, 3, 4])
 def test_dropping_all_singular_values_raises(dropped: int) -> None:
-    with pytest.raises(ValueError, match=rf"dropped = {dropped} of 3 singular values; it lies in 0..2"):
+    with pytest.raises(
+        ValueError, match=rf"dropped = {dropped} of 3 singular values; it lies in 0..2"
+    ):
         spectral_decay(torch.eye(3), dropped)
 
 
@@ -201,7 +225,9 @@ def test_rotation_does_not_matter(density, seed: int) -> None:
 
 
 @every_density
-@pytest.mark.parametrize("rename", [lambda y: 7 - y, lambda y: y * 1000 + 5, lambda y: y + 2**24, lambda y: y - 2**40])
+@pytest.mark.parametrize(
+    "rename", [lambda y: 7 - y, lambda y: y * 1000 + 5, lambda y: y + 2**24, lambda y: y - 2**40]
+)
 def test_names_of_the_classes_do_not_matter(density, rename) -> None:
     z, y = draw_samples(3)
     assert density(z, rename(y)) == pytest.approx(density(z, y), rel=1e-12)
@@ -209,7 +235,9 @@ def test_names_of_the_classes_do_not_matter(density, rename) -> None:
 
 @every_density
 @pytest.mark.parametrize("block", [1, 13, 64])
-def test_size_of_the_blocks_does_not_matter(density, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_of_the_blocks_does_not_matter(
+    density, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     z, y = draw_samples(5)
     expected = density(z, y), spectral_decay(z)
     monkeypatch.setattr(vectors_module, "BLOCK", block)
@@ -306,7 +334,10 @@ def test_opposite_vectors_leave_a_class_without_direction() -> None:
 
 
 def test_zero_vectors_are_at_distance_one_from_all() -> None:
-    z, y = torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 0, 1, 1, 1])
+    z, y = (
+        torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [0.0, 0.0]]),
+        torch.tensor([0, 0, 1, 1, 1]),
+    )
     assert pi_intra(z, y) == pytest.approx((1 + 2 / 3) / 2)
     assert pi_inter(z, y) == 1
     assert spectral_decay(torch.zeros(4, 2)) == math.inf

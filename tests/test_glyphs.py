@@ -79,7 +79,13 @@ def trainval_fingerprint(dataset: Dataset) -> str:
 def fingerprint_elsewhere(cache: Path) -> tuple[str, int]:
     """What a process of its own finds with this cache."""
     environment = {**os.environ, "ASSAY_CACHE": str(cache), "PYTHONHASHSEED": "123"}
-    done = subprocess.run([sys.executable, "-c", FINGERPRINT], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FINGERPRINT],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     fingerprint, samples = json.loads(done.stdout)
     return fingerprint, samples
 
@@ -98,7 +104,9 @@ def test_classes_stand_in_the_order_of_their_code_points(glyphs: Dataset) -> Non
 
 def test_every_sample_is_named_by_its_class_and_face(glyphs: Dataset) -> None:
     assert len(set(glyphs.ids)) == len(glyphs.ids) == len(glyphs.labels)
-    assert [id_.partition("/")[0] for id_ in glyphs.ids] == [glyphs.class_names[label] for label in glyphs.labels]
+    assert [id_.partition("/")[0] for id_ in glyphs.ids] == [
+        glyphs.class_names[label] for label in glyphs.labels
+    ]
 
 
 def test_classes_are_plain_letters_and_digits(glyphs: Dataset) -> None:
@@ -132,19 +140,27 @@ def test_no_two_classes_look_the_same_in_a_face(images: dict[str, dict[str, np.n
 
 def test_no_image_stands_in_two_classes(glyphs: Dataset) -> None:
     classes: dict[bytes, set[int]] = defaultdict(set)
-    for image, label in zip(glyphs.items.arrays(np.arange(len(glyphs.ids)), DRAWN), glyphs.labels, strict=True):
+    for image, label in zip(
+        glyphs.items.arrays(np.arange(len(glyphs.ids)), DRAWN), glyphs.labels, strict=True
+    ):
         classes[image.tobytes()].add(int(label))
     assert max(len(labels) for labels in classes.values()) == 1
 
 
-def test_every_character_is_really_in_its_font_and_no_placeholder(images: dict[str, dict[str, np.ndarray]]) -> None:
+def test_every_character_is_really_in_its_font_and_no_placeholder(
+    images: dict[str, dict[str, np.ndarray]],
+) -> None:
     for face, drawn in images.items():
         with TTFont(Path(get_data_path()) / "fonts" / "ttf" / f"{face}.ttf") as font:
             names = font.getBestCmap()
             outlines = font["glyf"]
             for character in drawn:
-                assert names.get(ord(character), ".notdef") != ".notdef", f"{character} is not in {face}"
-                assert outlines[names[ord(character)]] != outlines[".notdef"], f"{character} is a box in {face}"
+                assert names.get(ord(character), ".notdef") != ".notdef", (
+                    f"{character} is not in {face}"
+                )
+                assert outlines[names[ord(character)]] != outlines[".notdef"], (
+                    f"{character} is a box in {face}"
+                )
 
 
 def test_the_pixels_are_grey_with_white_ink_on_black(glyphs: Dataset) -> None:
@@ -158,13 +174,19 @@ def test_the_pixels_are_grey_with_white_ink_on_black(glyphs: Dataset) -> None:
 @pytest.mark.parametrize("size", [14, 56])
 def test_another_size_is_the_same_picture_scaled(glyphs: Dataset, size: int) -> None:
     indices = np.arange(0, 400, 40)
-    drawn, scaled = glyphs.items.arrays(indices, DRAWN), glyphs.items.arrays(indices, FirstStep("square", size))
+    drawn, scaled = (
+        glyphs.items.arrays(indices, DRAWN),
+        glyphs.items.arrays(indices, FirstStep("square", size)),
+    )
     assert scaled.shape == (len(indices), size, size, 1)
     assert np.abs(drawn.mean(axis=(1, 2, 3)) - scaled.mean(axis=(1, 2, 3))).max() < 4
 
 
 def test_samples_come_in_the_order_they_are_asked_for(glyphs: Dataset) -> None:
-    one, other = glyphs.items.arrays(np.array([5, 900]), DRAWN), glyphs.items.arrays(np.array([900, 5]), DRAWN)
+    one, other = (
+        glyphs.items.arrays(np.array([5, 900]), DRAWN),
+        glyphs.items.arrays(np.array([900, 5]), DRAWN),
+    )
     assert (one == other[::-1]).all()
     assert (one[0] != one[1]).any()
 
@@ -176,14 +198,18 @@ def test_the_data_set_is_what_it_was(glyphs: Dataset) -> None:
     assert trainval_fingerprint(glyphs) == GOLDEN
 
 
-def test_a_fresh_process_with_an_empty_cache_and_one_with_a_warm_cache_find_the_same(glyphs: Dataset, tmp_path: Path) -> None:
+def test_a_fresh_process_with_an_empty_cache_and_one_with_a_warm_cache_find_the_same(
+    glyphs: Dataset, tmp_path: Path
+) -> None:
     expected = (trainval_fingerprint(glyphs), len(glyphs.ids))
     assert fingerprint_elsewhere(tmp_path) == expected
     assert len(list(tmp_path.iterdir())) == 1
     assert fingerprint_elsewhere(tmp_path) == expected
 
 
-def test_the_cached_data_set_is_the_drawn_one(glyphs: Dataset, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cached_data_set_is_the_drawn_one(
+    glyphs: Dataset, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(cache))
     monkeypatch.setattr("assay.data.glyphs._draw", lambda: pytest.fail("drawn again"))
     again, everything = load("glyphs"), np.arange(len(glyphs.ids))
@@ -212,7 +238,9 @@ def with_unknown_compression(content: bytes) -> bytes:
         pytest.param(lambda _: b"no archive at all", id="text"),
         pytest.param(lambda content: content[: len(content) // 2], id="half"),
         pytest.param(lambda content: content[:-1], id="a byte short"),
-        pytest.param(lambda content: content[:5000] + b"\xff" * 100 + content[5100:], id="overwritten"),
+        pytest.param(
+            lambda content: content[:5000] + b"\xff" * 100 + content[5100:], id="overwritten"
+        ),
         pytest.param(lambda content: content.replace(b"pixels", b"pixles"), id="other names"),
         pytest.param(as_npy, id="one array"),
         pytest.param(with_unknown_compression, id="compression"),
@@ -220,7 +248,12 @@ def with_unknown_compression(content: bytes) -> bytes:
     ],
 )
 def test_a_spoilt_cache_is_drawn_again(
-    glyphs: Dataset, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: list[int], spoil: object
+    glyphs: Dataset,
+    cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    draws: list[int],
+    spoil: object,
 ) -> None:
     assert callable(spoil)
     [file] = cache.iterdir()
@@ -253,7 +286,9 @@ def test_the_cache_is_where_the_user_says(tmp_path: Path, monkeypatch: pytest.Mo
     assert cache_folder() == tmp_path / "home" / ".cache" / "assay"
 
 
-def test_a_user_without_a_home_needs_none_where_the_cache_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_needs_none_where_the_cache_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 

@@ -29,7 +29,9 @@ HERE = Path("here.jpg")
 
 
 def picture(seed: int = 0, width: int = 12, height: int = 8) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
+    return Image.fromarray(
+        np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    )
 
 
 def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
@@ -68,7 +70,11 @@ def with_notes(orientation: int, spoil: Callable[[bytes], bytes]) -> bytes:
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 @pytest.mark.parametrize(
     "spoil",
-    [lambda notes: notes[:14] + b"\xff" * 30, lambda notes: b"Exif\x00\x00nonsense", lambda notes: notes[:11]],
+    [
+        lambda notes: notes[:14] + b"\xff" * 30,
+        lambda notes: b"Exif\x00\x00nonsense",
+        lambda notes: notes[:11],
+    ],
     ids=["noise", "text", "cut"],
 )
 def test_spoilt_notes_do_not_spoil_a_photo(spoil: Callable[[bytes], bytes]) -> None:
@@ -86,20 +92,27 @@ def test_a_photo_is_turned_upright_though_other_notes_are_spoilt() -> None:
 
 
 def test_the_first_of_two_photos_in_one_file_counts() -> None:
-    first, second = Image.new("RGB", (16, 16), (200, 10, 10)), Image.new("RGB", (16, 16), (10, 10, 200))
+    first, second = (
+        Image.new("RGB", (16, 16), (200, 10, 10)),
+        Image.new("RGB", (16, 16), (10, 10, 200)),
+    )
     both = saved(first, "MPO", save_all=True, append_images=[second])
     assert np.abs(pixels(both).astype(int) - [200, 10, 10]).max() <= 3
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
 def test_the_first_picture_of_an_animation_counts(kind: str) -> None:
-    first, second = Image.new("RGB", (16, 16), (200, 200, 200)), Image.new("RGB", (16, 16), (0, 0, 0))
+    first, second = (
+        Image.new("RGB", (16, 16), (200, 200, 200)),
+        Image.new("RGB", (16, 16), (0, 0, 0)),
+    )
     moving = saved(first, kind, save_all=True, append_images=[second])
     assert np.abs(pixels(moving).astype(int) - 200).max() <= 3
 
 
 @pytest.mark.parametrize(
-    ("mode", "colour", "seen"), [("PA", None, None), ("LA", (40, 128), 147), ("1", 1, 255), ("I;16", 65535, 255)]
+    ("mode", "colour", "seen"),
+    [("PA", None, None), ("LA", (40, 128), 147), ("1", 1, 255), ("I;16", 65535, 255)],
 )
 def test_odd_modes_are_seen_on_white(mode: str, colour: Any, seen: int | None) -> None:
     if mode == "PA":
@@ -125,11 +138,16 @@ def test_a_photo_that_claims_to_be_enormous_is_refused() -> None:
     whole = bytearray(saved(picture(0, 64, 48), "JPEG"))
     frame = whole.index(b"\xff\xc0")
     whole[frame + 5 : frame + 9] = struct.pack(">HH", 60_000, 60_000)
-    with pytest.raises(BadInput, match=rf"would unpack to an enormous image, above {LARGEST:,} pixels"):
+    with pytest.raises(
+        BadInput, match=rf"would unpack to an enormous image, above {LARGEST:,} pixels"
+    ):
         decode(bytes(whole), HERE)
 
 
-@pytest.mark.parametrize("size", [(640, 480), (480, 640), (500, 333), (333, 500), (256, 256), (256, 300), (7, 9), (1000, 63)])
+@pytest.mark.parametrize(
+    "size",
+    [(640, 480), (480, 640), (500, 333), (333, 500), (256, 256), (256, 300), (7, 9), (1000, 63)],
+)
 def test_the_short_side_is_scaled_and_the_shape_kept(size: tuple[int, int]) -> None:
     """torchvision's Resize(256): the long side is int(256 * long / short)."""
     width, height = size
@@ -144,7 +162,9 @@ def test_the_short_side_is_scaled_and_the_shape_kept(size: tuple[int, int]) -> N
 
 @pytest.mark.parametrize("kind", ["square", "short", "stretch"])
 def test_an_image_of_the_right_size_keeps_its_pixels(kind: Resize) -> None:
-    assert (first_step(picture(0, 16, 16), FirstStep(kind, 16), 3) == np.asarray(picture(0, 16, 16))).all()
+    assert (
+        first_step(picture(0, 16, 16), FirstStep(kind, 16), 3) == np.asarray(picture(0, 16, 16))
+    ).all()
 
 
 def test_a_stretched_image_is_all_there() -> None:
@@ -159,7 +179,9 @@ def test_a_stretched_image_is_all_there() -> None:
 @pytest.mark.parametrize("kind", ["square", "short", "stretch"])
 def test_what_is_scaled_down_is_averaged(kind: Resize) -> None:
     board = np.indices((64, 64)).sum(axis=0) % 2 * np.uint8(255)
-    found = first_step(Image.fromarray(board.astype(np.uint8)).convert("RGB"), FirstStep(kind, 8), 3)
+    found = first_step(
+        Image.fromarray(board.astype(np.uint8)).convert("RGB"), FirstStep(kind, 8), 3
+    )
     assert np.abs(found.astype(int) - 127).max() < 8
 
 
@@ -173,8 +195,13 @@ def test_one_channel_is_grey(kind: Resize) -> None:
     assert (red == 76).all()
 
 
-@pytest.mark.parametrize(("width", "height", "too_long"), [(160, 10, False), (10, 160, False), (161, 10, True), (1, 5000, True)])
-def test_a_thread_of_pixels_is_too_long_where_it_keeps_its_shape(width: int, height: int, too_long: bool) -> None:
+@pytest.mark.parametrize(
+    ("width", "height", "too_long"),
+    [(160, 10, False), (10, 160, False), (161, 10, True), (1, 5000, True)],
+)
+def test_a_thread_of_pixels_is_too_long_where_it_keeps_its_shape(
+    width: int, height: int, too_long: bool
+) -> None:
     assert is_too_long(width, height, FirstStep("short", 100)) is too_long
     for kind in ("square", "stretch"):
         assert not is_too_long(width, height, FirstStep(kind, 100))  # type: ignore[arg-type]
@@ -229,7 +256,9 @@ def test_images_that_keep_their_shapes_are_a_list(tmp_path: Path, paths: list[Pa
     found = ImageFiles(paths, tmp_path / "data").arrays(np.array([5, 0]), FirstStep("short", 18))
     assert isinstance(found, list)
     assert [image.shape for image in found] == [(18, 30, 3), (18, 20, 3)]
-    assert np.asarray(ImageFiles(paths, tmp_path / "data").arrays(np.arange(0), FirstStep("square", 4))).shape == (0, 4, 4, 3)
+    assert np.asarray(
+        ImageFiles(paths, tmp_path / "data").arrays(np.arange(0), FirstStep("square", 4))
+    ).shape == (0, 4, 4, 3)
 
 
 def test_the_size_is_that_of_the_upright_image(tmp_path: Path, paths: list[Path]) -> None:
@@ -239,7 +268,9 @@ def test_the_size_is_that_of_the_upright_image(tmp_path: Path, paths: list[Path]
     assert ImageFiles(paths, tmp_path / "data").sizes[0].tolist() == [8, 12]
 
 
-def test_a_file_that_was_seen_is_not_opened_again(tmp_path: Path, paths: list[Path], opened: list[str]) -> None:
+def test_a_file_that_was_seen_is_not_opened_again(
+    tmp_path: Path, paths: list[Path], opened: list[str]
+) -> None:
     first = ImageFiles(paths, tmp_path / "data")
     assert sorted(opened) == [path.name for path in paths]
     opened.clear()
@@ -313,7 +344,9 @@ def test_a_problem_is_remembered(tmp_path: Path, paths: list[Path], opened: list
     assert second.sizes[3].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "Permission denied"), MemoryError()])
+@pytest.mark.parametrize(
+    "error", [PermissionError(errno.EACCES, "Permission denied"), MemoryError()]
+)
 def test_a_problem_that_is_not_the_files_own_is_not_remembered(
     tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -321,7 +354,9 @@ def test_a_problem_that_is_not_the_files_own_is_not_remembered(
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "read_bytes", fail) if isinstance(error, OSError) else patched.setattr(Image, "open", fail)
+        patched.setattr(Path, "read_bytes", fail) if isinstance(
+            error, OSError
+        ) else patched.setattr(Image, "open", fail)
         assert str(paths[0]) in str(ImageFiles(paths, tmp_path / "data").problem(0))
     assert ImageFiles(paths, tmp_path / "data").problem(0) is None
 
@@ -358,20 +393,26 @@ def test_an_interrupted_scan_goes_on_where_it_was(
     assert sorted(opened) == ["4.png", "5.png"]
 
 
-def test_a_killed_scan_goes_on_where_it_was(tmp_path: Path, paths: list[Path], opened: list[str]) -> None:
+def test_a_killed_scan_goes_on_where_it_was(
+    tmp_path: Path, paths: list[Path], opened: list[str]
+) -> None:
     code = (
         "import os, signal, sys\nfrom pathlib import Path\nfrom assay.data import scan\n"
         "scan.SETTLED, scan.CHUNK, scan.COMMIT = 0, 2, -1\n"
         "def die(what, done, total):\n    if done == 4:\n        os.kill(os.getpid(), signal.SIGKILL)\n"
         "root = Path(sys.argv[1])\nscan.scan([Path(path) for path in sys.argv[2:]], root, die)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "data"), *map(str, paths)], capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "data"), *map(str, paths)], capture_output=True
+    )
     assert done.returncode == -9, done.stderr
     ImageFiles(paths, tmp_path / "data")
     assert sorted(opened) == ["4.png", "5.png"]
 
 
-def test_two_processes_may_scan_one_folder(tmp_path: Path, paths: list[Path], opened: list[str]) -> None:
+def test_two_processes_may_scan_one_folder(
+    tmp_path: Path, paths: list[Path], opened: list[str]
+) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom assay.data import scan\n"
         "scan.SETTLED, scan.CHUNK, scan.COMMIT = 0, 1, -1\nroot = Path(sys.argv[1])\n"
@@ -425,7 +466,9 @@ def test_a_cache_that_cannot_be_written_is_no_error(
     assert len(opened) == 12
 
 
-def test_progress_is_told_to_whoever_watches(tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_told_to_whoever_watches(
+    tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scan, "CHUNK", 4)
     told: list[tuple[str, int, int]] = []
     with scan.reporting(lambda *words: told.append(words)):
@@ -440,9 +483,14 @@ def test_progress_is_told_to_whoever_watches(tmp_path: Path, paths: list[Path], 
     assert told == [("checking images", 5, 6), ("checking images", 6, 6)]
 
 
-def test_the_code_that_decodes_is_part_of_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_that_decodes_is_part_of_what_is_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     before = images.made_by()
-    for name, value in (("digest_file", lambda _: "edited"), ("PIL", type("Other", (), {"__version__": "0"}))):
+    for name, value in (
+        ("digest_file", lambda _: "edited"),
+        ("PIL", type("Other", (), {"__version__": "0"})),
+    ):
         images.made_by.cache_clear()
         with monkeypatch.context() as patched:
             patched.setattr(images, name, value)
@@ -451,10 +499,14 @@ def test_the_code_that_decodes_is_part_of_what_is_remembered(monkeypatch: pytest
     assert images.made_by() == before
 
 
-def test_an_image_too_long_is_named_where_it_keeps_its_shape(tmp_path: Path, paths: list[Path]) -> None:
+def test_an_image_too_long_is_named_where_it_keeps_its_shape(
+    tmp_path: Path, paths: list[Path]
+) -> None:
     picture(0, 1, 5000).save(paths[0])
     files = ImageFiles(paths, tmp_path / "data")
-    with pytest.raises(BadInput, match=r"0\.png is 1 x 5000 pixels.* 500,000, above 16 x 100; crop or remove it"):
+    with pytest.raises(
+        BadInput, match=r"0\.png is 1 x 5000 pixels.* 500,000, above 16 x 100; crop or remove it"
+    ):
         files.arrays(np.array([1, 0]), FirstStep("short", 100))
     assert files.problem(0) is None
     assert np.asarray(files.arrays(np.array([0]), FirstStep("square", 4))).shape == (1, 4, 4, 3)

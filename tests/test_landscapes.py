@@ -9,7 +9,9 @@ from statistics import median
 import pytest
 
 benchmark = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "search.py"))
-LANDSCAPES, RECORDED, SYNTHETIC, TRIALS = (benchmark[name] for name in ("LANDSCAPES", "RECORDED", "SYNTHETIC", "TRIALS"))
+LANDSCAPES, RECORDED, SYNTHETIC, TRIALS = (
+    benchmark[name] for name in ("LANDSCAPES", "RECORDED", "SYNTHETIC", "TRIALS")
+)
 
 LOWEST = {
     "branin 2": (math.pi, 2.275),
@@ -26,7 +28,9 @@ LOWEST = {
 def trials_needed(name, search, seeds):
     """The median over seeds."""
     landscape = LANDSCAPES[name]()
-    return median(benchmark["needed"](benchmark["climb"](landscape, search, seed)) for seed in range(seeds))
+    return median(
+        benchmark["needed"](benchmark["climb"](landscape, search, seed)) for seed in range(seeds)
+    )
 
 
 def up_and_down(landscape):
@@ -47,7 +51,9 @@ def test_every_search_that_recorded_the_value_of_each_trial_is_a_landscape():
 def test_a_recorded_landscape_has_the_recorded_values(experiment):
     landscape, points = LANDSCAPES[experiment](), benchmark["records"]()[experiment]
     ((parameter, range_),) = landscape.space.items()
-    assert [landscape.value({parameter: point}) for point in points] == pytest.approx(list(points.values()))
+    assert [landscape.value({parameter: point}) for point in points] == pytest.approx(
+        list(points.values())
+    )
     assert landscape.share(max(points.values())) == 1
     assert all(-1e-9 <= range_.share(point) <= 1 + 1e-9 for point in points)
 
@@ -86,4 +92,6 @@ def test_a_few_searches_need_no_more_trials_than_guessing(name):
 def test_the_median_search_needs_no_more_trials_than_guessing_on_any_landscape(name):
     """Medians of 20 seeds move by several trials, so the landscapes of one parameter get 100 and guessing a thousand."""
     seeds = 100 if name in RECORDED else 20
-    assert trials_needed(name, "bayesian", seeds) <= trials_needed(name, "random", benchmark["GUESSES"])
+    assert trials_needed(name, "bayesian", seeds) <= trials_needed(
+        name, "random", benchmark["GUESSES"]
+    )

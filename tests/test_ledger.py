@@ -22,7 +22,11 @@ from assay.ledger import (
 )
 
 TRAINVAL = "7" * 64
-PREREGISTRATION = {"protocol": "quick.v1", "data": {"trainval": TRAINVAL}, "budget": {"searches": 1, "reproduction_runs": 2}}
+PREREGISTRATION = {
+    "protocol": "quick.v1",
+    "data": {"trainval": TRAINVAL},
+    "budget": {"searches": 1, "reproduction_runs": 2},
+}
 STUDY: list[tuple[Kind, dict[str, Any]]] = [
     ("preregistration", PREREGISTRATION),
     ("trial", {"number": 0, "parameters": {"margin": 0.1}, "score": 0.25}),
@@ -69,14 +73,22 @@ def test_each_line_carries_the_hash_of_the_line_before_it(path: Path) -> None:
 def test_a_hash_is_that_of_number_kind_body_and_previous(path: Path) -> None:
     write(path)
     for line in read(path):
-        hashed = {"number": line.number, "kind": line.kind, "body": line.body, "previous": line.previous}
+        hashed = {
+            "number": line.number,
+            "kind": line.kind,
+            "body": line.body,
+            "previous": line.previous,
+        }
         assert line.hash == digest(hashed)
 
 
 def test_each_line_is_one_line_of_json(path: Path) -> None:
     write(path, [("trial", {"text": "two\nlines, ü", "score": 0.1})])
     assert path.read_bytes().count(b"\n") == 1
-    assert json.loads(path.read_text(encoding="utf-8"))["body"] == {"text": "two\nlines, ü", "score": 0.1}
+    assert json.loads(path.read_text(encoding="utf-8"))["body"] == {
+        "text": "two\nlines, ü",
+        "score": 0.1,
+    }
 
 
 def test_the_chain_of_two_equal_studies_is_the_same(tmp_path: Path) -> None:
@@ -95,7 +107,9 @@ def test_the_chain_of_two_equal_studies_is_the_same(tmp_path: Path) -> None:
         ("hash", "f" * 64),
     ],
 )
-def test_an_altered_field_is_found_and_its_line_named(path: Path, number: int, field: str, value: Any) -> None:
+def test_an_altered_field_is_found_and_its_line_named(
+    path: Path, number: int, field: str, value: Any
+) -> None:
     write(path)
     rewrite(path, lambda lines: lines[number].update({field: value}))
     with pytest.raises(BrokenLedger, match=rf"ledger\.jsonl: line {number + 1} "):
@@ -110,7 +124,9 @@ def test_a_score_altered_in_its_last_digit_is_found(path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(STUDY) - 1))
-def test_an_altered_line_whose_own_hash_was_mended_breaks_the_next_one(path: Path, number: int) -> None:
+def test_an_altered_line_whose_own_hash_was_mended_breaks_the_next_one(
+    path: Path, number: int
+) -> None:
     def forge(lines: list[dict[str, Any]]) -> None:
         lines[number]["body"] = {"forged": True}
         rehash(lines[number])
@@ -232,7 +248,9 @@ def test_a_torn_last_line_is_cut_on_opening_and_written_again(path: Path, left: 
     assert path.read_bytes() == before
     for kind, body in STUDY:
         ledger.record(kind, body)
-    assert [line.hash for line in read(path)] == [json.loads(line)["hash"] for line in whole.splitlines()]
+    assert [line.hash for line in read(path)] == [
+        json.loads(line)["hash"] for line in whole.splitlines()
+    ]
 
 
 def test_a_ledger_torn_in_its_first_line_begins_afresh(path: Path) -> None:
@@ -353,7 +371,14 @@ def test_there_is_no_receipt_before_selection_and_all_reproductions(path: Path, 
 
 def test_every_search_has_to_have_selected(path: Path) -> None:
     ledger = write(
-        path, [("preregistration", {**PREREGISTRATION, "budget": {"searches": 2, "reproduction_runs": 2}}), *STUDY[1:5]]
+        path,
+        [
+            (
+                "preregistration",
+                {**PREREGISTRATION, "budget": {"searches": 2, "reproduction_runs": 2}},
+            ),
+            *STUDY[1:5],
+        ],
     )
     with pytest.raises(SealError, match="stays sealed"):
         ledger.receipt()
@@ -373,7 +398,9 @@ def test_reproductions_before_the_selection_give_no_receipt(path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"budget": {}}, {"budget": None}])
-def test_a_preregistration_that_promises_nothing_gives_no_receipt(path: Path, body: dict[str, Any]) -> None:
+def test_a_preregistration_that_promises_nothing_gives_no_receipt(
+    path: Path, body: dict[str, Any]
+) -> None:
     ledger = write(path, [("preregistration", body), *STUDY[1:]])
     with pytest.raises(SealError):
         ledger.receipt()
@@ -386,7 +413,10 @@ def test_a_study_without_a_preregistration_gets_no_receipt(path: Path) -> None:
 
 
 def test_a_promise_of_no_reproductions_is_kept_by_the_selection_or_refused(path: Path) -> None:
-    ledger = write(path, [("preregistration", {"budget": {"searches": 1, "reproduction_runs": 0}}), *STUDY[1:4]])
+    ledger = write(
+        path,
+        [("preregistration", {"budget": {"searches": 1, "reproduction_runs": 0}}), *STUDY[1:4]],
+    )
     try:
         receipt = ledger.receipt()
     except SealError:
@@ -429,7 +459,10 @@ def test_no_other_line_than_the_completing_one_serves_as_a_receipt(path: Path) -
 
 def test_the_receipt_of_another_study_is_refused(path: Path, tmp_path: Path) -> None:
     write(path)
-    foreign = write(tmp_path / "foreign.jsonl", [("preregistration", {**PREREGISTRATION, "seed": 1}), *STUDY[1:]])
+    foreign = write(
+        tmp_path / "foreign.jsonl",
+        [("preregistration", {**PREREGISTRATION, "seed": 1}), *STUDY[1:]],
+    )
     with pytest.raises(SealError):
         Receipt(str(path), foreign.receipt().hash).check(TRAINVAL)
 
@@ -479,16 +512,30 @@ def test_a_receipt_of_a_complete_study_on_other_data_is_refused(path: Path, trai
     receipt.check(TRAINVAL)
 
 
-@pytest.mark.parametrize("data", [{}, {"data": {}}, {"data": {"trainval": None}}, {"data": {"test": TRAINVAL}}, {"data": None}])
-def test_a_receipt_of_a_study_that_does_not_say_on_what_data_is_refused(path: Path, data: dict[str, Any]) -> None:
-    ledger = write(path, [("preregistration", {"budget": {"searches": 1, "reproduction_runs": 2}, **data}), *STUDY[1:]])
+@pytest.mark.parametrize(
+    "data",
+    [{}, {"data": {}}, {"data": {"trainval": None}}, {"data": {"test": TRAINVAL}}, {"data": None}],
+)
+def test_a_receipt_of_a_study_that_does_not_say_on_what_data_is_refused(
+    path: Path, data: dict[str, Any]
+) -> None:
+    ledger = write(
+        path,
+        [
+            ("preregistration", {"budget": {"searches": 1, "reproduction_runs": 2}, **data}),
+            *STUDY[1:],
+        ],
+    )
     with pytest.raises(SealError, match="of a study on other data"):
         ledger.receipt().check(TRAINVAL)
 
 
 def test_data_named_after_the_preregistration_does_not_count(path: Path) -> None:
     named_later = [(kind, {**body, "data": {"trainval": TRAINVAL}}) for kind, body in STUDY[1:]]
-    ledger = write(path, [("preregistration", {**PREREGISTRATION, "data": {"trainval": "8" * 64}}), *named_later])
+    ledger = write(
+        path,
+        [("preregistration", {**PREREGISTRATION, "data": {"trainval": "8" * 64}}), *named_later],
+    )
     with pytest.raises(SealError, match="of a study on other data"):
         ledger.receipt().check(TRAINVAL)
 

@@ -70,7 +70,11 @@ def ledger_of(method):
 
 
 def ledgers():
-    return {path: path.read_bytes() for path in sorted(store().root.glob("studies/*/*")) if path.is_file()}
+    return {
+        path: path.read_bytes()
+        for path in sorted(store().root.glob("studies/*/*"))
+        if path.is_file()
+    }
 
 
 def problems():
@@ -116,7 +120,9 @@ def test_a_deterministic_baseline_held_out_nothing_and_is_scored_on_every_fold(l
 
 def test_a_weights_file_stands_for_its_run(assay, look):
     key = record_of("triplet").reproductions[0]["key"]
-    code, out, _ = assay("evaluate", store().run(key) / "model.safetensors", "--data", "features:data.npz", "--json")
+    code, out, _ = assay(
+        "evaluate", store().run(key) / "model.safetensors", "--data", "features:data.npz", "--json"
+    )
     assert code == 0
     assert json.loads(out)["parts"] == look(key)[0]["parts"]
 
@@ -144,12 +150,16 @@ def test_without_test_nothing_of_the_test_half_can_change_a_byte(assay, place):
     arrays["y"][test] = np.random.default_rng(1).permutation(arrays["y"][test])
     arrays["z"][test] = 7.0
     np.savez("data.npz", **arrays)
-    assert [assay("evaluate", run, "--data", "features:data.npz", "--json") for run in runs] == before
+    assert [
+        assay("evaluate", run, "--data", "features:data.npz", "--json") for run in runs
+    ] == before
 
 
 def test_on_other_data_all_folds_are_scored(look):
     make_data("other.npz", classes=20, seed=1)
-    found, err = look(record_of("triplet").reproductions[0]["key"], "--set", "folds=5", data="features:other.npz")
+    found, err = look(
+        record_of("triplet").reproductions[0]["key"], "--set", "folds=5", data="features:other.npz"
+    )
     assert [part["classes"] for part in found["parts"].values()] == [2, 2, 2, 2, 2]
     assert err == (
         "note: the trainval half of features:other.npz is not the very one that the model was trained on, "
@@ -175,9 +185,13 @@ def test_a_look_sees_the_vectors_that_the_study_saw(place, method):
     run = FinishedRun.at(store().run(record.reproductions[0]["key"]))
     dataset = load("features:data.npz")
     rows = np.flatnonzero(np.array(splits.parts(dataset, PROTOCOL)) == "test")
-    part = run.learner.part("test", Half(dataset, rows), np.arange(len(rows)), lambda stage, done, total: None)
+    part = run.learner.part(
+        "test", Half(dataset, rows), np.arange(len(rows)), lambda stage, done, total: None
+    )
     stored = np.load(store().test_vectors(run.key, record.seal["test"]))[:, : PROTOCOL.dim]
-    np.testing.assert_allclose(part.z.numpy(), stored / np.linalg.norm(stored, axis=1, keepdims=True), rtol=1e-6)
+    np.testing.assert_allclose(
+        part.z.numpy(), stored / np.linalg.norm(stored, axis=1, keepdims=True), rtol=1e-6
+    )
 
 
 def test_a_look_is_recorded_and_counted(assay, look):
@@ -199,9 +213,14 @@ def test_a_look_is_recorded_and_counted(assay, look):
             "skipped": 0,
         },
     )
-    assert json.loads(ledger_of("triplet").with_name("study.json").read_text())["looks"] == [line.body]
+    assert json.loads(ledger_of("triplet").with_name("study.json").read_text())["looks"] == [
+        line.body
+    ]
     assert "look 2 at test" in look(key, "--test")[1]
-    states = {row["method"]: row["state"] for row in json.loads(assay("status", "store", "--json")[1])["studies"]}
+    states = {
+        row["method"]: row["state"]
+        for row in json.loads(assay("status", "store", "--json")[1])["studies"]
+    }
     assert states == {"triplet": "done, 2 looks at test", "pretrained": "done", "as_is": "done"}
     look(record_of("pretrained").reproductions[0]["key"], "--test")
     assert "done, 1 look at test" in assay("status", "store")[1]
@@ -209,7 +228,12 @@ def test_a_look_is_recorded_and_counted(assay, look):
 
 def test_after_looks_the_store_verifies_and_a_bench_adds_no_line(place, look):
     for method in METHODS:
-        look(record_of(method).reproductions[0]["key"], "--test", "--metrics", "map_at_r,spectral_decay")
+        look(
+            record_of(method).reproductions[0]["key"],
+            "--test",
+            "--metrics",
+            "map_at_r,spectral_decay",
+        )
     assert problems() == []
     before = ledgers()
     package.bench("features:data.npz", METHODS, PROTOCOL, "store", workers=1)
@@ -236,7 +260,9 @@ def test_a_look_that_cannot_be_recorded_tells_nothing(assay, place, monkeypatch)
 
     monkeypatch.setattr(Ledger, "look", refuse)
     run = store().run(record_of("triplet").reproductions[0]["key"])
-    assert assay("evaluate", run, "--data", "features:data.npz", "--test", "--per-query", "q.csv") == (
+    assert assay(
+        "evaluate", run, "--data", "features:data.npz", "--test", "--per-query", "q.csv"
+    ) == (
         1,
         "",
         "assay: the disk is full\n",
@@ -247,7 +273,9 @@ def test_a_look_that_cannot_be_recorded_tells_nothing(assay, place, monkeypatch)
 def test_what_is_not_finite_is_recorded_by_its_name(look):
     """A test half whose vectors lie on a line, so that all directions but one are dead."""
     arrays = dict(np.load("data.npz"))
-    arrays["z"][arrays["y"] >= 8] = [[*row, *np.zeros(11)] for row in np.arange(40)[:, None] % 3 + 1.0]
+    arrays["z"][arrays["y"] >= 8] = [
+        [*row, *np.zeros(11)] for row in np.arange(40)[:, None] % 3 + 1.0
+    ]
     np.savez("data.npz", **arrays)
     key = record_of("pretrained").reproductions[0]["key"]
     found, _ = look(key, "--test", "--metrics", "spectral_decay_2")
@@ -272,14 +300,18 @@ def test_a_run_that_several_studies_share_is_on_the_record_of_each_that_has_ende
     unfinished.write_text("".join(unfinished.read_text().splitlines(keepends=True)[:4]))
     _, err = look(record.reproductions[0]["key"], "--test")
     assert err.count("recorded as look 1 at test") == 2
-    counts = {key: len(read_record(store().study(key)).looks) for key in (record.key, "e" * 64, "f" * 64)}
+    counts = {
+        key: len(read_record(store().study(key)).looks) for key in (record.key, "e" * 64, "f" * 64)
+    }
     assert counts == {record.key: 1, "e" * 64: 1, "f" * 64: 0}
 
 
 def test_on_other_data_no_study_is_concerned(look):
     make_data("other.npz", classes=20, seed=1)
     before = ledgers()
-    found, err = look(record_of("triplet").reproductions[0]["key"], "--test", data="features:other.npz")
+    found, err = look(
+        record_of("triplet").reproductions[0]["key"], "--test", data="features:other.npz"
+    )
     assert list(found["parts"]) == ["test"]
     assert found["parts"]["test"]["classes"] == 10
     assert err == (
@@ -293,8 +325,14 @@ def test_on_other_data_no_study_is_concerned(look):
     ("kind", "message"),
     [
         ("trial", "no study of"),
-        ("selection", "selection and reproductions are not complete, so the test half stays sealed"),
-        ("reproduction", "selection and reproductions are not complete, so the test half stays sealed"),
+        (
+            "selection",
+            "selection and reproductions are not complete, so the test half stays sealed",
+        ),
+        (
+            "reproduction",
+            "selection and reproductions are not complete, so the test half stays sealed",
+        ),
         ("seal", "the study is still being scored"),
         ("test", "the study is still being scored"),
     ],
@@ -366,17 +404,45 @@ def pictures(run):
 DATA = ["--data", "features:data.npz"]
 BAD = {
     "no data": (lambda run: run, [], "is a model: give --data, the samples that it is to embed"),
-    "altered weights": (altered_weights, DATA, "is not what it was when it was made; `assay verify"),
-    "altered configuration": (altered_configuration, DATA, "is not what it was when it was made; `assay verify"),
-    "spoilt configuration": (spoilt_configuration, DATA, "is not what it was when it was made; `assay verify"),
-    "losing trial": (losing_trial, DATA, "has no weights: only the selected trial and the reproductions keep theirs"),
+    "altered weights": (
+        altered_weights,
+        DATA,
+        "is not what it was when it was made; `assay verify",
+    ),
+    "altered configuration": (
+        altered_configuration,
+        DATA,
+        "is not what it was when it was made; `assay verify",
+    ),
+    "spoilt configuration": (
+        spoilt_configuration,
+        DATA,
+        "is not what it was when it was made; `assay verify",
+    ),
+    "losing trial": (
+        losing_trial,
+        DATA,
+        "has no weights: only the selected trial and the reproductions keep theirs",
+    ),
     "outside a store": (outside_a_store, DATA, "is not a run store"),
     "lone weights": (lone_weights, DATA, "model.safetensors is neither a file of embeddings"),
     "the store itself": (lambda run: "store", DATA, "store is neither a file of embeddings"),
     "labels": (lambda run: run, ["--labels", "y.npy"], "--labels y.npy: it goes with an .npy"),
-    "other folds": (lambda run: run, [*DATA, "--set", "folds=2"], "--set folds=2: the model held out a fold of 4"),
-    "other kind of data": (pictures, ["--data", "folder:mini"], "takes vectors of 12 numbers, the data are images of 3 channels"),
-    "bits": (lambda run: run, [*DATA, "--metric", "hamming"], ", fold 0: hamming compares bits packed into uint8"),
+    "other folds": (
+        lambda run: run,
+        [*DATA, "--set", "folds=2"],
+        "--set folds=2: the model held out a fold of 4",
+    ),
+    "other kind of data": (
+        pictures,
+        ["--data", "folder:mini"],
+        "takes vectors of 12 numbers, the data are images of 3 channels",
+    ),
+    "bits": (
+        lambda run: run,
+        [*DATA, "--metric", "hamming"],
+        ", fold 0: hamming compares bits packed into uint8",
+    ),
 }
 
 
@@ -393,9 +459,9 @@ def test_bad_input_is_one_line_that_names_it(assay, place, name):
 
 
 def test_the_own_number_of_folds_may_be_repeated(look):
-    assert look(record_of("triplet").reproductions[0]["key"], "--set", "folds=4", "--set", "dim=8")[0]["parts"].keys() == {
-        "fold 0"
-    }
+    assert look(record_of("triplet").reproductions[0]["key"], "--set", "folds=4", "--set", "dim=8")[
+        0
+    ]["parts"].keys() == {"fold 0"}
 
 
 # --- ledger and verify ------------------------------------------------------------------------------------------------
@@ -426,13 +492,19 @@ def test_looks_stand_after_what_a_study_replays(tmp_path):
 def test_a_look_before_the_seal_is_named(place):
     key = record_of("triplet").reproductions[0]["key"]
     forge("triplet", lambda lines: lines.insert(2, ["look", {"run": key}]))
-    assert any("a look at test precedes the opening of the seal (ledger.jsonl, line 3)" in problem for problem in problems())
+    assert any(
+        "a look at test precedes the opening of the seal (ledger.jsonl, line 3)" in problem
+        for problem in problems()
+    )
 
 
 def test_a_look_at_a_run_of_another_study_is_named(place):
     key = record_of("pretrained").reproductions[0]["key"]
     forge("triplet", lambda lines: lines.append(["look", {"run": key}]))
-    assert any(f"look 1 is at run {key[:12]}, which is not of this study" in problem for problem in problems())
+    assert any(
+        f"look 1 is at run {key[:12]}, which is not of this study" in problem
+        for problem in problems()
+    )
 
 
 def test_an_altered_or_removed_look_breaks_the_record(look):

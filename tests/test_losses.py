@@ -58,7 +58,9 @@ def _seeded() -> Iterator[None]:
 
 def draw_labels(draw: random.Random, count: int, classes: int) -> list[int]:
     """Labels of classes that may be very unequal in size."""
-    return draw.choices(range(classes), weights=[draw.random() ** 3 + 1e-3 for _ in range(classes)], k=count)
+    return draw.choices(
+        range(classes), weights=[draw.random() ** 3 + 1e-3 for _ in range(classes)], k=count
+    )
 
 
 def draw_rows(draw: random.Random, count: int, dim: int, duplicates: bool = False) -> list[Row]:
@@ -70,14 +72,20 @@ def draw_rows(draw: random.Random, count: int, dim: int, duplicates: bool = Fals
     return rows
 
 
-def batch(count: int = 8, dim: int = 5, classes: int = 3, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+def batch(
+    count: int = 8, dim: int = 5, classes: int = 3, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor]:
     draw = torch.Generator().manual_seed(7)
     z = torch.randn(count, dim, generator=draw, dtype=torch.float64).to(dtype)
     return z, torch.arange(count) % classes
 
 
 def case_of(
-    name: str, z: list[Row], y: list[int], memory: tuple[list[Row], list[int]] | None = None, own: list[int] | None = None
+    name: str,
+    z: list[Row],
+    y: list[int],
+    memory: tuple[list[Row], list[int]] | None = None,
+    own: list[int] | None = None,
 ) -> Case:
     """All pairs and triplets of a batch, with itself or with a memory in which `own` says where each sample lies."""
     rows, labels = (z, y) if memory is None else memory
@@ -86,7 +94,12 @@ def case_of(
         z, rows = [unit(row) for row in z], [unit(row) for row in rows]
     columns = range(len(labels))
     positives = [
-        [column for column in columns if labels[column] == y[i] and (own is None or column != own[i])] for i in range(len(y))
+        [
+            column
+            for column in columns
+            if labels[column] == y[i] and (own is None or column != own[i])
+        ]
+        for i in range(len(y))
     ]
     negatives = [[column for column in columns if labels[column] != y[i]] for i in range(len(y))]
     return on_pairs(Case(z, y, rows, labels, [], [], []), positives, negatives)
@@ -100,8 +113,12 @@ def on_pairs(case: Case, positives: list[list[int]], negatives: list[list[int]])
 
 def on_triplets(case: Case, triplets: list[tuple[int, int, int]]) -> Case:
     """The case with these triplets, and the pairs that occur in them, each once."""
-    positives = [sorted({p for a, p, _ in triplets if a == anchor}) for anchor in range(len(case.y))]
-    negatives = [sorted({n for a, _, n in triplets if a == anchor}) for anchor in range(len(case.y))]
+    positives = [
+        sorted({p for a, p, _ in triplets if a == anchor}) for anchor in range(len(case.y))
+    ]
+    negatives = [
+        sorted({n for a, _, n in triplets if a == anchor}) for anchor in range(len(case.y))
+    ]
     return replace(case, positives=positives, negatives=negatives, triplets=triplets)
 
 
@@ -109,7 +126,9 @@ def on_mined(case: Case, mined: Mined) -> Case:
     """The case with what a miner chose."""
     if isinstance(mined, Pairs):
         return on_pairs(case, columns_of(mined.positive), columns_of(mined.negative))
-    rows = zip(mined.anchor.tolist(), mined.positive.tolist(), columns_of(mined.negative), strict=True)
+    rows = zip(
+        mined.anchor.tolist(), mined.positive.tolist(), columns_of(mined.negative), strict=True
+    )
     return on_triplets(case, [(a, p, n) for a, p, negatives in rows for n in negatives])
 
 
@@ -125,7 +144,9 @@ def mask_of(columns: list[list[int]], width: int) -> Tensor:
 # --- Losses to try ---
 
 
-def build(name: str, dim: int, classes: int, seed: int = 0, dtype: torch.dtype = torch.float64, **own: Any) -> Loss:
+def build(
+    name: str, dim: int, classes: int, seed: int = 0, dtype: torch.dtype = torch.float64, **own: Any
+) -> Loss:
     """A loss whose boundaries, where it learns some, are not all alike: else one per class would pass for one for all."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -136,7 +157,9 @@ def build(name: str, dim: int, classes: int, seed: int = 0, dtype: torch.dtype =
     return loss
 
 
-def fresh(name: str, dim: int, classes: int, dtype: torch.dtype = torch.float64, **own: Any) -> Loss:
+def fresh(
+    name: str, dim: int, classes: int, dtype: torch.dtype = torch.float64, **own: Any
+) -> Loss:
     """A loss as training starts with it."""
     loss = losses[name](**own)
     loss.setup(dim, classes)
@@ -160,16 +183,25 @@ def own_space(name: str) -> dict[str, Any]:
 
 def draw_parameters(draw: random.Random, name: str) -> dict[str, Any]:
     """The defaults, or a point of the search space."""
-    return {} if draw.random() < 0.3 else {key: range_.at(draw.random()) for key, range_ in own_space(name).items()}
+    return (
+        {}
+        if draw.random() < 0.3
+        else {key: range_.at(draw.random()) for key, range_ in own_space(name).items()}
+    )
 
 
 def corners(space: dict[str, Any]) -> list[dict[str, Any]]:
     """Every combination of the ends of the ranges."""
-    ends = [range_.options if isinstance(range_, Choice) else (range_.low, range_.high) for range_ in space.values()]
+    ends = [
+        range_.options if isinstance(range_, Choice) else (range_.low, range_.high)
+        for range_ in space.values()
+    ]
     return [dict(zip(space, values, strict=True)) for values in itertools.product(*ends)]
 
 
-def value_and_gradient(loss: Callable[..., Tensor], z: Tensor, y: Tensor, *more: Any) -> tuple[Tensor, Tensor]:
+def value_and_gradient(
+    loss: Callable[..., Tensor], z: Tensor, y: Tensor, *more: Any
+) -> tuple[Tensor, Tensor]:
     leaf = z.detach().clone().requires_grad_()
     value = loss(leaf, y, *more)
     (gradient,) = torch.autograd.grad(value, leaf)
@@ -190,7 +222,12 @@ def is_near(expected: float) -> Any:
 
 
 def assert_is_its_equation(
-    name: str, z: list[Row], y: list[int], dtype: torch.dtype = torch.float64, classes: int = 0, **own: Any
+    name: str,
+    z: list[Row],
+    y: list[int],
+    dtype: torch.dtype = torch.float64,
+    classes: int = 0,
+    **own: Any,
 ) -> None:
     """Value as written out, gradient finite."""
     loss = build(name, len(z[0]), classes or max(y) + 1, dtype=dtype, **own)
@@ -241,7 +278,9 @@ def test_matches_its_equation_at_every_corner_of_its_space(name: str) -> None:
 
 @pytest.mark.parametrize("centres", [1, 2, 5])
 def test_soft_triple_matches_its_equation_whatever_the_number_of_centres(centres: int) -> None:
-    assert_is_its_equation("soft_triple", draw_rows(random.Random(6), 7, 4), [0, 1, 2, 0, 1, 2, 2], centres=centres)
+    assert_is_its_equation(
+        "soft_triple", draw_rows(random.Random(6), 7, 4), [0, 1, 2, 0, 1, 2, 2], centres=centres
+    )
 
 
 @every_pair_loss
@@ -250,7 +289,12 @@ def test_soft_triple_matches_its_equation_whatever_the_number_of_centres(centres
 def test_matches_its_equation_against_a_memory(name: str, seed: int, known: bool) -> None:
     """`known`: the batch lies in the memory, at columns that `own` names; else it holds only other samples."""
     draw = random.Random(seed)
-    count, classes, dim, more = draw.randint(1, 6), draw.randint(1, 4), draw.randint(2, 6), draw.randint(0, 9)
+    count, classes, dim, more = (
+        draw.randint(1, 6),
+        draw.randint(1, 4),
+        draw.randint(2, 6),
+        draw.randint(0, 9),
+    )
     z, y = draw_rows(draw, count, dim), draw_labels(draw, count, classes)
     past, labels = draw_rows(draw, more, dim), draw_labels(draw, more, classes)
     columns = draw.sample(range(count + more), count) if known else None
@@ -402,7 +446,9 @@ def test_type_of_the_labels_does_not_matter(name: str, dtype: torch.dtype) -> No
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @given(seed=seeds)
 @few_examples
-def test_matches_its_equation_with_duplicates_in_the_batch(name: str, dtype: torch.dtype, seed: int) -> None:
+def test_matches_its_equation_with_duplicates_in_the_batch(
+    name: str, dtype: torch.dtype, seed: int
+) -> None:
     """Two equal embeddings are at distance 0, so their pair is no active term and does not dilute a mean over those."""
     draw = random.Random(seed)
     count = draw.randint(2, 10)
@@ -469,7 +515,9 @@ def assert_costs_nothing(name: str, loss: Loss, z: Tensor, y: Tensor, *more: Any
     """0 and still in the graph. SNR alone has a regulariser over the batch, whatever is compared in it."""
     value, gradient = value_and_gradient(loss, z, y, *more)
     if name == "snr_contrastive":
-        assert value.item() == pytest.approx(0.1 * off_centre(case_of(name, z.tolist(), y.tolist())), rel=1e-5)
+        assert value.item() == pytest.approx(
+            0.1 * off_centre(case_of(name, z.tolist(), y.tolist())), rel=1e-5
+        )
         assert torch.isfinite(gradient).all()
     else:
         assert value.item() == 0
@@ -478,7 +526,9 @@ def assert_costs_nothing(name: str, loss: Loss, z: Tensor, y: Tensor, *more: Any
 
 @every_pair_loss
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_nothing_to_compare_costs_nothing_and_stays_in_the_graph(name: str, dtype: torch.dtype) -> None:
+def test_nothing_to_compare_costs_nothing_and_stays_in_the_graph(
+    name: str, dtype: torch.dtype
+) -> None:
     z, y = batch(count=1, dtype=dtype)
     assert_costs_nothing(name, build(name, 5, 3, dtype=dtype), z, y)
 
@@ -490,7 +540,9 @@ def test_an_empty_memory_costs_nothing_and_stays_in_the_graph(name: str) -> None
 
 
 @every_pair_loss
-def test_mined_pairs_or_triplets_that_are_empty_cost_nothing_and_stay_in_the_graph(name: str) -> None:
+def test_mined_pairs_or_triplets_that_are_empty_cost_nothing_and_stay_in_the_graph(
+    name: str,
+) -> None:
     z, y = batch()
     none, nobody = torch.zeros(8, 8, dtype=torch.bool), torch.empty(0, dtype=torch.long)
     pair_without_negative = Triplets(torch.tensor([0]), torch.tensor([3]), none[:1])
@@ -498,7 +550,16 @@ def test_mined_pairs_or_triplets_that_are_empty_cost_nothing_and_stay_in_the_gra
         assert_costs_nothing(name, build(name, 5, 3), z, y, mined)
 
 
-HINGES = ["contrastive", "margin", "margin_per_class", "quadruplet", "ranked_list", "triplet", "triplet_mean", "triplet_squared"]
+HINGES = [
+    "contrastive",
+    "margin",
+    "margin_per_class",
+    "quadruplet",
+    "ranked_list",
+    "triplet",
+    "triplet_mean",
+    "triplet_squared",
+]
 
 
 @pytest.mark.parametrize("name", HINGES)
@@ -508,12 +569,18 @@ def test_a_batch_without_active_terms_costs_nothing_and_stays_in_the_graph(name:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_vector_of_equal_entries_is_no_signal_in_any_number_of_dimensions(dtype: torch.dtype) -> None:
+def test_a_vector_of_equal_entries_is_no_signal_in_any_number_of_dimensions(
+    dtype: torch.dtype,
+) -> None:
     """The mean of equal numbers is not always that number: what is left would be a signal of 1e-15, and the ratio 1e13."""
     for dim in range(2, 130):
-        z = torch.randn(8, dim, generator=torch.Generator().manual_seed(dim), dtype=torch.float64).to(dtype)
+        z = torch.randn(
+            8, dim, generator=torch.Generator().manual_seed(dim), dtype=torch.float64
+        ).to(dtype)
         z[3] = 1
-        value, gradient = value_and_gradient(build("snr_contrastive", dim, 2, dtype=dtype), z, torch.arange(8) % 2)
+        value, gradient = value_and_gradient(
+            build("snr_contrastive", dim, 2, dtype=dtype), z, torch.arange(8) % 2
+        )
         assert value < 50
         assert gradient.abs().max() < 1e3
 
@@ -536,7 +603,11 @@ def test_ties_of_quadruplets_have_a_subgradient() -> None:
     nearby, seen = torch.Generator().manual_seed(0), []
     for _ in range(40):
         moved = z + 1e-7 * torch.randn(z.shape, generator=nearby, dtype=torch.float64)
-        seen.append(value_and_gradient(build("quadruplet", 4, 3, pair_margin=0.0), moved, y)[1][[4, 5, 6, 7, 8]])
+        seen.append(
+            value_and_gradient(build("quadruplet", 4, 3, pair_margin=0.0), moved, y)[1][
+                [4, 5, 6, 7, 8]
+            ]
+        )
     low, high = torch.stack(seen).amin(0) - 1e-5, torch.stack(seen).amax(0) + 1e-5
     assert ((low <= gradient[[4, 5, 6, 7, 8]]) & (gradient[[4, 5, 6, 7, 8]] <= high)).all()
 
@@ -552,7 +623,9 @@ def test_gradient_is_that_of_finite_differences(name: str) -> None:
     names = [weight for weight, _ in loss.named_parameters()]
 
     def value(z: Tensor, *weights: Tensor) -> Tensor:
-        result: Tensor = torch.func.functional_call(loss, dict(zip(names, weights, strict=True)), (z, y))
+        result: Tensor = torch.func.functional_call(
+            loss, dict(zip(names, weights, strict=True)), (z, y)
+        )
         return result
 
     inputs = [z, *(weight.detach().clone() for weight in loss.parameters())]
@@ -571,12 +644,16 @@ def test_gradient_reaches_the_references_as_finite_differences_say(name: str) ->
     assert torch.autograd.gradcheck(value, [z.requires_grad_(), past.requires_grad_()])
 
 
-def finite_differences(equation: Callable[[Tensor], float], at: Tensor, step: float = 1e-6) -> Tensor:
+def finite_differences(
+    equation: Callable[[Tensor], float], at: Tensor, step: float = 1e-6
+) -> Tensor:
     slopes = []
     for number in range(at.numel()):
         move = torch.zeros(at.numel(), dtype=at.dtype)
         move[number] = step
-        slopes.append((equation(at + move.view_as(at)) - equation(at - move.view_as(at))) / (2 * step))
+        slopes.append(
+            (equation(at + move.view_as(at)) - equation(at - move.view_as(at))) / (2 * step)
+        )
     return torch.tensor(slopes, dtype=at.dtype).view_as(at)
 
 
@@ -589,13 +666,17 @@ def test_gradient_is_that_of_the_equation_with_its_constants_held(name: str) -> 
     constants = CONSTANTS[name](case_of(name, z.tolist(), y.tolist()), weights)
 
     def equation(z: Tensor, **moved: Any) -> float:
-        return REFERENCE[name](case_of(name, z.tolist(), y.tolist()), weights | moved, constants=constants)
+        return REFERENCE[name](
+            case_of(name, z.tolist(), y.tolist()), weights | moved, constants=constants
+        )
 
     _, gradient = value_and_gradient(loss, z, y)
     torch.testing.assert_close(gradient, finite_differences(equation, z), rtol=1e-5, atol=1e-7)
     for key, weight in loss.named_parameters():
         (gradient,) = torch.autograd.grad(loss(z, y), weight)
-        slopes = finite_differences(lambda moved, key=key: equation(z, **{key: moved.tolist()}), weight.detach())  # type: ignore[misc]
+        slopes = finite_differences(
+            lambda moved, key=key: equation(z, **{key: moved.tolist()}), weight.detach()
+        )  # type: ignore[misc]
         torch.testing.assert_close(gradient, slopes, rtol=1e-5, atol=1e-7)
 
 
@@ -612,8 +693,12 @@ def test_gradient_of_references_is_that_of_the_equation_with_its_constants_held(
     leaves = z.clone().requires_grad_(), past.clone().requires_grad_()
     value = loss(leaves[0], y, None, References(leaves[1], labels, None))
     of_batch, of_past = torch.autograd.grad(value, leaves)
-    expected_of_batch = finite_differences(lambda moved: REFERENCE[name](case_at(moved, past), {}, constants=constants), z)
-    expected_of_past = finite_differences(lambda moved: REFERENCE[name](case_at(z, moved), {}, constants=constants), past)
+    expected_of_batch = finite_differences(
+        lambda moved: REFERENCE[name](case_at(moved, past), {}, constants=constants), z
+    )
+    expected_of_past = finite_differences(
+        lambda moved: REFERENCE[name](case_at(z, moved), {}, constants=constants), past
+    )
     torch.testing.assert_close(of_batch, expected_of_batch, rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(of_past, expected_of_past, rtol=1e-5, atol=1e-7)
 
@@ -690,13 +775,18 @@ def half_precision() -> dict[str, dict[str, Any]]:
 def test_half_precision_is_that_of_the_rounded_numbers_in_single_precision(
     name: str, what: str, half_precision: dict[str, dict[str, Any]]
 ) -> None:
-    measured, rounded = half_precision[name][f"half {what}"], half_precision[name][f"rounded {what}"]
+    measured, rounded = (
+        half_precision[name][f"half {what}"],
+        half_precision[name][f"rounded {what}"],
+    )
     assert "error" not in measured, measured
     assert measured["finite"], measured
     assert measured["value"] == pytest.approx(rounded["value"], rel=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if list(fresh(name, 4, 3).parameters())])
+@pytest.mark.parametrize(
+    "name", [name for name in BUILT_IN if list(fresh(name, 4, 3).parameters())]
+)
 def test_a_batch_in_half_precision_leaves_weights_in_single_precision(
     name: str, half_precision: dict[str, dict[str, Any]]
 ) -> None:
@@ -735,23 +825,36 @@ def test_scale_of_the_class_weights_does_not_matter(name: str) -> None:
     loss = build(name, 5, 3)
     before = loss(z, y)
     for weight in loss.parameters():
-        weight.data *= torch.logspace(-2, 2, 3, dtype=torch.float64).view(-1, *[1] * (weight.ndim - 1))
+        weight.data *= torch.logspace(-2, 2, 3, dtype=torch.float64).view(
+            -1, *[1] * (weight.ndim - 1)
+        )
     torch.testing.assert_close(loss(z, y), before, rtol=1e-9, atol=1e-12)
 
 
-LOG_SUM_EXP_OF_A_NUMBER_OF_ROWS_FROM_THE_DATA = ["angular", "angular_raw", "n_pairs", "n_pairs_symmetric"]
+LOG_SUM_EXP_OF_A_NUMBER_OF_ROWS_FROM_THE_DATA = [
+    "angular",
+    "angular_raw",
+    "n_pairs",
+    "n_pairs_symmetric",
+]
 """How many pairs there are stands in the labels (`nonzero`), and torch's log-sum-exp asks, while it is traced, whether any."""
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in LOG_SUM_EXP_OF_A_NUMBER_OF_ROWS_FROM_THE_DATA])
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo's own way with autograd functions
+@pytest.mark.parametrize(
+    "name", [name for name in BUILT_IN if name not in LOG_SUM_EXP_OF_A_NUMBER_OF_ROWS_FROM_THE_DATA]
+)
+@pytest.mark.filterwarnings(
+    "ignore:.*should not be instantiated:DeprecationWarning"
+)  # dynamo's own way with autograd functions
 def test_compiles_into_one_graph(name: str) -> None:
     """`aot_eager` traces forward and backward as the default backend would, without waiting for a C++ compiler."""
     z, y = batch(dtype=torch.float32)
     loss = build(name, 5, 3, dtype=torch.float32)
     value, gradient = value_and_gradient(loss, z, y)
     torch._dynamo.reset()
-    compiled, compiled_gradient = value_and_gradient(torch.compile(loss, fullgraph=True, backend="aot_eager"), z, y)
+    compiled, compiled_gradient = value_and_gradient(
+        torch.compile(loss, fullgraph=True, backend="aot_eager"), z, y
+    )
     torch.testing.assert_close(compiled, value)
     torch.testing.assert_close(compiled_gradient, gradient)
 
@@ -768,7 +871,9 @@ def test_state_dict_round_trip_gives_the_same_loss(name: str) -> None:
 def test_class_weights_are_in_the_state_dict(name: str) -> None:
     loss = build(name, 5, 3)
     assert {key for key, _ in loss.named_parameters()} <= set(loss.state_dict())
-    assert any(weight.shape[0] == 3 and weight.shape[-1] == 5 for weight in loss.state_dict().values())
+    assert any(
+        weight.shape[0] == 3 and weight.shape[-1] == 5 for weight in loss.state_dict().values()
+    )
 
 
 @every_class_loss
@@ -780,26 +885,36 @@ def test_class_weights_start_at_unit_expected_norm(name: str) -> None:
 @pytest.mark.parametrize("name", ["margin", "margin_per_class"])
 def test_boundaries_start_where_they_are_told_and_are_kept_out_of_weight_decay(name: str) -> None:
     loss = fresh(name, 5, 3, beta=0.75)
-    assert {key: set(weight.detach().flatten().tolist()) for key, weight in loss.named_parameters()} == {"beta": {0.75}}
+    assert {
+        key: set(weight.detach().flatten().tolist()) for key, weight in loss.named_parameters()
+    } == {"beta": {0.75}}
     assert losses[name].undecayed == ("beta",)
 
 
-@pytest.mark.parametrize("name", [name for name, method in methods.items() if method.loss in losses.values()])
+@pytest.mark.parametrize(
+    "name", [name for name, method in methods.items() if method.loss in losses.values()]
+)
 def test_losses_are_finite_at_every_corner_of_their_space(name: str) -> None:
     """With duplicates and opposite vectors, the extremes of distances and similarities, in single precision."""
     method = methods[name]
     z, y = batch(dtype=torch.float32)
     z[1], z[3], z[4] = z[0], z[0], -z[0]
-    for parameters in corners({key: range_ for key, range_ in method.space.items() if key != "weights_lr"}):
+    for parameters in corners(
+        {key: range_ for key, range_ in method.space.items() if key != "weights_lr"}
+    ):
         parts = assemble(method, parameters, protocols["quick"])
         parts.loss.setup(5, 3)
-        value, gradient = value_and_gradient(parts.loss, z, y, parts.miner(z, y) if parts.miner else None)
+        value, gradient = value_and_gradient(
+            parts.loss, z, y, parts.miner(z, y) if parts.miner else None
+        )
         assert torch.isfinite(value), parameters
         assert torch.isfinite(gradient).all(), parameters
 
 
 COUNTS = {
-    **dict.fromkeys(["triplet", "triplet_mean", "triplet_squared", "angular", "angular_raw"], 1),  # the positive pairs
+    **dict.fromkeys(
+        ["triplet", "triplet_mean", "triplet_squared", "angular", "angular_raw"], 1
+    ),  # the positive pairs
     **dict.fromkeys(["smooth_ap", "n_pairs", "n_pairs_symmetric"], 1),
     "quadruplet": 2,  # the positive pairs, and those of two classes
 }
@@ -819,7 +934,9 @@ def test_no_loss_waits_for_the_device_but_to_count_pairs(name: str) -> None:
 
 @every_label_loss
 @pytest.mark.parametrize("label", [3, 100, -1, -100])
-def test_a_label_without_a_weight_raises_with_the_label_and_the_range(name: str, label: int) -> None:
+def test_a_label_without_a_weight_raises_with_the_label_and_the_range(
+    name: str, label: int
+) -> None:
     z, y = batch()
     y[0] = label
     with pytest.raises(ValueError, match=rf"label {label} .*0 to 2"):

@@ -35,7 +35,11 @@ def labs(tmp_path_factory):
     root = tmp_path_factory.mktemp("labs")
     draw = np.random.default_rng(0)
     y = np.repeat(np.arange(16), 5)
-    np.savez(root / "data.npz", z=draw.normal(size=(16, 12))[y] + 0.9 * draw.normal(size=(len(y), 12)), y=y)
+    np.savez(
+        root / "data.npz",
+        z=draw.normal(size=(16, 12))[y] + 0.9 * draw.normal(size=(len(y), 12)),
+        y=y,
+    )
     for name, methods in {
         "berlin": ["triplet", "pretrained"],
         "oslo": ["contrastive", "pretrained"],
@@ -53,7 +57,11 @@ def place(labs, tmp_path):
 
 def everything(store):
     """Every file with its content and when it was written."""
-    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(store.rglob("*")) if path.is_file()}
+    return {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(store.rglob("*"))
+        if path.is_file()
+    }
 
 
 def record_of(store, method):
@@ -69,7 +77,9 @@ def runs_of(store):
 
 
 def problems(store):
-    return [f"{finding.what}: {finding.problem}" for finding in verify(Store(store)) if finding.problem]
+    return [
+        f"{finding.what}: {finding.problem}" for finding in verify(Store(store)) if finding.problem
+    ]
 
 
 def models(store):
@@ -107,7 +117,9 @@ def test_the_stores_it_reads_are_not_touched(place):
     assert everything(place / "berlin") | everything(place / "oslo") == before
 
 
-@pytest.mark.parametrize("again", [["berlin", "oslo"], ["oslo", "both", "berlin"], ["both"], ["oslo", "oslo"]])
+@pytest.mark.parametrize(
+    "again", [["berlin", "oslo"], ["oslo", "both", "berlin"], ["both"], ["oslo", "oslo"]]
+)
 def test_doing_it_again_adds_nothing(place, again):
     merge([place / "berlin", place / "oslo"], place / "both")
     before = snapshot(place / "both")
@@ -135,7 +147,10 @@ def test_of_two_states_of_a_study_the_one_that_is_further_counts(place, lines, o
     ledger = ledger_of(behind, "triplet")
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:lines]))
     merge([place / name for name in order], place / "both")
-    assert ledger_of(place / "both", "triplet").read_bytes() == ledger_of(place / "berlin", "triplet").read_bytes()
+    assert (
+        ledger_of(place / "both", "triplet").read_bytes()
+        == ledger_of(place / "berlin", "triplet").read_bytes()
+    )
     assert problems(place / "both") == []
 
 
@@ -152,7 +167,9 @@ def test_checkpoints_that_one_store_has_kept_come_as_a_whole(place):
     key = record_of(kept, "triplet").reproductions[0]["key"]
     for epoch in (0, 1):
         (Store(kept).run(key) / "checkpoints").mkdir(exist_ok=True)
-        (Store(kept).run(key) / "checkpoints" / f"{epoch}.safetensors").write_bytes(b"weights of epoch %d" % epoch)
+        (Store(kept).run(key) / "checkpoints" / f"{epoch}.safetensors").write_bytes(
+            b"weights of epoch %d" % epoch
+        )
     merge([place / "berlin", kept], place / "both")
     assert [path.read_bytes() for path in Store(place / "both").checkpoints(key).values()] == [
         b"weights of epoch 0",
@@ -162,7 +179,9 @@ def test_checkpoints_that_one_store_has_kept_come_as_a_whole(place):
 
 def look_at(store, epoch):
     record = record_of(store, "triplet")
-    Ledger(ledger_of(store, "triplet")).look({"run": record.reproductions[0]["key"], "metrics": {"mrr": epoch}})
+    Ledger(ledger_of(store, "triplet")).look(
+        {"run": record.reproductions[0]["key"], "metrics": {"mrr": epoch}}
+    )
 
 
 def test_looks_of_both_labs_are_counted_once_each(place):
@@ -212,7 +231,9 @@ def test_killed_at_any_time_and_done_again_it_ends_with_the_same_bytes(place):
 
 
 def change_json(path, **changes):
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}, indent=1, sort_keys=True) + "\n")
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), **changes}, indent=1, sort_keys=True) + "\n"
+    )
 
 
 def test_one_run_with_two_results_is_refused_with_both_named(place):
@@ -221,7 +242,10 @@ def test_one_run_with_two_results_is_refused_with_both_named(place):
         shutil.rmtree(Store(place / name).root / "studies")
     result = Store(place / "oslo").run(key) / "result.json"
     change_json(result, best_epoch=7)
-    with pytest.raises(BadInput, match=rf"berlin/.*{key}/result.json and .*oslo/.*{key}/result.json .*different: best_epoch"):
+    with pytest.raises(
+        BadInput,
+        match=rf"berlin/.*{key}/result.json and .*oslo/.*{key}/result.json .*different: best_epoch",
+    ):
         merge([place / "berlin", place / "oslo"], place / "both")
     assert runs_of(place / "both") == 0
 
@@ -232,25 +256,40 @@ def test_two_studies_under_one_key_are_refused_with_both_named(place):
     ledger.unlink()
     forged = Ledger(ledger)
     for line in lines:
-        versions = {"versions": {**line.body["versions"], "python": "4.0"}} if line.kind == "preregistration" else {}
+        versions = (
+            {"versions": {**line.body["versions"], "python": "4.0"}}
+            if line.kind == "preregistration"
+            else {}
+        )
         receipt = {"receipt": forged.receipt().hash} if line.kind == "seal" else {}
         forged.record(line.kind, {**line.body, **versions, **receipt})
-    with pytest.raises(BadInput, match=r"berlin/.*ledger.jsonl and .*oslo/.*ledger.jsonl .*line 1 .*preregistration: versions"):
+    with pytest.raises(
+        BadInput,
+        match=r"berlin/.*ledger.jsonl and .*oslo/.*ledger.jsonl .*line 1 .*preregistration: versions",
+    ):
         merge([place / "berlin", place / "oslo"], place / "both")
     assert runs_of(place / "both") == 0
 
 
 def spoil_weights(store):
-    path = Store(store).run(record_of(store, "triplet").reproductions[0]["key"]) / "model.safetensors"
+    path = (
+        Store(store).run(record_of(store, "triplet").reproductions[0]["key"]) / "model.safetensors"
+    )
     path.write_bytes(path.read_bytes()[:-1] + b"x")
 
 
 def spoil_config(store):
-    change_json(Store(store).run(record_of(store, "triplet").reproductions[0]["key"]) / "config.json", seed=1)
+    change_json(
+        Store(store).run(record_of(store, "triplet").reproductions[0]["key"]) / "config.json",
+        seed=1,
+    )
 
 
 def spoil_result(store):
-    change_json(Store(store).run(record_of(store, "triplet").reproductions[0]["key"]) / "result.json", best_epoch=7)
+    change_json(
+        Store(store).run(record_of(store, "triplet").reproductions[0]["key"]) / "result.json",
+        best_epoch=7,
+    )
 
 
 def remove_run(store):
@@ -301,7 +340,10 @@ def test_what_is_no_store_is_refused(place):
 
 
 def test_a_store_that_is_being_driven_is_not_written_to(place):
-    with Store(place / "oslo").driving(), pytest.raises(BadInput, match=f"being driven by process {os.getpid()}"):
+    with (
+        Store(place / "oslo").driving(),
+        pytest.raises(BadInput, match=f"being driven by process {os.getpid()}"),
+    ):
         merge([place / "berlin"], place / "oslo")
 
 
@@ -316,13 +358,20 @@ def app():
 
 
 def test_the_command_tells_what_came_from_where(app, place):
-    done = CliRunner().invoke(app, [str(place / "berlin"), str(place / "oslo"), "--out", str(place / "both")])
+    done = CliRunner().invoke(
+        app, [str(place / "berlin"), str(place / "oslo"), "--out", str(place / "both")]
+    )
     assert done.exit_code == 0, done.output
-    assert f"{place / 'both'} now holds {runs_of(place / 'one')} runs and 4 studies; `assay report" in done.output
+    assert (
+        f"{place / 'both'} now holds {runs_of(place / 'one')} runs and 4 studies; `assay report"
+        in done.output
+    )
 
 
 def test_the_command_says_the_same_to_programs(app, place):
     done = CliRunner().invoke(app, [str(place / "berlin"), "--out", str(place / "both"), "--json"])
     said = json.loads(done.stdout)
     assert (said["runs"], said["studies"]) == (runs_of(place / "berlin"), 3)
-    assert said["came"] == [{"from": str(place / "berlin"), "runs": said["runs"], "studies": 3, "models": 3}]
+    assert said["came"] == [
+        {"from": str(place / "berlin"), "runs": said["runs"], "studies": 3, "models": 3}
+    ]

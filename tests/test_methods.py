@@ -19,7 +19,15 @@ from assay.losses.normalized_softmax import NormalizedSoftmax
 from assay.losses.triplet import Triplet
 from assay.losses.triplet_semihard import TripletSquared
 from assay.method import Loss, Method, methods
-from assay.methods import assemble, defaults, departures, import_parts, signature, source_of, space_of
+from assay.methods import (
+    assemble,
+    defaults,
+    departures,
+    import_parts,
+    signature,
+    source_of,
+    space_of,
+)
 from assay.miners import miners
 from assay.miners.miner import Miner
 from assay.miners.multi_similarity import MultiSimilarityMiner
@@ -100,7 +108,12 @@ def file_of(part: Any) -> Path:
 
 def source(*files: Path, trunk: str = "conv") -> str:
     """The hash of a method that is written in these files, on a trunk and the balanced sampler."""
-    return digest([digest_file(file) for file in (file_of(trunks[trunk]), file_of(samplers["balanced"]), *files)])
+    return digest(
+        [
+            digest_file(file)
+            for file in (file_of(trunks[trunk]), file_of(samplers["balanced"]), *files)
+        ]
+    )
 
 
 def write_mine(path: Path, name: str = "mine", scale: float = 3.0) -> str:
@@ -126,7 +139,10 @@ def test_every_method_has_a_default_for_its_whole_space_and_inside_it(name: str)
 @every_trained_method
 def test_every_method_is_built_from_its_defaults_and_from_the_ends_of_its_space(name: str) -> None:
     method = methods[name]
-    ends = [{parameter: range_.at(share) for parameter, range_ in method.space.items()} for share in (0, 0.5, 1)]
+    ends = [
+        {parameter: range_.at(share) for parameter, range_ in method.space.items()}
+        for share in (0, 0.5, 1)
+    ]
     for parameters in ({}, defaults(method, QUICK), *ends):
         parts = assemble(method, parameters, QUICK)
         assert isinstance(parts.loss, Loss)
@@ -184,8 +200,16 @@ def test_every_weight_that_is_not_decayed_is_a_weight_of_the_loss(name: str) -> 
 
 
 def test_only_baselines_have_no_loss_and_nothing_to_search() -> None:
-    found = {name: (method.head, method.starts) for name, method in methods.items() if method.loss is None}
-    assert found == {"as_is": ("none", "any"), "pretrained": ("pca", "pretrained"), "untrained": ("pca", "random")}
+    found = {
+        name: (method.head, method.starts)
+        for name, method in methods.items()
+        if method.loss is None
+    }
+    assert found == {
+        "as_is": ("none", "any"),
+        "pretrained": ("pca", "pretrained"),
+        "untrained": ("pca", "random"),
+    }
     wide = Protocol("p.v1", space=Space(lr=Real(1e-6, 1, log=True)))
     for name in found:
         assert space_of(methods[name], wide) == Space()
@@ -196,13 +220,17 @@ def test_only_baselines_have_no_loss_and_nothing_to_search() -> None:
 
 
 def test_the_baselines_with_a_pca_say_so() -> None:
-    assert all("PCA to the protocol's dim" in methods[name].about for name in ("pretrained", "untrained"))
+    assert all(
+        "PCA to the protocol's dim" in methods[name].about for name in ("pretrained", "untrained")
+    )
     assert "no PCA" in methods["as_is"].about
 
 
 def test_a_baseline_of_ones_own_has_a_pca_and_a_method_with_a_loss_a_trained_head() -> None:
     assert Method("mine", None, space=Space()).head == "pca"
-    with pytest.raises(ValueError, match="mine: a method with a loss trains a linear head, got head='none'"):
+    with pytest.raises(
+        ValueError, match="mine: a method with a loss trains a linear head, got head='none'"
+    ):
         Method("mine", losses["triplet"], space=Space(), head="none")
 
 
@@ -222,7 +250,9 @@ def test_defaults_come_from_loss_miner_and_training() -> None:
 
 
 def test_a_protocol_adds_its_own_parameters_to_every_method() -> None:
-    wide = Protocol("p.v1", space=Space(lr=Real(1e-6, 1e-3, log=True)), optimiser=Optimiser(lr=5e-5))
+    wide = Protocol(
+        "p.v1", space=Space(lr=Real(1e-6, 1e-3, log=True)), optimiser=Optimiser(lr=5e-5)
+    )
     assert set(space_of(methods["triplet"], wide)) == {"margin", "lr"}
     assert defaults(methods["triplet"], wide) == {"margin": 0.1, "lr": 5e-5}
 
@@ -267,11 +297,22 @@ def test_a_space_bounds_the_search_and_not_the_constructor() -> None:
 
 
 def test_a_fixed_parameter_goes_by_its_name_to_loss_miner_or_training() -> None:
-    method = Method("m", Triplet, Space(), miner="random", fixed={"margin": 0.75, "of": "pairs", "lr": 0.5, "weights_lr": 0.25})
+    method = Method(
+        "m",
+        Triplet,
+        Space(),
+        miner="random",
+        fixed={"margin": 0.75, "of": "pairs", "lr": 0.5, "weights_lr": 0.25},
+    )
     parts = assemble(method, {}, QUICK)
     assert isinstance(parts.loss, Triplet)
     assert isinstance(parts.miner, RandomMiner)
-    assert (parts.loss.margin, parts.miner.of, parts.lr, parts.weights_lr) == (0.75, "pairs", 0.5, 0.25)
+    assert (parts.loss.margin, parts.miner.of, parts.lr, parts.weights_lr) == (
+        0.75,
+        "pairs",
+        0.5,
+        0.25,
+    )
 
 
 def test_a_fixed_parameter_is_not_searched_and_needs_no_default() -> None:
@@ -284,9 +325,12 @@ def test_a_fixed_parameter_is_not_searched_and_needs_no_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "of", "margins"), [("contrastive_sampled", "pairs", {}), ("triplet_sampled", "triplets", {"margin": 1.0})]
+    ("name", "of", "margins"),
+    [("contrastive_sampled", "pairs", {}), ("triplet_sampled", "triplets", {"margin": 1.0})],
 )
-def test_the_weak_baselines_of_the_literature_search_nothing(name: str, of: str, margins: dict[str, float]) -> None:
+def test_the_weak_baselines_of_the_literature_search_nothing(
+    name: str, of: str, margins: dict[str, float]
+) -> None:
     parts = assemble(methods[name], {}, QUICK)
     assert methods[name].space == Space()
     assert isinstance(parts.miner, RandomMiner)
@@ -295,7 +339,9 @@ def test_the_weak_baselines_of_the_literature_search_nothing(name: str, of: str,
 
 
 def test_a_parameter_that_is_fixed_and_searched_raises() -> None:
-    with pytest.raises(ValueError, match=r"^m: the parameter 'margin' is both fixed and searched; choose one$"):
+    with pytest.raises(
+        ValueError, match=r"^m: the parameter 'margin' is both fixed and searched; choose one$"
+    ):
         Method("m", Triplet, Space(margin=Real(0, 1)), fixed={"margin": 0.5})
 
 
@@ -311,7 +357,9 @@ def test_a_fixed_parameter_that_nothing_takes_raises_before_the_first_trial() ->
 
 @pytest.mark.parametrize("loss", [NormalizedSoftmax, None])
 def test_a_miner_for_a_loss_that_compares_no_samples_raises(loss: type[Loss] | None) -> None:
-    with pytest.raises(ValueError, match=r"^m: its loss takes no mined pairs or triplets; leave the miner out$"):
+    with pytest.raises(
+        ValueError, match=r"^m: its loss takes no mined pairs or triplets; leave the miner out$"
+    ):
         Method("m", loss, Space(), miner="hard")
 
 
@@ -327,7 +375,10 @@ def test_a_miner_sees_unit_vectors_where_the_loss_does() -> None:
 def test_a_method_departs_from_its_paper_where_its_loss_does_and_in_its_own_ways() -> None:
     assert Triplet.departures
     assert Method("m", Triplet, Space()).departures == Triplet.departures
-    assert Method("m", Triplet, Space(), own_departures=("also so",)).departures == (*Triplet.departures, "also so")
+    assert Method("m", Triplet, Space(), own_departures=("also so",)).departures == (
+        *Triplet.departures,
+        "also so",
+    )
     assert Method("m", None, Space(), own_departures=("only so",)).departures == ("only so",)
 
 
@@ -349,7 +400,11 @@ def test_a_miner_departs_in_its_own_ways_too() -> None:
 every_clash = pytest.mark.parametrize(
     ("method", "parameter", "takers"),
     [
-        (Method("m", WithEpsilon, Space(epsilon=Real(0, 9)), miner="multi_similarity"), "epsilon", "loss and miner"),
+        (
+            Method("m", WithEpsilon, Space(epsilon=Real(0, 9)), miner="multi_similarity"),
+            "epsilon",
+            "loss and miner",
+        ),
         (Method("m", WithLr, Space(lr=Real(0, 9))), "lr", "loss and training"),
     ],
 )
@@ -362,7 +417,9 @@ def test_a_clash_of_names_raises(method: Method, parameter: str, takers: str) ->
 
 
 @every_clash
-def test_a_clash_of_names_raises_before_the_first_trial(method: Method, parameter: str, takers: str) -> None:
+def test_a_clash_of_names_raises_before_the_first_trial(
+    method: Method, parameter: str, takers: str
+) -> None:
     with pytest.raises(BadInput, match=f"^m: the parameter '{parameter}' is taken by {takers}$"):
         defaults(method, QUICK)
 
@@ -389,13 +446,18 @@ def test_a_miner_without_parameters_is_built(as_before: None) -> None:
 
 
 def test_a_parameter_without_any_value_raises_before_the_first_trial() -> None:
-    with pytest.raises(BadInput, match="'margin' has no value; give it a default, search it or fix it"):
+    with pytest.raises(
+        BadInput, match="'margin' has no value; give it a default, search it or fix it"
+    ):
         defaults(Method("m", WithoutDefault, Space()), QUICK)
     assert defaults(Method("m", WithoutDefault, Space(), fixed={"margin": 0.5}), QUICK) == {}
 
 
 def test_a_batch_of_an_unknown_kind_raises() -> None:
-    with pytest.raises(ValueError, match=r"^m: the batch is one of embedding, classification, pairs, got 'embeding'$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^m: the batch is one of embedding, classification, pairs, got 'embeding'$",
+    ):
         Method("m", Plain, Space(), batch="embeding")  # type: ignore[arg-type]
 
 
@@ -461,7 +523,9 @@ def test_the_source_of_a_method_is_that_of_its_loss_and_its_miner() -> None:
     assert len({source(), source(loss), source(miner), source(loss, miner)}) == 4
 
 
-def test_the_source_of_a_method_is_that_of_the_file_that_declares_it_too(as_before: None, tmp_path: Path) -> None:
+def test_the_source_of_a_method_is_that_of_the_file_that_declares_it_too(
+    as_before: None, tmp_path: Path
+) -> None:
     """What is fixed and searched, and on which miner and batch, stands in that file and nowhere else."""
     file, sources = tmp_path / "declared.py", []
     for fixed in (0.25, 0.5):
@@ -488,11 +552,18 @@ def test_the_source_of_a_method_is_that_of_every_class_its_loss_is_written_in() 
         def written_in(cls) -> tuple[type, ...]:
             return (cls, Triplet)
 
-    assert source_of(Method("m", Wrapping, Space()), RESOLVED) == source(Path(__file__), file_of(Triplet))
+    assert source_of(Method("m", Wrapping, Space()), RESOLVED) == source(
+        Path(__file__), file_of(Triplet)
+    )
 
 
 def test_a_registry_knows_which_module_added_a_part(as_before: None, tmp_path: Path) -> None:
-    assert methods.origin("triplet") == methods.origin("triplet_sampled") == Triplet.__module__ == "assay.losses.triplet"
+    assert (
+        methods.origin("triplet")
+        == methods.origin("triplet_sampled")
+        == Triplet.__module__
+        == "assay.losses.triplet"
+    )
     assert losses.origin("triplet") == "assay.losses.triplet"
     assert miners.origin("semihard") == "assay.miners.semihard"
     import_parts([write_mine(tmp_path / "mine.py")])
@@ -524,7 +595,9 @@ def test_a_users_file_adds_a_method(as_before: None, tmp_path: Path) -> None:
     assert source_of(methods["mine"], RESOLVED) == source(tmp_path / "mine.py")
 
 
-def test_a_users_file_is_imported_once(as_before: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_file_is_imported_once(
+    as_before: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = write_mine(tmp_path / "mine.py")
     monkeypatch.chdir(tmp_path)
     import_parts([file, file])
@@ -533,7 +606,9 @@ def test_a_users_file_is_imported_once(as_before: None, tmp_path: Path, monkeypa
     assert methods["mine"] is first
 
 
-def test_a_users_module_is_imported_by_name(as_before: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_module_is_imported_by_name(
+    as_before: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_mine(tmp_path / "my_parts" / "mine.py")
     monkeypatch.syspath_prepend(tmp_path)
     import_parts(["my_parts.mine"])
@@ -541,7 +616,12 @@ def test_a_users_module_is_imported_by_name(as_before: None, tmp_path: Path, mon
 
 
 def test_two_files_of_the_same_name_keep_their_own_sources(as_before: None, tmp_path: Path) -> None:
-    import_parts([write_mine(tmp_path / "a" / "mine.py", "one", 1.0), write_mine(tmp_path / "b" / "mine.py", "two", 2.0)])
+    import_parts(
+        [
+            write_mine(tmp_path / "a" / "mine.py", "one", 1.0),
+            write_mine(tmp_path / "b" / "mine.py", "two", 2.0),
+        ]
+    )
     assert source_of(methods["one"], RESOLVED) == source(tmp_path / "a" / "mine.py")
     assert source_of(methods["two"], RESOLVED) == source(tmp_path / "b" / "mine.py")
 
@@ -560,7 +640,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
             import_parts([str(tmp_path / name)])
 
 
-@pytest.mark.parametrize("name", ["no_such_module_at_all", "assay.no_such_part", "", ".relative", "a folder/mine"])
+@pytest.mark.parametrize(
+    "name", ["no_such_module_at_all", "assay.no_such_part", "", ".relative", "a folder/mine"]
+)
 def test_a_module_that_is_not_there_is_named(name: str) -> None:
     with pytest.raises(BadInput, match=f"--import {name} failed"):
         import_parts([name])
@@ -578,7 +660,9 @@ def test_a_module_that_is_not_there_is_named(name: str) -> None:
         ("from assay.space import Real\nReal(2, 1)\n", "low < high"),
     ],
 )
-def test_a_file_that_fails_is_bad_input(as_before: None, tmp_path: Path, content: str, said: str) -> None:
+def test_a_file_that_fails_is_bad_input(
+    as_before: None, tmp_path: Path, content: str, said: str
+) -> None:
     (tmp_path / "broken.py").write_text(content)
     with pytest.raises(BadInput, match=said):
         import_parts([str(tmp_path / "broken.py")])
@@ -603,7 +687,9 @@ def test_a_file_can_be_mended_and_imported_again(as_before: None, tmp_path: Path
     assert "mine" in methods
 
 
-def test_a_file_that_failed_at_its_end_can_be_mended_and_imported_again(as_before: None, tmp_path: Path) -> None:
+def test_a_file_that_failed_at_its_end_can_be_mended_and_imported_again(
+    as_before: None, tmp_path: Path
+) -> None:
     file = write_mine(tmp_path / "mine.py")
     whole = Path(file).read_text()
     Path(file).write_text(whole + "1 / 0\n")
@@ -652,7 +738,12 @@ def test_a_part_that_was_edited_away_is_gone(as_before: None, tmp_path: Path) ->
 
 def test_an_edited_file_leaves_the_parts_of_others_alone(as_before: None, tmp_path: Path) -> None:
     others = [name for name in methods if name != "mine"]
-    import_parts([write_mine(tmp_path / "other" / "mine.py", "other"), write_mine(tmp_path / "mine.py", "mine", 3.0)])
+    import_parts(
+        [
+            write_mine(tmp_path / "other" / "mine.py", "other"),
+            write_mine(tmp_path / "mine.py", "mine", 3.0),
+        ]
+    )
     other = methods["other"]
     import_parts([write_mine(tmp_path / "mine.py", "mine", 4.0)])
     assert methods["other"] is other
@@ -660,7 +751,9 @@ def test_an_edited_file_leaves_the_parts_of_others_alone(as_before: None, tmp_pa
 
 
 def test_an_edited_file_cannot_take_a_name_of_another(as_before: None, tmp_path: Path) -> None:
-    import_parts([write_mine(tmp_path / "other.py", "other"), write_mine(tmp_path / "mine.py", "mine")])
+    import_parts(
+        [write_mine(tmp_path / "other.py", "other"), write_mine(tmp_path / "mine.py", "mine")]
+    )
     other = methods["other"]
     with pytest.raises(BadInput, match="'other' is registered already"):
         import_parts([write_mine(tmp_path / "mine.py", "other")])
@@ -669,7 +762,9 @@ def test_an_edited_file_cannot_take_a_name_of_another(as_before: None, tmp_path:
     assert "mine" in methods
 
 
-def test_a_file_that_was_edited_into_failing_is_not_passed_over(as_before: None, tmp_path: Path) -> None:
+def test_a_file_that_was_edited_into_failing_is_not_passed_over(
+    as_before: None, tmp_path: Path
+) -> None:
     """Neither now, nor when it is given once more as it is, nor are its old parts used in place of it."""
     file = write_mine(tmp_path / "mine.py")
     whole = Path(file).read_text()
@@ -684,7 +779,9 @@ def test_a_file_that_was_edited_into_failing_is_not_passed_over(as_before: None,
     assert source_of(methods["mine"], RESOLVED) == source(tmp_path / "mine.py")
 
 
-def test_parts_registered_by_hand_outlive_a_file_that_fails(as_before: None, tmp_path: Path) -> None:
+def test_parts_registered_by_hand_outlive_a_file_that_fails(
+    as_before: None, tmp_path: Path
+) -> None:
     methods.add(Method("by_hand", Plain, Space()))
     (tmp_path / "broken.py").write_text("1 / 0\n")
     with pytest.raises(BadInput):
@@ -709,7 +806,9 @@ def test_a_file_that_fails_takes_no_part_of_assay_with_it(tmp_path: Path) -> Non
         "from assay.trunks import trunks\n"
         "print(*datasets, *samplers, *trunks)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "broken.py")], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "broken.py")], capture_output=True, text=True
+    )
     assert {"glyphs", "balanced", "conv", "identity"} <= set(done.stdout.split()), done.stderr
 
 
@@ -727,9 +826,17 @@ def test_parts_of_a_module_that_a_file_imports_outlive_an_edit_of_the_file(
 
 @pytest.mark.parametrize(
     ("default", "space"),
-    [(0.0, Real(0.01, 1, log=True)), ("c", Choice(("a", "b"))), ("much", Real(0, 1)), (0.5, Integer(1, 4)), (True, Real(0, 1))],
+    [
+        (0.0, Real(0.01, 1, log=True)),
+        ("c", Choice(("a", "b"))),
+        ("much", Real(0, 1)),
+        (0.5, Integer(1, 4)),
+        (True, Real(0, 1)),
+    ],
 )
-def test_a_default_that_cannot_be_searched_is_refused_before_any_run(default: Any, space: Range) -> None:
+def test_a_default_that_cannot_be_searched_is_refused_before_any_run(
+    default: Any, space: Range
+) -> None:
     class Odd(Loss):
         def __init__(self, *, knob: Any = default) -> None:
             super().__init__()

@@ -106,8 +106,15 @@ def slow_hits(z: Rows, y: Sequence[Any]) -> list[list[bool]]:
     found = []
     for query, row in enumerate(z):
         others = [other for other in range(len(z)) if other != query]
-        similar = {other: sum(a * b for a, b in zip(row, z[other], strict=True)) for other in others}
-        found.append([y[other] == y[query] for other in sorted(others, key=lambda other: (-similar[other], other))])
+        similar = {
+            other: sum(a * b for a, b in zip(row, z[other], strict=True)) for other in others
+        }
+        found.append(
+            [
+                y[other] == y[query]
+                for other in sorted(others, key=lambda other: (-similar[other], other))
+            ]
+        )
     return found
 
 
@@ -163,16 +170,24 @@ def test_every_ranked_metric_is_among_those_that_the_laws_are_tried_on() -> None
     ],
     ids=["only the 1st", "1st and 10th", "1st and 2nd", "all", "none"],
 )
-def test_known_values_of_the_reality_check(right: Sequence[int], expected: tuple[float, float, float]) -> None:
+def test_known_values_of_the_reality_check(
+    right: Sequence[int], expected: tuple[float, float, float]
+) -> None:
     """R = 10, in percent: precision at 1, R-precision, MAP@R."""
     relevant, total = torch.tensor([[rank in right for rank in range(1, 11)]]), torch.tensor([10])
-    found = [100 * function(relevant, total).item() for function in (precision_at_1, r_precision, map_at_r)]
+    found = [
+        100 * function(relevant, total).item()
+        for function in (precision_at_1, r_precision, map_at_r)
+    ]
     assert found == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("first", [1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 32, 33, 40])
 def test_recall_is_one_from_the_rank_of_the_first_hit_on(first: int) -> None:
-    relevant, total = torch.tensor([[rank >= first for rank in range(1, 41)]]), torch.tensor([41 - first])
+    relevant, total = (
+        torch.tensor([[rank >= first for rank in range(1, 41)]]),
+        torch.tensor([41 - first]),
+    )
     for k in (1, 2, 4, 8, 16, 32, 40):
         assert recall_at_k(relevant, total, k).item() == float(k >= first)
 
@@ -197,7 +212,10 @@ def test_matches_its_definition(name: str, seed: int) -> None:
     else:
         number = [k] if metrics[name].values else []
         found = metrics[name].function(torch.tensor(hits), torch.tensor(totals), *number)
-    expected = [REFERENCE[name](row, total, k) if total else math.nan for row, total in zip(hits, totals, strict=True)]
+    expected = [
+        REFERENCE[name](row, total, k) if total else math.nan
+        for row, total in zip(hits, totals, strict=True)
+    ]
     assert found.dtype == torch.float64
     assert found.tolist() == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
@@ -226,14 +244,18 @@ def test_evaluate_is_a_search_written_out_on_random_vectors(name: str, seed: int
     y = [min(int(draw.expovariate(0.5)), 20) for _ in range(70)]
     label = asked_for(name, 17)
     expected = slow_scores(slow_hits(units(z), y), name, 17)
-    assert evaluate(z, y, [label]).per_query(label).tolist() == pytest.approx(expected, abs=1e-12, nan_ok=True)
+    assert evaluate(z, y, [label]).per_query(label).tolist() == pytest.approx(
+        expected, abs=1e-12, nan_ok=True
+    )
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, 8, 16, 32, 64])
 def test_recall_at_any_k_is_a_search_written_out(k: int) -> None:
     z, y = sample(count=80, classes=12, seed=5)
     expected = slow_scores(slow_hits(units(z), y.tolist()), "recall_at_k", k)
-    assert evaluate(z, y, [f"recall_at_{k}"]).per_query(f"recall_at_{k}").tolist() == pytest.approx(expected, nan_ok=True)
+    assert evaluate(z, y, [f"recall_at_{k}"]).per_query(f"recall_at_{k}").tolist() == pytest.approx(
+        expected, nan_ok=True
+    )
 
 
 # --- The first hit, however far down ---
@@ -243,7 +265,9 @@ def test_recall_at_any_k_is_a_search_written_out(k: int) -> None:
 def test_a_first_hit_far_down_the_list_is_found_at_its_rank(between: int) -> None:
     """On an arc, the pair is at its ends: all others lie between."""
     angles = np.linspace(0, 1, between + 2)
-    scores = evaluate(np.stack([np.cos(angles), np.sin(angles)], axis=1), [0, *range(1, between + 1), 0], ["mrr"])
+    scores = evaluate(
+        np.stack([np.cos(angles), np.sin(angles)], axis=1), [0, *range(1, between + 1), 0], ["mrr"]
+    )
     assert scores.per_query("mrr")[[0, -1]].tolist() == [1 / (between + 1)] * 2
     assert (scores.queries, scores.skipped) == (2, between)
 
@@ -268,7 +292,9 @@ def test_first_hits_far_down_are_those_of_a_search_written_out_under_ties(seed: 
     draw.shuffle(y)
     expected = slow_scores(slow_hits(z, y), "mrr", 1)
     assert min(value for value in expected if value == value) < 1 / 33
-    assert evaluate(z, y, ["mrr"]).per_query("mrr").tolist() == pytest.approx(expected, abs=1e-15, nan_ok=True)
+    assert evaluate(z, y, ["mrr"]).per_query("mrr").tolist() == pytest.approx(
+        expected, abs=1e-15, nan_ok=True
+    )
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "hamming"])
@@ -277,7 +303,9 @@ def test_first_hits_far_down_are_found_by_any_similarity(similarity: str) -> Non
     bits = draw.integers(0, 2, size=(100, 16))
     z = np.packbits(bits, axis=1) if similarity == "hamming" else 2.0 * bits - 1
     y = draw.permutation([*range(45), *range(45), *range(45, 55)])
-    expected = slow_scores(slow_hits([tuple(row) for row in (2 * bits - 1).tolist()], y.tolist()), "mrr", 1)
+    expected = slow_scores(
+        slow_hits([tuple(row) for row in (2 * bits - 1).tolist()], y.tolist()), "mrr", 1
+    )
     found = evaluate(z, y, ["mrr"], metric=similarity).per_query("mrr")
     assert found.tolist() == pytest.approx(expected, abs=1e-15, nan_ok=True)
 
@@ -288,7 +316,9 @@ def test_first_hits_far_down_are_found_by_any_similarity(similarity: str) -> Non
 @pytest.mark.parametrize("seed", range(3))
 def test_agrees_with_pytorch_metric_learning(seed: int) -> None:
     z, y = sample(count=60, classes=7, seed=seed)
-    theirs = pytorch_metric_learning(z, y, "max_bin_count", ("precision_at_1", "r_precision", "mean_average_precision_at_r"))
+    theirs = pytorch_metric_learning(
+        z, y, "max_bin_count", ("precision_at_1", "r_precision", "mean_average_precision_at_r")
+    )
     ours = evaluate(z, y)
     assert ours["precision_at_1"] == pytest.approx(theirs["precision_at_1"], abs=1e-6)
     assert ours["r_precision"] == pytest.approx(theirs["r_precision"], abs=1e-6)
@@ -304,7 +334,9 @@ def test_agrees_with_pytorch_metric_learning_over_whole_lists(seed: int) -> None
     assert ours["map_at_59"] == pytest.approx(theirs["mean_average_precision"], abs=1e-6)
 
 
-def pytorch_metric_learning(z: Tensor, y: Tensor, k: int | str, include: tuple[str, ...]) -> dict[str, float]:
+def pytorch_metric_learning(
+    z: Tensor, y: Tensor, k: int | str, include: tuple[str, ...]
+) -> dict[str, float]:
     calculator = AccuracyCalculator(
         include=include,
         k=k,
@@ -323,7 +355,9 @@ def test_average_precision_over_whole_lists_agrees_with_scikit_learn() -> None:
         others = torch.arange(50) != query
         hits, scores = (y[others] == y[query]).numpy(), similar[query][others].numpy()
         assert ours[query] == pytest.approx(average_precision_score(hits, scores), abs=1e-12)
-        assert ours[query] == pytest.approx(label_ranking_average_precision_score(hits[None], scores[None]), abs=1e-12)
+        assert ours[query] == pytest.approx(
+            label_ranking_average_precision_score(hits[None], scores[None]), abs=1e-12
+        )
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
@@ -331,9 +365,16 @@ def test_average_precision_over_whole_lists_agrees_with_scikit_learn() -> None:
 def test_recall_agrees_with_the_neighbours_of_scikit_learn(k: int, similarity: str) -> None:
     """Asked without queries, it leaves out the sample itself."""
     z, y = sample(count=80, classes=10, seed=6)
-    found = NearestNeighbors(n_neighbors=k, metric=similarity).fit(z.numpy()).kneighbors(return_distance=False)
+    found = (
+        NearestNeighbors(n_neighbors=k, metric=similarity)
+        .fit(z.numpy())
+        .kneighbors(return_distance=False)
+    )
     expected = (y.numpy()[found] == y.numpy()[:, None]).any(1).astype(float)
-    assert evaluate(z, y, [f"recall_at_{k}"], metric=similarity).per_query(f"recall_at_{k}").tolist() == expected.tolist()
+    assert (
+        evaluate(z, y, [f"recall_at_{k}"], metric=similarity).per_query(f"recall_at_{k}").tolist()
+        == expected.tolist()
+    )
 
 
 # --- Laws ---
@@ -357,7 +398,9 @@ def test_scale_of_the_embeddings_does_not_matter(reach: int) -> None:
 
 def test_rotations_do_not_matter() -> None:
     z, y = sample()
-    rotation = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64))[0]
+    rotation = torch.linalg.qr(
+        torch.randn(6, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    )[0]
     assert everything(z @ rotation, y) == everything(z, y)
 
 
@@ -369,7 +412,9 @@ def test_names_of_the_labels_do_not_matter() -> None:
 
 def test_precision_is_perfect_where_every_sample_has_a_duplicate_of_its_class() -> None:
     z, y = sample()
-    scores = evaluate(torch.cat([z, z]), torch.cat([y, y]), ["precision_at_1", "recall_at_2", "mrr"])
+    scores = evaluate(
+        torch.cat([z, z]), torch.cat([y, y]), ["precision_at_1", "recall_at_2", "mrr"]
+    )
     assert dict(scores) == {"precision_at_1": 1, "recall_at_2": 1, "mrr": 1}
 
 
@@ -422,7 +467,11 @@ def test_type_of_the_embeddings_does_not_matter() -> None:
 
 @pytest.mark.parametrize("worth", [0, 1 << 15], ids=["both sides at once", "one side"])
 @pytest.mark.parametrize("entries", [1, 100, 600, 1500])
-@pytest.mark.parametrize("names", [EVERYTHING, ("recall_at_2", "r_precision", "map_at_r", "mrr")], ids=["equal lists", "unequal"])
+@pytest.mark.parametrize(
+    "names",
+    [EVERYTHING, ("recall_at_2", "r_precision", "map_at_r", "mrr")],
+    ids=["equal lists", "unequal"],
+)
 def test_the_groups_in_which_queries_are_looked_up_do_not_matter(
     names: tuple[str, ...], entries: int, worth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -432,7 +481,17 @@ def test_the_groups_in_which_queries_are_looked_up_do_not_matter(
     z = draw.choice(np.array(EXACT), size=len(y)) + draw.choice([0, 1e-9], size=(len(y), 1))
     whole = evaluate(z, y, names)
     calls = spy_on_searches(monkeypatch)
-    hold_little(monkeypatch, ENTRIES=entries, FAR_ENOUGH=3, TILE=32, PANEL=1, PAIRS=400, BLOCK=64, BUFFER=64, WORTH=worth)
+    hold_little(
+        monkeypatch,
+        ENTRIES=entries,
+        FAR_ENOUGH=3,
+        TILE=32,
+        PANEL=1,
+        PAIRS=400,
+        BLOCK=64,
+        BUFFER=64,
+        WORTH=worth,
+    )
     assert in_bytes(evaluate(z, y, names)) == in_bytes(whole)
     assert len(calls) > 1, "the lists did not fit at once"
 
@@ -454,7 +513,9 @@ def test_a_query_does_not_depend_on_those_looked_up_beside_it() -> None:
     together = evaluate(z, y, EVERYTHING)
     for query in (0, 29, 30, 47, 52, 54):
         alone = evaluate(z, y, EVERYTHING, queries=[query])
-        assert [alone.per_query(name)[0] for name in alone] == [together.per_query(name)[query] for name in together]
+        assert [alone.per_query(name)[0] for name in alone] == [
+            together.per_query(name)[query] for name in together
+        ]
 
 
 def hold_little(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> None:
@@ -513,7 +574,11 @@ def test_perfect_retrieval_scores_exactly_one_for_every_class_size(size: int) ->
     """Pitfall 2. A divisor that counts the query would give (n - 1) / n."""
     y = np.repeat([0, 1, 2], size)
     z = np.eye(3)[y] + 1e-3 * np.random.default_rng(0).normal(size=(len(y), 3))
-    scores = evaluate(z, y, ["precision_at_1", "recall_at_1", "r_precision", "map_at_r", "map_at_1", "map_at_5", "mrr"])
+    scores = evaluate(
+        z,
+        y,
+        ["precision_at_1", "recall_at_1", "r_precision", "map_at_r", "map_at_1", "map_at_5", "mrr"],
+    )
     assert dict(scores) == dict.fromkeys(scores, 1.0)
 
 
@@ -540,7 +605,9 @@ def test_large_classes_are_not_cut_off_at_some_k() -> None:
 
 
 @pytest.mark.parametrize("function", [r_precision, map_at_r])
-def test_fewer_neighbours_than_relevant_references_raise(function: Callable[[Tensor, Tensor], Tensor]) -> None:
+def test_fewer_neighbours_than_relevant_references_raise(
+    function: Callable[[Tensor, Tensor], Tensor],
+) -> None:
     """Pitfall 3."""
     with pytest.raises(ValueError, match="3 relevant references, but only 2 neighbours"):
         function(torch.ones(1, 2, dtype=torch.bool), torch.tensor([3]))
@@ -553,9 +620,15 @@ def test_fewer_neighbours_than_k_raise(function: Callable[[Tensor, Tensor, int],
         function(torch.ones(1, 2, dtype=torch.bool), torch.tensor([1]), 3)
 
 
-@pytest.mark.parametrize("start", [2**24, 2**53, 2**62, -(2**53) - 8], ids=["2^24", "2^53", "2^62", "-2^53"])
-@pytest.mark.parametrize("kind", [list, np.asarray, torch.tensor, pd.Series], ids=["list", "numpy", "torch", "pandas"])
-def test_labels_above_the_digits_of_a_float_do_not_merge(kind: Callable[[list[int]], Any], start: int) -> None:
+@pytest.mark.parametrize(
+    "start", [2**24, 2**53, 2**62, -(2**53) - 8], ids=["2^24", "2^53", "2^62", "-2^53"]
+)
+@pytest.mark.parametrize(
+    "kind", [list, np.asarray, torch.tensor, pd.Series], ids=["list", "numpy", "torch", "pandas"]
+)
+def test_labels_above_the_digits_of_a_float_do_not_merge(
+    kind: Callable[[list[int]], Any], start: int
+) -> None:
     """Pitfall 4. Neighbouring class numbers that float32 or float64 would take for one."""
     z, y = sample()
     assert everything(z, kind([start + int(label) for label in y])) == everything(z, y)
@@ -563,7 +636,13 @@ def test_labels_above_the_digits_of_a_float_do_not_merge(kind: Callable[[list[in
 
 @pytest.mark.parametrize(
     ("kind", "other"),
-    [(np.uint64, np.int64), (np.int64, np.uint64), (np.uint64, np.int8), (np.int64, np.float64), (np.float32, np.int64)],
+    [
+        (np.uint64, np.int64),
+        (np.int64, np.uint64),
+        (np.uint64, np.int8),
+        (np.int64, np.float64),
+        (np.float32, np.int64),
+    ],
     ids=lambda kind: str(np.dtype(kind)),
 )
 def test_labels_of_two_types_do_not_merge_in_one_that_holds_neither(kind: Any, other: Any) -> None:
@@ -573,7 +652,11 @@ def test_labels_of_two_types_do_not_merge_in_one_that_holds_neither(kind: Any, o
         y = np.array([1, 2**53, 2**53 + 1], dtype=kind)
     if gallery_y.dtype.itemsize == 8 and gallery_y.dtype.kind in "iu":
         gallery_y = np.array([1, 2**53 + 1, 2**53], dtype=other)
-    numbers = [[found.names[number] for number in part] for found in [number_classes(y, gallery_y)] for part in found.numbers]
+    numbers = [
+        [found.names[number] for number in part]
+        for found in [number_classes(y, gallery_y)]
+        for part in found.numbers
+    ]
     assert numbers == [y.tolist(), gallery_y.tolist()]
 
 
@@ -581,7 +664,9 @@ def test_singletons_are_counted_and_per_query_scores_line_up_with_the_labels() -
     """Pitfall 5."""
     z = [[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [-1.0, 0.0], [0.0, -1.0]]
     y = ["pair", "lone", "pair", "lonely", "alone"]
-    scores = evaluate(z, y, ["precision_at_1", "recall_at_2", "r_precision", "map_at_r", "map_at_2", "mrr"])
+    scores = evaluate(
+        z, y, ["precision_at_1", "recall_at_2", "r_precision", "map_at_r", "map_at_2", "mrr"]
+    )
     assert (scores.queries, scores.skipped, scores.classes) == (2, 3, 1)
     assert scores.labels == y
     for name in scores:
@@ -605,7 +690,9 @@ def test_a_query_without_relevant_references_is_nan_and_never_zero(name: str) ->
     assert found[1] == 1
 
 
-def test_no_more_than_a_bounded_number_of_neighbours_is_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_than_a_bounded_number_of_neighbours_is_held_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Pitfall 7. 300 queries x 299 neighbours would be 89,700 entries; 5,000 are allowed."""
     y = np.repeat([0, 1, 2, 3], [150, 100, 25, 25])
     z = np.eye(4)[y] + 0.3 * np.random.default_rng(0).normal(size=(300, 4))
@@ -619,7 +706,9 @@ def test_no_more_than_a_bounded_number_of_neighbours_is_held_at_once(monkeypatch
     assert in_bytes(found) == in_bytes(expected)
 
 
-def test_one_huge_class_beside_many_small_ones_scores_as_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_huge_class_beside_many_small_ones_scores_as_a_plain_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Pitfalls 3 and 7: long lists for a few, short ones for most, none for some."""
     draw = np.random.default_rng(0)
     y = draw.permutation(np.repeat(np.arange(71), [120, *[3] * 20, *[2] * 30, *[1] * 20]))
@@ -636,7 +725,9 @@ def test_one_huge_class_beside_many_small_ones_scores_as_a_plain_loop(monkeypatc
             ("recall_at_4", "recall_at_k", 4),
             ("map_at_100", "map_at_k", 100),
         ]:
-            assert scores.per_query(name).tolist() == pytest.approx(slow_scores(hits, family, k), abs=1e-12, nan_ok=True)
+            assert scores.per_query(name).tolist() == pytest.approx(
+                slow_scores(hits, family, k), abs=1e-12, nan_ok=True
+            )
 
 
 # --- Labels ---
@@ -692,20 +783,42 @@ def test_labels_of_any_type_are_told_apart(names: list[Any]) -> None:
         pd.Index,
         pd.Categorical,
     ],
-    ids=["tuple", "str", "object", "StringDType", "bytes", "Series", "Series backwards", "categories", "Index", "Categorical"],
+    ids=[
+        "tuple",
+        "str",
+        "object",
+        "StringDType",
+        "bytes",
+        "Series",
+        "Series backwards",
+        "categories",
+        "Index",
+        "Categorical",
+    ],
 )
 def test_names_are_labels_in_any_container(kind: Callable[[list[str]], Any]) -> None:
     z, y = sample()
     names = ["wren", "owl", "kite", "rook", "tern"]
     scores = evaluate(z, kind([names[int(label)] for label in y]), EVERYTHING)
     assert dict(scores) == everything(z, y)
-    assert {label.decode() if isinstance(label, bytes) else label for label in scores.per_class("mrr")} == set(names)
+    assert {
+        label.decode() if isinstance(label, bytes) else label for label in scores.per_class("mrr")
+    } == set(names)
 
 
 @pytest.mark.parametrize(
     "kind",
     [
-        *(torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64),
+        *(
+            torch.int8,
+            torch.uint8,
+            torch.int16,
+            torch.int32,
+            torch.int64,
+            torch.float16,
+            torch.float32,
+            torch.float64,
+        ),
         *("i1", "u1", ">i2", "u4", "u8", ">f4", "f2", "f8"),
         *("Int64", "UInt8", "Float32"),
     ],
@@ -720,7 +833,9 @@ def test_numbers_are_labels_in_any_type(kind: Any) -> None:
     assert everything(z, labels) == everything(z, y)
 
 
-@pytest.mark.parametrize("kind", [list, np.array, torch.tensor, pd.Series], ids=["list", "numpy", "torch", "pandas"])
+@pytest.mark.parametrize(
+    "kind", [list, np.array, torch.tensor, pd.Series], ids=["list", "numpy", "torch", "pandas"]
+)
 def test_truth_values_are_labels(kind: Callable[[list[bool]], Any]) -> None:
     z, y = sample(classes=2)
     scores = evaluate(z, kind([bool(label) for label in y]), EVERYTHING)
@@ -731,7 +846,12 @@ def test_truth_values_are_labels(kind: Callable[[list[bool]], Any]) -> None:
 def test_dates_are_labels() -> None:
     z, y = sample()
     dates = np.datetime64("2020-01-01") + y.numpy()
-    assert everything(z, dates) == everything(z, pd.Series(dates)) == everything(z, dates.tolist()) == everything(z, y)
+    assert (
+        everything(z, dates)
+        == everything(z, pd.Series(dates))
+        == everything(z, dates.tolist())
+        == everything(z, y)
+    )
     assert set(evaluate(z, dates, ["mrr"]).per_class("mrr")) == set(dates.tolist())
 
 
@@ -767,22 +887,39 @@ def test_labels_in_a_list_of_tensors_are_told_apart_by_their_values() -> None:
     ],
     ids=[
         *("floats", "names", "numpy scalar", "numpy", "half", "object", "torch"),
-        *("pandas names", "categories", "pandas numbers", "nullable", "nullable bool", "NA among objects", "dates", "decimals"),
+        *(
+            "pandas names",
+            "categories",
+            "pandas numbers",
+            "nullable",
+            "nullable bool",
+            "NA among objects",
+            "dates",
+            "decimals",
+        ),
     ],
 )
 def test_the_first_label_that_is_missing_is_named(labels: Any) -> None:
     """A label that does not equal itself has no class, and two that are missing are not of one class."""
-    with pytest.raises(ValueError, match=r"label 2 is (NaN|NaT|<NA>|missing).*leave such samples out"):
+    with pytest.raises(
+        ValueError, match=r"label 2 is (NaN|NaT|<NA>|missing).*leave such samples out"
+    ):
         evaluate(np.eye(4), labels, ["mrr"])
 
 
 @pytest.mark.parametrize("kind", [list, np.array], ids=["list", "numpy"])
-def test_a_missing_label_of_the_gallery_is_named_by_its_place_there(kind: Callable[[list[float]], Any]) -> None:
+def test_a_missing_label_of_the_gallery_is_named_by_its_place_there(
+    kind: Callable[[list[float]], Any],
+) -> None:
     with pytest.raises(ValueError, match=r"\b1\b.* is NaN"):
-        evaluate(np.eye(4), [0, 1, 0, 1], ["mrr"], gallery=(np.eye(4), kind([0.0, math.nan, 1.0, 1.0])))
+        evaluate(
+            np.eye(4), [0, 1, 0, 1], ["mrr"], gallery=(np.eye(4), kind([0.0, math.nan, 1.0, 1.0]))
+        )
 
 
-@pytest.mark.parametrize("bad", [[1], {1}, {1: 1}, (1, [2])], ids=["list", "set", "dict", "list in a tuple"])
+@pytest.mark.parametrize(
+    "bad", [[1], {1}, {1: 1}, (1, [2])], ids=["list", "set", "dict", "list in a tuple"]
+)
 def test_the_first_label_that_cannot_be_compared_is_named(bad: Any) -> None:
     with pytest.raises(ValueError, match=r"label 2 is .*hashable"):
         evaluate(np.eye(4), [(0,), (1,), bad, bad], ["mrr"])
@@ -807,14 +944,23 @@ def test_labels_of_another_shape_raise(labels: Any, shape: str) -> None:
 
 def test_classes_are_numbered_over_all_lists_together() -> None:
     found = number_classes(np.array([7, 9, 7]), [9, 8], torch.tensor([7]))
-    assert [[found.names[number] for number in part] for part in found.numbers] == [[7, 9, 7], [9, 8], [7]]
+    assert [[found.names[number] for number in part] for part in found.numbers] == [
+        [7, 9, 7],
+        [9, 8],
+        [7],
+    ]
     assert len(found.names) == 3
 
 
 @given(
     st.lists(
         st.one_of(
-            st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=2), st.tuples(st.integers(0, 2))
+            st.none(),
+            st.booleans(),
+            st.integers(),
+            st.floats(allow_nan=False),
+            st.text(max_size=2),
+            st.tuples(st.integers(0, 2)),
         ),
         min_size=1,
         max_size=12,
@@ -835,9 +981,15 @@ def test_two_labels_share_a_class_exactly_where_they_are_equal(labels: list[Any]
 
 
 def test_a_family_stands_for_its_usual_members() -> None:
-    assert [one.label for one in choose(["recall_at_k"])] == [f"recall_at_{k}" for k in (1, 2, 4, 8, 16, 32)]
+    assert [one.label for one in choose(["recall_at_k"])] == [
+        f"recall_at_{k}" for k in (1, 2, 4, 8, 16, 32)
+    ]
     assert [one.label for one in choose(["map_at_k"])] == ["map_at_100"]
-    assert [one.label for one in choose(["tar_at_far"])] == ["tar_at_far_1e-2", "tar_at_far_1e-3", "tar_at_far_1e-4"]
+    assert [one.label for one in choose(["tar_at_far"])] == [
+        "tar_at_far_1e-2",
+        "tar_at_far_1e-3",
+        "tar_at_far_1e-4",
+    ]
 
 
 @pytest.mark.parametrize("name", list(metrics))
@@ -854,7 +1006,11 @@ def test_every_metric_can_be_asked_for_by_its_name_and_by_its_members_names(name
     assert members
     for member in members:
         (again,) = choose([member.label])
-        assert (again.label, again.metric, again.value) == (member.label, metrics[name], member.value)
+        assert (again.label, again.metric, again.value) == (
+            member.label,
+            metrics[name],
+            member.value,
+        )
 
 
 @pytest.mark.parametrize(
@@ -871,11 +1027,15 @@ def test_every_metric_can_be_asked_for_by_its_name_and_by_its_members_names(name
     ],
 )
 def test_an_unknown_metric_suggests_the_nearest_name(asked: str, nearest: str) -> None:
-    with pytest.raises(UnknownName, match=f"no metric is called '{asked}'; did you mean '{nearest}'"):
+    with pytest.raises(
+        UnknownName, match=f"no metric is called '{asked}'; did you mean '{nearest}'"
+    ):
         evaluate(np.eye(2), [0, 0], [asked])
 
 
-@pytest.mark.parametrize("asked", ["recall_at_0", "map_at_0", "recall_at_00", "tar_at_far_0", "tar_at_far_0.0"])
+@pytest.mark.parametrize(
+    "asked", ["recall_at_0", "map_at_0", "recall_at_00", "tar_at_far_0", "tar_at_far_0.0"]
+)
 def test_the_number_of_a_family_is_above_zero(asked: str) -> None:
     with pytest.raises(ValueError, match=f"{asked}: the number in it is "):
         evaluate(np.eye(2), [0, 0], [asked])

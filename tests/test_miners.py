@@ -49,7 +49,9 @@ class Case:
         return math.sqrt(math.fsum(x * x for x in difference))
 
     def similarity(self, anchor: int, column: int) -> float:
-        return math.fsum(a * b for a, b in zip(self.z[anchor], self.references[column], strict=True))
+        return math.fsum(
+            a * b for a, b in zip(self.z[anchor], self.references[column], strict=True)
+        )
 
     def nearest(self, anchor: int, columns: list[int]) -> set[int]:
         """Several where they cannot be told apart."""
@@ -61,36 +63,57 @@ class Case:
         return {column for column, d in distances.items() if d >= max(distances.values()) - 1e-9}
 
     def pairs(self) -> list[tuple[int, int]]:
-        return [(anchor, column) for anchor, columns in enumerate(self.positives) for column in columns]
+        return [
+            (anchor, column) for anchor, columns in enumerate(self.positives) for column in columns
+        ]
 
     def pushed(self) -> list[tuple[int, int]]:
-        return [(anchor, column) for anchor, columns in enumerate(self.negatives) for column in columns]
+        return [
+            (anchor, column) for anchor, columns in enumerate(self.negatives) for column in columns
+        ]
 
     def triplets(self) -> list[tuple[int, int, int]]:
-        return [(anchor, positive, negative) for anchor, positive in self.pairs() for negative in self.negatives[anchor]]
+        return [
+            (anchor, positive, negative)
+            for anchor, positive in self.pairs()
+            for negative in self.negatives[anchor]
+        ]
 
 
 def beyond(case: Case, anchor: int, radius: float) -> set[int]:
     """The closest negative with d_an > the radius; where there is none, the farthest. On the edge rounding decides."""
     found: set[int] = set()
     for edge in (radius - 1e-9, radius + 1e-9) if radius > 0 else (radius,):
-        farther = [column for column in case.negatives[anchor] if case.distance(anchor, column) > edge]
-        found |= case.nearest(anchor, farther) if farther else case.farthest(anchor, case.negatives[anchor])
+        farther = [
+            column for column in case.negatives[anchor] if case.distance(anchor, column) > edge
+        ]
+        found |= (
+            case.nearest(anchor, farther)
+            if farther
+            else case.farthest(anchor, case.negatives[anchor])
+        )
     return found
 
 
 def semihard(case: Case) -> list[Choice]:
     """For each (a, p) the closest n with d_an > d_ap; where there is none, the farthest n."""
     pairs = [(anchor, positive) for anchor, positive in case.pairs() if case.negatives[anchor]]
-    return [(anchor, {positive}, beyond(case, anchor, case.distance(anchor, positive))) for anchor, positive in pairs]
+    return [
+        (anchor, {positive}, beyond(case, anchor, case.distance(anchor, positive)))
+        for anchor, positive in pairs
+    ]
 
 
 def hard(case: Case) -> list[Choice]:
     """Hardest positive and hardest negative of each anchor."""
     chosen = []
-    for anchor, (positives, negatives) in enumerate(zip(case.positives, case.negatives, strict=True)):
+    for anchor, (positives, negatives) in enumerate(
+        zip(case.positives, case.negatives, strict=True)
+    ):
         if positives and negatives:
-            chosen.append((anchor, case.farthest(anchor, positives), case.nearest(anchor, negatives)))
+            chosen.append(
+                (anchor, case.farthest(anchor, positives), case.nearest(anchor, negatives))
+            )
     return chosen
 
 
@@ -100,7 +123,9 @@ def easy_positive(case: Case, negatives: str = "semihard") -> list[Choice]:
     for anchor, (same, other) in enumerate(zip(case.positives, case.negatives, strict=True)):
         if same and other:
             radius = min(case.distance(anchor, positive) for positive in same)
-            against = case.nearest(anchor, other) if negatives == "hard" else beyond(case, anchor, radius)
+            against = (
+                case.nearest(anchor, other) if negatives == "hard" else beyond(case, anchor, radius)
+            )
             chosen.append((anchor, case.nearest(anchor, same), against))
     return chosen
 
@@ -110,17 +135,29 @@ def every(case: Case) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
     return set(case.pairs()), set(case.pushed())
 
 
-def multi_similarity(case: Case, epsilon: float = 0.1) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+def multi_similarity(
+    case: Case, epsilon: float = 0.1
+) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
     """Eq. 12 and 13: a negative if s_an > min_p s_ap - eps, a positive if s_ap < max_n s_an + eps."""
     positives, negatives = set(), set()
     for anchor, (same, other) in enumerate(zip(case.positives, case.negatives, strict=True)):
         similar = {column: case.similarity(anchor, column) for column in (*same, *other)}
-        positives |= {(anchor, p) for p in same if other and similar[p] < max(similar[n] for n in other) + epsilon}
-        negatives |= {(anchor, n) for n in other if same and similar[n] > min(similar[p] for p in same) - epsilon}
+        positives |= {
+            (anchor, p)
+            for p in same
+            if other and similar[p] < max(similar[n] for n in other) + epsilon
+        }
+        negatives |= {
+            (anchor, n)
+            for n in other
+            if same and similar[n] > min(similar[p] for p in same) - epsilon
+        }
     return positives, negatives
 
 
-def distance_weighted(case: Case, anchor: int, dim: int, cutoff: float = 0.5, limit: float = 1.4) -> dict[int, float]:
+def distance_weighted(
+    case: Case, anchor: int, dim: int, cutoff: float = 0.5, limit: float = 1.4
+) -> dict[int, float]:
     """Probability of each negative of an anchor, for each of its positives anew.
 
     log w = (2 - D) log d - (D - 3)/2 log(1 - d^2/4), d clipped below, weight 0 above the limit, the largest of what is left
@@ -134,7 +171,10 @@ def distance_weighted(case: Case, anchor: int, dim: int, cutoff: float = 0.5, li
     if not logs:
         return {column: 1 / len(case.negatives[anchor]) for column in case.negatives[anchor]}
     weights = {column: math.exp(value - max(logs.values())) for column, value in logs.items()}
-    return {column: weights.get(column, 0.0) / math.fsum(weights.values()) for column in case.negatives[anchor]}
+    return {
+        column: weights.get(column, 0.0) / math.fsum(weights.values())
+        for column in case.negatives[anchor]
+    }
 
 
 def random_pairs(case: Case) -> tuple[dict[Hashable, float], dict[Hashable, float]]:
@@ -158,7 +198,11 @@ PAIR_RULES: dict[str, Callable[..., tuple[set[tuple[int, int]], set[tuple[int, i
     "all": every,
     "multi_similarity": multi_similarity,
 }
-TRIPLET_RULES: dict[str, Callable[..., list[Choice]]] = {"semihard": semihard, "hard": hard, "easy_positive": easy_positive}
+TRIPLET_RULES: dict[str, Callable[..., list[Choice]]] = {
+    "semihard": semihard,
+    "hard": hard,
+    "easy_positive": easy_positive,
+}
 CHANCES: dict[str, tuple[Callable[..., Any], ...]] = {
     "random": (random_pairs, random_triplets),
     "distance_weighted": (distance_weighted,),
@@ -188,8 +232,12 @@ def spelled(setting: Setting) -> str:
 
 
 every_miner = pytest.mark.parametrize("setting", SETTINGS, ids=spelled)
-every_sure_miner = pytest.mark.parametrize("setting", [part for part in SETTINGS if part[0] not in CHANCES], ids=spelled)
-every_random_miner = pytest.mark.parametrize("setting", [part for part in SETTINGS if part[0] in CHANCES], ids=spelled)
+every_sure_miner = pytest.mark.parametrize(
+    "setting", [part for part in SETTINGS if part[0] not in CHANCES], ids=spelled
+)
+every_random_miner = pytest.mark.parametrize(
+    "setting", [part for part in SETTINGS if part[0] in CHANCES], ids=spelled
+)
 
 
 def make(name: str, **parameters: Any) -> Miner:
@@ -207,9 +255,13 @@ def unit(row: Row) -> Row:
     return [x / length for x in row]
 
 
-def draw_batch(draw: random.Random, count: int, dim: int, classes: int) -> tuple[list[Row], list[int]]:
+def draw_batch(
+    draw: random.Random, count: int, dim: int, classes: int
+) -> tuple[list[Row], list[int]]:
     rows = [[draw.gauss(0, 1) for _ in range(dim)] for _ in range(count)]
-    return rows, draw.choices(range(classes), weights=[draw.random() ** 3 + 1e-3 for _ in range(classes)], k=count)
+    return rows, draw.choices(
+        range(classes), weights=[draw.random() ** 3 + 1e-3 for _ in range(classes)], k=count
+    )
 
 
 @dataclass
@@ -235,7 +287,10 @@ class World:
         batch = torch.tensor(z, dtype=torch.float64), torch.tensor(y)
         memory = None
         if past is not None and labels is not None:
-            references = torch.tensor(past, dtype=torch.float64).reshape(-1, dim), torch.tensor(labels, dtype=torch.long)
+            references = (
+                torch.tensor(past, dtype=torch.float64).reshape(-1, dim),
+                torch.tensor(labels, dtype=torch.long),
+            )
             memory = References(*references, None if own is None else torch.tensor(own))
         else:
             past, labels, own = z, y, list(range(len(y)))
@@ -244,7 +299,10 @@ class World:
         case = Case(
             [seen(row) for row in z],
             [seen(row) for row in past],
-            [[j for j in columns if labels[j] == y[i] and (own is None or own[i] != j)] for i in range(len(y))],
+            [
+                [j for j in columns if labels[j] == y[i] and (own is None or own[i] != j)]
+                for i in range(len(y))
+            ],
             [[j for j in columns if labels[j] != y[i]] for i in range(len(y))],
         )
         return cls(*batch, memory, case)
@@ -290,7 +348,10 @@ def kept(mined: Mined) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
 def listed(mined: Mined) -> list[tuple[int, int, int]]:
     """The triplets as (row, column, column)."""
     assert isinstance(mined, Triplets)
-    return [(int(mined.anchor[pair]), int(mined.positive[pair]), n) for pair, n in mined.negative.nonzero().tolist()]
+    return [
+        (int(mined.anchor[pair]), int(mined.positive[pair]), n)
+        for pair, n in mined.negative.nonzero().tolist()
+    ]
 
 
 def contents(mined: Mined) -> Any:
@@ -310,7 +371,9 @@ def assert_follows_its_rule(mined: Mined, case: Case, setting: Setting) -> None:
     elif name in TRIPLET_RULES:
         found, expected = sorted(listed(mined)), sorted(TRIPLET_RULES[name](case, **parameters))
         assert len(found) == len(expected)
-        for (anchor, positive, negative), (whose, positives, negatives) in zip(found, expected, strict=True):
+        for (anchor, positive, negative), (whose, positives, negatives) in zip(
+            found, expected, strict=True
+        ):
             assert anchor == whose
             assert positive in positives
             assert negative in negatives
@@ -324,8 +387,13 @@ def assert_may_be_drawn(mined: Mined, case: Case, setting: Setting) -> None:
     count = len(case.z)
     if name == "distance_weighted":
         found = listed(mined)
-        assert sorted(triple[:2] for triple in found) == [pair for pair in case.pairs() if case.negatives[pair[0]]]
-        assert all(distance_weighted(case, anchor, len(case.z[0]))[negative] > 0 for anchor, _, negative in found)
+        assert sorted(triple[:2] for triple in found) == [
+            pair for pair in case.pairs() if case.negatives[pair[0]]
+        ]
+        assert all(
+            distance_weighted(case, anchor, len(case.z[0]))[negative] > 0
+            for anchor, _, negative in found
+        )
     elif parameters["of"] == "pairs":
         positives, negatives = kept(mined)
         assert positives <= set(case.pairs())
@@ -360,7 +428,9 @@ def test_matches_its_rule(setting: Setting, kind: str, seed: int) -> None:
 @in_every_world
 @given(seed=seeds)
 @settings(max_examples=10, deadline=None)
-def test_matches_its_rule_on_vectors_that_are_not_normalised(setting: Setting, kind: str, seed: int) -> None:
+def test_matches_its_rule_on_vectors_that_are_not_normalised(
+    setting: Setting, kind: str, seed: int
+) -> None:
     """As a method mines whose loss compares such."""
     miner, world = build(setting), draw_world(seed, kind, normalise=False)
     miner.normalise = False
@@ -372,18 +442,24 @@ def test_matches_its_rule_on_vectors_that_are_not_normalised(setting: Setting, k
 def test_multi_similarity_matches_its_rule_at_any_epsilon(seed: int, epsilon: float) -> None:
     world = draw_world(seed, "alone")
     assert_follows_its_rule(
-        world.mine(build(("multi_similarity", {"epsilon": epsilon}))), world.case, ("multi_similarity", {"epsilon": epsilon})
+        world.mine(build(("multi_similarity", {"epsilon": epsilon}))),
+        world.case,
+        ("multi_similarity", {"epsilon": epsilon}),
     )
 
 
 @given(seed=seeds, epsilon=st.sampled_from([0.0, 0.05, 0.3, 1.0]))
 @few_examples
-def test_multi_similarity_keeps_what_pytorch_metric_learning_keeps(seed: int, epsilon: float) -> None:
+def test_multi_similarity_keeps_what_pytorch_metric_learning_keeps(
+    seed: int, epsilon: float
+) -> None:
     """Both read eq. 12 and 13 alike, also where an anchor has no positive or no negative."""
     draw = random.Random(seed)
     rows, labels = draw_batch(draw, draw.randint(2, 12), 4, draw.randint(1, 4))
     z, y = torch.tensor(rows, dtype=torch.float64), torch.tensor(labels)
-    anchors, positives, again, negatives = (part.tolist() for part in pml.MultiSimilarityMiner(epsilon)(z, y))
+    anchors, positives, again, negatives = (
+        part.tolist() for part in pml.MultiSimilarityMiner(epsilon)(z, y)
+    )
     theirs = set(zip(anchors, positives, strict=True)), set(zip(again, negatives, strict=True))
     assert kept(make("multi_similarity", epsilon=epsilon)(z, y)) == theirs
 
@@ -406,14 +482,18 @@ def around(degrees: list[float], y: list[int]) -> tuple[Tensor, Tensor]:
 
 def test_multi_similarity_keeps_only_pairs_within_epsilon_of_the_other_kind() -> None:
     """One anchor at 0 degrees, positives at 10 and 60, negatives at 50 and 90: cosines 0.98, 0.5 and 0.64, 0."""
-    positives, negatives = kept(make("multi_similarity", epsilon=0.1)(*around([0, 10, 60, 50, 90], [0, 0, 0, 1, 1])))
+    positives, negatives = kept(
+        make("multi_similarity", epsilon=0.1)(*around([0, 10, 60, 50, 90], [0, 0, 0, 1, 1]))
+    )
     assert {pair for pair in positives if pair[0] == 0} == {(0, 2)}
     assert {pair for pair in negatives if pair[0] == 0} == {(0, 3)}
 
 
 def test_multi_similarity_with_a_wide_epsilon_keeps_every_pair() -> None:
     z, y = batch()
-    assert kept(make("multi_similarity", epsilon=2.1)(z, y)) == kept(all_pairs(y, References.of_batch(z, y)))
+    assert kept(make("multi_similarity", epsilon=2.1)(z, y)) == kept(
+        all_pairs(y, References.of_batch(z, y))
+    )
 
 
 @pytest.mark.parametrize(
@@ -426,7 +506,9 @@ def test_multi_similarity_with_a_wide_epsilon_keeps_every_pair() -> None:
     ],
     ids=lambda part: spelled(part) if isinstance(part[0], str) else "",
 )
-def test_some_triplets_that_one_can_see(setting: Setting, of_first: list[tuple[int, int, int]]) -> None:
+def test_some_triplets_that_one_can_see(
+    setting: Setting, of_first: list[tuple[int, int, int]]
+) -> None:
     """One anchor at 0 degrees, positives at 20 and 80, negatives at 10, 50 and 70: none of these is beyond 80."""
     mined = build(setting)(*around([0, 20, 80, 10, 50, 70], [0, 0, 0, 1, 1, 2]))
     assert sorted(triple for triple in listed(mined) if triple[0] == 0) == of_first
@@ -440,11 +522,17 @@ def frequencies_agree(counts: Counter[Hashable], chances: dict[Hashable, float])
     total = sum(counts.values())
     assert set(counts) <= {outcome for outcome, chance in chances.items() if chance > 0}
     often = [outcome for outcome, chance in chances.items() if chance * total >= 10]
-    seen, expected = [counts[outcome] for outcome in often], [chances[outcome] * total for outcome in often]
+    seen, expected = (
+        [counts[outcome] for outcome in often],
+        [chances[outcome] * total for outcome in often],
+    )
     if len(often) < len(chances):
         seen, expected = [*seen, total - sum(seen)], [*expected, total - math.fsum(expected)]
     if expected[-1] < 1:
-        seen, expected = [*seen[:-2], seen[-2] + seen[-1]], [*expected[:-2], expected[-2] + expected[-1]]
+        seen, expected = (
+            [*seen[:-2], seen[-2] + seen[-1]],
+            [*expected[:-2], expected[-2] + expected[-1]],
+        )
     assert len(expected) > 1
     return bool(chisquare(seen, expected).pvalue > 1e-4)
 
@@ -457,7 +545,12 @@ def at_distances(anchor: Row, apart: list[float], draw: random.Random) -> list[R
         along = math.fsum(a * b for a, b in zip(step, anchor, strict=True))
         across = unit([a - along * b for a, b in zip(step, anchor, strict=True)])
         cosine = 1 - d * d / 2
-        found.append([cosine * a + math.sqrt(1 - cosine * cosine) * b for a, b in zip(anchor, across, strict=True)])
+        found.append(
+            [
+                cosine * a + math.sqrt(1 - cosine * cosine) * b
+                for a, b in zip(anchor, across, strict=True)
+            ]
+        )
     return found
 
 
@@ -465,7 +558,9 @@ DRAWS = 1500
 ANCHORS = 50
 
 
-def draw_negatives(miner: Miner, anchor: Row, past: list[Row], labels: list[int]) -> tuple[list[list[int]], Case]:
+def draw_negatives(
+    miner: Miner, anchor: Row, past: list[Row], labels: list[int]
+) -> tuple[list[list[int]], Case]:
     """What is drawn for each positive of an anchor, often: it stands in the batch many times."""
     world = World.of([anchor] * ANCHORS, [0] * ANCHORS, past, labels)
     drawn: list[list[int]] = []
@@ -490,14 +585,20 @@ def draw_negatives(miner: Miner, anchor: Row, past: list[Row], labels: list[int]
     ],
     ids=["4 dims", "3 dims", "16 dims", "128 dims", "no mass", "one with mass"],
 )
-def test_distance_weighted_draws_each_negative_as_often_as_its_weight_says(dim: int, apart: list[float]) -> None:
+def test_distance_weighted_draws_each_negative_as_often_as_its_weight_says(
+    dim: int, apart: list[float]
+) -> None:
     """One anchor, two positives: both draws at once, so that they are seen to be independent of each other."""
     draw = random.Random(dim)
     anchor = unit([draw.gauss(0, 1) for _ in range(dim)])
     past = [*at_distances(anchor, [0.4, 1.1], draw), *at_distances(anchor, apart, draw)]
-    drawn, case = draw_negatives(make("distance_weighted"), anchor, past, [0, 0, *range(1, len(apart) + 1)])
+    drawn, case = draw_negatives(
+        make("distance_weighted"), anchor, past, [0, 0, *range(1, len(apart) + 1)]
+    )
     chances = distance_weighted(case, 0, dim)
-    joint: dict[Hashable, float] = {(one, two): p * q for one, p in chances.items() for two, q in chances.items()}
+    joint: dict[Hashable, float] = {
+        (one, two): p * q for one, p in chances.items() for two, q in chances.items()
+    }
     if math.isclose(max(chances.values()), 1):
         assert drawn == [[2, 2]] * DRAWS
     else:
@@ -511,14 +612,21 @@ def test_distance_weighted_draws_uniformly_where_no_negative_has_mass() -> None:
     past = at_distances(anchor, [0.5, 1.5, 1.8, 1.95], draw)
     world = World.of([anchor], [0], past, [0, 1, 1, 2])
     assert distance_weighted(world.case, 0, 3) == {1: 1 / 3, 2: 1 / 3, 3: 1 / 3}
-    assert_follows_its_rule(world.mine(make("distance_weighted")), world.case, ("distance_weighted", {}))
+    assert_follows_its_rule(
+        world.mine(make("distance_weighted")), world.case, ("distance_weighted", {})
+    )
 
 
 @pytest.mark.parametrize("dim", [4, 128, 512])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 def test_distance_weighted_weighs_by_its_formula(dim: int, dtype: torch.dtype) -> None:
     """Up to a constant of each row. One row has negatives on both sides of the limit, one none below, one none at all."""
-    d = torch.tensor([[0.0, 0.3, 0.5, 0.8, 1.1, 1.3, 1.4, 1.45, 2.0], [1.41, 1.5, 1.6, 1.7, 1.8, 1.9, 1.95, 1.99, 2.0]]).to(dtype)
+    d = torch.tensor(
+        [
+            [0.0, 0.3, 0.5, 0.8, 1.1, 1.3, 1.4, 1.45, 2.0],
+            [1.41, 1.5, 1.6, 1.7, 1.8, 1.9, 1.95, 1.99, 2.0],
+        ]
+    ).to(dtype)
     d = torch.cat([d, d[:1]])
     negative = torch.ones(3, 9, dtype=torch.bool)
     negative[0, 4], negative[1, 3], negative[2] = False, False, False
@@ -532,7 +640,9 @@ def test_distance_weighted_weighs_by_its_formula(dim: int, dtype: torch.dtype) -
 
     admitted = [0, 1, 2, 3, 5, 6]
     expected = [formula(value) - formula(0.5) for value in d[0, admitted].tolist()]
-    assert (found[0, admitted] - found[0, 0]).tolist() == pytest.approx(expected, rel=1e-5 if dtype == torch.float32 else 1e-10)
+    assert (found[0, admitted] - found[0, 0]).tolist() == pytest.approx(
+        expected, rel=1e-5 if dtype == torch.float32 else 1e-10
+    )
     assert found[0, [4, 7, 8]].tolist() == [-math.inf] * 3
     assert found[1].tolist() == [0.0, 0.0, 0.0, -math.inf, 0.0, 0.0, 0.0, 0.0, 0.0]
     assert found[2].tolist() == [-math.inf] * 9
@@ -542,7 +652,10 @@ def test_distance_weighted_weighs_by_its_formula(dim: int, dtype: torch.dtype) -
 def test_distance_weighted_goes_by_its_cutoff_and_its_limit(cutoff: float, limit: float) -> None:
     draw = random.Random(1)
     anchor = unit([draw.gauss(0, 1) for _ in range(5)])
-    past = [*at_distances(anchor, [0.4], draw), *at_distances(anchor, [0.2, 0.6, 0.8, 1.2, 1.8], draw)]
+    past = [
+        *at_distances(anchor, [0.4], draw),
+        *at_distances(anchor, [0.2, 0.6, 0.8, 1.2, 1.8], draw),
+    ]
     miner = make("distance_weighted", cutoff=cutoff, limit=limit)
     drawn, case = draw_negatives(miner, anchor, past, [0, 1, 1, 2, 2, 3])
     chances: dict[Hashable, float] = dict(distance_weighted(case, 0, 5, cutoff, limit).items())
@@ -586,9 +699,12 @@ def test_random_draws_every_set_of_triplets_equally_often(world: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "pairs", "triplets"), [(32, (8, 8), 10), (33, (8, 8), 11), (8, (2, 2), 2), (120, (30, 30), 40)]
+    ("count", "pairs", "triplets"),
+    [(32, (8, 8), 10), (33, (8, 8), 11), (8, (2, 2), 2), (120, (30, 30), 40)],
 )
-def test_random_takes_as_many_as_would_use_each_sample_once(count: int, pairs: tuple[int, int], triplets: int) -> None:
+def test_random_takes_as_many_as_would_use_each_sample_once(
+    count: int, pairs: tuple[int, int], triplets: int
+) -> None:
     """N/2 pairs, half of them positive; N/3 triplets."""
     z, y = batch(count, classes=4)
     assert tuple(map(len, kept(make("random", of="pairs")(z, y)))) == pairs
@@ -636,7 +752,11 @@ def assert_is_well_formed(mined: Mined, count: int, columns: int) -> None:
     else:
         assert mined.anchor.shape == mined.positive.shape == mined.negative.shape[:1]
         assert mined.negative.shape[1] == columns
-        assert (mined.anchor.dtype, mined.positive.dtype, mined.negative.dtype) == (torch.long, torch.long, torch.bool)
+        assert (mined.anchor.dtype, mined.positive.dtype, mined.negative.dtype) == (
+            torch.long,
+            torch.long,
+            torch.bool,
+        )
     assert not any(part.requires_grad for part in vars(mined).values())
 
 
@@ -644,7 +764,9 @@ def assert_is_well_formed(mined: Mined, count: int, columns: int) -> None:
 @in_every_world
 @given(seed=seeds)
 @settings(max_examples=10, deadline=None)
-def test_keeps_only_pairs_and_triplets_that_there_are(setting: Setting, kind: str, seed: int) -> None:
+def test_keeps_only_pairs_and_triplets_that_there_are(
+    setting: Setting, kind: str, seed: int
+) -> None:
     world = draw_world(seed, kind)
     mined = world.mine(build(setting))
     assert_is_well_formed(mined, len(world.z), len(world.case.references))
@@ -676,13 +798,17 @@ def test_order_of_the_batch_does_not_matter(setting: Setting) -> None:
         assert torch.equal(found.positive[order][:, order], shuffled.positive)
         assert torch.equal(found.negative[order][:, order], shuffled.negative)
     else:
-        assert sorted((place[a], place[p], place[n]) for a, p, n in listed(shuffled)) == sorted(listed(found))
+        assert sorted((place[a], place[p], place[n]) for a, p, n in listed(shuffled)) == sorted(
+            listed(found)
+        )
 
 
 @every_miner
 def test_names_of_the_labels_do_not_matter(setting: Setting) -> None:
     z, y = batch()
-    assert mine_seeded(setting, z, torch.tensor([2**40, -3, 2**40 + 1])[y]) == mine_seeded(setting, z, y)
+    assert mine_seeded(setting, z, torch.tensor([2**40, -3, 2**40 + 1])[y]) == mine_seeded(
+        setting, z, y
+    )
 
 
 @every_miner
@@ -697,7 +823,9 @@ def test_scale_of_the_embeddings_does_not_matter(setting: Setting) -> None:
 
 @every_miner
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3], [0, 0, 0, 0], [0], [0, 0], [0, 1]], ids=str)
-def test_there_is_no_triplet_where_one_kind_of_pair_is_missing(setting: Setting, labels: list[int]) -> None:
+def test_there_is_no_triplet_where_one_kind_of_pair_is_missing(
+    setting: Setting, labels: list[int]
+) -> None:
     """No positives, no negatives, one sample, two of a class, two of two classes."""
     z, y = batch(count=len(labels))[0], torch.tensor(labels)
     world = World.of(z.tolist(), labels)
@@ -710,7 +838,9 @@ def test_there_is_no_triplet_where_one_kind_of_pair_is_missing(setting: Setting,
 
 
 @every_miner
-def test_an_anchor_that_lacks_one_kind_of_pair_does_not_keep_the_others_from_theirs(setting: Setting) -> None:
+def test_an_anchor_that_lacks_one_kind_of_pair_does_not_keep_the_others_from_theirs(
+    setting: Setting,
+) -> None:
     """Class 1 has one sample: an anchor without a positive among others."""
     z, _ = batch(count=7)
     labels = [0, 0, 0, 1, 2, 2, 2]
@@ -746,9 +876,13 @@ def test_duplicates_are_mined_like_any_other_pair(setting: Setting, seed: int) -
     assert_follows_its_rule(world.mine(build(setting)), world.case, setting)
 
 
-@pytest.mark.parametrize("setting", [("semihard", {}), ("easy_positive", {"negatives": "semihard"})], ids=spelled)
+@pytest.mark.parametrize(
+    "setting", [("semihard", {}), ("easy_positive", {"negatives": "semihard"})], ids=spelled
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-def test_a_negative_as_near_as_the_positive_is_not_beyond_it(setting: Setting, dtype: torch.dtype) -> None:
+def test_a_negative_as_near_as_the_positive_is_not_beyond_it(
+    setting: Setting, dtype: torch.dtype
+) -> None:
     """Anchor, positive and a negative are the same vector, at distance 0; the other negative is farther than that."""
     z = torch.randn(128, generator=torch.Generator().manual_seed(0)).to(dtype).repeat(4, 1)
     z[3] += torch.randn(128, generator=torch.Generator().manual_seed(1)).to(dtype)
@@ -773,7 +907,9 @@ def test_a_vector_of_zeros_is_mined_without_an_error(setting: Setting) -> None:
 @every_miner
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("rows", [[2], list(range(9))], ids=["one", "all"])
-def test_vectors_that_are_not_finite_are_mined_without_an_error(setting: Setting, bad: float, rows: list[int]) -> None:
+def test_vectors_that_are_not_finite_are_mined_without_an_error(
+    setting: Setting, bad: float, rows: list[int]
+) -> None:
     """A training that has diverged is to end as such, by its loss."""
     z, y = batch()
     z[rows] = bad
@@ -822,7 +958,9 @@ def test_a_miner_sees_unit_vectors_unless_it_is_told_otherwise() -> None:
 def test_a_batch_that_asks_for_gradients_is_mined_alike(setting: Setting) -> None:
     z, y = batch()
     leaf = z.clone().requires_grad_()
-    assert mine_seeded(setting, leaf, y, References(leaf, y, None)) == mine_seeded(setting, z, y, References(z, y, None))
+    assert mine_seeded(setting, leaf, y, References(leaf, y, None)) == mine_seeded(
+        setting, z, y, References(z, y, None)
+    )
     assert_is_well_formed(build(setting)(leaf, y), 9, 9)
 
 
@@ -831,7 +969,11 @@ class NoHalfProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if "mm" in func.__name__:
-            assert all(part.dtype not in (torch.bfloat16, torch.float16) for part in args if isinstance(part, Tensor))
+            assert all(
+                part.dtype not in (torch.bfloat16, torch.float16)
+                for part in args
+                if isinstance(part, Tensor)
+            )
         return func(*args, **(kwargs or {}))
 
 
@@ -844,7 +986,9 @@ def test_half_precision_is_mined_in_single_precision(setting: Setting, dtype: to
         found = mine_seeded(setting, half, y)
         beside = mine_seeded(setting, half, y, References(half[:7], y[:7], None))
     assert found == mine_seeded(setting, half.float(), y)
-    assert beside == mine_seeded(setting, half.float(), y, References(half[:7].float(), y[:7], None))
+    assert beside == mine_seeded(
+        setting, half.float(), y, References(half[:7].float(), y[:7], None)
+    )
 
 
 @every_miner
@@ -856,7 +1000,11 @@ def test_autocast_does_not_change_what_is_mined(setting: Setting) -> None:
     assert found == mine_seeded(setting, single, y)
 
 
-COMPARING = [name for name, loss in losses.items() if loss.__module__.startswith("assay.") and loss.compares != "classes"]
+COMPARING = [
+    name
+    for name, loss in losses.items()
+    if loss.__module__.startswith("assay.") and loss.compares != "classes"
+]
 BATCHES = {
     "usual": [0, 0, 0, 1, 1, 1, 2, 2],
     "no positives": [0, 1, 2, 3, 4, 5, 6, 7],
@@ -867,7 +1015,9 @@ BATCHES = {
 
 @every_miner
 @pytest.mark.parametrize("labels", list(BATCHES.values()), ids=list(BATCHES))
-def test_every_loss_that_compares_samples_can_use_what_was_mined(setting: Setting, labels: list[int]) -> None:
+def test_every_loss_that_compares_samples_can_use_what_was_mined(
+    setting: Setting, labels: list[int]
+) -> None:
     """Duplicates and opposite vectors are in the batch, which is compared with itself and with a memory."""
     z, y = batch(8)[0].float(), torch.tensor(labels)
     z[1], z[3], z[4] = z[0], z[0], -z[0]

@@ -44,7 +44,11 @@ every_architecture = pytest.mark.parametrize("name", list(ARCHITECTURES))
 
 def inputs_of(architecture: Architecture, count: int = 6) -> Tensor:
     draw = torch.Generator().manual_seed(1)
-    shape = (architecture.inputs, architecture.size, architecture.size) if architecture.size else (architecture.inputs,)
+    shape = (
+        (architecture.inputs, architecture.size, architecture.size)
+        if architecture.size
+        else (architecture.inputs,)
+    )
     return torch.rand(count, *shape, generator=draw)
 
 
@@ -68,7 +72,9 @@ def said(model: Model, x: Tensor) -> Tensor:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A model folder that is as it should be."""
-    write_model_folder(tmp_path / "model", with_a_past(ARCHITECTURES["plain"]), {"made": "of stripes"})
+    write_model_folder(
+        tmp_path / "model", with_a_past(ARCHITECTURES["plain"]), {"made": "of stripes"}
+    )
     return tmp_path / "model"
 
 
@@ -79,14 +85,21 @@ def folder(tmp_path: Path) -> Path:
 def test_embeddings_are_as_wide_as_the_architecture_says(name: str) -> None:
     architecture = ARCHITECTURES[name]
     model = with_a_past(architecture)
-    assert said(model, inputs_of(architecture)).shape == (6, architecture.dim or model.trunk.features)
+    assert said(model, inputs_of(architecture)).shape == (
+        6,
+        architecture.dim or model.trunk.features,
+    )
 
 
 def test_features_are_standardised_before_the_head_where_that_is_wanted() -> None:
     model = with_a_past(Architecture("identity", 7, 0, 5, layer_norm=True))
     x = 10 * inputs_of(model.architecture) + 3
-    standard = (x - x.mean(1, keepdim=True)) / (x.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
-    torch.testing.assert_close(said(model, x), standard @ model.head.weight.detach().T + model.head.bias.detach())
+    standard = (x - x.mean(1, keepdim=True)) / (
+        x.var(1, unbiased=False, keepdim=True) + 1e-5
+    ).sqrt()
+    torch.testing.assert_close(
+        said(model, x), standard @ model.head.weight.detach().T + model.head.bias.detach()
+    )
     assert [name for name, _ in model.named_parameters()] == ["head.weight", "head.bias"]
 
 
@@ -127,10 +140,20 @@ def test_the_state_is_a_copy() -> None:
 # --- What a protocol settles on ---
 
 
-@pytest.mark.parametrize(("look", "trunk", "size"), [("photo", "conv", 48), ("drawing", "conv", 28), ("features", "identity", 0)])
-def test_a_trunk_without_weights_of_its_own_is_trained_from_scratch(look: Any, trunk: str, size: int) -> None:
+@pytest.mark.parametrize(
+    ("look", "trunk", "size"),
+    [("photo", "conv", 48), ("drawing", "conv", 28), ("features", "identity", 0)],
+)
+def test_a_trunk_without_weights_of_its_own_is_trained_from_scratch(
+    look: Any, trunk: str, size: int
+) -> None:
     settled, found = settle(Protocol("p.v1"), look)
-    assert (settled.trunk, settled.size, settled.weights, settled.frozen) == (trunk, size, "none", "nothing")
+    assert (settled.trunk, settled.size, settled.weights, settled.frozen) == (
+        trunk,
+        size,
+        "none",
+        "nothing",
+    )
     assert found is None
 
 
@@ -154,9 +177,13 @@ def test_what_is_settled_stays_so() -> None:
 # --- The trunk before the head ---
 
 
-@pytest.mark.parametrize("change", [{}, {"layer_norm": True}, {"pooling": "gem", "dim": 9}, {"dim": 1}])
+@pytest.mark.parametrize(
+    "change", [{}, {"layer_norm": True}, {"pooling": "gem", "dim": 9}, {"dim": 1}]
+)
 def test_a_head_on_frozen_features_and_its_trunk_are_one_model(change: dict[str, Any]) -> None:
-    protocol, found = settle(replace(Protocol("p.v1", trunk="lite0", size=64, stored=70, dim=5), **change), "photo")
+    protocol, found = settle(
+        replace(Protocol("p.v1", trunk="lite0", size=64, stored=70, dim=5), **change), "photo"
+    )
     assert found is not None
     trunk = begin(Architecture.under(replace(protocol, frozen="nothing"), 3, 0), found.digest).trunk
     head = with_a_past(Architecture.under(protocol, trunk.features))
@@ -166,12 +193,18 @@ def test_a_head_on_frozen_features_and_its_trunk_are_one_model(change: dict[str,
     with torch.no_grad():
         by_hand = head(trunk.eval()(x))
     torch.testing.assert_close(said(model, x), by_hand, atol=1e-6, rtol=1e-5)
-    assert (model.architecture.trunk, model.architecture.size, model.architecture.dim) == ("lite0", 64, protocol.dim)
+    assert (model.architecture.trunk, model.architecture.size, model.architecture.dim) == (
+        "lite0",
+        64,
+        protocol.dim,
+    )
     assert model.architecture.first_step == FirstStep("square", 70)
     assert model.architecture.layer_norm == protocol.layer_norm
 
 
-def test_a_whole_model_can_be_kept_and_read_without_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_model_can_be_kept_and_read_without_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     protocol, _ = settle(Protocol("p.v1", trunk="lite0", size=64, dim=5, layer_norm=True), "photo")
     model = with_trunk(with_a_past(Architecture.under(protocol, 1280)), protocol, 3)
     write_model_folder(tmp_path / "model", model, {})
@@ -207,7 +240,9 @@ def test_a_folder_holds_the_weights_and_a_card_for_people(folder: Path) -> None:
 
 def test_the_same_model_is_the_same_bytes() -> None:
     first, second = (with_a_past(ARCHITECTURES["with all there is"]) for _ in range(2))
-    assert pack_model(first.architecture, first.state()) == pack_model(second.architecture, second.state())
+    assert pack_model(first.architecture, first.state()) == pack_model(
+        second.architecture, second.state()
+    )
 
 
 def test_a_model_of_before_there_were_poolings_can_still_be_read(tmp_path: Path) -> None:
@@ -252,7 +287,9 @@ SPOILT = {
     "a pooling that nobody knows": foreign(
         STATE, {"architecture": canonical({**vars(ARCHITECTURES["plain"]), "pooling": "best"})}
     ),
-    "a missing weight": foreign({name: tensor for name, tensor in STATE.items() if name != "head.bias"}, SAYS),
+    "a missing weight": foreign(
+        {name: tensor for name, tensor in STATE.items() if name != "head.bias"}, SAYS
+    ),
     "a weight too many": foreign({**STATE, "extra": torch.ones(2)}, SAYS),
     "a weight of another shape": foreign({**STATE, "head.weight": torch.ones(5, 63)}, SAYS),
 }
@@ -266,14 +303,18 @@ def test_a_spoilt_folder_is_refused_by_its_name(how: str, folder: Path) -> None:
     assert str(folder) in str(raised.value)
 
 
-@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("a file")])
+@pytest.mark.parametrize(
+    "make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("a file")]
+)
 def test_what_is_no_folder_is_refused_by_its_name(make: Any, tmp_path: Path) -> None:
     make(tmp_path / "there")
     with pytest.raises(BadInput, match="there cannot be read as a model folder"):
         read_model_folder(tmp_path / "there")
 
 
-def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_appears_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = with_a_past(ARCHITECTURES["plain"])
     with pytest.raises(TypeError):
         write_model_folder(tmp_path / "model", model, {"cannot be written": object()})

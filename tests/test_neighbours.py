@@ -60,7 +60,10 @@ def assert_everyone_else_is_found_in_order(z: Tensor, metric: str) -> None:
 def run_apart(code: str, **environment: str) -> None:
     """Run in a Python of its own."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], env=os.environ | environment, capture_output=True, text=True
+        [sys.executable, "-W", "error", "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
 
@@ -71,7 +74,9 @@ def run_apart(code: str, **environment: str) -> None:
 @every_kind
 @given(seed=seeds)
 @few_examples
-def test_equals_a_brute_force(kind: Callable[[random.Random, int], Rows], metric: str, seed: int) -> None:
+def test_equals_a_brute_force(
+    kind: Callable[[random.Random, int], Rows], metric: str, seed: int
+) -> None:
     draw = random.Random(seed)
     search = draw_search(draw, kind, metric)
     with along(draw.choice(list(PATHS))):
@@ -89,7 +94,9 @@ def test_equals_a_brute_force_in_more_references_than_there_are_places(metric: s
 @every_metric
 def test_references_that_are_all_equal_are_found_in_order_of_their_index(metric: str) -> None:
     references = rows_for(metric, random.Random(0), 1) * 100
-    search = Search(rows_for(metric, random.Random(1), 3), references, 7, metric, dtype=dtype_for(metric))
+    search = Search(
+        rows_for(metric, random.Random(1), 3), references, 7, metric, dtype=dtype_for(metric)
+    )
     assert search.found() == [list(range(7))] * 3
 
 
@@ -99,7 +106,10 @@ def test_references_that_are_all_equal_are_found_in_order_of_their_index(metric:
 def test_tells_apart_what_single_precision_cannot(metric: str, k: int, spread: float) -> None:
     """A hundred references along a line, with steps that a query sees from the side."""
     draw = random.Random(0)
-    references = [(1.0 + spread * step, 0.5, -0.75 - spread * step) for step in (draw.randrange(80) for _ in range(100))]
+    references = [
+        (1.0 + spread * step, 0.5, -0.75 - spread * step)
+        for step in (draw.randrange(80) for _ in range(100))
+    ]
     search = Search([(3.0, 0.0, 2.0), (-1.0, 1.0, 0.5), (0.0, -2.0, 0.25)], references, k, metric)
     assert len(search.clear()) == 3
     search.assert_found()
@@ -135,13 +145,21 @@ def test_a_vector_of_zeros_is_between_what_is_alike_and_what_is_opposite() -> No
 
 
 def test_a_negative_zero_is_a_zero() -> None:
-    assert_everyone_else_is_found_in_order(torch.tensor([[-0.0, -0.0], [0.0, 0.0]]).repeat(25, 1), "cosine")
+    assert_everyone_else_is_found_in_order(
+        torch.tensor([[-0.0, -0.0], [0.0, 0.0]]).repeat(25, 1), "cosine"
+    )
 
 
 @pytest.mark.parametrize("side", ["queries", "references", "both"])
 @pytest.mark.parametrize(
     ("exponent", "dtype"),
-    [(40, torch.float32), (66, torch.float32), (100, torch.float32), (520, torch.float64), (600, torch.float64)],
+    [
+        (40, torch.float32),
+        (66, torch.float32),
+        (100, torch.float32),
+        (520, torch.float64),
+        (600, torch.float64),
+    ],
 )
 def test_norms_do_not_matter_to_the_cosine(exponent: int, dtype: torch.dtype, side: str) -> None:
     """Some vectors are scaled by powers of two, which change no digit of their direction."""
@@ -149,7 +167,10 @@ def test_norms_do_not_matter_to_the_cosine(exponent: int, dtype: torch.dtype, si
     rows = as_held(gaussian(draw, 60), torch.float32)
     before = Search(rows[:10], rows[10:], 50, dtype=dtype).found()
     after = scaled(draw, rows, [-exponent, 0, exponent])
-    queries, references = (rows if side == "references" else after)[:10], (rows if side == "queries" else after)[10:]
+    queries, references = (
+        (rows if side == "references" else after)[:10],
+        (rows if side == "queries" else after)[10:],
+    )
     for path in ("as it comes", "few places"):
         with along(path):
             assert Search(queries, references, 50, dtype=dtype).found() == before
@@ -159,7 +180,9 @@ def test_norms_do_not_matter_to_the_cosine(exponent: int, dtype: torch.dtype, si
 def test_norms_do_not_matter_where_precision_runs_out(exponent: int) -> None:
     """Squares of such numbers have few digits left, or none."""
     draw = random.Random(5)
-    references = [(1.0 + 2.0**-40 * step, 0.5, -0.75) for step in (draw.randrange(900) for _ in range(60))]
+    references = [
+        (1.0 + 2.0**-40 * step, 0.5, -0.75) for step in (draw.randrange(900) for _ in range(60))
+    ]
     search = Search([(3.0, 0.0, 2.0), (-1.0, 1.0, 0.5)], references, 3)
     large = Search(search.queries, scaled(draw, references, [exponent]), 3)
     with along("few places"):
@@ -167,7 +190,9 @@ def test_norms_do_not_matter_where_precision_runs_out(exponent: int) -> None:
 
 
 @pytest.mark.parametrize("path", ["as it comes", "few places"])
-@pytest.mark.parametrize(("metric", "exponent"), [("dot", 100), ("dot", 600), ("euclidean", 100), ("euclidean", 240)])
+@pytest.mark.parametrize(
+    ("metric", "exponent"), [("dot", 100), ("dot", 600), ("euclidean", 100), ("euclidean", 240)]
+)
 def test_norms_of_all_sizes_are_compared(metric: str, exponent: int, path: str) -> None:
     """By their products with other vectors, and by their distance from the origin."""
     draw = random.Random(4)
@@ -221,23 +246,37 @@ def test_tiles_places_and_buffers_do_not_matter(metric: str, path: str) -> None:
     z, asked = vectors_for(metric, 40), every_restriction(40)
     whole = [nearest(z, z, 9, metric=metric, **wanted) for wanted in asked]
     with along(path):
-        assert all(map(torch.equal, whole, [nearest(z, z, 9, metric=metric, **wanted) for wanted in asked]))
-        assert all(map(torch.equal, whole, [nearest(z, z.clone(), 9, metric=metric, **wanted) for wanted in asked]))
+        assert all(
+            map(torch.equal, whole, [nearest(z, z, 9, metric=metric, **wanted) for wanted in asked])
+        )
+        assert all(
+            map(
+                torch.equal,
+                whole,
+                [nearest(z, z.clone(), 9, metric=metric, **wanted) for wanted in asked],
+            )
+        )
 
 
 @every_path
 @pytest.mark.parametrize("spread", [1e-7, 1e-12, 0.0])
 def test_paths_do_not_matter_where_precision_runs_out(spread: float, path: str) -> None:
     """Most queries are left open in single precision, and some in double precision."""
-    z = random_rows(1, 6, torch.float64) + spread * random_rows(45, 6, torch.float64, seed=1).round(decimals=1)
+    z = random_rows(1, 6, torch.float64) + spread * random_rows(45, 6, torch.float64, seed=1).round(
+        decimals=1
+    )
     whole = [nearest(z, z, k, torch.arange(45)) for k in (1, 9, 44)]
     with along(path):
-        assert all(map(torch.equal, whole, [nearest(z, z, k, torch.arange(45)) for k in (1, 9, 44)]))
+        assert all(
+            map(torch.equal, whole, [nearest(z, z, k, torch.arange(45)) for k in (1, 9, 44)])
+        )
 
 
 @pytest.mark.parametrize("path", ["few places", "few places and small tiles"])
 def test_paths_do_not_matter_to_a_query_far_away(path: str) -> None:
-    references = torch.cat([1 + 1e-9 * torch.arange(20, dtype=torch.float64), -torch.ones(20, dtype=torch.float64)])[:, None]
+    references = torch.cat(
+        [1 + 1e-9 * torch.arange(20, dtype=torch.float64), -torch.ones(20, dtype=torch.float64)]
+    )[:, None]
     query = torch.tensor([[1e17]], dtype=torch.float64)
     whole = nearest(query, references, 1, metric="euclidean")
     with along(path):
@@ -324,7 +363,9 @@ def test_counts_is_asked_about_indices_of_shapes_that_broadcast(metric: str, pat
         assert query.dtype == reference.dtype == torch.long
         assert 0 <= int(query.min()) <= int(query.max()) < 30
         assert 0 <= int(reference.min()) <= int(reference.max()) < 50
-        return ((query + reference) % 7 > 0).expand(torch.broadcast_shapes(query.shape, reference.shape))
+        return ((query + reference) % 7 > 0).expand(
+            torch.broadcast_shapes(query.shape, reference.shape)
+        )
 
     with along(path):
         nearest(queries, references, 20, metric=metric, counts=counts)
@@ -335,7 +376,9 @@ def test_counts_is_asked_about_indices_of_shapes_that_broadcast(metric: str, pat
 def test_what_counts_may_be_told_in_any_form(form: Callable[[Tensor], Any], path: str) -> None:
     z, own = vectors_for("cosine", 40), torch.arange(40)
     with along(path):
-        assert torch.equal(nearest(z, z, 9, counts=lambda q, r: form(q != r)), nearest(z, z, 9, own))
+        assert torch.equal(
+            nearest(z, z, 9, counts=lambda q, r: form(q != r)), nearest(z, z, 9, own)
+        )
 
 
 def test_one_truth_may_be_told_of_all() -> None:
@@ -348,7 +391,10 @@ def test_one_truth_may_be_told_of_all() -> None:
 def test_what_does_not_count_costs_no_more_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     """No two products are near each other, and single precision must do, though most references do not count."""
     z, label = random_rows(64, 8), torch.arange(64) % 4
-    monkeypatch.setattr("assay.neighbours.scan.exhaustive", lambda *_: pytest.fail("all pairs are compared one by one"))
+    monkeypatch.setattr(
+        "assay.neighbours.scan.exhaustive",
+        lambda *_: pytest.fail("all pairs are compared one by one"),
+    )
     with along("few places and small tiles"):
         nearest(z, z, 1, counts=lambda q, r: label[q] == label[r])
 
@@ -412,7 +458,9 @@ def small_numbers() -> np.ndarray:
 
 @pytest.mark.parametrize("form", FORMS)
 @every_float_metric
-def test_the_same_numbers_in_any_form_have_the_same_neighbours(metric: str, form: str, small_numbers: np.ndarray) -> None:
+def test_the_same_numbers_in_any_form_have_the_same_neighbours(
+    metric: str, form: str, small_numbers: np.ndarray
+) -> None:
     expected = nearest(torch.tensor(small_numbers), torch.tensor(small_numbers), 5, metric=metric)
     z = FORMS[form](small_numbers)
     for found in (
@@ -424,7 +472,10 @@ def test_the_same_numbers_in_any_form_have_the_same_neighbours(metric: str, form
         assert not found.requires_grad
 
 
-@pytest.mark.parametrize("form", ["numpy f4", "numpy f8", "column by column", "torch float32", "torch float64", "parameter"])
+@pytest.mark.parametrize(
+    "form",
+    ["numpy f4", "numpy f8", "column by column", "torch float32", "torch float64", "parameter"],
+)
 @every_float_metric
 def test_vectors_are_left_as_they_were(metric: str, form: str, small_numbers: np.ndarray) -> None:
     z = FORMS[form](small_numbers)
@@ -437,18 +488,25 @@ def test_vectors_are_left_as_they_were(metric: str, form: str, small_numbers: np
 def test_bits_may_be_packed_into_arrays_and_tensors(form: Callable[[np.ndarray], Any]) -> None:
     bits = np.random.default_rng(0).integers(0, 256, (50, 3), dtype=np.uint8)
     packed = form(bits.copy())
-    assert torch.equal(nearest(packed, packed, 9, metric="hamming"), nearest(bits, bits.copy(), 9, metric="hamming"))
+    assert torch.equal(
+        nearest(packed, packed, 9, metric="hamming"),
+        nearest(bits, bits.copy(), 9, metric="hamming"),
+    )
     assert bits.tolist() == packed.tolist()
 
 
 @pytest.mark.parametrize("kind", ["<f4", ">f4", "<f8", "<f2"])
-def test_a_file_is_read_where_it_lies_and_left_alone(kind: str, tmp_path: Path, small_numbers: np.ndarray) -> None:
+def test_a_file_is_read_where_it_lies_and_left_alone(
+    kind: str, tmp_path: Path, small_numbers: np.ndarray
+) -> None:
     path = tmp_path / "vectors"
     path.write_bytes(small_numbers.astype(kind).tobytes())
     path.chmod(0o444)
     before = path.read_bytes()
     z = np.memmap(path, dtype=kind, mode="r", shape=small_numbers.shape)
-    assert torch.equal(nearest(z, z, 5, np.arange(60)), nearest(small_numbers, small_numbers, 5, np.arange(60)))
+    assert torch.equal(
+        nearest(z, z, 5, np.arange(60)), nearest(small_numbers, small_numbers, 5, np.arange(60))
+    )
     assert path.read_bytes() == before
 
 
@@ -462,7 +520,9 @@ def test_a_chosen_part_of_vectors_is_searched_as_if_it_were_all() -> None:
 def test_a_part_may_be_chosen_of_vectors() -> None:
     z, some, fewer = random_rows(9, 2), torch.tensor([8, 2, 4, 6]), torch.tensor([3, 0])
     assert torch.equal(Vectors(Vectors(z), chosen=some).read(slice(0, 4)), z[some])
-    assert torch.equal(Vectors(Vectors(z, chosen=some), chosen=fewer).read(slice(0, 2)), z[some][fewer])
+    assert torch.equal(
+        Vectors(Vectors(z, chosen=some), chosen=fewer).read(slice(0, 2)), z[some][fewer]
+    )
     assert torch.equal(Vectors(Vectors(z, chosen=some)).read(slice(0, 4)), z[some])
 
 
@@ -471,19 +531,27 @@ def test_bfloat16_vectors_may_all_be_equal() -> None:
 
 
 def test_large_unsigned_numbers_are_large() -> None:
-    assert nearest([[1]], np.array([[1], [2**63]], dtype=np.uint64), 1, metric="dot").tolist() == [[1]]
+    assert nearest([[1]], np.array([[1], [2**63]], dtype=np.uint64), 1, metric="dot").tolist() == [
+        [1]
+    ]
 
 
 @pytest.mark.parametrize("kind", ["i8", "i4", "i1", "u8", ">i8"])
 def test_indices_to_leave_out_may_be_of_any_integer_type(kind: str) -> None:
     z = vectors_for("cosine", 50)
-    assert torch.equal(nearest(z, z, 9, np.arange(50).astype(kind)), nearest(z, z, 9, torch.arange(50)))
-    assert torch.equal(nearest(z, z, 9, list(range(50))), nearest(z, z, 9, torch.arange(50, dtype=torch.int32)))
+    assert torch.equal(
+        nearest(z, z, 9, np.arange(50).astype(kind)), nearest(z, z, 9, torch.arange(50))
+    )
+    assert torch.equal(
+        nearest(z, z, 9, list(range(50))), nearest(z, z, 9, torch.arange(50, dtype=torch.int32))
+    )
 
 
 def test_indices_to_leave_out_may_be_read_only() -> None:
     z = vectors_for("cosine", 50)
-    assert torch.equal(nearest(z, z, 9, _read_only(np.arange(50))), nearest(z, z, 9, torch.arange(50)))
+    assert torch.equal(
+        nearest(z, z, 9, _read_only(np.arange(50))), nearest(z, z, 9, torch.arange(50))
+    )
 
 
 # --- The caller's settings ---
@@ -580,7 +648,9 @@ def test_progress_rises_to_its_total(path: str, spread: float) -> None:
     z = torch.ones(100, 4) + spread * random_rows(100, 4)
     calls: list[tuple[int, int]] = []
     with along(path):
-        nearest(z, z, 3, torch.arange(100), progress=lambda done, total: calls.append((done, total)))
+        nearest(
+            z, z, 3, torch.arange(100), progress=lambda done, total: calls.append((done, total))
+        )
     assert [done for done, _ in calls] == sorted(done for done, _ in calls)
     assert len({total for _, total in calls}) == 1
     assert calls[-1][0] == calls[-1][1]
@@ -593,7 +663,9 @@ def test_progress_is_made_where_products_overflow() -> None:
     assert calls[-1][0] == calls[-1][1]
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peaks of memory are read from Linux")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="peaks of memory are read from Linux"
+)
 def test_memory_does_not_grow_with_the_number_of_pairs() -> None:
     """Not by `resource.getrusage`: that remembers the parent's peak."""
     code = """
@@ -661,7 +733,11 @@ def test_a_k_that_counts_the_left_out_reference_raises_with_the_numbers() -> Non
 
 
 def test_a_query_that_leaves_one_out_may_find_one_fewer_than_the_others() -> None:
-    assert nearest(torch.eye(3), torch.eye(3), 3, [-1, 1, -1]).tolist() == [[0, 1, 2], [0, 2, -1], [2, 0, 1]]
+    assert nearest(torch.eye(3), torch.eye(3), 3, [-1, 1, -1]).tolist() == [
+        [0, 1, 2],
+        [0, 2, -1],
+        [2, 0, 1],
+    ]
 
 
 @every_metric
@@ -703,19 +779,26 @@ def test_what_is_no_matrix_of_numbers_raises(vectors: Any, told: str) -> None:
     ("exclude", "told"),
     [
         ([0, 1], "exclude has 2 entries; 3 queries"),
-        ([[0], [1], [2]], r"exclude are whole numbers of shape \(N,\), got int64 of shape \(3, 1\)"),
+        (
+            [[0], [1], [2]],
+            r"exclude are whole numbers of shape \(N,\), got int64 of shape \(3, 1\)",
+        ),
         ([0, 1, 3], "holds 0 to 3; references are 0 to 2"),
         ([-2, 1, 2], "holds -2 to 2; references are 0 to 2"),
         ([True, False, True], "exclude are whole numbers.*got bool"),
         ([0.5, 1.5, 2.5], "exclude are whole numbers.*got float64"),
     ],
 )
-def test_references_to_leave_out_that_cannot_be_raise_with_the_numbers(exclude: Any, told: str) -> None:
+def test_references_to_leave_out_that_cannot_be_raise_with_the_numbers(
+    exclude: Any, told: str
+) -> None:
     with pytest.raises(ValueError, match=told):
         nearest(torch.eye(3), torch.eye(3), 1, exclude)
 
 
-@pytest.mark.parametrize("vectors", [np.eye(3), np.eye(3, dtype=np.int64), torch.eye(3), [[0, 255], [1, 2]]])
+@pytest.mark.parametrize(
+    "vectors", [np.eye(3), np.eye(3, dtype=np.int64), torch.eye(3), [[0, 255], [1, 2]]]
+)
 def test_bits_that_are_not_packed_raise_with_the_remedy(vectors: Any) -> None:
     with pytest.raises(ValueError, match=r"packed into uint8 \(numpy.packbits"):
         nearest(vectors, vectors, 1, metric="hamming")

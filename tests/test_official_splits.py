@@ -20,7 +20,15 @@ def make(classes: int, trainval: int | None, per_class: int = 3) -> Dataset:
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(classes), per_class))
     z = np.random.default_rng(1).normal(size=(len(labels), 3)).astype(np.float32)
     ids = [f"sample-{row}" for row in range(len(labels))]
-    return Dataset("made", "features", labels, tuple(map(str, range(classes))), ids, Features(z), trainval=trainval)
+    return Dataset(
+        "made",
+        "features",
+        labels,
+        tuple(map(str, range(classes))),
+        ids,
+        Features(z),
+        trainval=trainval,
+    )
 
 
 def opened(dataset: Dataset, folder: Path) -> Half:
@@ -29,7 +37,9 @@ def opened(dataset: Dataset, folder: Path) -> Half:
 
 
 @pytest.mark.parametrize(("classes", "trainval"), [(20, 8), (20, 18), (10, 8), (40, 20)])
-def test_an_official_trainval_is_the_first_so_many_classes(tmp_path: Path, classes: int, trainval: int) -> None:
+def test_an_official_trainval_is_the_first_so_many_classes(
+    tmp_path: Path, classes: int, trainval: int
+) -> None:
     dataset = make(classes, trainval)
     half, _ = splits.of(dataset, PROTOCOL)
     assert half.class_names == dataset.class_names[:trainval]
@@ -38,7 +48,9 @@ def test_an_official_trainval_is_the_first_so_many_classes(tmp_path: Path, class
     assert sorted(set(test.y.tolist())) == list(range(classes - trainval))
     parts = splits.parts(dataset, PROTOCOL)
     assert {part == "test" for part in np.array(parts)[dataset.labels >= trainval]} == {True}
-    assert set(np.array(parts)[dataset.labels < trainval]) == {f"fold {number}" for number in range(PROTOCOL.folds)}
+    assert set(np.array(parts)[dataset.labels < trainval]) == {
+        f"fold {number}" for number in range(PROTOCOL.folds)
+    }
 
 
 def test_an_official_trainval_that_is_half_changes_nothing() -> None:
@@ -56,7 +68,9 @@ def test_an_official_trainval_that_is_half_changes_nothing() -> None:
         (15, None, 4, "made has 15 classes; two halves with 4 folds need at least 16"),
     ],
 )
-def test_too_few_classes_are_refused(classes: int, trainval: int | None, folds: int, word: str) -> None:
+def test_too_few_classes_are_refused(
+    classes: int, trainval: int | None, folds: int, word: str
+) -> None:
     with pytest.raises(BadInput, match=word):
         splits.of(make(classes, trainval), replace(PROTOCOL, folds=folds))
 
@@ -97,7 +111,10 @@ def marked(query: list[bool], gallery: list[bool] | None) -> Dataset:
     dataset = make(12, 10)
     dataset = replace(dataset, labels=np.sort(dataset.labels))
     before = np.zeros(len(dataset.labels) - 6, dtype=np.bool_)
-    marks = [None if mark is None else np.concatenate([before, np.array(mark)]) for mark in (query, gallery)]
+    marks = [
+        None if mark is None else np.concatenate([before, np.array(mark)])
+        for mark in (query, gallery)
+    ]
     return replace(dataset, query=marks[0], gallery=marks[1])
 
 
@@ -113,20 +130,38 @@ YES, NO = True, False
         ([YES, NO, NO, YES, NO, NO], [NO, NO, NO, NO, YES, NO]),
     ],
 )
-def test_one_query_with_something_to_find_is_enough(query: list[bool], gallery: list[bool] | None) -> None:
+def test_one_query_with_something_to_find_is_enough(
+    query: list[bool], gallery: list[bool] | None
+) -> None:
     assert splits.of(marked(query, gallery), PROTOCOL)
 
 
 @pytest.mark.parametrize(
     ("query", "gallery", "counts"),
     [
-        ([YES, YES, YES, NO, NO, NO], [NO, NO, NO, YES, YES, YES], "3 queries and 3 gallery samples"),
-        ([NO, NO, NO, NO, NO, NO], [YES, YES, YES, YES, YES, YES], "0 queries and 6 gallery samples"),
-        ([YES, NO, NO, NO, NO, NO], [YES, NO, NO, YES, YES, YES], "1 queries and 4 gallery samples"),
+        (
+            [YES, YES, YES, NO, NO, NO],
+            [NO, NO, NO, YES, YES, YES],
+            "3 queries and 3 gallery samples",
+        ),
+        (
+            [NO, NO, NO, NO, NO, NO],
+            [YES, YES, YES, YES, YES, YES],
+            "0 queries and 6 gallery samples",
+        ),
+        (
+            [YES, NO, NO, NO, NO, NO],
+            [YES, NO, NO, YES, YES, YES],
+            "1 queries and 4 gallery samples",
+        ),
         ([YES, YES, NO, NO, NO, NO], [NO, NO, NO, NO, NO, NO], "2 queries and 0 gallery samples"),
         ([NO, NO, NO, NO, NO, NO], None, "0 queries and 6 gallery samples"),
     ],
 )
-def test_queries_with_nothing_to_find_are_refused(query: list[bool], gallery: list[bool] | None, counts: str) -> None:
-    with pytest.raises(BadInput, match=f"made: the test half has {counts}, and no query has another sample"):
+def test_queries_with_nothing_to_find_are_refused(
+    query: list[bool], gallery: list[bool] | None, counts: str
+) -> None:
+    with pytest.raises(
+        BadInput, match=f"made: the test half has {counts}, and no query has another sample"
+    ):
         splits.of(marked(query, gallery), PROTOCOL)

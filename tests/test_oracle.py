@@ -27,21 +27,32 @@ pytestmark = [
     # their SphereFaceLoss hands tensors to scipy, which NumPy 2 deprecates
     pytest.mark.filterwarnings("ignore:__array_wrap__ must accept context:DeprecationWarning"),
     # their HistogramLoss takes a list for an index, which torch deprecates
-    pytest.mark.filterwarnings("ignore:Using a non-tuple sequence for multidimensional indexing:UserWarning"),
+    pytest.mark.filterwarnings(
+        "ignore:Using a non-tuple sequence for multidimensional indexing:UserWarning"
+    ),
 ]
 
 COMPARED, DEPARTS, ABSENT = "compared", "departs", "not in PML"
 
 STANDING: dict[str, tuple[str, str]] = {
-    "angular": (COMPARED, "theirs leaves negatives as long as they are: given unit vectors it is the equation"),
+    "angular": (
+        COMPARED,
+        "theirs leaves negatives as long as they are: given unit vectors it is the equation",
+    ),
     "angular_raw": (ABSENT, "theirs insists on normalised anchors"),
-    "arcface": (COMPARED, "theirs extends the margin beyond 180 degrees otherwise, and its acos has no gradient at cosine 1"),
+    "arcface": (
+        COMPARED,
+        "theirs extends the margin beyond 180 degrees otherwise, and its acos has no gradient at cosine 1",
+    ),
     "circle": (COMPARED, "theirs leaves anchors whose cost underflows to 0 out of the mean"),
     "circle_class": (COMPARED, ""),
     "contrastive": (COMPARED, "theirs returns 0 where neither kind of pair occurs more than once"),
     "cosface": (COMPARED, ""),
     "fastap": (COMPARED, ""),
-    "histogram": (COMPARED, "theirs fails at similarity 1, and leaves out negative pairs of two samples without positives"),
+    "histogram": (
+        COMPARED,
+        "theirs fails at similarity 1, and leaves out negative pairs of two samples without positives",
+    ),
     "lifted": (COMPARED, ""),
     "lifted_generalized": (COMPARED, "theirs counts anchors without positives"),
     "margin": (COMPARED, ""),
@@ -56,16 +67,37 @@ STANDING: dict[str, tuple[str, str]] = {
     "proxy_nca_strict": (ABSENT, "theirs keeps the own proxy in the denominator"),
     "proxy_triplet": (COMPARED, ""),
     "quadruplet": (ABSENT, ""),
-    "ranked_list": (DEPARTS, "theirs differentiates the weights, and adds 1e-5 per pair to each divisor"),
-    "smooth_ap": (DEPARTS, "theirs ranks the anchor among its own positives, and is right only for square, grouped batches"),
-    "snr_contrastive": (COMPARED, "theirs takes the zero-mean term of raw embeddings: given unit vectors it is the equation"),
-    "soft_triple": (COMPARED, "theirs has no 1e-5 under the root of the regulariser, whose gradient has no bound"),
-    "sphereface": (COMPARED, "theirs multiplies by the length of the embedding: given unit vectors it is the equation"),
-    "supcon": (COMPARED, "theirs returns 0 for a single class, and leaves anchors out of the mean whose cost is 0"),
+    "ranked_list": (
+        DEPARTS,
+        "theirs differentiates the weights, and adds 1e-5 per pair to each divisor",
+    ),
+    "smooth_ap": (
+        DEPARTS,
+        "theirs ranks the anchor among its own positives, and is right only for square, grouped batches",
+    ),
+    "snr_contrastive": (
+        COMPARED,
+        "theirs takes the zero-mean term of raw embeddings: given unit vectors it is the equation",
+    ),
+    "soft_triple": (
+        COMPARED,
+        "theirs has no 1e-5 under the root of the regulariser, whose gradient has no bound",
+    ),
+    "sphereface": (
+        COMPARED,
+        "theirs multiplies by the length of the embedding: given unit vectors it is the equation",
+    ),
+    "supcon": (
+        COMPARED,
+        "theirs returns 0 for a single class, and leaves anchors out of the mean whose cost is 0",
+    ),
     "triplet": (COMPARED, ""),
     "triplet_mean": (COMPARED, ""),
     "triplet_squared": (COMPARED, ""),
-    "tuplet_margin": (COMPARED, "theirs takes acos without a clamp: NaN where two positives are the same"),
+    "tuplet_margin": (
+        COMPARED,
+        "theirs takes acos without a clamp: NaN where two positives are the same",
+    ),
 }
 """How each loss stands to pytorch-metric-learning's, and where theirs departs from the equation."""
 
@@ -83,7 +115,9 @@ def departure(*names: str) -> Callable[[Callable[..., None]], Callable[..., None
 # --- Their losses, brought to the form of ours by their own arguments ---
 
 
-def with_weights(module: torch.nn.Module, weights: dict[str, Tensor], *arguments: Tensor, **more: Any) -> Tensor:
+def with_weights(
+    module: torch.nn.Module, weights: dict[str, Tensor], *arguments: Tensor, **more: Any
+) -> Tensor:
     """Their loss with these weights in the place of its own, so that gradients reach the tensors given here."""
     value: Tensor = torch.func.functional_call(module, weights, arguments, more)
     return value
@@ -98,24 +132,36 @@ def angular(z: Tensor, y: Tensor, alpha: float = 45.0) -> Tensor:
     return pml.AngularLoss(alpha=alpha)(F.normalize(z), y)
 
 
-def arcface(z: Tensor, y: Tensor, weights: Tensor, margin: float = 28.6, scale: float = 64.0) -> Tensor:
-    return with_weights(pml.ArcFaceLoss(*weights.shape, margin=margin, scale=scale), {"W": weights.T}, z, y)
+def arcface(
+    z: Tensor, y: Tensor, weights: Tensor, margin: float = 28.6, scale: float = 64.0
+) -> Tensor:
+    return with_weights(
+        pml.ArcFaceLoss(*weights.shape, margin=margin, scale=scale), {"W": weights.T}, z, y
+    )
 
 
 def circle(z: Tensor, y: Tensor, margin: float = 0.4, gamma: float = 80.0, **more: Any) -> Tensor:
     return pml.CircleLoss(m=margin, gamma=gamma)(z, y, **more)
 
 
-def circle_class(z: Tensor, y: Tensor, weights: Tensor, margin: float = 0.4, gamma: float = 256.0) -> Tensor:
+def circle_class(
+    z: Tensor, y: Tensor, weights: Tensor, margin: float = 0.4, gamma: float = 256.0
+) -> Tensor:
     return pml.CircleLoss(m=margin, gamma=gamma)(z, y, ref_emb=weights, ref_labels=numbers(weights))
 
 
-def contrastive(z: Tensor, y: Tensor, pos_margin: float = 0.0, neg_margin: float = 0.5, **more: Any) -> Tensor:
+def contrastive(
+    z: Tensor, y: Tensor, pos_margin: float = 0.0, neg_margin: float = 0.5, **more: Any
+) -> Tensor:
     return pml.ContrastiveLoss(pos_margin=pos_margin, neg_margin=neg_margin)(z, y, **more)
 
 
-def cosface(z: Tensor, y: Tensor, weights: Tensor, margin: float = 0.35, scale: float = 64.0) -> Tensor:
-    return with_weights(pml.CosFaceLoss(*weights.shape, margin=margin, scale=scale), {"W": weights.T}, z, y)
+def cosface(
+    z: Tensor, y: Tensor, weights: Tensor, margin: float = 0.35, scale: float = 64.0
+) -> Tensor:
+    return with_weights(
+        pml.CosFaceLoss(*weights.shape, margin=margin, scale=scale), {"W": weights.T}, z, y
+    )
 
 
 def fastap(z: Tensor, y: Tensor, bins: int = 10) -> Tensor:
@@ -134,16 +180,28 @@ def lifted_generalized(z: Tensor, y: Tensor, margin: float = 1.0, **more: Any) -
     return pml.GeneralizedLiftedStructureLoss(neg_margin=margin)(z, y, **more)
 
 
-def margin(z: Tensor, y: Tensor, beta_weight: Tensor, margin: float = 0.2, beta: float = 1.2, **more: Any) -> Tensor:
-    return with_weights(pml.MarginLoss(margin=margin, learn_beta=True), {"beta": beta_weight.reshape(1)}, z, y, **more)
+def margin(
+    z: Tensor, y: Tensor, beta_weight: Tensor, margin: float = 0.2, beta: float = 1.2, **more: Any
+) -> Tensor:
+    return with_weights(
+        pml.MarginLoss(margin=margin, learn_beta=True),
+        {"beta": beta_weight.reshape(1)},
+        z,
+        y,
+        **more,
+    )
 
 
-def margin_per_class(z: Tensor, y: Tensor, beta_weight: Tensor, margin: float = 0.2, beta: float = 1.2, **more: Any) -> Tensor:
+def margin_per_class(
+    z: Tensor, y: Tensor, beta_weight: Tensor, margin: float = 0.2, beta: float = 1.2, **more: Any
+) -> Tensor:
     module = pml.MarginLoss(margin=margin, learn_beta=True, num_classes=len(beta_weight))
     return with_weights(module, {"beta": beta_weight}, z, y, **more)
 
 
-def multi_similarity(z: Tensor, y: Tensor, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, **more: Any) -> Tensor:
+def multi_similarity(
+    z: Tensor, y: Tensor, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, **more: Any
+) -> Tensor:
     return pml.MultiSimilarityLoss(alpha=alpha, beta=beta, base=base)(z, y, **more)
 
 
@@ -153,7 +211,9 @@ RAW = pml_distances.DotProductSimilarity(normalize_embeddings=False)
 def n_pairs(z: Tensor, y: Tensor, regularisation: float = 0.002) -> Tensor:
     anchor, positive = pml_utils.convert_to_pos_pairs_with_unique_labels(None, y)
     length = pml_regularisers.LpRegularizer(power=2)
-    return pml.NPairsLoss(distance=RAW)(z, y) + regularisation * (length(z[anchor]) + length(z[positive]))
+    return pml.NPairsLoss(distance=RAW)(z, y) + regularisation * (
+        length(z[anchor]) + length(z[positive])
+    )
 
 
 def n_pairs_symmetric(z: Tensor, y: Tensor, regularisation: float = 0.002) -> Tensor:
@@ -165,33 +225,52 @@ def n_pairs_symmetric(z: Tensor, y: Tensor, regularisation: float = 0.002) -> Te
 
 
 def normalized_softmax(z: Tensor, y: Tensor, weights: Tensor, temperature: float = 0.05) -> Tensor:
-    return with_weights(pml.NormalizedSoftmaxLoss(*weights.shape, temperature=temperature), {"W": weights.T}, z, y)
+    return with_weights(
+        pml.NormalizedSoftmaxLoss(*weights.shape, temperature=temperature), {"W": weights.T}, z, y
+    )
 
 
 def nt_xent(z: Tensor, y: Tensor, temperature: float = 0.07, **more: Any) -> Tensor:
     return pml.NTXentLoss(temperature=temperature)(z, y, **more)
 
 
-def proxy_anchor(z: Tensor, y: Tensor, weights: Tensor, alpha: float = 32.0, margin: float = 0.1) -> Tensor:
-    return with_weights(pml.ProxyAnchorLoss(*weights.shape, margin=margin, alpha=alpha), {"proxies": weights}, z, y)
+def proxy_anchor(
+    z: Tensor, y: Tensor, weights: Tensor, alpha: float = 32.0, margin: float = 0.1
+) -> Tensor:
+    return with_weights(
+        pml.ProxyAnchorLoss(*weights.shape, margin=margin, alpha=alpha), {"proxies": weights}, z, y
+    )
 
 
 def proxy_nca(z: Tensor, y: Tensor, weights: Tensor, scale: float = 9.0) -> Tensor:
-    return with_weights(pml.ProxyNCALoss(*weights.shape, softmax_scale=scale), {"proxies": weights}, z, y)
+    return with_weights(
+        pml.ProxyNCALoss(*weights.shape, softmax_scale=scale), {"proxies": weights}, z, y
+    )
 
 
 def proxy_triplet(z: Tensor, y: Tensor, weights: Tensor, margin: float = 1.0) -> Tensor:
     """A mean over samples and other proxies, of which there are C - 1."""
     squared = pml_distances.LpDistance(power=2)
-    module = pml.TripletMarginLoss(margin=margin, distance=squared, reducer=pml_reducers.MeanReducer())
+    module = pml.TripletMarginLoss(
+        margin=margin, distance=squared, reducer=pml_reducers.MeanReducer()
+    )
     return (len(weights) - 1) * module(z, y, ref_emb=weights, ref_labels=numbers(weights))
 
 
 def snr_contrastive(
-    z: Tensor, y: Tensor, pos_margin: float = 0.0, neg_margin: float = 0.9, regularisation: float = 0.1
+    z: Tensor,
+    y: Tensor,
+    pos_margin: float = 0.0,
+    neg_margin: float = 0.9,
+    regularisation: float = 0.1,
 ) -> Tensor:
-    zero_mean = {"embedding_regularizer": pml_regularisers.ZeroMeanRegularizer(), "embedding_reg_weight": regularisation}
-    module = pml.SignalToNoiseRatioContrastiveLoss(pos_margin=pos_margin, neg_margin=neg_margin, **zero_mean)
+    zero_mean = {
+        "embedding_regularizer": pml_regularisers.ZeroMeanRegularizer(),
+        "embedding_reg_weight": regularisation,
+    }
+    module = pml.SignalToNoiseRatioContrastiveLoss(
+        pos_margin=pos_margin, neg_margin=neg_margin, **zero_mean
+    )
     return module(F.normalize(z), y)
 
 
@@ -207,16 +286,31 @@ def soft_triple(
 ) -> Tensor:
     merge: dict[str, Any] = {}
     if regularisation:
-        merge["weight_regularizer"] = pml_regularisers.SparseCentersRegularizer(len(weights), centres)
+        merge["weight_regularizer"] = pml_regularisers.SparseCentersRegularizer(
+            len(weights), centres
+        )
         merge["weight_reg_weight"] = regularisation
     module = pml.SoftTripleLoss(
-        len(weights), weights.shape[2], centers_per_class=centres, la=scale, gamma=gamma, margin=margin, **merge
+        len(weights),
+        weights.shape[2],
+        centers_per_class=centres,
+        la=scale,
+        gamma=gamma,
+        margin=margin,
+        **merge,
     )
     return with_weights(module, {"fc": weights.flatten(0, 1).T}, z, y)
 
 
-def sphereface(z: Tensor, y: Tensor, weights: Tensor, margin: int = 4, scale: float = 30.0) -> Tensor:
-    return with_weights(pml.SphereFaceLoss(*weights.shape, margin=margin, scale=scale), {"W": weights.T}, F.normalize(z), y)
+def sphereface(
+    z: Tensor, y: Tensor, weights: Tensor, margin: int = 4, scale: float = 30.0
+) -> Tensor:
+    return with_weights(
+        pml.SphereFaceLoss(*weights.shape, margin=margin, scale=scale),
+        {"W": weights.T},
+        F.normalize(z),
+        y,
+    )
 
 
 def supcon(z: Tensor, y: Tensor, temperature: float = 0.1, **more: Any) -> Tensor:
@@ -233,10 +327,14 @@ def triplet_mean(z: Tensor, y: Tensor, margin: float = 0.2, **more: Any) -> Tens
 
 def triplet_squared(z: Tensor, y: Tensor, margin: float = 1.0, **more: Any) -> Tensor:
     raw_squared = pml_distances.LpDistance(normalize_embeddings=False, power=2)
-    return pml.TripletMarginLoss(margin=margin, distance=raw_squared, reducer=pml_reducers.MeanReducer())(z, y, **more)
+    return pml.TripletMarginLoss(
+        margin=margin, distance=raw_squared, reducer=pml_reducers.MeanReducer()
+    )(z, y, **more)
 
 
-def tuplet_margin(z: Tensor, y: Tensor, scale: float = 64.0, margin: float = 5.73, **more: Any) -> Tensor:
+def tuplet_margin(
+    z: Tensor, y: Tensor, scale: float = 64.0, margin: float = 5.73, **more: Any
+) -> Tensor:
     return pml.TupletMarginLoss(margin=margin, scale=scale)(z, y, **more)
 
 
@@ -297,7 +395,10 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
     "proxy_nca": [DEFAULTS, {"scale": 1.0}],
     "proxy_triplet": [DEFAULTS, {"margin": 0.2}],
     "snr_contrastive": [DEFAULTS, {"pos_margin": 0.5, "neg_margin": 1.7, "regularisation": 1.0}],
-    "soft_triple": [{"regularisation": 0.0}, {"centres": 3, "scale": 5.0, "gamma": 0.5, "margin": 0.2, "regularisation": 0.0}],
+    "soft_triple": [
+        {"regularisation": 0.0},
+        {"centres": 3, "scale": 5.0, "gamma": 0.5, "margin": 0.2, "regularisation": 0.0},
+    ],
     "sphereface": [DEFAULTS, {"margin": 3, "scale": 7.0}, {"margin": 1, "scale": 2.0}],
     "supcon": [DEFAULTS, {"temperature": 1.0}],
     "triplet": [DEFAULTS, {"margin": 0.5}],
@@ -319,7 +420,11 @@ def _one_thread():
 
 
 DIM, CLASSES = 6, 5
-SIZES = {"4 of each class": [4, 4, 4, 4, 0], "unequal classes": [2, 3, 7, 0, 5], "2 of each class": [2, 2, 2, 2, 2]}
+SIZES = {
+    "4 of each class": [4, 4, 4, 4, 0],
+    "unequal classes": [2, 3, 7, 0, 5],
+    "2 of each class": [2, 2, 2, 2, 2],
+}
 every_batch = pytest.mark.parametrize("sizes", list(SIZES.values()), ids=list(SIZES))
 
 
@@ -376,14 +481,28 @@ def test_every_loss_that_is_said_to_be_compared_is() -> None:
 
 
 def test_every_departure_in_the_table_is_shown_by_a_test() -> None:
-    assert {name for name, (standing, how) in STANDING.items() if how and standing != ABSENT} == SHOWN
+    assert {
+        name for name, (standing, how) in STANDING.items() if how and standing != ABSENT
+    } == SHOWN
 
 
-def assert_agrees(name: str, z: Tensor, y: Tensor, parameters: dict[str, Any], mined: Any, theirs_mined: dict[str, Any]) -> None:
+def assert_agrees(
+    name: str,
+    z: Tensor,
+    y: Tensor,
+    parameters: dict[str, Any],
+    mined: Any,
+    theirs_mined: dict[str, Any],
+) -> None:
     """Value, and gradient of embeddings and of weights."""
     loss, mine, other = build(name, **parameters), leaf(z), leaf(z)
-    copies = {key + "_weight" * (key == "beta"): leaf(weight) for key, weight in loss.named_parameters()}
-    value, expected = loss(mine, y, mined), ORACLES[name](other, y, **copies, **parameters, **theirs_mined)
+    copies = {
+        key + "_weight" * (key == "beta"): leaf(weight) for key, weight in loss.named_parameters()
+    }
+    value, expected = (
+        loss(mine, y, mined),
+        ORACLES[name](other, y, **copies, **parameters, **theirs_mined),
+    )
     assert value.item() > 0
     if name not in IN_SINGLE_PRECISION:
         torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-12)
@@ -406,13 +525,24 @@ def test_agrees_in_value_and_gradient(name: str, seed: int, sizes: list[int]) ->
 
 
 @every_batch
-@pytest.mark.parametrize("name", ["circle", "contrastive", "multi_similarity", "nt_xent", "supcon", "tuplet_margin"])
-def test_agrees_on_the_pairs_that_each_ones_multi_similarity_miner_keeps(name: str, sizes: list[int]) -> None:
+@pytest.mark.parametrize(
+    "name", ["circle", "contrastive", "multi_similarity", "nt_xent", "supcon", "tuplet_margin"]
+)
+def test_agrees_on_the_pairs_that_each_ones_multi_similarity_miner_keeps(
+    name: str, sizes: list[int]
+) -> None:
     """So the two miners keep the same: with 2 of each class, with many of them, and with a narrow and a wide epsilon."""
     z, y = draw_batch(sizes, 5)
     for epsilon in (0.01, 0.3):
         theirs = pml_miners.MultiSimilarityMiner(epsilon)(z, y)
-        assert_agrees(name, z, y, DEFAULTS, miners["multi_similarity"](epsilon=epsilon)(z, y), {"indices_tuple": theirs})
+        assert_agrees(
+            name,
+            z,
+            y,
+            DEFAULTS,
+            miners["multi_similarity"](epsilon=epsilon)(z, y),
+            {"indices_tuple": theirs},
+        )
 
 
 def test_multi_similarity_mined_agrees_with_its_loss_and_miner_together() -> None:
@@ -424,13 +554,17 @@ def test_multi_similarity_mined_agrees_with_its_loss_and_miner_together() -> Non
     value = parts.loss(mine, y, parts.miner(mine, y))
     theirs = pml_miners.MultiSimilarityMiner(0.05)(other, y)
     expected = multi_similarity(other, y, 3.0, 40.0, 0.4, indices_tuple=theirs)
-    assert expected.item() != pytest.approx(multi_similarity(other, y, 3.0, 40.0, 0.4).item(), rel=1e-3)
+    assert expected.item() != pytest.approx(
+        multi_similarity(other, y, 3.0, 40.0, 0.4).item(), rel=1e-3
+    )
     assert_same(value, expected)
     assert_same(gradients(value, mine)[0], gradients(expected, other)[0])
 
 
 @every_batch
-@pytest.mark.parametrize("name", ["margin", "margin_per_class", "triplet", "triplet_mean", "triplet_squared"])
+@pytest.mark.parametrize(
+    "name", ["margin", "margin_per_class", "triplet", "triplet_mean", "triplet_squared"]
+)
 @pytest.mark.parametrize("miner", ["semihard", "distance_weighted", "hard", "easy_positive"])
 def test_agrees_on_mined_triplets(name: str, miner: str, sizes: list[int]) -> None:
     z, y = draw_batch(sizes, 6)
@@ -500,7 +634,9 @@ def with_class_weights(name: str, weights: Tensor, **parameters: Any) -> Loss:
 @departure("contrastive")
 def test_contrastive_counts_a_single_pair_but_theirs_returns_zero() -> None:
     z, past, y = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]), torch.tensor([0])
-    assert losses["contrastive"]()(z, y, None, References(past, y, None)).item() == pytest.approx(math.sqrt(2))
+    assert losses["contrastive"]()(z, y, None, References(past, y, None)).item() == pytest.approx(
+        math.sqrt(2)
+    )
     assert pml.ContrastiveLoss()(z, y, ref_emb=past, ref_labels=y).item() == 0
 
 
@@ -509,7 +645,10 @@ def test_nt_xent_is_exact_but_theirs_caps_each_term_and_loses_the_gradient() -> 
     """Positives at 0 and 90 degrees, a negative at 10: at T = 0.001 the terms are 1000 cos 10 and 1000 cos 80."""
     y = torch.tensor([0, 0, 1])
     mine, other = (leaf(plane(0, 90, 10, dtype=torch.float32)) for _ in range(2))
-    value, theirs = losses["nt_xent"](temperature=0.001)(mine, y), nt_xent(other, y, temperature=0.001)
+    value, theirs = (
+        losses["nt_xent"](temperature=0.001)(mine, y),
+        nt_xent(other, y, temperature=0.001),
+    )
     assert value.item() == pytest.approx(1000 * (cos(10) + cos(80)) / 2, rel=1e-5)
     assert theirs.item() == pytest.approx(-math.log(torch.finfo(torch.float32).tiny), rel=1e-5)
     assert gradients(value, mine)[0].abs().max() > 100
@@ -532,9 +671,14 @@ def test_arcface_goes_on_falling_beyond_180_degrees_otherwise_than_theirs() -> N
 
 @departure("arcface")
 @pytest.mark.parametrize("angle", [0.0, 180.0])
-def test_arcface_has_a_gradient_at_both_ends_of_the_cosine_but_theirs_has_none(angle: float) -> None:
+def test_arcface_has_a_gradient_at_both_ends_of_the_cosine_but_theirs_has_none(
+    angle: float,
+) -> None:
     weights, y = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64), torch.tensor([0])
-    mine, other = (leaf(torch.tensor([[1.0 if angle == 0 else -1.0, 0.0]], dtype=torch.float64)) for _ in range(2))
+    mine, other = (
+        leaf(torch.tensor([[1.0 if angle == 0 else -1.0, 0.0]], dtype=torch.float64))
+        for _ in range(2)
+    )
     (gradient,) = gradients(with_class_weights("arcface", weights)(mine, y), mine)
     (theirs,) = gradients(arcface(other, y, weights), other)
     assert torch.isfinite(gradient).all()
@@ -557,7 +701,11 @@ def angular_by_hand(z: Tensor, y: Tensor, alpha: float) -> float:
     for a in range(len(y)):
         for p in range(len(y)):
             if a != p and y[a] == y[p]:
-                others = [4 * t * ((z[a] + z[p]) @ z[n]) - 2 * (1 + t) * (z[a] @ z[p]) for n in range(len(y)) if y[n] != y[a]]
+                others = [
+                    4 * t * ((z[a] + z[p]) @ z[n]) - 2 * (1 + t) * (z[a] @ z[p])
+                    for n in range(len(y))
+                    if y[n] != y[a]
+                ]
                 terms.append(math.log(1 + sum(math.exp(other) for other in others)))
     return sum(terms) / len(terms)
 
@@ -565,7 +713,10 @@ def angular_by_hand(z: Tensor, y: Tensor, alpha: float) -> float:
 @departure("angular")
 def test_angular_is_about_unit_vectors_but_theirs_leaves_negatives_as_long_as_they_are() -> None:
     z, y = draw_batch([2, 3, 2], 0)
-    value, expected = losses["angular"](alpha=30.0)(z, y).item(), angular_by_hand(F.normalize(z), y, 30)
+    value, expected = (
+        losses["angular"](alpha=30.0)(z, y).item(),
+        angular_by_hand(F.normalize(z), y, 30),
+    )
     assert value == pytest.approx(expected)
     assert differ(pml.AngularLoss(alpha=30)(z, y).item(), expected)
     assert pml.AngularLoss(alpha=30)(F.normalize(z), y).item() == pytest.approx(expected)
@@ -577,7 +728,9 @@ def test_snr_contrastive_centres_unit_vectors_but_theirs_raw_ones() -> None:
     zero_mean = {"embedding_regularizer": pml_regularisers.ZeroMeanRegularizer()}
     terms = losses["snr_contrastive"](regularisation=0.0)(z, y).item()
     value = losses["snr_contrastive"](regularisation=1.0)(z, y).item()
-    theirs = pml.SignalToNoiseRatioContrastiveLoss(pos_margin=0, neg_margin=0.9, **zero_mean)(z, y).item()
+    theirs = pml.SignalToNoiseRatioContrastiveLoss(pos_margin=0, neg_margin=0.9, **zero_mean)(
+        z, y
+    ).item()
     assert value - terms == pytest.approx(F.normalize(z).sum(1).abs().mean().item())
     assert theirs - terms == pytest.approx(z.sum(1).abs().mean().item())
     assert differ(value, theirs)
@@ -589,8 +742,12 @@ def test_sphereface_ignores_the_length_of_embeddings_but_theirs_multiplies_by_it
     weights, y = plane(0, 90), torch.tensor([0])
     for length in (1.0, 3.0):
         value = with_class_weights("sphereface", weights, scale=2.0)(length * plane(30), y).item()
-        assert value == pytest.approx(math.log(math.exp(2 * cos(120)) + math.exp(2 * cos(60))) - 2 * cos(120))
-        theirs = with_weights(pml.SphereFaceLoss(2, 2, margin=4, scale=2.0), {"W": weights.T}, length * plane(30), y).item()
+        assert value == pytest.approx(
+            math.log(math.exp(2 * cos(120)) + math.exp(2 * cos(60))) - 2 * cos(120)
+        )
+        theirs = with_weights(
+            pml.SphereFaceLoss(2, 2, margin=4, scale=2.0), {"W": weights.T}, length * plane(30), y
+        ).item()
         assert (theirs == pytest.approx(value)) == (length == 1)
 
 
@@ -605,12 +762,17 @@ def test_soft_triple_keeps_a_gradient_where_centres_meet_but_theirs_has_none(see
     assert loss(z, y).item() == pytest.approx(expected.item(), rel=1e-5)
     together = torch.zeros(CLASSES, 3, DIM, dtype=torch.float64)
     together[..., 0] = 1
-    meeting, other = with_class_weights("soft_triple", together, centres=3, regularisation=1.0), leaf(together)
+    meeting, other = (
+        with_class_weights("soft_triple", together, centres=3, regularisation=1.0),
+        leaf(together),
+    )
     free = with_class_weights("soft_triple", together, centres=3, regularisation=0.0)
     value = meeting(z, y)
     assert value.item() - free(z, y).item() == pytest.approx(math.sqrt(1e-5) / 2)
     assert torch.isfinite(gradients(value, meeting.weights)[0]).all()
-    assert not torch.isfinite(gradients(soft_triple(z, y, other, centres=3, regularisation=1.0), other)[0]).all()
+    assert not torch.isfinite(
+        gradients(soft_triple(z, y, other, centres=3, regularisation=1.0), other)[0]
+    ).all()
 
 
 @departure("lifted_generalized")
@@ -619,7 +781,10 @@ def test_lifted_generalized_leaves_out_anchors_without_positives_but_theirs_coun
     z, y = plane(0, 60, 180), torch.tensor([0, 0, 1])
     own = [1 + (1 - 2), 1 + (1 - math.sqrt(3))]
     lone = math.log(math.exp(1 - 2) + math.exp(1 - math.sqrt(3)))
-    value, theirs = losses["lifted_generalized"](margin=1.0)(z, y).item(), lifted_generalized(z, y).item()
+    value, theirs = (
+        losses["lifted_generalized"](margin=1.0)(z, y).item(),
+        lifted_generalized(z, y).item(),
+    )
     assert value == pytest.approx(sum(max(0, cost) for cost in own) / 2)
     assert theirs == pytest.approx(sum(max(0, cost) for cost in [*own, lone]) / 3)
     assert differ(value, theirs)
@@ -650,7 +815,10 @@ def test_supcon_of_a_single_class_is_not_zero_but_theirs_is() -> None:
 def test_supcon_means_over_anchors_that_cost_nothing_too_but_theirs_leaves_them_out() -> None:
     """Class 0 lies together, far from class 1, whose two lie apart and as near to class 0 as to each other."""
     z, y = torch.eye(4, dtype=torch.float64)[[0, 0, 1, 2]], torch.tensor([0, 0, 1, 1])
-    value, theirs = losses["supcon"](temperature=0.001)(z, y).item(), supcon(z, y, temperature=0.001).item()
+    value, theirs = (
+        losses["supcon"](temperature=0.001)(z, y).item(),
+        supcon(z, y, temperature=0.001).item(),
+    )
     assert value == pytest.approx(math.log(3) / 2, rel=1e-5)
     assert theirs == pytest.approx(math.log(3), rel=1e-5)
 
@@ -665,7 +833,9 @@ def test_histogram_takes_duplicates_but_theirs_fails() -> None:
 
 
 @departure("histogram")
-def test_histogram_counts_every_negative_pair_but_theirs_only_those_of_anchors_with_positives() -> None:
+def test_histogram_counts_every_negative_pair_but_theirs_only_those_of_anchors_with_positives() -> (
+    None
+):
     """One positive pair at s = 0. Of the five negative pairs two are much more similar, one of them that of the lone samples,
     and one lies on the node of the positive pair, which counts as well."""
     z, y = plane(0, 90, 135, 180), torch.tensor([0, 0, 1, 2])
@@ -677,13 +847,18 @@ def test_histogram_counts_every_negative_pair_but_theirs_only_those_of_anchors_w
 
 @departure("n_pairs")
 def test_n_pairs_is_about_raw_vectors_but_theirs_normalises_unless_told_otherwise() -> None:
-    z, y = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 3.0], [0.0, 1.0]]), torch.tensor([0, 0, 1, 1])
+    z, y = (
+        torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 3.0], [0.0, 1.0]]),
+        torch.tensor([0, 0, 1, 1]),
+    )
     value = losses["n_pairs"](regularisation=0.0)(z, y).item()
     assert value == pytest.approx((math.log1p(math.exp(-2)) + math.log1p(math.exp(-3))) / 2)
     assert pml.NPairsLoss()(z, y).item() == pytest.approx(math.log1p(math.exp(-1)))
 
 
-def ranked_list_by_hand(z: Tensor, y: Tensor, temperature: float, constant: bool, added: float) -> Tensor:
+def ranked_list_by_hand(
+    z: Tensor, y: Tensor, temperature: float, constant: bool, added: float
+) -> Tensor:
     """alpha 1.2, m 0.4; theirs has weights that are not constant, and 1e-5 added to a divisor for each sample."""
     unit = F.normalize(z)
     total = z.new_zeros(())
@@ -695,7 +870,9 @@ def ranked_list_by_hand(z: Tensor, y: Tensor, temperature: float, constant: bool
         if pull:
             total = total + sum(pull) / (len(pull) + added * len(y))
         if push:
-            total = total + sum(w * term for w, term in zip(weights, push, strict=True)) / (sum(weights) + added * len(y))
+            total = total + sum(w * term for w, term in zip(weights, push, strict=True)) / (
+                sum(weights) + added * len(y)
+            )
     return total / len(y)
 
 
@@ -712,10 +889,15 @@ def test_ranked_list_has_constant_weights_but_theirs_differentiates_them(sizes: 
     assert_same(gradients(value, mine)[0], gradients(expected, hand)[0])
     torch.testing.assert_close(theirs, theirs_expected, rtol=1e-6, atol=1e-9)
     (their_gradient,) = gradients(theirs, other)
-    torch.testing.assert_close(their_gradient, gradients(theirs_expected, theirs_hand)[0], rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(
+        their_gradient, gradients(theirs_expected, theirs_hand)[0], rtol=1e-4, atol=1e-7
+    )
     assert value.item() == pytest.approx(theirs.item(), rel=1e-3)
     assert value.item() != pytest.approx(theirs.item(), rel=1e-7)
-    assert differ(gradients(losses["ranked_list"](temperature=4.0)(mine, y), mine)[0].norm().item(), their_gradient.norm().item())
+    assert differ(
+        gradients(losses["ranked_list"](temperature=4.0)(mine, y), mine)[0].norm().item(),
+        their_gradient.norm().item(),
+    )
 
 
 def smooth_ap_by_hand(z: Tensor, y: Tensor, temperature: float, itself: bool) -> Tensor:
@@ -727,8 +909,12 @@ def smooth_ap_by_hand(z: Tensor, y: Tensor, temperature: float, itself: bool) ->
         positives = [j for j in everyone if y[j] == y[a]]
         terms = []
         for p in positives:
-            above = {j: torch.sigmoid((s[a, j] - s[a, p]) / temperature) for j in everyone if j != p}
-            terms.append((1 + sum(above[j] for j in positives if j != p)) / (1 + sum(above.values())))
+            above = {
+                j: torch.sigmoid((s[a, j] - s[a, p]) / temperature) for j in everyone if j != p
+            }
+            terms.append(
+                (1 + sum(above[j] for j in positives if j != p)) / (1 + sum(above.values()))
+            )
         precisions.append(sum(terms) / len(positives))
     return 1 - torch.stack(precisions).mean()
 
@@ -739,7 +925,10 @@ def test_smooth_ap_leaves_the_anchor_out_of_its_list_but_theirs_ranks_it_first()
     order = y.argsort()
     z, y = z[order], y[order]
     mine, other, hand, theirs_hand = (leaf(z) for _ in range(4))
-    value, theirs = losses["smooth_ap"](temperature=0.1)(mine, y), pml.SmoothAPLoss(temperature=0.1)(other, y)
+    value, theirs = (
+        losses["smooth_ap"](temperature=0.1)(mine, y),
+        pml.SmoothAPLoss(temperature=0.1)(other, y),
+    )
     expected = smooth_ap_by_hand(hand, y, 0.1, itself=False)
     theirs_expected = smooth_ap_by_hand(theirs_hand, y, 0.1, itself=True)
     assert value.item() == pytest.approx(expected.item(), rel=1e-9)
@@ -756,7 +945,9 @@ def test_smooth_ap_takes_any_batch_but_theirs_only_square_and_grouped_ones(shape
     if shape == "not square":
         order = y.argsort()
         z, y = z[order], y[order]
-    assert_same(losses["smooth_ap"](temperature=0.1)(z, y), smooth_ap_by_hand(z, y, 0.1, itself=False))
+    assert_same(
+        losses["smooth_ap"](temperature=0.1)(z, y), smooth_ap_by_hand(z, y, 0.1, itself=False)
+    )
     if shape == "unequal":
         with pytest.raises(ValueError, match="same number of elements"):
             pml.SmoothAPLoss(temperature=0.1)(z, y)
@@ -778,7 +969,10 @@ Chosen = set[tuple[int, int, int]]
 def chosen_by(name: str, z: Tensor, y: Tensor, **parameters: Any) -> Chosen:
     mined = miners[name](**parameters)(z, y)
     assert isinstance(mined, Triplets)
-    pairs = [(int(mined.anchor[row]), int(mined.positive[row]), int(column)) for row, column in mined.negative.nonzero()]
+    pairs = [
+        (int(mined.anchor[row]), int(mined.positive[row]), int(column))
+        for row, column in mined.negative.nonzero()
+    ]
     assert len(pairs) == len(set(pairs))
     return set(pairs)
 
@@ -798,18 +992,26 @@ def test_hard_chooses_what_their_batch_hard_miner_chooses(seed: int) -> None:
 
 
 @several
-def test_easy_positive_with_hard_negatives_chooses_what_their_easy_hard_miner_chooses(seed: int) -> None:
+def test_easy_positive_with_hard_negatives_chooses_what_their_easy_hard_miner_chooses(
+    seed: int,
+) -> None:
     z, y = draw_batch(WITH_ONE_ALONE, seed)
-    anchor, positive, _, negative = pml_miners.BatchEasyHardMiner(pos_strategy="easy", neg_strategy="hard")(z, y)
+    anchor, positive, _, negative = pml_miners.BatchEasyHardMiner(
+        pos_strategy="easy", neg_strategy="hard"
+    )(z, y)
     assert chosen_by("easy_positive", z, y, negatives="hard") == as_set(anchor, positive, negative)
 
 
 @several
-def test_easy_positive_with_semihard_negatives_chooses_alike_and_keeps_anchors_that_theirs_drops(seed: int) -> None:
+def test_easy_positive_with_semihard_negatives_chooses_alike_and_keeps_anchors_that_theirs_drops(
+    seed: int,
+) -> None:
     """Theirs has no triplet for an anchor without a negative beyond its nearest positive; ours takes the farthest."""
     z, y = draw_batch(WITH_ONE_ALONE, seed, dim=2)
     z[y == 2] = -3 * z[y == 2].roll(1, 0)
-    anchor, positive, _, negative = pml_miners.BatchEasyHardMiner(pos_strategy="easy", neg_strategy="semihard")(z, y)
+    anchor, positive, _, negative = pml_miners.BatchEasyHardMiner(
+        pos_strategy="easy", neg_strategy="semihard"
+    )(z, y)
     theirs, ours, d = (
         as_set(anchor, positive, negative),
         chosen_by("easy_positive", z, y),
@@ -824,17 +1026,28 @@ def test_easy_positive_with_semihard_negatives_chooses_alike_and_keeps_anchors_t
 
 
 @several
-def test_semihard_chooses_the_nearest_of_all_that_their_triplet_miner_calls_semihard(seed: int) -> None:
+def test_semihard_chooses_the_nearest_of_all_that_their_triplet_miner_calls_semihard(
+    seed: int,
+) -> None:
     """Theirs gives every triplet with d_an > d_ap, whatever the margin; where there is none, ours takes the farthest."""
     z, y = draw_batch(WITH_ONE_ALONE, seed, dim=3)
     d = distances(F.normalize(z), F.normalize(z))
     beyond: dict[tuple[int, int], list[int]] = {}
-    for a, p, n in as_set(*pml_miners.TripletMarginMiner(margin=9, type_of_triplets="semihard")(z, y)):
+    for a, p, n in as_set(
+        *pml_miners.TripletMarginMiner(margin=9, type_of_triplets="semihard")(z, y)
+    ):
         beyond.setdefault((a, p), []).append(n)
     pairs = [(a, p) for a in range(len(y)) for p in range(len(y)) if a != p and y[a] == y[p]]
     farthest = {a: int(d[a].masked_fill(y == y[a], -1).argmax()) for a, _ in pairs}
     expected = {
-        (a, p, min(beyond[a, p], key=lambda n, a=a: d[a, n].item()) if (a, p) in beyond else farthest[a]) for a, p in pairs
+        (
+            a,
+            p,
+            min(beyond[a, p], key=lambda n, a=a: d[a, n].item())
+            if (a, p) in beyond
+            else farthest[a],
+        )
+        for a, p in pairs
     }
     assert chosen_by("semihard", z, y) == expected
 
@@ -842,28 +1055,40 @@ def test_semihard_chooses_the_nearest_of_all_that_their_triplet_miner_calls_semi
 def their_weights(z: Tensor, y: Tensor, monkeypatch: pytest.MonkeyPatch) -> Tensor:
     """The probabilities by which their distance-weighted miner draws, which it keeps to itself."""
     seen: list[Tensor] = []
-    monkeypatch.setattr(pml_utils, "get_random_triplet_indices", lambda labels, ref_labels, weights: seen.append(weights))
+    monkeypatch.setattr(
+        pml_utils,
+        "get_random_triplet_indices",
+        lambda labels, ref_labels, weights: seen.append(weights),
+    )
     pml_miners.DistanceWeightedMiner().mine(z, y, z, y)
     return seen[0]
 
 
 @several
 @pytest.mark.parametrize("dim", [4, 16])
-def test_distance_weighted_draws_by_the_weights_of_theirs(seed: int, dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distance_weighted_draws_by_the_weights_of_theirs(
+    seed: int, dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In few dimensions, where theirs does not underflow; rows without an admissible negative are 0/0 in theirs."""
     z, y = draw_batch(WITH_ONE_ALONE, seed, dim=dim)
     theirs = their_weights(z, y, monkeypatch)
     negative = y[:, None] != y
     unit = F.normalize(z)
-    ours = miners["distance_weighted"]().log_weights(distances(unit, unit), negative, dim).softmax(1)
+    ours = (
+        miners["distance_weighted"]().log_weights(distances(unit, unit), negative, dim).softmax(1)
+    )
     usable = ((torch.cdist(unit, unit) < 1.4) & negative).any(1)
     assert usable.any()
     torch.testing.assert_close(ours[usable], theirs[usable], rtol=1e-6, atol=1e-12)
     assert theirs[~usable].isnan().all()
-    torch.testing.assert_close(ours[~usable], (negative / negative.sum(1, keepdim=True)).double()[~usable])
+    torch.testing.assert_close(
+        ours[~usable], (negative / negative.sum(1, keepdim=True)).double()[~usable]
+    )
 
 
-def test_distance_weighted_keeps_rows_in_many_dimensions_that_underflow_in_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distance_weighted_keeps_rows_in_many_dimensions_that_underflow_in_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Theirs subtracts the largest logarithm of the batch, not of the row: one near pair leaves nothing for the others."""
     draw = torch.Generator().manual_seed(0)
     y = torch.arange(16) % 4
@@ -873,7 +1098,9 @@ def test_distance_weighted_keeps_rows_in_many_dimensions_that_underflow_in_their
     unit = F.normalize(z)
     admissible = ((distances(unit, unit) <= 1.4) & negative).any(1)
     theirs = their_weights(z, y, monkeypatch)
-    ours = miners["distance_weighted"]().log_weights(distances(unit, unit), negative, 512).softmax(1)
+    ours = (
+        miners["distance_weighted"]().log_weights(distances(unit, unit), negative, 512).softmax(1)
+    )
     assert admissible.all()
     assert theirs.isnan().any(1).sum() > 8
     torch.testing.assert_close(ours.sum(1), torch.ones(16))

@@ -102,7 +102,9 @@ def drawings() -> TrainVal:
 
 def made(items: Any, look: Any = "features") -> Dataset:
     names = tuple(f"{number:02}" for number in range(16))
-    return Dataset("made", look, np.repeat(np.arange(16), 2), names, [str(row) for row in range(32)], items)
+    return Dataset(
+        "made", look, np.repeat(np.arange(16), 2), names, [str(row) for row in range(32)], items
+    )
 
 
 def vectors() -> Dataset:
@@ -143,7 +145,9 @@ def read_rows(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     return chunks
 
 
-def test_images_of_many_shapes_are_read_as_they_were_written(tmp_path: Path, trainval: TrainVal) -> None:
+def test_images_of_many_shapes_are_read_as_they_were_written(
+    tmp_path: Path, trainval: TrainVal
+) -> None:
     write_pack(tmp_path / "deep" / "pack", trainval, SHORT)
     found, expected = read_pack(tmp_path / "deep" / "pack"), trainval.arrays(SHORT)
     assert len(found) == len(expected) == COUNT
@@ -167,7 +171,9 @@ def test_images_of_one_shape_are_one_array(tmp_path: Path, trainval: TrainVal) -
     assert (found[np.array([7, 1])] == expected[[7, 1]]).all()
 
 
-def test_images_that_keep_their_shapes_are_one_array_where_all_have_the_same(tmp_path: Path) -> None:
+def test_images_that_keep_their_shapes_are_one_array_where_all_have_the_same(
+    tmp_path: Path,
+) -> None:
     alike = trainval_of(make_folder(tmp_path / "alike", width=18))
     write_pack(tmp_path / "pack", alike, SHORT)
     found = read_pack(tmp_path / "pack")[np.array([2, 0])]
@@ -218,7 +224,9 @@ def test_crops_are_the_boxes_of_the_images(tmp_path: Path, trainval: TrainVal, f
 
 
 @pytest.mark.parametrize("step", [FirstStep("short", 48), FirstStep("square", 48)])
-def test_jpeg_is_close_to_the_pixels_and_smaller(tmp_path: Path, trainval: TrainVal, step: FirstStep) -> None:
+def test_jpeg_is_close_to_the_pixels_and_smaller(
+    tmp_path: Path, trainval: TrainVal, step: FirstStep
+) -> None:
     for form in ("pixels", "jpeg"):
         write_pack(tmp_path / form, trainval, step, form)  # type: ignore[arg-type]
     pixels, jpeg = read_pack(tmp_path / "pixels"), read_pack(tmp_path / "jpeg")
@@ -237,13 +245,17 @@ def test_a_grey_jpeg_has_one_channel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [SHORT, SQUARE, FirstStep("stretch", 10)])
-def test_the_size_of_a_pack_is_known_beforehand(tmp_path: Path, trainval: TrainVal, step: FirstStep) -> None:
+def test_the_size_of_a_pack_is_known_beforehand(
+    tmp_path: Path, trainval: TrainVal, step: FirstStep
+) -> None:
     write_pack(tmp_path / "pack", trainval, step)
     assert expected_bytes(trainval, step) == (tmp_path / "pack" / "pixels.bin").stat().st_size
     assert expected_bytes(trainval, step, "jpeg") < expected_bytes(trainval, step)
 
 
-def test_the_images_of_a_chunk_alone_are_in_memory(tmp_path: Path, read_rows: list[list[int]]) -> None:
+def test_the_images_of_a_chunk_alone_are_in_memory(
+    tmp_path: Path, read_rows: list[list[int]]
+) -> None:
     half, step = trainval_of(make_folder(tmp_path / "photos", side=100)), FirstStep("square", 200)
     expected_bytes(half, step)
     tracemalloc.start()
@@ -256,7 +268,9 @@ def test_the_images_of_a_chunk_alone_are_in_memory(tmp_path: Path, read_rows: li
     assert peak < 0.6 * expected_bytes(half, step)
 
 
-def test_large_images_make_small_chunks(tmp_path: Path, trainval: TrainVal, read_rows: list[list[int]]) -> None:
+def test_large_images_make_small_chunks(
+    tmp_path: Path, trainval: TrainVal, read_rows: list[list[int]]
+) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pack, "BUFFER", 2 * 8 * 8 * 3)
         write_pack(tmp_path / "pack", trainval, SQUARE)
@@ -266,23 +280,34 @@ def test_large_images_make_small_chunks(tmp_path: Path, trainval: TrainVal, read
 @pytest.mark.parametrize("form", ["pixels", "jpeg"])
 @pytest.mark.parametrize("death", DEATHS)
 def test_a_killed_process_is_resumed_to_the_same_bytes(
-    tmp_path: Path, root: Path, trainval: TrainVal, read_rows: list[list[int]], death: str, form: Any
+    tmp_path: Path,
+    root: Path,
+    trainval: TrainVal,
+    read_rows: list[list[int]],
+    death: str,
+    form: Any,
 ) -> None:
     folder = tmp_path / "pack"
-    killed = run(root, folder, "progress = None\n" + DEATHS[death] + WRITE.format(progress="progress"), form)
+    killed = run(
+        root, folder, "progress = None\n" + DEATHS[death] + WRITE.format(progress="progress"), form
+    )
     _, problem = killed.communicate()
     assert killed.returncode == -signal.SIGKILL, problem
     assert not folder.exists()
     assert (tmp_path / "pack.partial").is_dir()
     write_pack(folder, trainval, SHORT, form)
     first = {"before the first chunk": 0, "before it is put in place": COUNT}.get(death, 10)
-    assert [row for rows in read_rows for row in rows] == list(range(first, COUNT)), "finished chunks are not decoded again"
+    assert [row for rows in read_rows for row in rows] == list(range(first, COUNT)), (
+        "finished chunks are not decoded again"
+    )
     write_pack(tmp_path / "whole", trainval, SHORT, form)
     assert contents(folder) == contents(tmp_path / "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pack", "whole"]
 
 
-def test_what_was_begun_of_other_images_is_thrown_away(tmp_path: Path, root: Path, read_rows: list[list[int]]) -> None:
+def test_what_was_begun_of_other_images_is_thrown_away(
+    tmp_path: Path, root: Path, read_rows: list[list[int]]
+) -> None:
     other, mine = trainval_of(make_folder(tmp_path / "other", side=10)), trainval_of(root)
 
     def stop(what: str, done: int, total: int) -> None:
@@ -292,7 +317,9 @@ def test_what_was_begun_of_other_images_is_thrown_away(tmp_path: Path, root: Pat
     with pytest.raises(KeyboardInterrupt):
         write_pack(tmp_path / "pack", other, SHORT, progress=stop)
     write_pack(tmp_path / "pack", mine, SHORT)
-    assert [image.tobytes() for image in read_pack(tmp_path / "pack")[:]] == [image.tobytes() for image in mine.arrays(SHORT)]
+    assert [image.tobytes() for image in read_pack(tmp_path / "pack")[:]] == [
+        image.tobytes() for image in mine.arrays(SHORT)
+    ]
 
 
 def spoil_the_log(partial: Path) -> None:
@@ -308,7 +335,9 @@ def lose_the_index(partial: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [spoil_the_log, lose_pixels, lose_the_index])
-def test_a_spoilt_partial_pack_costs_work_and_nothing_else(tmp_path: Path, trainval: TrainVal, spoil: Any) -> None:
+def test_a_spoilt_partial_pack_costs_work_and_nothing_else(
+    tmp_path: Path, trainval: TrainVal, spoil: Any
+) -> None:
     def stop(what: str, done: int, total: int) -> None:
         if done >= 10:
             raise KeyboardInterrupt
@@ -323,7 +352,9 @@ def test_a_spoilt_partial_pack_costs_work_and_nothing_else(tmp_path: Path, train
     assert contents(tmp_path / "pack") == contents(tmp_path / "whole")
 
 
-def test_of_two_processes_one_packs_and_both_have_the_result(tmp_path: Path, root: Path, trainval: TrainVal) -> None:
+def test_of_two_processes_one_packs_and_both_have_the_result(
+    tmp_path: Path, root: Path, trainval: TrainVal
+) -> None:
     counting = """
 chunks, arrays = [], ImageFiles.arrays
 def count(self, indices, step):
@@ -343,7 +374,9 @@ told = []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pack", "whole"]
 
 
-def test_a_pack_appears_whole_and_progress_is_told(tmp_path: Path, trainval: TrainVal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pack_appears_whole_and_progress_is_told(
+    tmp_path: Path, trainval: TrainVal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[tuple[str, int, int]] = []
 
     def progress(what: str, done: int, total: int) -> None:
@@ -355,7 +388,9 @@ def test_a_pack_appears_whole_and_progress_is_told(tmp_path: Path, trainval: Tra
     assert told == [("packing images", done, COUNT) for done in (0, 5, 10, 15, 20, 24)]
 
 
-def test_a_pack_that_is_there_stays(tmp_path: Path, trainval: TrainVal, read_rows: list[list[int]]) -> None:
+def test_a_pack_that_is_there_stays(
+    tmp_path: Path, trainval: TrainVal, read_rows: list[list[int]]
+) -> None:
     write_pack(tmp_path / "pack", trainval, SHORT)
     before = contents(tmp_path / "pack")
     read_rows.clear()
@@ -373,7 +408,9 @@ def test_a_pack_that_will_not_fit_is_refused_before_it_is_begun(
     needed = expected_bytes(trainval, SHORT)
     monkeypatch.setattr(pack, "expected_bytes", lambda *_: 31_000_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 30_500_000_000))
-    with pytest.raises(BadInput, match=r"need 31\.00 GB, but .* has 30\.50 GB left; free .*ASSAY_CACHE.*--jpeg"):
+    with pytest.raises(
+        BadInput, match=r"need 31\.00 GB, but .* has 30\.50 GB left; free .*ASSAY_CACHE.*--jpeg"
+    ):
         write_pack(tmp_path / "pack", trainval, SHORT)
     assert list(tmp_path.iterdir()) == []
     assert read_rows == []
@@ -382,14 +419,19 @@ def test_a_pack_that_will_not_fit_is_refused_before_it_is_begun(
     write_pack(tmp_path / "pack", trainval, SHORT)
 
 
-def test_what_is_packed_already_needs_no_space(tmp_path: Path, trainval: TrainVal, read_rows: list[list[int]]) -> None:
+def test_what_is_packed_already_needs_no_space(
+    tmp_path: Path, trainval: TrainVal, read_rows: list[list[int]]
+) -> None:
     def stop(what: str, done: int, total: int) -> None:
         if done >= 20:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         write_pack(tmp_path / "pack", trainval, SHORT, progress=stop)
-    missing = expected_bytes(trainval, SHORT) - (tmp_path / "pack.partial" / "pack" / "pixels.bin").stat().st_size
+    missing = (
+        expected_bytes(trainval, SHORT)
+        - (tmp_path / "pack.partial" / "pack" / "pixels.bin").stat().st_size
+    )
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, missing - 1))
         with pytest.raises(BadInput, match="GB left"):
@@ -420,15 +462,22 @@ def test_a_disk_that_fills_up_is_named_and_work_goes_on_later(
 def test_a_pack_cut_short_is_refused_by_name(tmp_path: Path, trainval: TrainVal) -> None:
     write_pack(tmp_path / "pack", trainval, SHORT)
     os.truncate(tmp_path / "pack" / "pixels.bin", 1000)
-    with pytest.raises(BadInput, match="pack is not the pack that was written there; remove the folder"):
+    with pytest.raises(
+        BadInput, match="pack is not the pack that was written there; remove the folder"
+    ):
         read_pack(tmp_path / "pack")
 
 
-def test_an_image_too_long_is_named_before_anything_is_packed(tmp_path: Path, read_rows: list[list[int]]) -> None:
+def test_an_image_too_long_is_named_before_anything_is_packed(
+    tmp_path: Path, read_rows: list[list[int]]
+) -> None:
     root = make_folder(tmp_path / "photos")
     photo(0, 300, 2).save(root / "07" / "thread.png")
     half = trainval_of(root)
-    with pytest.raises(BadInput, match=r"thread\.png is 300 x 2 pixels.* 1,200, above 16 x 8; crop or remove it.*resize=square"):
+    with pytest.raises(
+        BadInput,
+        match=r"thread\.png is 300 x 2 pixels.* 1,200, above 16 x 8; crop or remove it.*resize=square",
+    ):
         write_pack(tmp_path / "pack", half, SHORT)
     assert read_rows == []
     write_pack(tmp_path / "pack", half, SQUARE)
@@ -442,7 +491,9 @@ def test_a_pickled_pack_is_its_place(tmp_path: Path, trainval: TrainVal) -> None
     assert (pickle.loads(pickled).x[:] == found[:5]).all()
 
 
-def test_rows_of_a_view_read_nothing(tmp_path: Path, trainval: TrainVal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_a_view_read_nothing(
+    tmp_path: Path, trainval: TrainVal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_view(tmp_path / "view", trainval, SHORT)
     view, expected = read_view(tmp_path / "view"), trainval.arrays(SHORT)
     with monkeypatch.context() as patched:
@@ -453,8 +504,12 @@ def test_rows_of_a_view_read_nothing(tmp_path: Path, trainval: TrainVal, monkeyp
     assert some.x.base is view.x
     assert len(some.x) == len(some.y) == 2
     assert some.inputs == view.inputs == 3
-    assert [image.shape for image in some.x[np.arange(2)]] == [expected[row].shape for row in (20, 9)]
-    assert [image.tobytes() for image in some.x[np.array([1, 0])]] == [expected[row].tobytes() for row in (9, 20)]
+    assert [image.shape for image in some.x[np.arange(2)]] == [
+        expected[row].shape for row in (20, 9)
+    ]
+    assert [image.tobytes() for image in some.x[np.array([1, 0])]] == [
+        expected[row].tobytes() for row in (9, 20)
+    ]
     [crop] = cut(some.x[np.array([1])], np.array([[1, 1, 3, 3]]))
     assert (crop == expected[9][1:4, 1:4]).all()
     assert (some.y == trainval.y[[20, 9]]).all()
@@ -477,7 +532,9 @@ def test_rows_of_vectors_are_in_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("images", [True, False])
-def test_marks_of_queries_and_of_the_gallery_go_along(tmp_path: Path, root: Path, images: bool) -> None:
+def test_marks_of_queries_and_of_the_gallery_go_along(
+    tmp_path: Path, root: Path, images: bool
+) -> None:
     dataset = load_folder(root) if images else vectors()
     draw = np.random.default_rng(0)
     query, gallery = (draw.random(len(dataset.labels)) < 0.5 for _ in range(2))
@@ -499,7 +556,9 @@ def test_a_view_without_marks_has_none(tmp_path: Path, trainval: TrainVal) -> No
     assert (view.query, view.gallery) == (None, None)
 
 
-def test_a_view_is_placed_in_the_cache_once(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_is_placed_in_the_cache_once(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
     half = trainval_of(root)
     folder = place_view(half, SHORT)
@@ -507,7 +566,11 @@ def test_a_view_is_placed_in_the_cache_once(tmp_path: Path, root: Path, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(ImageFiles, "arrays", lambda *_: pytest.fail("packed again"))
         assert place_view(trainval_of(root), SHORT) == folder
-    others = {place_view(half, SHORT, "jpeg"), place_view(half, SQUARE), place_view(half, FirstStep("short", 9))}
+    others = {
+        place_view(half, SHORT, "jpeg"),
+        place_view(half, SQUARE),
+        place_view(half, FirstStep("short", 9)),
+    }
     assert len({*others, folder}) == 4
     assert (read_view(folder).y == half.y).all()
 
@@ -527,7 +590,9 @@ def test_an_edit_elsewhere_leaves_a_pack_valid(monkeypatch: pytest.MonkeyPatch) 
     assert hashed == ["images.py", "pack.py"]
 
 
-def test_vectors_of_a_halfs_samples_are_made_once(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_of_a_halfs_samples_are_made_once(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
     half = trainval_of(root)
     z = np.random.default_rng(0).normal(size=(COUNT, 5)).astype(np.float32)
@@ -600,7 +665,9 @@ def test_a_spoilt_pack_is_refused_by_who_reads_and_made_again_by_who_places(
     folder = place_view(half, SHORT)
     before = contents(folder)
     SPOILT[how](folder)
-    with pytest.raises(BadInput, match=f"^{folder} is not the pack that was written there; remove the folder") as error:
+    with pytest.raises(
+        BadInput, match=f"^{folder} is not the pack that was written there; remove the folder"
+    ) as error:
         read_view(folder)
     assert "\n" not in str(error.value)
     assert place_view(half, SHORT) == folder
@@ -608,7 +675,9 @@ def test_a_spoilt_pack_is_refused_by_who_reads_and_made_again_by_who_places(
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
-def test_marks_that_are_gone_are_missed(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_that_are_gone_are_missed(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
     dataset = load_folder(root)
     marks = np.arange(len(dataset.labels)) % 2 == 0
@@ -621,7 +690,15 @@ def test_marks_that_are_gone_are_missed(tmp_path: Path, root: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    "how", ["a label changed", "labels gone", "the note gone", "everything gone", "vectors cut", "vectors gone"]
+    "how",
+    [
+        "a label changed",
+        "labels gone",
+        "the note gone",
+        "everything gone",
+        "vectors cut",
+        "vectors gone",
+    ],
 )
 def test_spoilt_vectors_are_refused_by_who_reads_and_made_again_by_who_places(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, how: str
@@ -630,8 +707,14 @@ def test_spoilt_vectors_are_refused_by_who_reads_and_made_again_by_who_places(
     half, z = trainval_of(root), np.random.default_rng(0).normal(size=(COUNT, 5)).astype(np.float32)
     folder = place_vectors(half, "resnet50", lambda: z)
     before = contents(folder)
-    {"vectors cut": overwrite("x.npy", before["x.npy"][:-4]), "vectors gone": lose("x.npy"), **SPOILT}[how](folder)
-    with pytest.raises(BadInput, match=f"^{folder} is not the pack that was written there; remove the folder"):
+    {
+        "vectors cut": overwrite("x.npy", before["x.npy"][:-4]),
+        "vectors gone": lose("x.npy"),
+        **SPOILT,
+    }[how](folder)
+    with pytest.raises(
+        BadInput, match=f"^{folder} is not the pack that was written there; remove the folder"
+    ):
         read_view(folder)
     assert place_vectors(half, "resnet50", lambda: z) == folder
     assert contents(folder) == before
@@ -650,7 +733,9 @@ def test_a_file_or_a_dangling_link_in_the_place_of_a_pack_makes_room(
         assert (read_view(place_view(half, SHORT)).y == half.y).all()
 
 
-def test_pixels_are_not_hashed_at_every_start(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pixels_are_not_hashed_at_every_start(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
     half, hashed, real = trainval_of(root), [], pack.digest_file
     place_view(half, SHORT)
@@ -660,7 +745,9 @@ def test_pixels_are_not_hashed_at_every_start(tmp_path: Path, root: Path, monkey
     assert "pixels.bin" not in hashed
 
 
-def test_of_two_processes_one_makes_a_spoilt_pack_again(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_processes_one_makes_a_spoilt_pack_again(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
     half = trainval_of(root)
     folder = place_view(half, SHORT)
@@ -678,14 +765,18 @@ print(len(chunks))
     assert contents(folder) == before
 
 
-def test_a_cache_that_cannot_be_used_is_one_message(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_used_is_one_message(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "file"))
     for place in (
         lambda: place_view(trainval_of(root), SHORT),
         lambda: place_vectors(trainval_of(root), "x", lambda: np.ones(1)),
     ):
-        with pytest.raises(BadInput, match=r"cache folder .*file cannot be used \(.*\); set ASSAY_CACHE"):
+        with pytest.raises(
+            BadInput, match=r"cache folder .*file cannot be used \(.*\); set ASSAY_CACHE"
+        ):
             place()
 
 

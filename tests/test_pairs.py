@@ -41,14 +41,18 @@ from assay.pairs import (
 CPU = torch.device("cpu")
 few_examples = settings(max_examples=30, deadline=None)
 seeds = st.integers(0, 2**31)
-both_precisions = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+both_precisions = pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64], ids=["float32", "float64"]
+)
 both_distances = pytest.mark.parametrize("measure", [distances, squared_distances])
 
 Triple = tuple[int, int, int]
 
 
 def rows(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(
+        *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(dtype)
 
 
 def mask(*shape: int, seed: int = 0, share: float = 0.5) -> Tensor:
@@ -63,7 +67,11 @@ def gradient(value: Tensor, *leaves: Tensor) -> list[Tensor]:
 
 
 def test_half_precision_becomes_single_and_nothing_else_changes() -> None:
-    for given_, expected in ((torch.bfloat16, torch.float32), (torch.float16, torch.float32), (torch.float32, torch.float32)):
+    for given_, expected in (
+        (torch.bfloat16, torch.float32),
+        (torch.float16, torch.float32),
+        (torch.float32, torch.float32),
+    ):
         assert as_compared(rows(3, 2).to(given_), normalise=False).dtype == expected
         assert as_compared(rows(3, 2).to(given_), normalise=True).dtype == expected
     z = rows(3, 2)
@@ -80,9 +88,13 @@ def test_products_inside_are_not_autocast_and_those_outside_are() -> None:
         assert torch.is_autocast_enabled("cpu")
 
 
-def all_pairs_in_loops(y: list[int], labels: list[int], own: list[int] | None) -> tuple[set[tuple[int, int]], ...]:
+def all_pairs_in_loops(
+    y: list[int], labels: list[int], own: list[int] | None
+) -> tuple[set[tuple[int, int]], ...]:
     everything = [(i, j) for i in range(len(y)) for j in range(len(labels))]
-    positives = {(i, j) for i, j in everything if y[i] == labels[j] and (own is None or own[i] != j)}
+    positives = {
+        (i, j) for i, j in everything if y[i] == labels[j] and (own is None or own[i] != j)
+    }
     return positives, {(i, j) for i, j in everything if y[i] != labels[j]}
 
 
@@ -92,13 +104,22 @@ def entries(table: Tensor) -> set[tuple[int, int]]:
 
 @given(seed=seeds, known=st.booleans())
 @few_examples
-def test_pairs_are_those_of_the_labels_and_never_a_sample_with_itself(seed: int, known: bool) -> None:
+def test_pairs_are_those_of_the_labels_and_never_a_sample_with_itself(
+    seed: int, known: bool
+) -> None:
     draw = random.Random(seed)
-    y, labels = draw.choices(range(3), k=draw.randint(0, 5)), draw.choices(range(3), k=draw.randint(5, 8))
+    y, labels = (
+        draw.choices(range(3), k=draw.randint(0, 5)),
+        draw.choices(range(3), k=draw.randint(5, 8)),
+    )
     own = draw.sample(range(len(labels)), len(y)) if known else None
     for sample, column in enumerate(own or []):
         labels[column] = y[sample]
-    references = References(rows(len(labels), 2), torch.tensor(labels), None if own is None else torch.tensor(own).long())
+    references = References(
+        rows(len(labels), 2),
+        torch.tensor(labels),
+        None if own is None else torch.tensor(own).long(),
+    )
     pairs = all_pairs(torch.tensor(y, dtype=torch.long), references)
     assert (entries(pairs.positive), entries(pairs.negative)) == all_pairs_in_loops(y, labels, own)
 
@@ -143,7 +164,12 @@ def test_a_row_of_zeros_stays_one_without_gradient(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "scale"),
-    [(torch.float32, 1e-17), (torch.float32, 1e17), (torch.float64, 1e-140), (torch.float64, 1e140)],
+    [
+        (torch.float32, 1e-17),
+        (torch.float32, 1e17),
+        (torch.float64, 1e-140),
+        (torch.float64, 1e140),
+    ],
 )
 def test_tiny_and_huge_rows_are_normalised_like_any_other(dtype: torch.dtype, scale: float) -> None:
     z = rows(5, 4)
@@ -169,28 +195,48 @@ def test_a_row_below_the_smallest_number_counts_as_zeros(dtype: torch.dtype) -> 
 
 
 @both_distances
-@pytest.mark.parametrize(("count", "more", "dim"), [(6, 4, 3), (1, 5, 2), (5, 1, 7), (4, 4, 1), (0, 3, 2), (3, 0, 2)])
-def test_distances_are_those_of_the_differences(measure: Callable[..., Tensor], count: int, more: int, dim: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "more", "dim"), [(6, 4, 3), (1, 5, 2), (5, 1, 7), (4, 4, 1), (0, 3, 2), (3, 0, 2)]
+)
+def test_distances_are_those_of_the_differences(
+    measure: Callable[..., Tensor], count: int, more: int, dim: int
+) -> None:
     a, b = rows(count, dim), rows(more, dim, seed=1)
-    expected = [[math.fsum((x - y) ** 2 for x, y in zip(p, q, strict=True)) for q in b.tolist()] for p in a.tolist()]
+    expected = [
+        [math.fsum((x - y) ** 2 for x, y in zip(p, q, strict=True)) for q in b.tolist()]
+        for p in a.tolist()
+    ]
     squares = torch.tensor(expected, dtype=torch.float64).reshape(count, more)
-    torch.testing.assert_close(measure(a, b), squares.sqrt() if measure is distances else squares, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        measure(a, b), squares.sqrt() if measure is distances else squares, rtol=1e-10, atol=1e-12
+    )
 
 
 @both_distances
-def test_distances_among_one_set_are_those_between_it_and_a_copy(measure: Callable[..., Tensor]) -> None:
+def test_distances_among_one_set_are_those_between_it_and_a_copy(
+    measure: Callable[..., Tensor],
+) -> None:
     """In value and gradient: the same set twice takes another way through the backward pass."""
     z, weights = rows(6, 3), rows(6, 6, seed=1)
     alone = z.clone().requires_grad_()
     left, right = z.clone().requires_grad_(), z.clone().requires_grad_()
     torch.testing.assert_close(measure(alone, alone), measure(left, right), rtol=1e-12, atol=0)
     (once,) = gradient((measure(alone, alone) * weights).sum(), alone)
-    torch.testing.assert_close(once, sum(gradient((measure(left, right) * weights).sum(), left, right)), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        once,
+        sum(gradient((measure(left, right) * weights).sum(), left, right)),
+        rtol=1e-10,
+        atol=1e-12,
+    )
 
 
 @both_distances
-def test_gradient_of_distances_is_that_of_finite_differences(measure: Callable[..., Tensor]) -> None:
-    assert torch.autograd.gradcheck(measure, [rows(4, 3).requires_grad_(), rows(5, 3, seed=1).requires_grad_()])
+def test_gradient_of_distances_is_that_of_finite_differences(
+    measure: Callable[..., Tensor],
+) -> None:
+    assert torch.autograd.gradcheck(
+        measure, [rows(4, 3).requires_grad_(), rows(5, 3, seed=1).requires_grad_()]
+    )
 
 
 def test_gradient_of_distances_among_one_set_is_that_of_finite_differences() -> None:
@@ -212,7 +258,9 @@ def test_gradient_reaches_only_the_side_that_asks_for_it(measure: Callable[..., 
 @both_precisions
 @both_distances
 @pytest.mark.parametrize("dim", [2, 128])
-def test_distance_of_equal_vectors_is_zero(measure: Callable[..., Tensor], dim: int, dtype: torch.dtype) -> None:
+def test_distance_of_equal_vectors_is_zero(
+    measure: Callable[..., Tensor], dim: int, dtype: torch.dtype
+) -> None:
     z = F.normalize(rows(64, dim, seed=dim, dtype=dtype))
     twice = torch.cat([z, z])
     assert measure(twice, twice).diagonal(64).max().item() == 0
@@ -237,7 +285,9 @@ def test_distance_of_near_vectors_is_near_the_truth(apart: float, rtol: float, a
 
 
 @both_distances
-def test_gradient_of_distances_is_zero_where_vectors_coincide(measure: Callable[..., Tensor]) -> None:
+def test_gradient_of_distances_is_zero_where_vectors_coincide(
+    measure: Callable[..., Tensor],
+) -> None:
     z = torch.tensor([[0.6, 0.8], [0.6, 0.8]], dtype=torch.float64, requires_grad=True)
     other = z.detach().clone().requires_grad_()
     found = [*gradient(measure(z, z).sum(), z), *gradient(measure(z, other).sum(), z, other)]
@@ -246,7 +296,9 @@ def test_gradient_of_distances_is_zero_where_vectors_coincide(measure: Callable[
 
 @both_distances
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_vector_that_is_not_finite_is_not_at_distance_zero(measure: Callable[..., Tensor], bad: float) -> None:
+def test_a_vector_that_is_not_finite_is_not_at_distance_zero(
+    measure: Callable[..., Tensor], bad: float
+) -> None:
     """Else a training that has diverged would have a fine loss."""
     z, other = rows(3, 2), rows(4, 2, seed=1)
     z[1, 0] = bad
@@ -258,11 +310,20 @@ def test_a_vector_that_is_not_finite_is_not_at_distance_zero(measure: Callable[.
 
 @pytest.mark.parametrize(
     ("function", "shapes"),
-    [(unit, [(3, 4)]), (distances, [(3, 4), (5, 4)]), (lambda z: distances(z, z).sum(1), [(3, 4)]), (sine, [(6,)])],
+    [
+        (unit, [(3, 4)]),
+        (distances, [(3, 4), (5, 4)]),
+        (lambda z: distances(z, z).sum(1), [(3, 4)]),
+        (sine, [(6,)]),
+    ],
     ids=["unit", "distances", "own distances", "sine"],
 )
-def test_a_second_derivative_is_refused_and_never_wrong(function: Callable[..., Tensor], shapes: Any) -> None:
-    leaves = [(rows(*shape, seed=number) / 5).requires_grad_() for number, shape in enumerate(shapes)]
+def test_a_second_derivative_is_refused_and_never_wrong(
+    function: Callable[..., Tensor], shapes: Any
+) -> None:
+    leaves = [
+        (rows(*shape, seed=number) / 5).requires_grad_() for number, shape in enumerate(shapes)
+    ]
     gradients = torch.autograd.grad(function(*leaves).square().sum(), leaves, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         torch.stack([gradient.square().sum() for gradient in gradients]).sum().backward()
@@ -276,12 +337,17 @@ def test_a_sine_is_that_of_the_angle(dtype: torch.dtype) -> None:
     angles = [math.radians(degrees) for degrees in range(1, 180)]
     found = sine(torch.tensor([math.cos(angle) for angle in angles], dtype=dtype))
     torch.testing.assert_close(
-        found, torch.tensor([math.sin(angle) for angle in angles], dtype=dtype), rtol=1e3 * torch.finfo(dtype).eps, atol=0
+        found,
+        torch.tensor([math.sin(angle) for angle in angles], dtype=dtype),
+        rtol=1e3 * torch.finfo(dtype).eps,
+        atol=0,
     )
 
 
 def test_gradient_of_a_sine_is_that_of_finite_differences() -> None:
-    assert torch.autograd.gradcheck(sine, [torch.linspace(-0.99, 0.99, 9, dtype=torch.float64).requires_grad_()])
+    assert torch.autograd.gradcheck(
+        sine, [torch.linspace(-0.99, 0.99, 9, dtype=torch.float64).requires_grad_()]
+    )
 
 
 @both_precisions
@@ -295,7 +361,9 @@ def test_a_sine_is_zero_without_gradient_at_both_ends_and_beyond(dtype: torch.dt
 
 @both_precisions
 def test_gradient_of_a_sine_is_finite_next_to_its_ends(dtype: torch.dtype) -> None:
-    near = torch.nextafter(torch.tensor([1.0, -1.0], dtype=dtype), torch.zeros(2, dtype=dtype)).requires_grad_()
+    near = torch.nextafter(
+        torch.tensor([1.0, -1.0], dtype=dtype), torch.zeros(2, dtype=dtype)
+    ).requires_grad_()
     (found,) = gradient(sine(near).sum(), near)
     assert torch.isfinite(found).all()
     assert torch.isfinite(sine(near)).all()
@@ -310,8 +378,14 @@ def masked(x: Tensor, kept: Tensor, dim: int) -> list[list[float]]:
     """The entries of each line that the mask keeps."""
     values, lines = x.tolist(), kept.tolist()
     if dim == 0:
-        values, lines = [list(line) for line in zip(*values, strict=True)], [list(line) for line in zip(*lines, strict=True)]
-    return [[value for value, keep in zip(row, line, strict=True) if keep] for row, line in zip(values, lines, strict=True)]
+        values, lines = (
+            [list(line) for line in zip(*values, strict=True)],
+            [list(line) for line in zip(*lines, strict=True)],
+        )
+    return [
+        [value for value, keep in zip(row, line, strict=True) if keep]
+        for row, line in zip(values, lines, strict=True)
+    ]
 
 
 @EITHER_WAY
@@ -322,7 +396,9 @@ def test_log_sums_of_exponentials_are_those_of_loops(dim: int, seed: int) -> Non
     sums = [math.fsum(map(math.exp, line)) for line in masked(x, kept, dim)]
     expected = [math.log(total) if total else -math.inf for total in sums]
     assert log_sum_exp(x, kept, dim).tolist() == pytest.approx(expected, rel=1e-10, abs=1e-10)
-    assert log1p_sum_exp(x, kept, dim).tolist() == pytest.approx([math.log1p(total) for total in sums], rel=1e-10, abs=1e-12)
+    assert log1p_sum_exp(x, kept, dim).tolist() == pytest.approx(
+        [math.log1p(total) for total in sums], rel=1e-10, abs=1e-12
+    )
 
 
 def test_log_sums_run_along_the_rows_unless_told_otherwise() -> None:
@@ -347,8 +423,12 @@ def test_an_empty_line_has_no_sum_and_no_gradient(dim: int) -> None:
         assert of_empty.eq(0).all()
 
 
-@pytest.mark.parametrize(("shape", "dim", "lines"), [((3, 0), 1, 3), ((0, 3), 0, 3), ((0, 3), 1, 0), ((3, 0), 0, 0)])
-def test_sums_over_nothing_are_those_of_empty_lines(shape: tuple[int, int], dim: int, lines: int) -> None:
+@pytest.mark.parametrize(
+    ("shape", "dim", "lines"), [((3, 0), 1, 3), ((0, 3), 0, 3), ((0, 3), 1, 0), ((3, 0), 0, 0)]
+)
+def test_sums_over_nothing_are_those_of_empty_lines(
+    shape: tuple[int, int], dim: int, lines: int
+) -> None:
     x, kept = torch.zeros(shape), torch.zeros(shape, dtype=torch.bool)
     assert log_sum_exp(x, kept, dim).tolist() == [-math.inf] * lines
     assert log1p_sum_exp(x, kept, dim).tolist() == [0.0] * lines
@@ -367,7 +447,9 @@ def test_huge_exponents_neither_overflow_nor_vanish(size: float, dtype: torch.dt
 
 @EITHER_WAY
 @pytest.mark.parametrize("function", [log_sum_exp, log1p_sum_exp])
-def test_gradients_of_log_sums_are_those_of_finite_differences(function: Callable[..., Tensor], dim: int) -> None:
+def test_gradients_of_log_sums_are_those_of_finite_differences(
+    function: Callable[..., Tensor], dim: int
+) -> None:
     kept = mask(4, 5, seed=3, share=0.7)
     assert kept.any(dim).all()
     assert torch.autograd.gradcheck(lambda x: function(x, kept, dim), [rows(4, 5).requires_grad_()])
@@ -375,7 +457,9 @@ def test_gradients_of_log_sums_are_those_of_finite_differences(function: Callabl
 
 @pytest.mark.parametrize("function", [log_sum_exp, log1p_sum_exp])
 @pytest.mark.parametrize("outside", [math.nan, math.inf, 1e300])
-def test_what_lies_outside_of_the_mask_does_not_reach_a_log_sum(function: Callable[..., Tensor], outside: float) -> None:
+def test_what_lies_outside_of_the_mask_does_not_reach_a_log_sum(
+    function: Callable[..., Tensor], outside: float
+) -> None:
     x, kept = rows(4, 5), mask(4, 5, seed=3, share=0.7)
     leaf = torch.where(kept, x, outside).requires_grad_()
     assert torch.equal(function(leaf, kept), function(x, kept))
@@ -387,21 +471,31 @@ def test_what_lies_outside_of_the_mask_does_not_reach_a_log_sum(function: Callab
 def test_log_of_one_more_than_an_exponential_is_exact_at_both_ends() -> None:
     x = [-700.0, -100.0, -30.0, -1.0, 0.0, 1.0, 19.0, 21.0, 30.0, 49.9, 50.1, 700.0]
     expected = [math.log1p(math.exp(value)) for value in x]
-    assert log1p_exp(torch.tensor(x, dtype=torch.float64)).tolist() == pytest.approx(expected, rel=1e-14, abs=0)
+    assert log1p_exp(torch.tensor(x, dtype=torch.float64)).tolist() == pytest.approx(
+        expected, rel=1e-14, abs=0
+    )
     ends = torch.tensor([-math.inf, -1e300, 1e300, math.inf], dtype=torch.float64).requires_grad_()
     assert log1p_exp(ends).tolist() == [0.0, 0.0, 1e300, math.inf]
     (found,) = gradient(log1p_exp(ends).sum(), ends)
     assert found.tolist() == [0.0, 0.0, 1.0, 1.0]
 
 
-def test_gradient_of_the_log_of_one_more_than_an_exponential_is_that_of_finite_differences() -> None:
-    assert torch.autograd.gradcheck(log1p_exp, [torch.linspace(-30, 30, 13, dtype=torch.float64).requires_grad_()])
+def test_gradient_of_the_log_of_one_more_than_an_exponential_is_that_of_finite_differences() -> (
+    None
+):
+    assert torch.autograd.gradcheck(
+        log1p_exp, [torch.linspace(-30, 30, 13, dtype=torch.float64).requires_grad_()]
+    )
 
 
 @pytest.mark.parametrize("shape", [(4, 5), (7,), (2, 3, 4)])
 def test_a_masked_mean_is_that_of_loops(shape: tuple[int, ...]) -> None:
     x, kept = rows(*shape), mask(*shape)
-    values = [value for value, keep in zip(x.flatten().tolist(), kept.flatten().tolist(), strict=True) if keep]
+    values = [
+        value
+        for value, keep in zip(x.flatten().tolist(), kept.flatten().tolist(), strict=True)
+        if keep
+    ]
     assert masked_mean(x, kept).item() == pytest.approx(math.fsum(values) / len(values), rel=1e-12)
     assert torch.autograd.gradcheck(lambda x: masked_mean(x, kept), [x.requires_grad_()])
 
@@ -431,7 +525,12 @@ def test_what_lies_outside_of_the_mask_does_not_reach_a_mean(outside: float, sha
 
 def listed(triplets: Triplets) -> list[Triple]:
     """Each triplet as (row, column, column), as often as it is there."""
-    pairs = zip(triplets.anchor.tolist(), triplets.positive.tolist(), triplets.negative.tolist(), strict=True)
+    pairs = zip(
+        triplets.anchor.tolist(),
+        triplets.positive.tolist(),
+        triplets.negative.tolist(),
+        strict=True,
+    )
     return [(a, p, n) for a, p, row in pairs for n, there in enumerate(row) if there]
 
 
@@ -476,7 +575,10 @@ def test_pairs_as_triplets_are_each_positive_with_every_negative_of_its_anchor(s
 def test_a_pair_counts_as_often_as_it_stands_in_a_triplet(kind: str, seed: int) -> None:
     found = mined(seed, kind)
     triples = listed(as_triplets(found))
-    positives, negatives = Counter((a, p) for a, p, _ in triples), Counter((a, n) for a, _, n in triples)
+    positives, negatives = (
+        Counter((a, p) for a, p, _ in triples),
+        Counter((a, n) for a, _, n in triples),
+    )
     for table, counts in zip(pair_counts(found, 5), (positives, negatives), strict=True):
         assert table.tolist() == [[counts[i, j] for j in range(6)] for i in range(5)]
 
@@ -530,11 +632,16 @@ def hinges_in_full(d: Tensor, triplets: Triplets, margin: float) -> tuple[Tensor
 
 def check_hinges(d: Tensor, triplets: Triplets, margin: float) -> None:
     ours, theirs = d.clone().requires_grad_(), d.clone().requires_grad_()
-    (total, active), (expected, count) = triplet_hinges(ours, triplets, margin), hinges_in_full(theirs, triplets, margin)
+    (total, active), (expected, count) = (
+        triplet_hinges(ours, triplets, margin),
+        hinges_in_full(theirs, triplets, margin),
+    )
     assert total.item() == pytest.approx(expected.item(), rel=1e-10, abs=1e-12)
     assert active.item() == count.item()
     assert not active.requires_grad
-    torch.testing.assert_close(gradient(total, ours), gradient(expected, theirs), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        gradient(total, ours), gradient(expected, theirs), rtol=1e-10, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.3, 2.0])
@@ -560,7 +667,10 @@ def test_hinges_that_are_exactly_zero_are_not_active(margin: float) -> None:
 
 def test_hinges_of_no_triplets_cost_nothing_and_stay_in_the_graph() -> None:
     d = rows(5, 6).abs().requires_grad_()
-    for triplets in (no_triplets(), Triplets(torch.tensor([0, 1]), torch.tensor([2, 3]), torch.zeros(2, 6, dtype=torch.bool))):
+    for triplets in (
+        no_triplets(),
+        Triplets(torch.tensor([0, 1]), torch.tensor([2, 3]), torch.zeros(2, 6, dtype=torch.bool)),
+    ):
         total, active = triplet_hinges(d, triplets, 0.3)
         assert total.item() == active.item() == 0
         (found,) = gradient(total, d)
@@ -569,14 +679,19 @@ def test_hinges_of_no_triplets_cost_nothing_and_stay_in_the_graph() -> None:
 
 # --- Histograms ---
 
-GRIDS = pytest.mark.parametrize(("low", "high", "bins"), [(-1, 1, 10), (0, 4, 7), (0, 4, 2), (-1.0, 1.0, 1)])
+GRIDS = pytest.mark.parametrize(
+    ("low", "high", "bins"), [(-1, 1, 10), (0, 4, 7), (0, 4, 2), (-1.0, 1.0, 1)]
+)
 
 
 def histogram_in_loops(x: list[float], low: float, high: float, bins: int) -> list[float]:
     """A triangle one step wide around each node."""
     step = (high - low) / bins
     nodes = [low + step * number for number in range(bins + 1)]
-    return [math.fsum(max(0.0, 1 - abs(min(max(value, low), high) - node) / step) for value in x) for node in nodes]
+    return [
+        math.fsum(max(0.0, 1 - abs(min(max(value, low), high) - node) / step) for value in x)
+        for node in nodes
+    ]
 
 
 @GRIDS
@@ -585,15 +700,21 @@ def histogram_in_loops(x: list[float], low: float, high: float, bins: int) -> li
 def test_histograms_are_those_of_loops(low: float, high: float, bins: int, seed: int) -> None:
     """Also beyond both ends of the grid, where the outermost node takes all."""
     x, pairs = low + (high - low) * (0.5 + 0.4 * rows(5, 6, seed=seed)), draw_pairs(seed)
-    for found, kept in zip(soft_histograms(x, pairs, low, high, bins), (pairs.positive, pairs.negative), strict=True):
+    for found, kept in zip(
+        soft_histograms(x, pairs, low, high, bins), (pairs.positive, pairs.negative), strict=True
+    ):
         expected = [histogram_in_loops(line, low, high, bins) for line in masked(x, kept, dim=1)]
-        torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(
+            found, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9
+        )
 
 
 @GRIDS
 def test_no_pair_is_lost_or_counted_twice(low: float, high: float, bins: int) -> None:
     x, pairs = 3 * rows(5, 6), draw_pairs(1)
-    for found, kept in zip(soft_histograms(x, pairs, low, high, bins), (pairs.positive, pairs.negative), strict=True):
+    for found, kept in zip(
+        soft_histograms(x, pairs, low, high, bins), (pairs.positive, pairs.negative), strict=True
+    ):
         assert found.shape == (5, bins + 1)
         torch.testing.assert_close(found.sum(1), kept.sum(1).double())
         assert found.ge(0).all()
@@ -623,8 +744,12 @@ def test_a_value_beyond_the_grid_counts_at_its_end_without_gradient() -> None:
 def test_gradient_of_histograms_is_that_of_finite_differences() -> None:
     """Between the nodes, where there is one."""
     draw, pairs = torch.Generator().manual_seed(0), draw_pairs(2)
-    x = (torch.randint(0, 8, (5, 6), generator=draw) + 0.2 + 0.6 * torch.rand(5, 6, generator=draw)).double()
-    assert torch.autograd.gradcheck(lambda x: soft_histograms(x, pairs, 0, 8, 8), [x.requires_grad_()])
+    x = (
+        torch.randint(0, 8, (5, 6), generator=draw) + 0.2 + 0.6 * torch.rand(5, 6, generator=draw)
+    ).double()
+    assert torch.autograd.gradcheck(
+        lambda x: soft_histograms(x, pairs, 0, 8, 8), [x.requires_grad_()]
+    )
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -661,7 +786,9 @@ def test_crossings_are_those_of_loops(seed: int) -> None:
     below = [sum(group == own and value < mine for value, group in low) for mine, own in high]
     above = [sum(group == own and value > mine for value, group in high) for mine, own in low]
     members = [sum(group == own for _, group in low) for _, own in high]
-    values = [torch.tensor([value for value, _ in part], dtype=torch.float64) for part in (low, high)]
+    values = [
+        torch.tensor([value for value, _ in part], dtype=torch.float64) for part in (low, high)
+    ]
     labels = [torch.tensor([group for _, group in part], dtype=torch.long) for part in (low, high)]
     found = crossings(values[0], labels[0], values[1], labels[1])
     assert [part.tolist() for part in found] == [below, above, members]

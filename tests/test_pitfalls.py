@@ -44,10 +44,18 @@ def draw_batch(seed: int = 0, sizes: list[int] = SIZES, dim: int = DIM) -> tuple
     """Shuffled, of unequal classes and unequal lengths."""
     draw = torch.Generator().manual_seed(seed)
     y = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    return torch.randn(len(y), dim, generator=draw, dtype=torch.float64), y[torch.randperm(len(y), generator=draw)]
+    return torch.randn(len(y), dim, generator=draw, dtype=torch.float64), y[
+        torch.randperm(len(y), generator=draw)
+    ]
 
 
-def build(name: str, dim: int = DIM, classes: int = CLASSES, dtype: torch.dtype = torch.float64, **parameters: Any) -> Loss:
+def build(
+    name: str,
+    dim: int = DIM,
+    classes: int = CLASSES,
+    dtype: torch.dtype = torch.float64,
+    **parameters: Any,
+) -> Loss:
     with torch.random.fork_rng():
         torch.manual_seed(1)
         loss = losses[name](**parameters)
@@ -133,7 +141,9 @@ def test_pitfall_21_the_margin_moves_the_own_class_only(name: str) -> None:
 @every_angular_margin
 @pytest.mark.parametrize("end", [1.0, -1.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_pitfall_21_gradients_are_finite_at_both_ends_of_the_cosine(name: str, end: float, dtype: torch.dtype) -> None:
+def test_pitfall_21_gradients_are_finite_at_both_ends_of_the_cosine(
+    name: str, end: float, dtype: torch.dtype
+) -> None:
     """The sample lies exactly on its class's weight, or opposite; acos has no derivative there."""
     weights, y = torch.eye(3, dtype=dtype), torch.tensor([0, 1, 2])
     z, loss = leaf(end * weights), with_weights(name, weights, scale=4.0)
@@ -147,7 +157,9 @@ def test_pitfall_21_gradients_are_finite_at_both_ends_of_the_cosine(name: str, e
 
 @every_angular_margin
 @pytest.mark.parametrize("distance", [1e-9, 1e-7, 1e-5, 1e-3])
-def test_pitfall_21_gradients_do_not_explode_near_the_end_of_the_cosine(name: str, distance: float) -> None:
+def test_pitfall_21_gradients_do_not_explode_near_the_end_of_the_cosine(
+    name: str, distance: float
+) -> None:
     """The derivative of the angle grows without bound, what it does to an embedding must not."""
     weights = F.normalize(draw_batch(3, [1, 1, 1, 1], dim=16)[0]).float()
     step = F.normalize(draw_batch(4, [1, 1, 1, 1], dim=16)[0]).float()
@@ -164,10 +176,14 @@ def test_pitfall_21_negative_cosines_count_as_they_are(name: str) -> None:
     weights, y = torch.eye(4, 5, dtype=torch.float64) + 0.1, torch.arange(4)
     z = -weights - torch.rand(4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     move = MOVES.get(name, lambda cosine: cosine)
-    loss = with_weights(name, weights, **({"temperature": 0.25} if name == "normalized_softmax" else {"scale": 4.0}))
+    loss = with_weights(
+        name, weights, **({"temperature": 0.25} if name == "normalized_softmax" else {"scale": 4.0})
+    )
     cosine, own = F.normalize(z) @ F.normalize(weights).T, torch.eye(4, dtype=torch.bool)
     assert cosine.max() < 0
-    right, clamped = (by_logits(torch.where(own, move(c), c), y) for c in (cosine, cosine.clamp(min=0)))
+    right, clamped = (
+        by_logits(torch.where(own, move(c), c), y) for c in (cosine, cosine.clamp(min=0))
+    )
     value = loss(z, y).item()
     assert value == approx(right)
     assert differs(value, clamped)
@@ -184,7 +200,9 @@ def soft_triple(z: Tensor, y: Tensor, weights: Tensor, normalised: int, chosen_a
 
 
 @pytest.mark.parametrize("centres", [3, 4, 5])
-def test_pitfall_22_soft_triple_normalises_centres_and_chooses_among_those_of_a_class(centres: int) -> None:
+def test_pitfall_22_soft_triple_normalises_centres_and_chooses_among_those_of_a_class(
+    centres: int,
+) -> None:
     """Also where centres, classes or dimensions are equally many, so that a wrong axis has the right shape."""
     z, y = draw_batch(22)
     loss = build("soft_triple", centres=centres, regularisation=0.0)
@@ -201,7 +219,10 @@ def test_pitfall_22_the_regulariser_of_soft_triple_stays_within_a_class() -> Non
     """Centres of each class at one place, classes apart: nothing to merge, but for the 1e-5 under the root."""
     z, y = draw_batch(22)
     weights = torch.eye(CLASSES, DIM, dtype=torch.float64)[:, None, :].expand(CLASSES, 3, DIM)
-    with_, without = (with_weights("soft_triple", weights, centres=3, regularisation=r)(z, y).item() for r in (1.0, 0.0))
+    with_, without = (
+        with_weights("soft_triple", weights, centres=3, regularisation=r)(z, y).item()
+        for r in (1.0, 0.0)
+    )
     assert with_ - without == approx(math.sqrt(1e-5) / 2)
     between_classes = math.sqrt(2 + 1e-5)
     assert differs(with_ - without, between_classes / 2)
@@ -210,7 +231,9 @@ def test_pitfall_22_the_regulariser_of_soft_triple_stays_within_a_class() -> Non
 # --- 23. Margin: beta by position; divisor; beta not in the state dict; weight decay on beta ---
 
 
-def margin_by_hand(z: Tensor, y: Tensor, beta: list[float], margin: float = 0.2) -> tuple[float, float]:
+def margin_by_hand(
+    z: Tensor, y: Tensor, beta: list[float], margin: float = 0.2
+) -> tuple[float, float]:
     """With a boundary for each anchor: over the hinges above 0, and over the triplets."""
     d = torch.cdist(F.normalize(z), F.normalize(z))
     hinges = []
@@ -232,7 +255,9 @@ def margin_with_betas(betas: list[float]) -> Loss:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_pitfall_23_the_boundary_is_that_of_the_anchors_class_whatever_its_place_in_the_batch(seed: int) -> None:
+def test_pitfall_23_the_boundary_is_that_of_the_anchors_class_whatever_its_place_in_the_batch(
+    seed: int,
+) -> None:
     """One of each class first, in an order of their own, so that a look-up by position finds a boundary too."""
     z, y = draw_batch(seed, [2, 2, 2, 2])
     y = torch.cat([torch.tensor([2, 0, 3, 1]), torch.tensor([1, 3, 0, 2])])
@@ -253,7 +278,9 @@ def test_pitfall_23_a_boundary_learns_from_the_anchors_of_its_class_alone() -> N
 
 
 @pytest.mark.parametrize("name", ["margin", "margin_per_class"])
-def test_pitfall_23_the_divisor_is_the_number_of_hinges_above_zero_not_of_triplets(name: str) -> None:
+def test_pitfall_23_the_divisor_is_the_number_of_hinges_above_zero_not_of_triplets(
+    name: str,
+) -> None:
     z, y = draw_batch(24)
     value = build(name)(z, y).item()
     over_hinges, over_triplets = margin_by_hand(z, y, [1.2] * len(y))
@@ -263,12 +290,16 @@ def test_pitfall_23_the_divisor_is_the_number_of_hinges_above_zero_not_of_triple
 
 def test_pitfall_23_the_divisor_counts_a_mined_triplet_as_often_as_it_was_mined() -> None:
     """Anchor 0 with positive 1 at d = 1.6: three negatives at 0.2, 1.0 and 1.9, of which the first is inside the boundary."""
-    angles = torch.tensor([0.0] + [2 * math.asin(d / 2) for d in (1.6, 0.2, 1.0, 1.9)], dtype=torch.float64)
+    angles = torch.tensor(
+        [0.0] + [2 * math.asin(d / 2) for d in (1.6, 0.2, 1.0, 1.9)], dtype=torch.float64
+    )
     z, y = torch.stack([angles.cos(), angles.sin()], 1), torch.tensor([0, 0, 1, 1, 1])
     negative = torch.tensor([[False, False, True, True, True]])
     mined = Triplets(torch.tensor([0]), torch.tensor([1]), negative)
     pull, push = 1.6 - 1.2 + 0.2, [1.2 - 0.2 + 0.2, 1.2 - 1.0 + 0.2]
-    assert build("margin")(z, y, mined).item() == pytest.approx((3 * pull + sum(push)) / 5, rel=1e-7)
+    assert build("margin")(z, y, mined).item() == pytest.approx(
+        (3 * pull + sum(push)) / 5, rel=1e-7
+    )
 
 
 @pytest.mark.parametrize("name", ["margin", "margin_per_class"])
@@ -285,7 +316,9 @@ def test_pitfall_23_the_boundary_is_in_the_state_dict(name: str) -> None:
 @pytest.mark.parametrize("name", ["margin", "margin_per_class"])
 def test_pitfall_23_the_boundary_is_not_decayed(name: str) -> None:
     """A step without gradient moves what is decayed, such as a network's weights or proxies, and not the boundary."""
-    protocol = replace(protocols["quick"], optimiser=replace(protocols["quick"].optimiser, weight_decay=0.5))
+    protocol = replace(
+        protocols["quick"], optimiser=replace(protocols["quick"].optimiser, weight_decay=0.5)
+    )
     for loss, decayed in ((build(name), False), (build("normalized_softmax"), True)):
         model = torch.nn.Linear(2, 2)
         weights = [*model.parameters(), *loss.parameters()]
@@ -293,10 +326,15 @@ def test_pitfall_23_the_boundary_is_not_decayed(name: str) -> None:
         for weight in weights:
             weight.grad = torch.zeros_like(weight)
         for optimiser in make_optimisers(
-            list(model.parameters()), dict(loss.named_parameters()), Parts(loss, None, 0.1, 0.1), protocol
+            list(model.parameters()),
+            dict(loss.named_parameters()),
+            Parts(loss, None, 0.1, 0.1),
+            protocol,
         ):
             optimiser.step()
-        moved = [not torch.equal(weight, start) for weight, start in zip(weights, before, strict=True)]
+        moved = [
+            not torch.equal(weight, start) for weight, start in zip(weights, before, strict=True)
+        ]
         assert moved == [True, True, decayed]
 
 
@@ -307,7 +345,10 @@ def angular(anchors: Tensor, negatives: Tensor, y: Tensor) -> float:
     """alpha = 45 degrees, so that tan^2 is 1."""
     terms = []
     for a, p in pairs_of(y):
-        exponents = [4 * ((anchors[a] + anchors[p]) @ negatives[n]) - 4 * (anchors[a] @ anchors[p]) for n in others_of(y, a)]
+        exponents = [
+            4 * ((anchors[a] + anchors[p]) @ negatives[n]) - 4 * (anchors[a] @ anchors[p])
+            for n in others_of(y, a)
+        ]
         terms.append(torch.stack([torch.zeros_like(exponents[0]), *exponents]).logsumexp(0))
     return torch.stack(terms).mean().item()
 
@@ -326,7 +367,10 @@ def test_pitfall_24_the_length_of_embeddings_leaves_angular_alone() -> None:
 def test_pitfall_24_the_length_of_references_leaves_angular_alone() -> None:
     z, y = draw_batch(24)
     past, labels = draw_batch(25)
-    near, far = (build("angular")(z, y, None, References(scale * past, labels, None)).item() for scale in (1, 10))
+    near, far = (
+        build("angular")(z, y, None, References(scale * past, labels, None)).item()
+        for scale in (1, 10)
+    )
     assert far == approx(near)
 
 
@@ -339,7 +383,9 @@ def kept_by_equality(s: Tensor, bins: int) -> float:
     nodes = torch.arange(bins + 1, dtype=s.dtype) * step - 1
     floor = (s / step).floor() * step
     lower, upper = floor[:, None] == nodes, floor[:, None] == nodes - step
-    shares = (nodes + step - s[:, None]) * lower / step + (s[:, None] - (nodes - step)) * upper / step
+    shares = (nodes + step - s[:, None]) * lower / step + (
+        s[:, None] - (nodes - step)
+    ) * upper / step
     return shares.sum().item() / len(s)
 
 
@@ -362,27 +408,37 @@ def pairs_where(positive: Tensor, negative: Tensor) -> Pairs:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", ["anywhere", "nodes"])
 @pytest.mark.parametrize("bins", [10, 11, 100, 150])
-def test_pitfall_25_the_histogram_keeps_the_whole_weight(bins: int, kind: str, dtype: torch.dtype) -> None:
+def test_pitfall_25_the_histogram_keeps_the_whole_weight(
+    bins: int, kind: str, dtype: torch.dtype
+) -> None:
     """Every negative is more similar than every positive, by more than a bin: then the loss is weight times weight, 1."""
     s = similarities(kind, bins, dtype)
     anchor, references = with_similarities(s)
     mined = pairs_where(s < -0.25, s > 0.25)
     nobody = torch.zeros(len(s), dtype=torch.long)
-    value = losses["histogram"](bins=bins)(anchor, nobody[:1], mined, References(references, nobody, None)).item()
+    value = losses["histogram"](bins=bins)(
+        anchor, nobody[:1], mined, References(references, nobody, None)
+    ).item()
     assert value == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["anywhere", "nodes"])
 @pytest.mark.parametrize("bins", [10, 11])
-def test_pitfall_25_the_histogram_shares_a_value_between_the_two_nodes_around_it(bins: int, kind: str) -> None:
+def test_pitfall_25_the_histogram_shares_a_value_between_the_two_nodes_around_it(
+    bins: int, kind: str
+) -> None:
     """By a triangular kernel, and with every second value a negative."""
     s = similarities(kind, bins, torch.float64)
     anchor, references = with_similarities(s)
     odd, nobody = torch.arange(len(s)) % 2 == 1, torch.zeros(len(s), dtype=torch.long)
-    kernel = (1 - (s[:, None] - torch.linspace(-1, 1, bins + 1, dtype=s.dtype)).abs() * bins / 2).clamp(min=0)
+    kernel = (
+        1 - (s[:, None] - torch.linspace(-1, 1, bins + 1, dtype=s.dtype)).abs() * bins / 2
+    ).clamp(min=0)
     expected = (kernel[odd].mean(0) * kernel[~odd].mean(0).cumsum(0)).sum().item()
     memory = References(references, nobody, None)
-    value = losses["histogram"](bins=bins)(anchor, nobody[:1], pairs_where(~odd, odd), memory).item()
+    value = losses["histogram"](bins=bins)(
+        anchor, nobody[:1], pairs_where(~odd, odd), memory
+    ).item()
     assert value == approx(expected)
 
 
@@ -399,7 +455,9 @@ def test_pitfall_25_fastap_keeps_the_whole_weight(bins: int, kind: str) -> None:
     everyone = torch.ones(len(s), dtype=torch.bool)
     nobody = torch.zeros(len(s), dtype=torch.long)
     mined, memory = pairs_where(everyone, ~everyone), References(references, nobody, None)
-    assert losses["fastap"](bins=bins)(anchor, nobody[:1], mined, memory).item() == pytest.approx(0, abs=1e-5)
+    assert losses["fastap"](bins=bins)(anchor, nobody[:1], mined, memory).item() == pytest.approx(
+        0, abs=1e-5
+    )
 
 
 # --- 26. NaN on duplicates, and where a batch has no positive, no negative or no active term ---
@@ -425,7 +483,9 @@ def batches_that_break() -> dict[str, tuple[Tensor, Tensor]]:
 
 @pytest.mark.parametrize("case", list(batches_that_break()))
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_pitfall_26_value_and_gradient_are_finite_whatever_is_missing_or_coincides(name: str, case: str) -> None:
+def test_pitfall_26_value_and_gradient_are_finite_whatever_is_missing_or_coincides(
+    name: str, case: str
+) -> None:
     z, y = batches_that_break()[case]
     for dtype in (torch.float32, torch.float64):
         loss, batch = build(name, dtype=dtype), leaf(z.to(dtype))
@@ -445,7 +505,9 @@ def test_pitfall_26_the_naive_forms_give_nan() -> None:
 
 @pytest.mark.parametrize("name", [name for name in BUILT_IN if losses[name].compares != "classes"])
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3], [0]], ids=["no positive", "one sample"])
-def test_pitfall_26_a_batch_without_positives_costs_only_what_its_equation_says(name: str, labels: list[int]) -> None:
+def test_pitfall_26_a_batch_without_positives_costs_only_what_its_equation_says(
+    name: str, labels: list[int]
+) -> None:
     """Nothing, but for multi-similarity, whose negatives count by themselves, and what pushes all negatives apart."""
     z, _ = draw_batch(26)
     value = build(name)(z[: len(labels)], torch.tensor(labels)).item()
@@ -455,13 +517,24 @@ def test_pitfall_26_a_batch_without_positives_costs_only_what_its_equation_says(
 
 @pytest.mark.parametrize(
     "name",
-    ["contrastive", "lifted_generalized", "margin", "margin_per_class", "quadruplet", "ranked_list", "triplet", "triplet_mean"],
+    [
+        "contrastive",
+        "lifted_generalized",
+        "margin",
+        "margin_per_class",
+        "quadruplet",
+        "ranked_list",
+        "triplet",
+        "triplet_mean",
+    ],
 )
 def test_pitfall_26_a_batch_without_active_terms_costs_nothing_and_moves_nothing(name: str) -> None:
     """Two of each class at the same place, classes at opposite ends; the mean over active terms would be 0/0."""
     z = torch.tensor([[1.0, 0], [1, 0], [-1, 0], [-1, 0], [0, 1], [0, 1]], dtype=torch.float64)
     z, y = leaf(z), torch.tensor([0, 0, 1, 1, 2, 2])
-    loss = build(name, dim=2, classes=3, **({"margin": 0.0} if name == "lifted_generalized" else {}))
+    loss = build(
+        name, dim=2, classes=3, **({"margin": 0.0} if name == "lifted_generalized" else {})
+    )
     if name.startswith("margin"):
         loss.beta.data.fill_(0.7)
     value = loss(z, y)
@@ -491,7 +564,9 @@ def test_pitfall_27_and_28_nothing_exceeds_positive_pairs_times_batch(name: str)
     assert count <= largest.elements <= count * (per_class - 1) * count
 
 
-@pytest.mark.parametrize("name", [name for name, miner in miners.items() if miner.__module__.startswith("assay.")])
+@pytest.mark.parametrize(
+    "name", [name for name, miner in miners.items() if miner.__module__.startswith("assay.")]
+)
 def test_pitfall_28_no_miner_exceeds_positive_pairs_times_batch(name: str) -> None:
     count, per_class = 512, 4
     y = torch.arange(count) % (count // per_class)
@@ -510,7 +585,11 @@ def smooth_ap(z: Tensor, positives: list[list[int]], temperature: float = 0.1) -
     for a, mine in enumerate(positives):
         terms = []
         for p in mine:
-            above = {j: torch.sigmoid((s[a, j] - s[a, p]) / temperature).item() for j in range(len(z)) if j not in (a, p)}
+            above = {
+                j: torch.sigmoid((s[a, j] - s[a, p]) / temperature).item()
+                for j in range(len(z))
+                if j not in (a, p)
+            }
             terms.append((1 + sum(above[j] for j in mine if j != p)) / (1 + sum(above.values())))
         if terms:
             precisions.append(sum(terms) / len(terms))
@@ -518,7 +597,9 @@ def smooth_ap(z: Tensor, positives: list[list[int]], temperature: float = 0.1) -
 
 
 @pytest.mark.parametrize("sizes", [[3, 3, 3], [2, 2, 2, 2], [4, 4], [2, 5, 3], [1, 6, 2]], ids=str)
-def test_pitfall_29_smooth_ap_is_right_for_classes_of_any_size_in_any_order(sizes: list[int]) -> None:
+def test_pitfall_29_smooth_ap_is_right_for_classes_of_any_size_in_any_order(
+    sizes: list[int],
+) -> None:
     z, y = draw_batch(29, sizes)
     count, step = len(y), len(y) // len(sizes)
     grouped = [[j for j in range(count) if j != i and j // step == i // step] for i in range(count)]
@@ -536,7 +617,11 @@ def circle(s: Tensor, positive: Tensor, margin: float, gamma: float, constant: b
     fixed = s.detach() if constant else s
     pull = -gamma * (1 + margin - fixed).clamp(min=0) * (s - 1 + margin)
     push = gamma * (fixed + margin).clamp(min=0) * (s - margin)
-    own = ~torch.eye(len(s), dtype=torch.bool) if s.shape[0] == s.shape[1] else torch.ones_like(positive)
+    own = (
+        ~torch.eye(len(s), dtype=torch.bool)
+        if s.shape[0] == s.shape[1]
+        else torch.ones_like(positive)
+    )
     pulls = (pull.exp() * (positive & own)).sum(1)
     pushes = (push.exp() * ~positive).sum(1)
     return torch.log1p(pulls * pushes).mean()
@@ -553,7 +638,9 @@ def test_pitfall_30_the_weights_of_circle_are_constant_in_its_gradient(name: str
         unit = F.normalize(batch)
         s = unit @ (unit if name == "circle" else F.normalize(loss.weights.detach())).T
         values.append(circle(s, y[:, None] == labels, 0.4, 8.0, constant))
-    found, right, defective = (gradient_of(value, batch)[0] for value, batch in zip(values, batches, strict=True))
+    found, right, defective = (
+        gradient_of(value, batch)[0] for value, batch in zip(values, batches, strict=True)
+    )
     torch.testing.assert_close(values[0], values[1], rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(values[0], values[2], rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(found, right, rtol=1e-7, atol=1e-10)
@@ -570,11 +657,15 @@ def test_pitfall_30_circle_is_finite_where_its_exponentials_are_not(name: str) -
         loss.weights.data = place.flip(0)
         z, y = leaf(place), torch.tensor([0, 1])
     pull, push = 512 * 2.4 * 1.6, 512 * 1.4 * 0.6
-    twin = math.log1p(math.exp(-push)) if name == "circle" else 0.0  # the other negative is opposite and weighs nothing
+    twin = (
+        math.log1p(math.exp(-push)) if name == "circle" else 0.0
+    )  # the other negative is opposite and weighs nothing
     value = loss(z, y)
     assert math.isinf(torch.tensor(pull).exp().item())
     assert value.item() == pytest.approx(pull + push + twin, rel=1e-5)
-    assert all(torch.isfinite(gradient).all() for gradient in gradient_of(value, z, *loss.parameters()))
+    assert all(
+        torch.isfinite(gradient).all() for gradient in gradient_of(value, z, *loss.parameters())
+    )
 
 
 # --- 31. Distance-weighted sampling: no upper cut-off; rows that underflow ---
@@ -606,9 +697,13 @@ def log_weight(d: float, dim: int) -> float:
 
 
 @pytest.mark.parametrize("dim", [8, 128, 512])
-def test_pitfall_31_nothing_beyond_the_limit_is_drawn_while_there_is_something_within(dim: int) -> None:
+def test_pitfall_31_nothing_beyond_the_limit_is_drawn_while_there_is_something_within(
+    dim: int,
+) -> None:
     distances = [1.38, 1.41, 1.6, 1.99]
-    assert log_weight(1.99, dim) > log_weight(1.38, dim) + 1, "without the limit the farthest would be drawn"
+    assert log_weight(1.99, dim) > log_weight(1.38, dim) + 1, (
+        "without the limit the farthest would be drawn"
+    )
     z, y = on_sphere(distances, dim, copies=40)
     assert drawn_for_class_0(z, y, seed=31) == [40 * 39, 0, 0, 0]
 
@@ -630,7 +725,9 @@ def test_pitfall_31_negatives_are_drawn_in_proportion_to_their_weights() -> None
     weights = [math.exp(log_weight(d, dim)) for d in distances]
     assert weights[0] == weights[1], "a distance below the cutoff counts as the cutoff"
     expected = [pairs * weight / sum(weights) for weight in weights]
-    chi_square = sum((count - mean) ** 2 / mean for count, mean in zip(counts, expected, strict=True))
+    chi_square = sum(
+        (count - mean) ** 2 / mean for count, mean in zip(counts, expected, strict=True)
+    )
     assert chi_square < 18.5, "the 0.1 % quantile of four degrees of freedom"
 
 
@@ -643,8 +740,13 @@ def test_pitfall_31_weights_do_not_underflow_in_many_dimensions(dtype: torch.dty
     near[:, -1] = 1
     z, y = torch.cat([z, near]), torch.cat([y, torch.tensor([2, 3])])
     largest = log_weight(0.0, dim)
-    beside_the_largest = [torch.tensor(log_weight(d, dim) - largest, dtype=torch.float32).exp().item() for d in distances]
-    assert beside_the_largest == [0, 0, 0], "a maximum over the whole batch leaves nothing of these rows"
+    beside_the_largest = [
+        torch.tensor(log_weight(d, dim) - largest, dtype=torch.float32).exp().item()
+        for d in distances
+    ]
+    assert beside_the_largest == [0, 0, 0], (
+        "a maximum over the whole batch leaves nothing of these rows"
+    )
     counts, pairs = drawn_for_class_0(z.to(dtype), y, seed=34), 60 * 59
     weights = [math.exp(log_weight(d, dim) - log_weight(distances[0], dim)) for d in distances]
     expected = [pairs * weight / sum(weights) for weight in weights]
@@ -656,9 +758,17 @@ def test_pitfall_31_weights_do_not_underflow_in_many_dimensions(dtype: torch.dty
 # --- 32. Quadruplet's fourth sample without a class constraint ---
 
 
-def quadruplet(z: Tensor, y: Tensor, allowed: Callable[[int, int, int], bool], margin: float, pair_margin: float) -> float:
+def quadruplet(
+    z: Tensor,
+    y: Tensor,
+    allowed: Callable[[int, int, int], bool],
+    margin: float,
+    pair_margin: float,
+) -> float:
     """All quadruplets (a, p, n, n') one by one; `allowed` says which labels of a, n and n' make one."""
-    d = torch.cdist(F.normalize(z), F.normalize(z), compute_mode="donot_use_mm_for_euclid_dist").tolist()
+    d = torch.cdist(
+        F.normalize(z), F.normalize(z), compute_mode="donot_use_mm_for_euclid_dist"
+    ).tolist()
     label, everyone = y.tolist(), range(len(y))
     near = [max(0.0, d[a][p] - d[a][n] + margin) for a, p in pairs_of(y) for n in others_of(y, a)]
     far = [

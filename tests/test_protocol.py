@@ -133,7 +133,9 @@ def test_every_published_protocol_has_its_fingerprint_written_down() -> None:
 @pytest.mark.parametrize("look", list(SETTLED))
 def test_what_auto_becomes_is_never_edited(look: Look) -> None:
     settled = resolve_training(resolve(protocols["quick.v2"], look), kind_of(look))
-    assert settled.fingerprint == SETTLED[look], "a published protocol was edited: make a new version"
+    assert settled.fingerprint == SETTLED[look], (
+        "a published protocol was edited: make a new version"
+    )
 
 
 def test_batches_of_auto_size_are_settled_by_what_is_trained_and_those_that_are_set_stay() -> None:
@@ -142,13 +144,17 @@ def test_batches_of_auto_size_are_settled_by_what_is_trained_and_those_that_are_
         settled = resolve_training(auto, kind).batch
         assert settled.embedding is not None
         assert settled.classification == (7, 2)
-    images, vectors = (resolve_training(protocols["quick.v2"], kind).batch for kind in ("images", "vectors"))
+    images, vectors = (
+        resolve_training(protocols["quick.v2"], kind).batch for kind in ("images", "vectors")
+    )
     assert images == Batch(embedding=(8, 4), classification=(32, 1))
     assert vectors == Batch(embedding=(16, 4), classification=(64, 1))
 
 
 def test_a_number_of_images_sets_a_batch_that_was_auto() -> None:
-    assert customise(protocols["quick.v2"], [" batch = 128 "]).batch == Batch(embedding=(32, 4), classification=(128, 1))
+    assert customise(protocols["quick.v2"], [" batch = 128 "]).batch == Batch(
+        embedding=(32, 4), classification=(128, 1)
+    )
     half = Protocol("p.v1", batch=Batch(embedding=None, classification=(7, 2)))
     assert customise(half, ["batch=64"]).batch == Batch(embedding=(16, 4), classification=(32, 2))
 
@@ -156,7 +162,9 @@ def test_a_number_of_images_sets_a_batch_that_was_auto() -> None:
 def test_batches_of_auto_size_have_as_many_images_of_a_class_as_a_number_of_images_gives() -> None:
     for kind in typing.get_args(Kind):
         settled = resolve_training(protocols["quick.v2"], kind).batch
-        assert settled.of_size(64, "batch=64") == protocols["quick.v2"].batch.of_size(64, "batch=64")
+        assert settled.of_size(64, "batch=64") == protocols["quick.v2"].batch.of_size(
+            64, "batch=64"
+        )
 
 
 def test_batch_auto_leaves_both_kinds_of_batch_open() -> None:
@@ -173,13 +181,17 @@ def test_a_name_without_a_version_is_the_newest_one(monkeypatch: pytest.MonkeyPa
     assert protocols["quick.v1"] is QUICK
     assert protocols["quick"] is protocols["quick.v2"]
     for version in (2, 10):
-        monkeypatch.setitem(protocols._parts, f"quick.v{version}", replace(QUICK, name=f"quick.v{version}"))
+        monkeypatch.setitem(
+            protocols._parts, f"quick.v{version}", replace(QUICK, name=f"quick.v{version}")
+        )
     assert protocols["quick"].name == "quick.v10"
     assert protocols["quick.v1"] is QUICK
     assert protocols["quick.v2"].name == "quick.v2"
 
 
-@pytest.mark.parametrize("name", ["quick.v99", "quik", "quick.v", "quick.vx", "", "v1", ".v1", "Quick"])
+@pytest.mark.parametrize(
+    "name", ["quick.v99", "quik", "quick.v", "quick.vx", "", "v1", ".v1", "Quick"]
+)
 def test_a_protocol_that_is_not_there_is_a_miss(name: str) -> None:
     with pytest.raises(UnknownName, match=r"quick\.v1"):
         protocols[name]
@@ -195,7 +207,12 @@ def test_every_protocol_passes_its_own_checks() -> None:
 
 
 def test_every_field_is_covered_here() -> None:
-    assert {field.name for field in dataclasses.fields(Protocol)} == {*OTHER, "name", "departures", "about"}
+    assert {field.name for field in dataclasses.fields(Protocol)} == {
+        *OTHER,
+        "name",
+        "departures",
+        "about",
+    }
 
 
 @pytest.mark.parametrize("name", list(OTHER))
@@ -208,11 +225,17 @@ def test_the_fingerprint_depends_on_every_inner_setting(outer: str) -> None:
     inner = getattr(BASE, outer)
     for field in dataclasses.fields(inner):
         value = (3, 3) if "tuple" in str(field.type) else 0.123
-        assert replace(BASE, **{outer: replace(inner, **{field.name: value})}).fingerprint != BASE.fingerprint
+        assert (
+            replace(BASE, **{outer: replace(inner, **{field.name: value})}).fingerprint
+            != BASE.fingerprint
+        )
 
 
 def test_the_fingerprint_does_not_depend_on_name_or_prose() -> None:
-    assert replace(BASE, name="other.v1", departures=("prose",), about="prose").fingerprint == BASE.fingerprint
+    assert (
+        replace(BASE, name="other.v1", departures=("prose",), about="prose").fingerprint
+        == BASE.fingerprint
+    )
 
 
 LATER: dict[str, Any] = {
@@ -240,17 +263,25 @@ LATER: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", list(LATER))
-def test_a_field_that_came_later_leaves_published_fingerprints_alone_where_it_changes_nothing(name: str) -> None:
+def test_a_field_that_came_later_leaves_published_fingerprints_alone_where_it_changes_nothing(
+    name: str,
+) -> None:
     assert replace(QUICK, **{name: LATER[name]}).fingerprint == GOLDEN["quick.v1"]
     assert name not in QUICK.training
     assert replace(QUICK, **{name: OTHER[name]}).fingerprint != GOLDEN["quick.v1"]
 
 
 @pytest.mark.parametrize(
-    ("name", "neutral", "other"), [("kind", "rmsprop", "adam"), ("decay_own", True, False), ("schedule", "constant", "cosine")]
+    ("name", "neutral", "other"),
+    [("kind", "rmsprop", "adam"), ("decay_own", True, False), ("schedule", "constant", "cosine")],
 )
-def test_a_setting_of_the_optimiser_that_came_later_does_so_too(name: str, neutral: Any, other: Any) -> None:
-    assert replace(QUICK, optimiser=replace(QUICK.optimiser, **{name: neutral})).fingerprint == GOLDEN["quick.v1"]
+def test_a_setting_of_the_optimiser_that_came_later_does_so_too(
+    name: str, neutral: Any, other: Any
+) -> None:
+    assert (
+        replace(QUICK, optimiser=replace(QUICK.optimiser, **{name: neutral})).fingerprint
+        == GOLDEN["quick.v1"]
+    )
     assert name not in QUICK.training["optimiser"]
     changed = replace(QUICK, optimiser=replace(QUICK.optimiser, **{name: other}))
     assert changed.fingerprint != GOLDEN["quick.v1"]
@@ -258,7 +289,14 @@ def test_a_setting_of_the_optimiser_that_came_later_does_so_too(name: str, neutr
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("frozen", Frozen), ("pooling", Pooling), ("resize", Resize), ("form", Form), ("search", Search)]
+    ("name", "hint"),
+    [
+        ("frozen", Frozen),
+        ("pooling", Pooling),
+        ("resize", Resize),
+        ("form", Form),
+        ("search", Search),
+    ],
 )
 def test_every_option_has_a_fingerprint_of_its_own(name: str, hint: Any) -> None:
     options = {LATER[name], *typing.get_args(hint)}
@@ -297,7 +335,9 @@ PROSE: dict[str, Any] = {"name": "other.v1", "departures": ("prose",), "about": 
         *PROSE,
     ],
 )
-def test_a_run_does_not_depend_on_how_many_others_there_are_or_what_is_made_of_it(name: str) -> None:
+def test_a_run_does_not_depend_on_how_many_others_there_are_or_what_is_made_of_it(
+    name: str,
+) -> None:
     assert name not in BASE.training
     assert replace(BASE, **{name: (OTHER | PROSE)[name]}).training == BASE.training
 
@@ -405,7 +445,14 @@ def test_a_setting_changes_nothing_else() -> None:
     ],
 )
 def test_an_optional_setting_can_go_back_to_auto(setting: str, name: str) -> None:
-    base = replace(BASE, size=32, stored=40, frozen="trunk", prune=0.5, augment=Augment(area=(0.5, 1.0), flip=0.5))
+    base = replace(
+        BASE,
+        size=32,
+        stored=40,
+        frozen="trunk",
+        prune=0.5,
+        augment=Augment(area=(0.5, 1.0), flip=0.5),
+    )
     custom = customise(base, [setting])
     assert getattr(custom if "augment" not in setting else custom.augment, name) is None
 
@@ -426,7 +473,9 @@ def test_an_optional_setting_can_go_back_to_auto(setting: str, name: str) -> Non
     ],
 )
 def test_a_word_that_is_no_option_is_refused_with_the_options(setting: str, options: str) -> None:
-    with pytest.raises(BadInput, match=f"--set {setting}: '{setting.partition('=')[2]}' is none of {options}$"):
+    with pytest.raises(
+        BadInput, match=f"--set {setting}: '{setting.partition('=')[2]}' is none of {options}$"
+    ):
         changed(setting)
 
 
@@ -435,7 +484,9 @@ def test_true_and_false_are_both_understood() -> None:
 
 
 def test_several_settings_are_applied_together() -> None:
-    custom = customise(BASE, ["dim=16", "batch.embedding=4x4", "batch.classification=16x1", "trials=3"])
+    custom = customise(
+        BASE, ["dim=16", "batch.embedding=4x4", "batch.classification=16x1", "trials=3"]
+    )
     assert (custom.dim, custom.batch, custom.trials) == (16, Batch((4, 4), (16, 1)), 3)
 
 
@@ -554,14 +605,21 @@ def test_a_value_that_training_would_choke_on_is_refused_beforehand(setting: str
         changed(setting)
 
 
-@pytest.mark.parametrize("typo", ["dmi=3", "Dim=3", "batchs.embedding=8x4", "fingerprint=3", "training=1", "=3", ".=3"])
+@pytest.mark.parametrize(
+    "typo", ["dmi=3", "Dim=3", "batchs.embedding=8x4", "fingerprint=3", "training=1", "=3", ".=3"]
+)
 def test_a_typo_is_refused_and_the_fields_are_listed(typo: str) -> None:
-    with pytest.raises(BadInput, match=r"no field .*; the fields here are trunk, weights, frozen, pooling, .*size, .*dim, "):
+    with pytest.raises(
+        BadInput,
+        match=r"no field .*; the fields here are trunk, weights, frozen, pooling, .*size, .*dim, ",
+    ):
         changed(typo)
 
 
 def test_a_typo_in_an_inner_field_lists_the_inner_fields() -> None:
-    with pytest.raises(BadInput, match="no field 'learning_rate'; the fields here are lr, momentum, weight_decay"):
+    with pytest.raises(
+        BadInput, match="no field 'learning_rate'; the fields here are lr, momentum, weight_decay"
+    ):
         changed("optimiser.learning_rate=3")
 
 
@@ -591,7 +649,13 @@ def test_a_setting_without_a_value_is_refused_with_an_example(setting: str) -> N
 
 @given(text=st.text(max_size=20))
 def test_no_text_breaks_the_settings(text: str) -> None:
-    for setting in (text, f"dim={text}", f"optimiser.lr={text}", f"batch.embedding={text}", f"{text}=3"):
+    for setting in (
+        text,
+        f"dim={text}",
+        f"optimiser.lr={text}",
+        f"batch.embedding={text}",
+        f"{text}=3",
+    ):
         with suppress(BadInput):
             assert changed(setting).fingerprint
 
@@ -603,7 +667,10 @@ def test_a_customised_protocol_says_so_in_its_name() -> None:
 
 
 def test_a_protocol_customised_twice_says_so_once_in_its_name() -> None:
-    at_once, in_turn = customise(BASE, ["dim=16", "folds=2"]), customise(changed("dim=16"), ["folds=2"])
+    at_once, in_turn = (
+        customise(BASE, ["dim=16", "folds=2"]),
+        customise(changed("dim=16"), ["folds=2"]),
+    )
     assert in_turn == at_once
     assert in_turn.name == f"base.v1+custom-{in_turn.fingerprint[:8]}"
     thrice = customise(in_turn, ["trials=3"])
@@ -611,7 +678,9 @@ def test_a_protocol_customised_twice_says_so_once_in_its_name() -> None:
     assert customise(thrice, ["trials=3"]) is thrice
 
 
-@pytest.mark.parametrize("settings", [[], ["dim=128"], ["trunk=auto", "size=auto"], ["dim=3", "dim=128"]])
+@pytest.mark.parametrize(
+    "settings", [[], ["dim=128"], ["trunk=auto", "size=auto"], ["dim=3", "dim=128"]]
+)
 def test_settings_that_change_nothing_leave_the_published_protocol(settings: list[str]) -> None:
     assert customise(BASE, settings) is BASE
 
@@ -647,14 +716,21 @@ def test_features_are_not_augmented() -> None:
 
 def test_what_a_protocol_says_of_images_is_void_for_features() -> None:
     of_images = replace(
-        BASE, size=227, stored=256, resize="short", form="jpeg", augment=Augment(area=(0.16, 1.0), flip=0.5, rotation=5.0)
+        BASE,
+        size=227,
+        stored=256,
+        resize="short",
+        form="jpeg",
+        augment=Augment(area=(0.16, 1.0), flip=0.5, rotation=5.0),
     )
     assert resolve(of_images, "features") == resolve(BASE, "features")
 
 
 @pytest.mark.parametrize("look", ["drawing", "photo"])
 def test_what_the_user_has_set_is_not_resolved_away(look: Look) -> None:
-    custom = customise(BASE, ["size=20", "augment.rotation=45", "augment.area=0.5,0.6", "trunk=mine"])
+    custom = customise(
+        BASE, ["size=20", "augment.rotation=45", "augment.area=0.5,0.6", "trunk=mine"]
+    )
     resolved = resolve(custom, look)
     assert (resolved.size, resolved.trunk) == (20, "mine")
     assert (resolved.augment.rotation, resolved.augment.area) == (45.0, (0.5, 0.6))
@@ -674,12 +750,20 @@ def test_only_auto_is_resolved() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_batch_has_a_shape(kind: BatchKind) -> None:
-    assert BASE.batch.shape(kind) == {"embedding": (8, 4), "classification": (32, 1), "pairs": (16, 2)}[kind]
+    assert (
+        BASE.batch.shape(kind)
+        == {"embedding": (8, 4), "classification": (32, 1), "pairs": (16, 2)}[kind]
+    )
     own = Batch(embedding=(3, 7), classification=(5, 6))
-    assert own.shape(kind) == {"embedding": (3, 7), "classification": (5, 6), "pairs": (10, 2)}[kind]
+    assert (
+        own.shape(kind) == {"embedding": (3, 7), "classification": (5, 6), "pairs": (10, 2)}[kind]
+    )
 
 
-@pytest.mark.parametrize(("embedding", "pairs"), [((8, 4), (16, 2)), ((24, 5), (60, 2)), ((3, 3), (4, 2)), ((1, 1), (1, 2))])
+@pytest.mark.parametrize(
+    ("embedding", "pairs"),
+    [((8, 4), (16, 2)), ((24, 5), (60, 2)), ((3, 3), (4, 2)), ((1, 1), (1, 2))],
+)
 def test_pairs_are_two_of_each_class_and_as_many_images_as_there_can_be(
     embedding: tuple[int, int], pairs: tuple[int, int]
 ) -> None:
@@ -687,7 +771,9 @@ def test_pairs_are_two_of_each_class_and_as_many_images_as_there_can_be(
 
 
 def test_pairs_are_no_setting_of_their_own() -> None:
-    with pytest.raises(BadInput, match="no field 'pairs'; the fields here are embedding, classification"):
+    with pytest.raises(
+        BadInput, match="no field 'pairs'; the fields here are embedding, classification"
+    ):
         changed("batch.pairs=8x2")
     assert changed("batch.embedding=4x8").batch.shape("pairs") == (16, 2)
 
@@ -696,11 +782,17 @@ def test_pairs_are_no_setting_of_their_own() -> None:
 def test_with_classes_enough_the_batch_is_as_the_protocol_says(kind: BatchKind) -> None:
     for protocol in (BASE, QUICK):
         wanted = protocol.batch.shape(kind)
-        assert protocol.batch_for(kind, wanted[0]) == protocol.batch_for(kind, wanted[0] + 100) == wanted
+        assert (
+            protocol.batch_for(kind, wanted[0])
+            == protocol.batch_for(kind, wanted[0] + 100)
+            == wanted
+        )
 
 
 @pytest.mark.parametrize("kind", ["embedding", "classification"])
-def test_with_too_few_classes_quick_takes_more_images_of_each_to_stay_near_32(kind: BatchKind) -> None:
+def test_with_too_few_classes_quick_takes_more_images_of_each_to_stay_near_32(
+    kind: BatchKind,
+) -> None:
     wanted = QUICK.batch.shape(kind)[0]
     for classes in range(1, wanted):
         taken, per_class = QUICK.batch_for(kind, classes)
@@ -741,7 +833,13 @@ def test_with_too_few_classes_other_protocols_refuse_and_say_what_would_do(kind:
 
 def test_quick_is_the_whole_procedure_in_minutes() -> None:
     assert QUICK.iterations * QUICK.epochs <= 300
-    assert (QUICK.dim, QUICK.folds, QUICK.trials, QUICK.startup, QUICK.reproductions) == (64, 4, 5, 2, 3)
+    assert (QUICK.dim, QUICK.folds, QUICK.trials, QUICK.startup, QUICK.reproductions) == (
+        64,
+        4,
+        5,
+        2,
+        3,
+    )
     assert QUICK.trunk == "auto"
     assert QUICK.size is None
     assert QUICK.departures
@@ -752,22 +850,36 @@ def test_quick_is_the_whole_procedure_in_minutes() -> None:
 
 def design(folder: Path, *settings: str) -> Protocol:
     """The protocol that a study on the folder would train by."""
-    return design_bench(f"folder:{folder}", ["triplet"], customise(QUICK, settings), "cpu", [])[0].protocol
+    return design_bench(f"folder:{folder}", ["triplet"], customise(QUICK, settings), "cpu", [])[
+        0
+    ].protocol
 
 
 @pytest.mark.parametrize(
-    ("settings", "size"), [(("size=16", "stored=15"), 16), (("stored=20",), 48), (("size=40", "stored=39", "resize=short"), 40)]
+    ("settings", "size"),
+    [
+        (("size=16", "stored=15"), 16),
+        (("stored=20",), 48),
+        (("size=40", "stored=39", "resize=short"), 40),
+    ],
 )
-def test_images_stored_smaller_than_they_are_used_are_refused(settings: tuple[str, ...], size: int, mini_folder: Path) -> None:
+def test_images_stored_smaller_than_they_are_used_are_refused(
+    settings: tuple[str, ...], size: int, mini_folder: Path
+) -> None:
     stored = next(setting for setting in settings if "stored" in setting)
-    with pytest.raises(BadInput, match=f"--set {stored}: images are stored at least as large as size={size}"):
+    with pytest.raises(
+        BadInput, match=f"--set {stored}: images are stored at least as large as size={size}"
+    ):
         design(mini_folder, *settings)
 
 
 @pytest.mark.parametrize(
-    ("settings", "side"), [(("size=16",), 16), (("size=16", "stored=16"), 16), (("size=16", "stored=20"), 20)]
+    ("settings", "side"),
+    [(("size=16",), 16), (("size=16", "stored=16"), 16), (("size=16", "stored=20"), 20)],
 )
-def test_images_may_be_stored_larger_than_they_are_used(settings: tuple[str, ...], side: int, mini_folder: Path) -> None:
+def test_images_may_be_stored_larger_than_they_are_used(
+    settings: tuple[str, ...], side: int, mini_folder: Path
+) -> None:
     assert design(mini_folder, *settings).first_step == FirstStep("square", side)
 
 

@@ -27,7 +27,12 @@ from assay.trunks import find
 from equations import REFERENCE, Case, unit
 from miniature import MINI
 
-REALITY_CHECK = ["reality-check/cub.v1", "reality-check/cars.v1", "reality-check/sop.v1", "reality-check/any.v1"]
+REALITY_CHECK = [
+    "reality-check/cub.v1",
+    "reality-check/cars.v1",
+    "reality-check/sop.v1",
+    "reality-check/any.v1",
+]
 REPLICATED = [name.replace(".v1", ".v2") for name in REALITY_CHECK]
 UNBIASED = ["unbiased/inception-bn.v1", "unbiased/resnet50.v1"]
 BY_DISTANCE = [name.replace(".v1", ".v2") for name in UNBIASED]
@@ -37,7 +42,15 @@ every_protocol = pytest.mark.parametrize("name", list(protocols))
 
 
 def test_these_are_the_published_protocols() -> None:
-    assert list(protocols) == ["quick.v1", "quick.v2", *REALITY_CHECK, *REPLICATED, *UNBIASED, *BY_DISTANCE, *REVISITING]
+    assert list(protocols) == [
+        "quick.v1",
+        "quick.v2",
+        *REALITY_CHECK,
+        *REPLICATED,
+        *UNBIASED,
+        *BY_DISTANCE,
+        *REVISITING,
+    ]
 
 
 # --- Every setting of the papers ---
@@ -53,7 +66,9 @@ IN_COMMON: dict[str, dict[str, Any]] = {
         "resize": "short",
         "stored": 256,
         "size": 227,
-        "augment": Augment(area=(0.16, 1.0), aspect=(3 / 4, 4 / 3), flip=0.5, rotation=0.0, shear=0.0),
+        "augment": Augment(
+            area=(0.16, 1.0), aspect=(3 / 4, 4 / 3), flip=0.5, rotation=0.0, shear=0.0
+        ),
         "sampler": "balanced",
         "batch.embedding": (8, 4),
         "batch.classification": (32, 1),
@@ -82,7 +97,9 @@ IN_COMMON: dict[str, dict[str, Any]] = {
         "resize": "stretch",
         "stored": 256,
         "size": 224,
-        "augment": Augment(area=(0.765625, 0.765625), aspect=(1.0, 1.0), flip=0.5, rotation=0.0, shear=0.0),
+        "augment": Augment(
+            area=(0.765625, 0.765625), aspect=(1.0, 1.0), flip=0.5, rotation=0.0, shear=0.0
+        ),
         "sampler": "balanced",
         "batch.embedding": (24, 5),
         "batch.classification": (60, 2),
@@ -100,7 +117,14 @@ IN_COMMON: dict[str, dict[str, Any]] = {
         "reproductions": 10,
         "folds": 4,
         "space": {"lr": Real(1e-6, 1e-3, log=True)},
-        "metrics": ("recall_at_1", "recall_at_2", "recall_at_4", "recall_at_8", "recall_at_16", "nmi"),
+        "metrics": (
+            "recall_at_1",
+            "recall_at_2",
+            "recall_at_4",
+            "recall_at_8",
+            "recall_at_16",
+            "nmi",
+        ),
         "training_metrics": (),
         "given": (),
     },
@@ -112,7 +136,9 @@ IN_COMMON: dict[str, dict[str, Any]] = {
         "resize": "short",
         "stored": 256,
         "size": 224,
-        "augment": Augment(area=(0.08, 1.0), aspect=(3 / 4, 4 / 3), flip=0.5, rotation=0.0, shear=0.0),
+        "augment": Augment(
+            area=(0.08, 1.0), aspect=(3 / 4, 4 / 3), flip=0.5, rotation=0.0, shear=0.0
+        ),
         "sampler": "balanced",
         "batch.embedding": (56, 2),
         "batch.classification": (56, 2),
@@ -148,11 +174,15 @@ OWN: dict[str, dict[str, Any]] = {
 }
 
 SETTINGS = [
-    (name, path, value) for name, own in OWN.items() for path, value in {**IN_COMMON[name.partition("/")[0]], **own}.items()
+    (name, path, value)
+    for name, own in OWN.items()
+    for path, value in {**IN_COMMON[name.partition("/")[0]], **own}.items()
 ]
 
 
-@pytest.mark.parametrize(("name", "path", "value"), SETTINGS, ids=[f"{name}-{path}" for name, path, _ in SETTINGS])
+@pytest.mark.parametrize(
+    ("name", "path", "value"), SETTINGS, ids=[f"{name}-{path}" for name, path, _ in SETTINGS]
+)
 def test_a_setting_is_that_of_the_paper(name: str, path: str, value: Any) -> None:
     found = attrgetter(path)(protocols[name])
     assert (dict(found) if path == "space" else found) == value
@@ -172,8 +202,13 @@ def test_the_crop_of_the_unbiased_evaluation_is_224_of_256_pixels() -> None:
     assert len({tuple(corner) for corner in boxes[:, :2].tolist()}) > 40
 
 
-@pytest.mark.parametrize(("name", "trunk"), [("unbiased/inception-bn.v1", []), ("unbiased/resnet50.v1", ["trunk=resnet18"])])
-def test_the_exceptions_of_the_unbiased_evaluation_hold_for_three_methods(name: str, trunk: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "trunk"),
+    [("unbiased/inception-bn.v1", []), ("unbiased/resnet50.v1", ["trunk=resnet18"])],
+)
+def test_the_exceptions_of_the_unbiased_evaluation_hold_for_three_methods(
+    name: str, trunk: list[str]
+) -> None:
     assert dict(protocols[name].exceptions) == {
         "structured_clustering": ("optimiser.kind=rmsprop",),
         "proxy_softmax": ("dim=2048",),
@@ -181,19 +216,28 @@ def test_the_exceptions_of_the_unbiased_evaluation_hold_for_three_methods(name: 
     }
 
 
-SETTINGS_OF_V2 = {"reality-check": {"searches": 4}, "unbiased": {"exceptions": unbiased.INCEPTION_BN_V2.exceptions}}
+SETTINGS_OF_V2 = {
+    "reality-check": {"searches": 4},
+    "unbiased": {"exceptions": unbiased.INCEPTION_BN_V2.exceptions},
+}
 
 
 @pytest.mark.parametrize("name", [*REPLICATED, *BY_DISTANCE])
 def test_a_second_version_differs_from_the_first_in_one_setting(name: str) -> None:
     first, second = protocols[name.replace(".v2", ".v1")], protocols[name]
-    other = {field.name for field in fields(Protocol) if getattr(first, field.name) != getattr(second, field.name)}
+    other = {
+        field.name
+        for field in fields(Protocol)
+        if getattr(first, field.name) != getattr(second, field.name)
+    }
     own = SETTINGS_OF_V2[name.partition("/")[0]]
     assert other == {"name", "about", "departures", *own}
     assert {field: getattr(second, field) for field in own} == own
 
 
-def test_methods_that_see_raw_outputs_are_compared_by_distance_in_the_second_unbiased_version() -> None:
+def test_methods_that_see_raw_outputs_are_compared_by_distance_in_the_second_unbiased_version() -> (
+    None
+):
     """All methods of Assay whose loss sees raw outputs, and no other: the paper marks none of the others so but `lifted`."""
     for name in BY_DISTANCE:
         excepted = dict(protocols[name].exceptions)
@@ -203,11 +247,21 @@ def test_methods_that_see_raw_outputs_are_compared_by_distance_in_the_second_unb
 
 def test_the_paper_marks_those_methods_as_not_normalised() -> None:
     """Rows of its table 1, as our names have them; N-pairs counts in both forms."""
-    marked = {"triplet_semihard_squared", "lifted", "n_pairs", "angular_raw", "prototypical", "dreml"}
+    marked = {
+        "triplet_semihard_squared",
+        "lifted",
+        "n_pairs",
+        "angular_raw",
+        "prototypical",
+        "dreml",
+    }
     assert set(unbiased.RAW) - {"n_pairs_symmetric"} <= marked
     stays = marked & set(methods) - set(unbiased.RAW)
     assert stays == {"lifted"}
-    assert all(any(text.startswith("lifted, which the paper") for text in protocols[name].departures) for name in BY_DISTANCE)
+    assert all(
+        any(text.startswith("lifted, which the paper") for text in protocols[name].departures)
+        for name in BY_DISTANCE
+    )
 
 
 @pytest.mark.parametrize("name", BY_DISTANCE)
@@ -228,7 +282,14 @@ GIVEN: dict[str, dict[str, Any]] = {
     "angular": {"alpha": 45},
     "histogram": {"bins": 64},
     "arcface": {"margin": 28.6, "scale": 16, "weights_lr": 5e-4},
-    "soft_triple": {"centres": 2, "scale": 8, "gamma": 0.1, "margin": 0.01, "regularisation": 0.2, "weights_lr": 1e-5},
+    "soft_triple": {
+        "centres": 2,
+        "scale": 8,
+        "gamma": 0.1,
+        "margin": 0.01,
+        "regularisation": 0.2,
+        "weights_lr": 1e-5,
+    },
     "normalized_softmax": {"temperature": 0.05, "weights_lr": 1e-5},
     "proxy_nca_strict": {"scale": 9, "weights_lr": 5e-4},
 }
@@ -242,7 +303,10 @@ ON_SOP: dict[str, dict[str, Any]] = {
 def given_in(name: str) -> dict[str, dict[str, Any]]:
     """What a protocol gives each method, read as a study reads it."""
     protocol = protocols[name]
-    return {method: read_parameters(methods[method], protocol, texts) for method, texts in protocol.given}
+    return {
+        method: read_parameters(methods[method], protocol, texts)
+        for method, texts in protocol.given
+    }
 
 
 @pytest.mark.parametrize("name", REVISITING)
@@ -278,7 +342,15 @@ def test_everything_a_protocol_names_exists(name: str) -> None:
 
 # --- What is said of them ---
 
-STATED = ["search space", "FastAP", "diverges", "without the trial that was selected", "PCA", "exactly C classes", "by its index"]
+STATED = [
+    "search space",
+    "FastAP",
+    "diverges",
+    "without the trial that was selected",
+    "PCA",
+    "exactly C classes",
+    "by its index",
+]
 STATED += ["seeded", "official lists", "short side of 256", "16% to 100%", "affine weights"]
 
 
@@ -298,12 +370,18 @@ def test_the_second_version_states_that_searches_are_replicated(name: str) -> No
 
 @pytest.mark.parametrize("name", UNBIASED)
 def test_comparing_by_the_cosine_is_stated_as_a_departure(name: str) -> None:
-    assert any("compared by the cosine" in text and "Euclidean distance" in text for text in protocols[name].departures)
+    assert any(
+        "compared by the cosine" in text and "Euclidean distance" in text
+        for text in protocols[name].departures
+    )
 
 
 @pytest.mark.parametrize("name", [*UNBIASED, *REVISITING])
 def test_selection_on_validation_folds_instead_of_the_test_half_is_stated(name: str) -> None:
-    assert any("class-disjoint validation folds" in text and "test half" in text for text in protocols[name].departures)
+    assert any(
+        "class-disjoint validation folds" in text and "test half" in text
+        for text in protocols[name].departures
+    )
 
 
 @every_protocol
@@ -314,7 +392,8 @@ def test_a_protocol_says_in_a_line_what_it_is_for(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "runs"), [(quick, {32, 40}), (reality_check, {240, 960}), (unbiased, {140}), (revisiting, {20})]
+    ("module", "runs"),
+    [(quick, {32, 40}), (reality_check, {240, 960}), (unbiased, {140}), (revisiting, {20})],
 )
 def test_a_module_states_command_cost_and_score(module: ModuleType, runs: set[int]) -> None:
     text = module.__doc__ or ""
@@ -328,7 +407,9 @@ def test_a_module_states_command_cost_and_score(module: ModuleType, runs: set[in
 def runs_of(protocol: Protocol) -> int:
     """Runs of one method that is searched."""
     of_a_trial = protocol.trial_folds or protocol.folds
-    return protocol.searches * (protocol.trials * of_a_trial + protocol.reproductions * protocol.folds)
+    return protocol.searches * (
+        protocol.trials * of_a_trial + protocol.reproductions * protocol.folds
+    )
 
 
 def published(file: str) -> list[dict[str, str]]:
@@ -337,28 +418,58 @@ def published(file: str) -> list[dict[str, str]]:
 
 def rows_of(module: ModuleType) -> dict[str, list[str]]:
     """The numbers of the table in a module's docstring, by method."""
-    rule, *rest = re.findall(r"^    (=+[= ]*=)$(.*?)(?=^    =)", module.__doc__ or "", re.MULTILINE | re.DOTALL)[1:]
+    rule, *rest = re.findall(
+        r"^    (=+[= ]*=)$(.*?)(?=^    =)", module.__doc__ or "", re.MULTILINE | re.DOTALL
+    )[1:]
     assert not rest
     return {line.split()[0]: re.findall(r"\d+\.\d+", line) for line in rule[1].strip().splitlines()}
 
 
 def test_the_scores_to_expect_of_the_reality_check_are_the_published_ones() -> None:
-    theirs = {"pretrained": "Pretrained", "contrastive": "Contrastive", "triplet": "Triplet", "cosface": "CosFace"}
+    theirs = {
+        "pretrained": "Pretrained",
+        "contrastive": "Contrastive",
+        "triplet": "Triplet",
+        "cosface": "CosFace",
+    }
     theirs |= {"arcface": "ArcFace", "soft_triple": "SoftTriple"}
-    table = {(row["method"], row["dataset"], row["metric"]): row["value"] for row in published("mlrc_reported.csv")}
-    columns = [(data, metric) for data in ("CUB200", "Cars196", "SOP") for metric in ("MAP@R concat512", "MAP@R sep128")]
+    table = {
+        (row["method"], row["dataset"], row["metric"]): row["value"]
+        for row in published("mlrc_reported.csv")
+    }
+    columns = [
+        (data, metric)
+        for data in ("CUB200", "Cars196", "SOP")
+        for metric in ("MAP@R concat512", "MAP@R sep128")
+    ]
     expected = {ours: [table[name, *column] for column in columns] for ours, name in theirs.items()}
     assert rows_of(reality_check) == expected
 
 
 def test_the_scores_to_expect_of_the_unbiased_evaluation_are_the_published_ones() -> None:
-    theirs = {"triplet_semihard_squared": "Triplet Semihard", "n_pairs": "N-Pairs", "margin_distance_weighted": "Margin Loss"}
-    theirs |= {"angular_raw": "Angular Loss", "proxy_triplet": "Proxy-Triplet", "proxy_nca_strict": "Proxy-NCA"}
+    theirs = {
+        "triplet_semihard_squared": "Triplet Semihard",
+        "n_pairs": "N-Pairs",
+        "margin_distance_weighted": "Margin Loss",
+    }
+    theirs |= {
+        "angular_raw": "Angular Loss",
+        "proxy_triplet": "Proxy-Triplet",
+        "proxy_nca_strict": "Proxy-NCA",
+    }
     theirs |= {"ranked_list": "Ranked List Loss"}
     rows = [row for row in published("dmlplayground_results.csv") if row["metric"] == "R@1"]
     table = {(row["method"], row["dataset"], row["backbone"]): row["value"] for row in rows}
-    columns = [("CUB200", "Inception-BN"), ("CUB200", "ResNet50"), ("CARS196", "Inception-BN"), ("SOP", "Inception-BN")]
-    expected = {ours: [table[name, *to] for to in columns if (name, *to) in table] for ours, name in theirs.items()}
+    columns = [
+        ("CUB200", "Inception-BN"),
+        ("CUB200", "ResNet50"),
+        ("CARS196", "Inception-BN"),
+        ("SOP", "Inception-BN"),
+    ]
+    expected = {
+        ours: [table[name, *to] for to in columns if (name, *to) in table]
+        for ours, name in theirs.items()
+    }
     assert rows_of(unbiased) == expected
 
 
@@ -374,9 +485,15 @@ def test_the_scores_to_expect_of_the_revisiting_study_are_the_published_ones() -
         "histogram": "Histogram",
         "triplet_semihard": "Triplet (S)",
     }
-    table = {(row["method"], row["dataset"]): row["R@1_mean_pct"] for row in published("roth_results.csv")}
+    table = {
+        (row["method"], row["dataset"]): row["R@1_mean_pct"]
+        for row in published("roth_results.csv")
+    }
     columns = "CUB200-2011", "CARS196", "SOP"
-    expected = {ours: [table[name, to] for to in columns if (name, to) in table] for ours, name in theirs.items()}
+    expected = {
+        ours: [table[name, to] for to in columns if (name, to) in table]
+        for ours, name in theirs.items()
+    }
     assert rows_of(revisiting) == expected
 
 
@@ -391,7 +508,11 @@ def test_the_page_states_every_departure(name: str) -> None:
 
 @pytest.mark.parametrize("module", [reality_check, unbiased, revisiting])
 def test_the_page_has_the_scores_of_the_module(module: ModuleType) -> None:
-    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]
+    rows = [
+        [cell.strip() for cell in line.strip("| ").split("|")]
+        for line in PAGE.splitlines()
+        if line.startswith("| ")
+    ]
     found = [[row[0], *re.findall(r"\d+\.\d+", " ".join(row[1:]))] for row in rows]
     assert all([method, *numbers] in found for method, numbers in rows_of(module).items())
 
@@ -402,7 +523,9 @@ def test_the_page_has_the_scores_of_the_module(module: ModuleType) -> None:
 @every_protocol
 def test_a_name_without_its_version_is_the_newest(name: str) -> None:
     word = name.rpartition(".v")[0]
-    assert protocols[word].name == max(full for full in protocols if full.rpartition(".v")[0] == word)
+    assert protocols[word].name == max(
+        full for full in protocols if full.rpartition(".v")[0] == word
+    )
 
 
 @pytest.mark.parametrize(
@@ -418,12 +541,19 @@ def test_a_name_without_its_version_is_the_newest(name: str) -> None:
 def test_part_of_a_name_brings_up_the_protocols_that_have_it(typed: str, meant: list[str]) -> None:
     with pytest.raises(UnknownName) as raised:
         protocols[typed]
-    assert f"did you mean {' or '.join(map(repr, meant))}? (all: quick.v1, quick.v2, reality-check/cub.v1, " in str(raised.value)
+    assert (
+        f"did you mean {' or '.join(map(repr, meant))}? (all: quick.v1, quick.v2, reality-check/cub.v1, "
+        in str(raised.value)
+    )
 
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("reality-chek/cub.v1", "reality-check/cub.v1"), ("revisitng/sop.v1", "revisiting/sop.v1"), ("revisiting/cub.v2", "cub.v1")],
+    [
+        ("reality-chek/cub.v1", "reality-check/cub.v1"),
+        ("revisitng/sop.v1", "revisiting/sop.v1"),
+        ("revisiting/cub.v2", "cub.v1"),
+    ],
 )
 def test_a_name_with_a_slip_brings_up_the_nearest_first(typed: str, meant: str) -> None:
     with pytest.raises(UnknownName, match=rf"did you mean '[^']*{re.escape(meant)}'"):
@@ -431,7 +561,10 @@ def test_a_name_with_a_slip_brings_up_the_nearest_first(typed: str, meant: str) 
 
 
 def test_a_name_like_no_other_brings_up_all() -> None:
-    with pytest.raises(UnknownName, match=r"no protocol is called 'xyzzy' \(all: quick\.v1, quick\.v2, reality-check/cub\.v1, "):
+    with pytest.raises(
+        UnknownName,
+        match=r"no protocol is called 'xyzzy' \(all: quick\.v1, quick\.v2, reality-check/cub\.v1, ",
+    ):
         protocols["xyzzy"]
 
 
@@ -448,7 +581,14 @@ def test_the_list_has_a_line_for_each(assay: Any) -> None:
     assert code == 0
     assert lines[0].split() == ["name", "about", "trials", "reproductions", "runs"]
     assert [line.split()[0] for line in lines[2:]] == list(protocols)
-    assert [line.split()[-1] for line in lines[2:]] == ["32", "40", *["240"] * 4, *["960"] * 4, *["140"] * 4, *["20"] * 4]
+    assert [line.split()[-1] for line in lines[2:]] == [
+        "32",
+        "40",
+        *["240"] * 4,
+        *["960"] * 4,
+        *["140"] * 4,
+        *["20"] * 4,
+    ]
     assert all(len(line.rstrip()) <= 100 for line in lines)
 
 
@@ -457,7 +597,14 @@ def test_the_list_has_a_line_for_each(assay: Any) -> None:
 LIGHT = ["trunk=conv", "weights=none", "frozen=nothing", "size=28", "stored=auto"]
 """What a trunk from scratch needs beside a learning rate: statistics that are learnt, and images of its size."""
 
-SEVERAL = ["contrastive", "triplet", "margin_distance_weighted_near", "soft_triple", "n_pairs", "untrained"]
+SEVERAL = [
+    "contrastive",
+    "triplet",
+    "margin_distance_weighted_near",
+    "soft_triple",
+    "n_pairs",
+    "untrained",
+]
 
 
 @every_protocol
@@ -466,26 +613,51 @@ def test_nothing_is_refused_in_miniature(name: str) -> None:
     designs = design_bench("glyphs", SEVERAL, protocol, "cpu", [])
     assert [design.method.name for design in designs] == SEVERAL
     settled = designs[0].protocol.batch
-    assert {design.batch for design in designs} <= {settled.shape(kind) for kind in ("embedding", "classification", "pairs")}
+    assert {design.batch for design in designs} <= {
+        settled.shape(kind) for kind in ("embedding", "classification", "pairs")
+    }
     for design in designs[:-1]:
         assert design.trials == protocol.trials
         assert design.reproductions == protocol.reproductions
-        assert design.chosen == read_parameters(design.method, protocol, protocol.given_for(design.method.name))
+        assert design.chosen == read_parameters(
+            design.method, protocol, protocol.given_for(design.method.name)
+        )
 
 
 @every_protocol
 def test_features_are_taken_once_the_trunk_is_left_open(name: str, mini_features: Path) -> None:
     small = ["trunk=auto", "batch.embedding=4x4", "batch.classification=4x2"]
-    design = design_bench(f"features:{mini_features}", ["soft_triple"], customise(protocols[name], small), "cpu", [])[0]
+    design = design_bench(
+        f"features:{mini_features}", ["soft_triple"], customise(protocols[name], small), "cpu", []
+    )[0]
     assert (design.protocol.trunk, design.protocol.first_step.side) == ("identity", 0)
 
 
-def test_a_batch_of_more_classes_than_a_fold_has_is_refused_with_the_remedy(mini_folder: Path) -> None:
-    with pytest.raises(BadInput, match=r"a batch of revisiting/any\.v1\+custom-\w+ holds 56 classes.*--set batch\.embedding=6x2"):
-        design_bench(f"folder:{mini_folder}", ["triplet"], customise(protocols["revisiting/any"], LIGHT), "cpu", [])
+def test_a_batch_of_more_classes_than_a_fold_has_is_refused_with_the_remedy(
+    mini_folder: Path,
+) -> None:
+    with pytest.raises(
+        BadInput,
+        match=r"a batch of revisiting/any\.v1\+custom-\w+ holds 56 classes.*--set batch\.embedding=6x2",
+    ):
+        design_bench(
+            f"folder:{mini_folder}",
+            ["triplet"],
+            customise(protocols["revisiting/any"], LIGHT),
+            "cpu",
+            [],
+        )
 
 
-SMALL = [*LIGHT, *MINI, "folds=2", "patience=2", "batch.embedding=4x3", "batch.classification=4x3", "optimiser.lr=1e-3"]
+SMALL = [
+    *LIGHT,
+    *MINI,
+    "folds=2",
+    "patience=2",
+    "batch.embedding=4x3",
+    "batch.classification=4x3",
+    "optimiser.lr=1e-3",
+]
 
 
 @pytest.mark.parametrize(
@@ -522,15 +694,25 @@ def test_a_bench_under_a_name_with_a_slash_ends_in_tables_that_state_its_departu
 @pytest.mark.parametrize("distance", ["plain", "squared"])
 @pytest.mark.parametrize("over", ["active", "all"])
 @pytest.mark.parametrize("margin", [0.0, 0.2, 1.0])
-def test_every_form_of_the_triplet_matches_its_equation(distance: str, over: str, margin: float) -> None:
+def test_every_form_of_the_triplet_matches_its_equation(
+    distance: str, over: str, margin: float
+) -> None:
     draw = torch.Generator().manual_seed(3)
     z = torch.randn(9, 4, generator=draw, dtype=torch.float64, requires_grad=True)
     y = [0, 1, 2, 2, 1, 0, 0, 1, 3]
     rows = [unit(row) for row in z.tolist()]
-    triplets = [(a, p, n) for a in range(9) for p in range(9) for n in range(9) if a != p and y[a] == y[p] and y[a] != y[n]]
+    triplets = [
+        (a, p, n)
+        for a in range(9)
+        for p in range(9)
+        for n in range(9)
+        if a != p and y[a] == y[p] and y[a] != y[n]
+    ]
     own: dict[str, Any] = {"margin": margin, "distance": distance, "over": over}
     value = losses["triplet"](**own)(z, torch.tensor(y))
-    assert value.item() == pytest.approx(REFERENCE["triplet"](Case(rows, y, rows, y, [], [], triplets), {}, **own), rel=1e-9)
+    assert value.item() == pytest.approx(
+        REFERENCE["triplet"](Case(rows, y, rows, y, [], [], triplets), {}, **own), rel=1e-9
+    )
     value.backward()
     assert z.grad is not None
     assert torch.isfinite(z.grad).all()

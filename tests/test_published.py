@@ -40,7 +40,9 @@ def test_every_row_of_the_best_parameters_is_one_of_the_fourteen_methods() -> No
 @pytest.mark.parametrize("method", FOURTEEN)
 def test_every_published_parameter_is_one_that_we_search(method: str) -> None:
     theirs = [row for row in rows("mlrc_hparams") if REALITY_CHECK[row["loss"]] == method]
-    assert {PARAMETERS.get(row["param"], row["param"]) for row in theirs} == set(methods[method].space)
+    assert {PARAMETERS.get(row["param"], row["param"]) for row in theirs} == set(
+        methods[method].space
+    )
 
 
 @pytest.mark.parametrize("data", DATA)
@@ -57,10 +59,27 @@ def test_best_parameters_are_those_of_the_list() -> None:
     assert best_parameters("contrastive", "cars") == {"pos_margin": 0.2652, "neg_margin": 0.5409}
     assert best_parameters("nt_xent", "sop") == {"temperature": 0.0002}
     assert best_parameters("proxy_nca", "cub") == {"weights_lr": 6.04e-3, "scale": 13.98}
-    assert best_parameters("margin_per_class", "sop") == {"weights_lr": 7.10e-05, "margin": 0.0518, "beta": 0.8424}
-    assert best_parameters("arcface", "cub") == {"weights_lr": 5.13e-3, "margin": 23.22, "scale": 100.0}
-    assert best_parameters("snr_contrastive", "sop") == {"pos_margin": 0.3759, "neg_margin": 1.0831, "regularisation": 0.0}
-    assert best_parameters("soft_triple", "sop") == {"weights_lr": 8.68e-05, "scale": 100.0, "gamma": 47.9, "margin": 0.3145}
+    assert best_parameters("margin_per_class", "sop") == {
+        "weights_lr": 7.10e-05,
+        "margin": 0.0518,
+        "beta": 0.8424,
+    }
+    assert best_parameters("arcface", "cub") == {
+        "weights_lr": 5.13e-3,
+        "margin": 23.22,
+        "scale": 100.0,
+    }
+    assert best_parameters("snr_contrastive", "sop") == {
+        "pos_margin": 0.3759,
+        "neg_margin": 1.0831,
+        "regularisation": 0.0,
+    }
+    assert best_parameters("soft_triple", "sop") == {
+        "weights_lr": 8.68e-05,
+        "scale": 100.0,
+        "gamma": 47.9,
+        "margin": 0.3145,
+    }
 
 
 def test_a_number_of_bins_is_whole() -> None:
@@ -87,8 +106,12 @@ def test_every_table_of_the_reality_check_is_there() -> None:
         for setting in ("concatenated", "separated")
     ]
     assert len(found) == 252
-    assert all(value is not None and value.half_width is not None and value.runs == 10 for value in found)
-    tabled = [row for row in rows("mlrc_reported") if row["metric"].endswith(("concat512", "sep128"))]
+    assert all(
+        value is not None and value.half_width is not None and value.runs == 10 for value in found
+    )
+    tabled = [
+        row for row in rows("mlrc_reported") if row["metric"].endswith(("concat512", "sep128"))
+    ]
     assert len(tabled) == 252 + 18
     assert {REALITY_CHECK[row["method"]] for row in tabled} == {*FOURTEEN, "pretrained"}
 
@@ -106,7 +129,13 @@ def test_reported_scores_are_those_of_the_tables() -> None:
 def test_the_untrained_trunk_was_reported_without_an_interval() -> None:
     found = reported("pretrained", "cars", "map_at_r", "separated")
     assert found is not None
-    assert (found.mean, found.half_width, found.low, found.high, found.runs) == (0.0564, None, None, None, 1)
+    assert (found.mean, found.half_width, found.low, found.high, found.runs) == (
+        0.0564,
+        None,
+        None,
+        None,
+        1,
+    )
     assert reported("lifted", "cub", "map_at_r", "separated") is None
 
 
@@ -129,7 +158,8 @@ def test_every_claim_is_of_a_method_of_ours_and_of_a_paper_with_a_baseline() -> 
 
 def test_measured_gains_are_ratios_of_the_tables() -> None:
     gains = {
-        (gain.method, gain.baseline, gain.data): gain for gain in measured_gains("map_at_r", {"arcface": 2019, "lifted": 2016})
+        (gain.method, gain.baseline, gain.data): gain
+        for gain in measured_gains("map_at_r", {"arcface": 2019, "lifted": 2016})
     }
     assert len(gains) == 6
     assert gains["arcface", "contrastive", "cub"].gain == pytest.approx(21.49 / 21.18 - 1)
@@ -148,9 +178,21 @@ def test_other_benchmarks_are_read_with_their_trunks() -> None:
     assert {(score.trunk, score.metric) for score in found} == {
         (trunk, metric)
         for trunk in ("bn_inception", "resnet50")
-        for metric in ("nmi", "recall_at_1", "recall_at_2", "recall_at_4", "recall_at_8", "recall_at_16")
+        for metric in (
+            "nmi",
+            "recall_at_1",
+            "recall_at_2",
+            "recall_at_4",
+            "recall_at_8",
+            "recall_at_16",
+        )
     }
     semihard = elsewhere("triplet_semihard_squared", "cub", "unbiased")
-    assert next(s.mean for s in semihard if (s.trunk, s.metric) == ("bn_inception", "recall_at_1")) == 0.509
-    assert {UNBIASED[row["method"]] for row in rows("dmlplayground_results")} == set(UNBIASED.values())
+    assert (
+        next(s.mean for s in semihard if (s.trunk, s.metric) == ("bn_inception", "recall_at_1"))
+        == 0.509
+    )
+    assert {UNBIASED[row["method"]] for row in rows("dmlplayground_results")} == set(
+        UNBIASED.values()
+    )
     assert elsewhere("contrastive", "cub", "revisiting") == []

@@ -36,23 +36,34 @@ def expected_ranks(search: Search, targets: list[int]) -> list[int]:
     found = []
     for query, target, columns in zip(search.queries, targets, search.standing(), strict=True):
         own = (-exact_score(search.metric, query, search.references[target]), target)
-        found.append(1 + sum((-exact_score(search.metric, query, search.references[c]), c) < own for c in columns))
+        found.append(
+            1
+            + sum(
+                (-exact_score(search.metric, query, search.references[c]), c) < own for c in columns
+            )
+        )
     return found
 
 
 @every_kind
 @given(seed=seeds)
 @few_examples
-def test_equal_those_of_a_brute_force(kind: Callable[[random.Random, int], Rows], metric: str, seed: int) -> None:
+def test_equal_those_of_a_brute_force(
+    kind: Callable[[random.Random, int], Rows], metric: str, seed: int
+) -> None:
     draw = random.Random(seed)
     search = draw_search(draw, kind, metric)
     targets = [draw.randrange(len(search.references)) for _ in search.queries]
     exclude = None if search.exclude is None else torch.tensor(search.exclude)
     with along(draw.choice(list(PATHS))):
-        found = ranks(*search.sides(), torch.tensor(targets), exclude, metric=metric, counts=search.counts).tolist()
+        found = ranks(
+            *search.sides(), torch.tensor(targets), exclude, metric=metric, counts=search.counts
+        ).tolist()
     clear = replace(search, k=len(search.references), exclude=None, counts=None).clear()
     expected = expected_ranks(search, targets)
-    assert {number: found[number] for number in clear} == {number: expected[number] for number in clear}
+    assert {number: found[number] for number in clear} == {
+        number: expected[number] for number in clear
+    }
 
 
 @every_path
@@ -63,13 +74,19 @@ def test_the_nearest_are_ranked_in_order(metric: str, path: str) -> None:
         for wanted in every_restriction(40):
             found = nearest(z, z, 9, metric=metric, **wanted)
             for place in (0, 8):
-                assert ranks(z, z, found[:, place], metric=metric, **wanted).tolist() == [place + 1] * 40
+                assert (
+                    ranks(z, z, found[:, place], metric=metric, **wanted).tolist()
+                    == [place + 1] * 40
+                )
 
 
 def test_duplicates_are_ranked_in_order_of_their_index() -> None:
     z = torch.full((60, 3), 0.1)
     assert ranks(z, z, torch.arange(60)).tolist() == list(range(1, 61))
-    assert ranks(z, z, torch.arange(59, -1, -1), torch.arange(60)).tolist() == [*range(59, 29, -1), *range(30, 0, -1)]
+    assert ranks(z, z, torch.arange(59, -1, -1), torch.arange(60)).tolist() == [
+        *range(59, 29, -1),
+        *range(30, 0, -1),
+    ]
 
 
 def test_where_only_the_target_counts_it_is_first() -> None:
@@ -100,9 +117,18 @@ def test_of_a_query_far_away_fit_what_is_found() -> None:
 
 
 def test_products_that_overflow_do_not_count() -> None:
-    references = torch.tensor([[-1.0], [0.0], [1e-156], [2e-156], [3e-156], [1.0]], dtype=torch.float64)
+    references = torch.tensor(
+        [[-1.0], [0.0], [1e-156], [2e-156], [3e-156], [1.0]], dtype=torch.float64
+    )
     queries = torch.tensor([[3e-156]], dtype=torch.float64).repeat(6, 1)
-    assert ranks(queries, references, torch.arange(6), metric="euclidean").tolist() == [5, 4, 3, 2, 1, 6]
+    assert ranks(queries, references, torch.arange(6), metric="euclidean").tolist() == [
+        5,
+        4,
+        3,
+        2,
+        1,
+        6,
+    ]
 
 
 # --- Inputs ---
@@ -111,7 +137,9 @@ def test_products_that_overflow_do_not_count() -> None:
 @pytest.mark.parametrize("form", [Tensor.int, Tensor.numpy, Tensor.tolist])
 def test_targets_may_be_indices_of_any_form(form: Callable[[Tensor], Any]) -> None:
     z, targets = vectors_for("cosine", 50), torch.arange(50).flip(0)
-    assert torch.equal(ranks(z, z, form(targets), form(targets.flip(0))), ranks(z, z, targets, targets.flip(0)))
+    assert torch.equal(
+        ranks(z, z, form(targets), form(targets.flip(0))), ranks(z, z, targets, targets.flip(0))
+    )
 
 
 @pytest.mark.parametrize("form", [Tensor.double, Tensor.numpy, Tensor.tolist])
@@ -128,12 +156,28 @@ def test_vectors_may_be_of_any_form(form: Callable[[Tensor], Any]) -> None:
         ((np.eye(3), np.ones((3, 2)), torch.arange(3)), "3 dimensions, but references 2"),
         ((np.eye(3), np.ones((0, 3)), torch.arange(3)), "no references"),
         ((np.eye(3), np.eye(3), torch.arange(2)), "3 queries but 2 targets"),
-        ((np.eye(3), np.eye(3), torch.tensor([0, 1, 3])), "targets hold 0 to 3; references are 0 to 2"),
+        (
+            (np.eye(3), np.eye(3), torch.tensor([0, 1, 3])),
+            "targets hold 0 to 3; references are 0 to 2",
+        ),
         ((np.eye(3), np.eye(3), torch.tensor([0, 1, -1])), "targets hold -1 to 1"),
         ((np.eye(3), np.eye(3), torch.arange(3), torch.tensor([0, 1, 3])), "exclude holds 0 to 3"),
-        ((np.eye(3), np.eye(3), torch.arange(3), torch.arange(2)), "exclude has 2 entries; 3 queries"),
+        (
+            (np.eye(3), np.eye(3), torch.arange(3), torch.arange(2)),
+            "exclude has 2 entries; 3 queries",
+        ),
     ],
-    ids=["queries", "references", "dimensions", "none", "length", "too large", "negative", "exclude", "length of exclude"],
+    ids=[
+        "queries",
+        "references",
+        "dimensions",
+        "none",
+        "length",
+        "too large",
+        "negative",
+        "exclude",
+        "length of exclude",
+    ],
 )
 def test_bad_input_raises_with_the_numbers(arguments: Any, told: str) -> None:
     with pytest.raises(ValueError, match=told):

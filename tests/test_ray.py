@@ -67,7 +67,11 @@ def ray_processes():
 
 def descendants(pid):
     """The processes that a process has begun, and those that these have."""
-    children = [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
+    children = [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").glob("*/children")
+        for child in task.read_text().split()
+    ]
     return {*children, *(below for child in children for below in descendants(child))}
 
 
@@ -83,7 +87,9 @@ def wait_for(condition, seconds=180.0):
 
 
 def test_tasks_give_what_they_give_in_other_processes(engine):
-    assert [future.result() for future in [engine.submit(Square(n)) for n in range(20)]] == [n * n for n in range(20)]
+    assert [future.result() for future in [engine.submit(Square(n)) for n in range(20)]] == [
+        n * n for n in range(20)
+    ]
     assert engine.submit(Where()).result() in ray_processes()
 
 
@@ -124,7 +130,9 @@ def test_workers_are_as_local_ones_are(engine, tmp_path, monkeypatch):
 def test_a_task_that_says_what_it_needs_gets_it(engine, monkeypatch):
     assert isinstance(Wide(1), Demanding) and not isinstance(Square(1), Demanding)
     sent, options = [], engines_ray._deliver.options
-    monkeypatch.setattr(engines_ray._deliver, "options", lambda **given: sent.append(given) or options(**given))
+    monkeypatch.setattr(
+        engines_ray._deliver, "options", lambda **given: sent.append(given) or options(**given)
+    )
     assert [engine.submit(task).result() for task in (Wide(3), Square(3))] == [9, 9]
     assert [(given["num_cpus"], given["num_gpus"]) for given in sent] == [(2, 0), (1, 0)]
 
@@ -140,11 +148,15 @@ def test_only_so_many_tasks_are_with_ray_as_it_can_soon_begin(engine):
     assert 0 < most <= AHEAD * there.workers
 
 
-def test_leaving_an_engine_ends_its_tasks_and_leaves_a_connection_that_was_there_alone(engine, tmp_path):
+def test_leaving_an_engine_ends_its_tasks_and_leaves_a_connection_that_was_there_alone(
+    engine, tmp_path
+):
     with RayEngine(workers=1) as there:
         under_way = there.submit(Sleep(str(tmp_path / "mark")))
         waiting = there.submit(Square(2))
-        pid = int(wait_for(lambda: (tmp_path / "mark").exists() and (tmp_path / "mark").read_text()))
+        pid = int(
+            wait_for(lambda: (tmp_path / "mark").exists() and (tmp_path / "mark").read_text())
+        )
     assert waiting.cancelled()
     with pytest.raises(WorkerDied, match="was under way when the engine was left"):
         under_way.result()
@@ -157,17 +169,27 @@ def test_a_node_that_does_not_see_a_folder_is_named_with_it(engine, tmp_path):
     with RayEngine(shared=[tmp_path / "store"]) as there:
         assert there.submit(Square(3)).result() == 9
         there._parcel = replace(there._parcel, marks=("/not/shared/.draft-x",))
-        with pytest.raises(BadInput, match=rf"{os.uname().nodename} does not see the folder /not/shared of .*ASSAY_CACHE"):
+        with pytest.raises(
+            BadInput,
+            match=rf"{os.uname().nodename} does not see the folder /not/shared of .*ASSAY_CACHE",
+        ):
             there.submit(Square(3)).result()
     assert list((tmp_path / "store").iterdir()) == []
 
 
 def test_a_node_with_another_version_of_assay_is_named(engine, monkeypatch):
     holding = Parcel.holding
-    monkeypatch.setattr(Parcel, "holding", lambda parcel, task: replace(holding(parcel, task), source=own_source()))
+    monkeypatch.setattr(
+        Parcel, "holding", lambda parcel, task: replace(holding(parcel, task), source=own_source())
+    )
     assert engine.submit(Square(3)).result() == 9
-    monkeypatch.setattr(Parcel, "holding", lambda parcel, task: replace(holding(parcel, task), source="other"))
-    with pytest.raises(BadInput, match=f"{os.uname().nodename} has another version of Assay than .* install the same one"):
+    monkeypatch.setattr(
+        Parcel, "holding", lambda parcel, task: replace(holding(parcel, task), source="other")
+    )
+    with pytest.raises(
+        BadInput,
+        match=f"{os.uname().nodename} has another version of Assay than .* install the same one",
+    ):
         engine.submit(Square(3)).result()
 
 
@@ -177,14 +199,22 @@ def test_a_process_of_the_cluster_holds_no_torch_before_a_task_needs_it():
 
 
 def test_a_cluster_without_what_a_run_needs_is_refused(engine):
-    with pytest.raises(BadInput, match=r"no node of the Ray cluster has 1 CPU, 3 GPU for a run \(.*: \d+ CPU\)"):
+    with pytest.raises(
+        BadInput, match=r"no node of the Ray cluster has 1 CPU, 3 GPU for a run \(.*: \d+ CPU\)"
+    ):
         RayEngine(gpus_per_task=3).__enter__()
 
 
 def test_a_task_that_no_node_can_take_is_refused_and_the_others_go_on(engine):
-    with pytest.raises(BadInput, match=r"no node of the Ray cluster has 1 CPU, 3 GPU for a run .* give --device cpu"):
+    with pytest.raises(
+        BadInput,
+        match=r"no node of the Ray cluster has 1 CPU, 3 GPU for a run .* give --device cpu",
+    ):
         engine.submit(Wide(3, cpus=1, gpus=3)).result()
-    with pytest.raises(BadInput, match=r"has 99 CPU for a run \(.*\); join one that has, or give a smaller --set threads"):
+    with pytest.raises(
+        BadInput,
+        match=r"has 99 CPU for a run \(.*\); join one that has, or give a smaller --set threads",
+    ):
         engine.submit(Wide(3, cpus=99)).result()
     assert engine.submit(Wide(3, cpus=0)).result() == 9
     assert engine.submit(Wide(3, cpus=1)).result() == 9
@@ -196,9 +226,13 @@ def test_a_node_that_is_lost_for_a_while_is_waited_for(engine, monkeypatch):
     assert engine.submit(Wide(3, cpus=1)).result() == 9
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379", "127.0.0.1", "ray://127.0.0.1:1"])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:1", "nowhere.invalid:6379", "127.0.0.1", "ray://127.0.0.1:1"]
+)
 def test_an_address_at_which_nobody_listens_is_refused_at_once(address):
-    with pytest.raises(BadInput, match=rf"--address {address}: no Ray cluster answers there .*`ray start --head`"):
+    with pytest.raises(
+        BadInput, match=rf"--address {address}: no Ray cluster answers there .*`ray start --head`"
+    ):
         engines_ray._join(address)
 
 
@@ -216,7 +250,13 @@ def test_a_killed_worker_changes_no_byte(engine, benched, tmp_path):
     killed = []
 
     def kill():
-        killed.append(wait_for(lambda: next((pid for pid, does in ray_processes().items() if does == "ray::Training"), None)))
+        killed.append(
+            wait_for(
+                lambda: next(
+                    (pid for pid, does in ray_processes().items() if does == "ray::Training"), None
+                )
+            )
+        )
         os.kill(killed[0], signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
@@ -230,18 +270,28 @@ def test_a_killed_worker_changes_no_byte(engine, benched, tmp_path):
 @pytest.fixture
 def short_folder(monkeypatch):
     """For the files of Ray: a path that is short enough for its sockets."""
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="ray-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        dir="/tmp", prefix="ray-", ignore_cleanup_errors=True
+    ) as folder:
         monkeypatch.setenv("RAY_TMPDIR", folder)
         yield folder
 
 
 def start(folder, store, *address):
-    command = [sys.executable, str(Path(__file__).parent / "on_ray.py"), str(folder), str(store), *address]
+    command = [
+        sys.executable,
+        str(Path(__file__).parent / "on_ray.py"),
+        str(folder),
+        str(store),
+        *address,
+    ]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for_two_runs(store, driver):
-    wait_for(lambda: len(list(store.glob("runs/*/*/result.json"))) >= 2 or driver.poll() is not None)
+    wait_for(
+        lambda: len(list(store.glob("runs/*/*/result.json"))) >= 2 or driver.poll() is not None
+    )
     assert driver.poll() is None, driver.stderr.read()
 
 

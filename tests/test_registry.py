@@ -111,10 +111,15 @@ def test_two_registries_share_nothing(shapes: Registry[type]) -> None:
 
 def add(module: str, registry: Registry[Any], name: str, part: object) -> None:
     """Add a part as the code of that module would."""
-    exec("registry.set(name, part)", {"__name__": module, "registry": registry, "name": name, "part": part})
+    exec(
+        "registry.set(name, part)",
+        {"__name__": module, "registry": registry, "name": name, "part": part},
+    )
 
 
-def test_parts_of_one_origin_take_the_place_of_those_it_added_before(shapes: Registry[type]) -> None:
+def test_parts_of_one_origin_take_the_place_of_those_it_added_before(
+    shapes: Registry[type],
+) -> None:
     with replacing("mine"):
         add("mine", shapes, "square", int)
         add("mine", shapes, "line", int)
@@ -146,7 +151,9 @@ def test_one_origin_does_not_replace_the_parts_of_another(shapes: Registry[type]
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
-def test_of_an_origin_that_fails_no_part_stays(shapes: Registry[type], error: type[BaseException]) -> None:
+def test_of_an_origin_that_fails_no_part_stays(
+    shapes: Registry[type], error: type[BaseException]
+) -> None:
     def fail() -> None:
         with replacing("mine"):
             add("mine", shapes, "square", int)

@@ -59,18 +59,31 @@ def benched(features, in_this_process, tmp_path_factory):
 
 
 def runs_of(record, search):
-    tried = [entry["key"] for trial in record.trials if trial["search"] == search for entry in trial["runs"]]
+    tried = [
+        entry["key"]
+        for trial in record.trials
+        if trial["search"] == search
+        for entry in trial["runs"]
+    ]
     return tried + [entry["key"] for entry in record.reproductions if entry["search"] == search]
 
 
 def test_every_search_has_its_trials_selection_and_reproductions(benched):
     record = records(benched)["triplet"]
-    assert [(trial["search"], trial["trial"]) for trial in record.trials] == [(s, t) for s in range(3) for t in range(2)]
+    assert [(trial["search"], trial["trial"]) for trial in record.trials] == [
+        (s, t) for s in range(3) for t in range(2)
+    ]
     assert [selection["search"] for selection in record.selections] == [0, 1, 2]
-    assert all(len(trial["runs"]) == 2 for trial in record.trials), "a trial is validated on two folds"
-    places = [(entry["search"], entry["reproduction"], entry["fold"]) for entry in record.reproductions]
+    assert all(len(trial["runs"]) == 2 for trial in record.trials), (
+        "a trial is validated on two folds"
+    )
+    places = [
+        (entry["search"], entry["reproduction"], entry["fold"]) for entry in record.reproductions
+    ]
     assert places == [(s, r, f) for s in range(3) for r in range(2) for f in range(4)]
-    assert [(test["search"], test["reproduction"]) for test in record.tests] == [(s, r) for s in range(3) for r in range(2)]
+    assert [(test["search"], test["reproduction"]) for test in record.tests] == [
+        (s, r) for s in range(3) for r in range(2)
+    ]
     assert record.complete and not record.failed
 
 
@@ -80,11 +93,18 @@ def test_two_searches_share_no_run_even_where_they_choose_alike(benched):
         if record.searched:
             first = [trial["parameters"] for trial in record.trials if trial["trial"] == 0]
             assert first == [first[0]] * 3
-            assert not any(set(runs_of(record, a)) & set(runs_of(record, b)) for a, b in combinations(range(3), 2))
+            assert not any(
+                set(runs_of(record, a)) & set(runs_of(record, b))
+                for a, b in combinations(range(3), 2)
+            )
 
 
 def test_searches_ask_for_different_points(benched):
-    asked = [json.dumps(trial["parameters"]) for trial in records(benched)["triplet"].trials if trial["trial"]]
+    asked = [
+        json.dumps(trial["parameters"])
+        for trial in records(benched)["triplet"].trials
+        if trial["trial"]
+    ]
     assert len(set(asked)) == len(asked)
 
 
@@ -102,7 +122,11 @@ def test_seeds_are_common_over_methods_and_the_twin_has_its_own(benched):
 
 def test_the_first_search_keeps_the_seeds_of_a_single_one():
     assert run_seed(0, "t", "trial", 0, 3, 1) == run_seed(0, "t", "trial", 0, 3, 1, twin=False)
-    seeds = {run_seed(0, "t", "trial", search, 3, 1, twin) for search in range(5) for twin in (False, True)}
+    seeds = {
+        run_seed(0, "t", "trial", search, 3, 1, twin)
+        for search in range(5)
+        for twin in (False, True)
+    }
     assert len(seeds) == 10
 
 
@@ -111,7 +135,10 @@ def test_trials_of_one_search_are_validated_on_the_same_folds(benched):
         for search in range(record.searches if record.searched else 0):
             folds = {
                 tuple(
-                    json.loads((Store(benched).run(entry["key"]) / "config.json").read_text())["fold"] for entry in trial["runs"]
+                    json.loads((Store(benched).run(entry["key"]) / "config.json").read_text())[
+                        "fold"
+                    ]
+                    for entry in trial["runs"]
                 )
                 for trial in record.trials
                 if trial["search"] == search
@@ -129,9 +156,14 @@ def test_searches_take_the_folds_of_their_trials_in_turn(features, many):
     orders = set()
     for seed in range(20):
         for twin in (False, True):
-            drawn = [drawn_folds(replace(design.protocol, seed=seed), "data", search, twin) for search in range(8)]
+            drawn = [
+                drawn_folds(replace(design.protocol, seed=seed), "data", search, twin)
+                for search in range(8)
+            ]
             assert all(len(set(folds)) == many for folds in drawn)
-            assert Counter(fold for folds in drawn for fold in folds) == dict.fromkeys(range(4), 2 * many)
+            assert Counter(fold for folds in drawn for fold in folds) == dict.fromkeys(
+                range(4), 2 * many
+            )
             orders.add(tuple(tuple(folds) for folds in drawn))
     assert len(orders) > 3, "the order is drawn, by seed and by twin"
 
@@ -146,7 +178,12 @@ def test_a_unit_is_the_mean_of_a_search(benched):
 def test_the_search_that_validates_best_is_handed_over(benched):
     record = records(benched)["contrastive"]
     by_search = [
-        [entry["validation"]["map_at_r"] for entry in record.reproductions if entry["search"] == search] for search in range(3)
+        [
+            entry["validation"]["map_at_r"]
+            for entry in record.reproductions
+            if entry["search"] == search
+        ]
+        for search in range(3)
     ]
     means = [sum(row) / len(row) for row in by_search]
     assert record.selection["search"] == means.index(max(means))
@@ -161,7 +198,11 @@ def test_a_baseline_has_as_many_reproductions_as_a_searched_method_has_in_all(fe
     given = customise(SMALL, ["trials=0"])
     run(features, tmp_path / "store", ["triplet"], given)
     record = records(tmp_path / "store")["triplet"]
-    assert (record.searches, len(record.tests), record.announced["budget"]["reproductions"]) == (1, 6, 6)
+    assert (record.searches, len(record.tests), record.announced["budget"]["reproductions"]) == (
+        1,
+        6,
+        6,
+    )
     assert len(record.units("separated", "map_at_r")) == 6
 
 
@@ -205,7 +246,9 @@ def test_a_search_that_was_dropped_is_missed(benched, tmp_path):
         return kept
 
     found = problems(altered(benched, record, tmp_path, drop))
-    assert any("2 searches were announced, the protocol says 3" in problem for _, problem in found), found
+    assert any(
+        "2 searches were announced, the protocol says 3" in problem for _, problem in found
+    ), found
 
 
 def test_a_search_under_the_number_of_another_is_found(benched, tmp_path):
@@ -234,7 +277,11 @@ def test_scores_of_classes_that_were_altered_are_found(benched, tmp_path):
 
 def looks(out):
     by_key = looks_of(declared(Store(out)))
-    return {record.method: by_key[record.key] for record in study_records(Store(out)) if record.key in by_key}
+    return {
+        record.method: by_key[record.key]
+        for record in study_records(Store(out))
+        if record.key in by_key
+    }
 
 
 def test_a_bench_is_declared_once_with_all_its_methods(benched):
@@ -267,15 +314,28 @@ def test_more_searches_of_what_was_tested_are_another_look_and_repeat_no_run(fea
     assert [bench.look for bench in benches] == [1, 2]
     assert set(benches[0].studies) & set(benches[1].after)
     every = [record for record in study_records(Store(out)) if record.method == "triplet"]
-    assert all(before <= record.runs for record in every), "the first three searches are the same runs"
+    assert all(before <= record.runs for record in every), (
+        "the first three searches are the same runs"
+    )
     run(features, out, ["triplet"], customise(SMALL, ["seed=1"]))
-    assert max(bench.look for bench in declared(Store(out))) == 3, "another seed is another try at the same question"
+    assert max(bench.look for bench in declared(Store(out))) == 3, (
+        "another seed is another try at the same question"
+    )
     run(features, out, ["triplet"], customise(SMALL, ["searches=4", "dim=4"]))
-    assert max(bench.look for bench in declared(Store(out))) == 3, "another dimension is another question"
+    assert max(bench.look for bench in declared(Store(out))) == 3, (
+        "another dimension is another question"
+    )
 
 
 @pytest.mark.parametrize(
-    "settings", [["seed=1"], ["seed=2", "startup=9"], ["seed=3", "metrics=map_at_r"], ["seed=4", "trials=1"], ["searches=2"]]
+    "settings",
+    [
+        ["seed=1"],
+        ["seed=2", "startup=9"],
+        ["seed=3", "metrics=map_at_r"],
+        ["seed=4", "trials=1"],
+        ["searches=2"],
+    ],
 )
 def test_another_try_at_a_question_counts_before_anything_is_opened(features, tmp_path, settings):
     """Declared side by side and finished later, each would be the first look."""
@@ -284,8 +344,13 @@ def test_another_try_at_a_question_counts_before_anything_is_opened(features, tm
 
     store = Store.create(tmp_path / "store")
     first = declare(store, design_bench(f"features:{features}", ["triplet"], SMALL, "cpu", ()))
-    again = declare(store, design_bench(f"features:{features}", ["triplet"], customise(SMALL, settings), "cpu", ()))
-    more = declare(store, design_bench(f"features:{features}", ["triplet", "contrastive"], SMALL, "cpu", ()))
+    again = declare(
+        store,
+        design_bench(f"features:{features}", ["triplet"], customise(SMALL, settings), "cpu", ()),
+    )
+    more = declare(
+        store, design_bench(f"features:{features}", ["triplet", "contrastive"], SMALL, "cpu", ())
+    )
     assert (first.look, again.look, more.look) == (1, 2, 3)
 
 
@@ -304,7 +369,9 @@ def test_a_twin_is_no_reference_and_does_not_count_as_a_method(features, tmp_pat
     from assay.study.bench import design_bench, with_control
     from assay.study.declared import declare
 
-    names = [name for name, method in package.methods.methods.items() if method.loss is not None][:10]
+    names = [name for name, method in package.methods.methods.items() if method.loss is not None][
+        :10
+    ]
     designs = with_control(design_bench(f"features:{features}", names, SMALL, "cpu", ()), names[0])
     store = Store.create(tmp_path / "store")
     assert declare(store, designs).reference is None
@@ -316,7 +383,9 @@ def test_above_ten_methods_all_are_compared_with_one(features, tmp_path):
     from assay.study.bench import design_bench
     from assay.study.declared import declare
 
-    names = [name for name, method in package.methods.methods.items() if method.loss is not None][:11]
+    names = [name for name, method in package.methods.methods.items() if method.loss is not None][
+        :11
+    ]
     designs = design_bench(f"features:{features}", names, SMALL, "cpu", ())
     store = Store.create(tmp_path / "store")
     assert declare(store, designs).reference == "contrastive"
@@ -327,7 +396,9 @@ def test_above_ten_methods_all_are_compared_with_one(features, tmp_path):
 
 
 def test_a_control_must_be_a_searched_method_of_the_bench(features, tmp_path):
-    with pytest.raises(BadInput, match="--control margin: name a method of this bench that is searched: triplet"):
+    with pytest.raises(
+        BadInput, match="--control margin: name a method of this bench that is searched: triplet"
+    ):
         run(features, tmp_path / "store", ["triplet"], control="margin")
 
 
@@ -337,7 +408,9 @@ def test_an_altered_declaration_is_refused(features, benched, tmp_path):
     out = shutil.copytree(benched, tmp_path / "altered")
     (path,) = (out / "benches").glob("*.json")
     said = json.loads(path.read_text())
-    path.write_text(json.dumps(said | {"studies": said["studies"][:-1], "methods": said["methods"][:-1]}))
+    path.write_text(
+        json.dumps(said | {"studies": said["studies"][:-1], "methods": said["methods"][:-1]})
+    )
     assert any("was altered" in problem for _, problem in problems(out))
     with pytest.raises(BadInput, match="was altered"):
         run(features, out, ["triplet"])
@@ -346,7 +419,21 @@ def test_an_altered_declaration_is_refused(features, benched, tmp_path):
 def test_among_many_methods_the_oldest_is_the_reference_and_is_named_before_anything_runs(features):
     from assay.study import plan_bench
 
-    many = ["angular", "arcface", "triplet", "margin", "nt_xent", "fastap", "lifted", "supcon", "circle", "cosface", "proxy_nca"]
+    many = [
+        "angular",
+        "arcface",
+        "triplet",
+        "margin",
+        "nt_xent",
+        "fastap",
+        "lifted",
+        "supcon",
+        "circle",
+        "cosface",
+        "proxy_nca",
+    ]
     assert plan_bench(f"features:{features}", many, SMALL).reference == "angular"
-    assert plan_bench(f"features:{features}", [*many, "contrastive"], SMALL).reference == "contrastive"
+    assert (
+        plan_bench(f"features:{features}", [*many, "contrastive"], SMALL).reference == "contrastive"
+    )
     assert plan_bench(f"features:{features}", many[:3], SMALL).reference is None

@@ -30,7 +30,9 @@ def methods_that_differ(count, seed=0):
 
 
 def comparison(count):
-    return Comparison(tuple(simulate(name, scores) for name, scores in methods_that_differ(count).items()))
+    return Comparison(
+        tuple(simulate(name, scores) for name, scores in methods_that_differ(count).items())
+    )
 
 
 def table(found, name):
@@ -39,7 +41,12 @@ def table(found, name):
 
 def test_a_table_refuses_two_protocols_data_sets_test_halves_or_environments():
     one = simulate("a", [0.1, 0.2])
-    for other in ({"protocol": "g" * 64}, {"trainval": "u" * 64}, {"test": "x" * 64}, {"torch": "2.12"}):
+    for other in (
+        {"protocol": "g" * 64},
+        {"trainval": "u" * 64},
+        {"test": "x" * 64},
+        {"torch": "2.12"},
+    ):
         with pytest.raises(ValueError, match="a table holds one"):
             Comparison((one, simulate("b", [0.1, 0.2], **other)))
     assert Comparison((one, simulate("b", [0.1, 0.2]))).methods == ["a", "b"]
@@ -48,11 +55,21 @@ def test_a_table_refuses_two_protocols_data_sets_test_halves_or_environments():
 def test_scores_are_means_with_t_intervals():
     found = comparison(10)
     rows = list(csv.DictReader(StringIO(render(table(found, "scores"), "csv"))))
-    row = next(row for row in rows if (row["method"], row["setting"], row["metric"]) == ("good", "separated", "map_at_r"))
+    row = next(
+        row
+        for row in rows
+        if (row["method"], row["setting"], row["metric"]) == ("good", "separated", "map_at_r")
+    )
     expected = t_interval(methods_that_differ(10)["good"])
-    assert (float(row["mean"]), float(row["low"]), float(row["high"])) == (expected.mean, expected.low, expected.high)
+    assert (float(row["mean"]), float(row["low"]), float(row["high"])) == (
+        expected.mean,
+        expected.low,
+        expected.high,
+    )
     assert row["units"] == "10"
-    assert f"{100 * expected.mean:.2f} ± {100 * expected.half:.2f}" in render(table(found, "scores"), "md")
+    assert f"{100 * expected.mean:.2f} ± {100 * expected.half:.2f}" in render(
+        table(found, "scores"), "md"
+    )
 
 
 def test_the_best_of_each_column_is_bold_where_a_method_is_settled_worse():
@@ -76,14 +93,23 @@ def test_a_method_and_its_like_are_undecided_with_few_reproductions_and_share_a_
     undecided = rf"(bad|twin) and (bad|twin): undecided \(-\d\.\d to \d\.\d\){once}; {takes}"
     assert any(re.fullmatch(undecided, line) for line in words)
     assert any(
-        re.fullmatch(rf"good is better than bad by (19|20)\.\d points \(\d+\.\d to \d+\.\d\){once}", line) for line in words
+        re.fullmatch(
+            rf"good is better than bad by (19|20)\.\d points \(\d+\.\d to \d+\.\d\){once}", line
+        )
+        for line in words
     )
     assert summary(found) == words
-    assert [row[:2] for row in table(found, "scores").rows] == [["good", "1"], ["bad", "2"], ["twin", "2"]]
+    assert [row[:2] for row in table(found, "scores").rows] == [
+        ["good", "1"],
+        ["bad", "2"],
+        ["twin", "2"],
+    ]
 
 
 def test_a_difference_is_always_named_with_the_better_method_first():
-    assert all(difference.interval.mean >= 0 for difference in comparison(10).differences("separated"))
+    assert all(
+        difference.interval.mean >= 0 for difference in comparison(10).differences("separated")
+    )
 
 
 def test_latex_escapes_what_latex_would_read():
@@ -109,11 +135,19 @@ def store(tmp_path_factory):
     root = tmp_path_factory.mktemp("report")
     draw = np.random.default_rng(0)
     y = np.repeat(np.arange(16), 5)
-    np.savez(root / "mini.npz", z=draw.normal(size=(16, 12))[y] + 0.7 * draw.normal(size=(len(y), 12)), y=y)
+    np.savez(
+        root / "mini.npz",
+        z=draw.normal(size=(16, 12))[y] + 0.7 * draw.normal(size=(len(y), 12)),
+        y=y,
+    )
     for settings in (MINI, (*MINI, "dim=4")):
         protocol = customise(protocols["quick"], settings)
         assay.bench(
-            f"features:{root / 'mini.npz'}", ["contrastive", "triplet", "pretrained"], protocol, root / "store", workers=2
+            f"features:{root / 'mini.npz'}",
+            ["contrastive", "triplet", "pretrained"],
+            protocol,
+            root / "store",
+            workers=2,
         )
     return Store(root / "store")
 
@@ -128,7 +162,11 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.open.append(tag)
-        self.fetched += [value for name, value in attributes if name in ("src", "srcset") or (tag == "link" and name == "href")]
+        self.fetched += [
+            value
+            for name, value in attributes
+            if name in ("src", "srcset") or (tag == "link" and name == "href")
+        ]
 
     def handle_data(self, data):
         if self.open and self.open[-1] in ("h2", "h3"):
@@ -176,7 +214,9 @@ def test_figures_are_the_same_bytes_when_drawn_again(store):
     before = {path: path.read_bytes() for path in (store.root / "report" / "figures").iterdir()}
     assert {path.suffix for path in before} == {".svg", ".png"}
     write_report(store)
-    assert {path: path.read_bytes() for path in (store.root / "report" / "figures").iterdir()} == before
+    assert {
+        path: path.read_bytes() for path in (store.root / "report" / "figures").iterdir()
+    } == before
 
 
 def test_a_report_removes_its_own_old_tables_and_nothing_else(store):
@@ -197,7 +237,13 @@ def test_a_name_with_markup_in_it_is_shown_and_not_obeyed(store, tmp_path):
     features = tmp_path / "<script>alert(1)</script>" / "..&amp;.npz"
     features.parent.mkdir(parents=True)
     features.write_bytes((store.root.parent / "mini.npz").read_bytes())
-    done = assay.bench(f"features:{features}", ["pretrained"], customise(protocols["quick"], MINI), tmp_path / "store", workers=1)
+    done = assay.bench(
+        f"features:{features}",
+        ["pretrained"],
+        customise(protocols["quick"], MINI),
+        tmp_path / "store",
+        workers=1,
+    )
     text = done.report.read_text()
     assert "features:..&amp;amp;.npz" in text
     assert "script" not in Page(text).open

@@ -35,7 +35,16 @@ def cub(tmp_path, monkeypatch):
 def reproduce(assay, cub, *words):
     settings = [word for setting in SMALL for word in ("--set", setting)]
     weights = ("--weights", cub / "bn_inception-52deb4733.pth", "--pretrained-on", "ImageNet")
-    return assay("reproduce", "--data", f"cub:{cub / 'data'}", "--out", cub / "store", *weights, *settings, *words)
+    return assay(
+        "reproduce",
+        "--data",
+        f"cub:{cub / 'data'}",
+        "--out",
+        cub / "store",
+        *weights,
+        *settings,
+        *words,
+    )
 
 
 def test_one_command_runs_the_published_parameters_and_judges_each_method(assay, cub):
@@ -47,7 +56,9 @@ def test_one_command_runs_the_published_parameters_and_judges_each_method(assay,
         record, published = records[name], best_parameters(name, "cub")
         assert not record.trials
         assert record.selection["parameters"] == record.announced["given"]["parameters"]
-        assert {key: record.selection["parameters"][key] for key in published} == pytest.approx(published)
+        assert {key: record.selection["parameters"][key] for key in published} == pytest.approx(
+            published
+        )
         assert record.announced["given"]["source"] == "published by Musgrave et al. 2020 for cub"
         assert f"{name}: under changed settings the measured mean lies" in out
     assert re.search(r"^\d of [23] methods lie in the published interval", out, re.MULTILINE)
@@ -79,20 +90,32 @@ def test_every_published_setting_can_be_run():
             if name != "pretrained":
                 found = best_parameters(name, data)
                 settings = [f"{key}={value}" for key, value in found.items()]
-                assemble(methods[name], read_parameters(methods[name], protocol, settings), protocol)
+                assemble(
+                    methods[name], read_parameters(methods[name], protocol, settings), protocol
+                )
 
 
-@pytest.mark.parametrize("name", ["quick.v1", "reality-check/any.v1", "revisiting/cub.v1", "reality-check/birds.v1"])
+@pytest.mark.parametrize(
+    "name", ["quick.v1", "reality-check/any.v1", "revisiting/cub.v1", "reality-check/birds.v1"]
+)
 def test_a_protocol_without_published_parameters_is_refused(name):
     with pytest.raises(BadInput, match="reality-check/cub"):
         data_of(name)
 
 
 def test_published_parameters_are_run_under_the_version_with_the_paper_s_one_search(assay, cub):
-    assert [as_published(f"reality-check/{data}") for data in DATA] == [f"reality-check/{data}.v1" for data in DATA]
+    assert [as_published(f"reality-check/{data}") for data in DATA] == [
+        f"reality-check/{data}.v1" for data in DATA
+    ]
     assert as_published("reality-check/cub.v2") == "reality-check/cub.v2"
-    assert protocols["reality-check/cub"].searches > protocols[as_published("reality-check/cub")].searches == 1
-    code, _, err = reproduce(assay, cub, "--methods", "contrastive", "--protocol", "reality-check/cub.v2")
+    assert (
+        protocols["reality-check/cub"].searches
+        > protocols[as_published("reality-check/cub")].searches
+        == 1
+    )
+    code, _, err = reproduce(
+        assay, cub, "--methods", "contrastive", "--protocol", "reality-check/cub.v2"
+    )
     assert code == 2 and "which is reality-check/cub.v1; use that" in err
 
 
@@ -101,7 +124,9 @@ def test_a_custom_protocol_belongs_to_the_data_set_of_the_published_one():
 
 
 def test_published_parameters_of_another_data_set_are_refused(assay, cub):
-    code, _, err = reproduce(assay, cub, "--methods", "contrastive", "--protocol", "reality-check/cars")
+    code, _, err = reproduce(
+        assay, cub, "--methods", "contrastive", "--protocol", "reality-check/cars"
+    )
     assert code == 2 and "use --protocol reality-check/cub" in err
 
 

@@ -52,7 +52,11 @@ def vectors(root):
     """A finished bench on vectors, where the folds of a trial are one task, and its data."""
     draw = np.random.default_rng(0)
     y = np.repeat(np.arange(16), 5)
-    np.savez(root / "mini.npz", z=draw.normal(size=(16, 12))[y] + 0.7 * draw.normal(size=(len(y), 12)), y=y)
+    np.savez(
+        root / "mini.npz",
+        z=draw.normal(size=(16, 12))[y] + 0.7 * draw.normal(size=(len(y), 12)),
+        y=y,
+    )
     data = f"features:{root / 'mini.npz'}"
     run_bench(data, ["normalized_softmax", "pretrained"], SMALL, root / "vectors")
     return root / "vectors", data
@@ -64,7 +68,9 @@ def copy(images, tmp_path):
 
 
 def everything(folder):
-    return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(folder.rglob("*"))}
+    return {
+        path: (path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(folder.rglob("*"))
+    }
 
 
 def one_run(store, method="triplet"):
@@ -105,7 +111,9 @@ def test_every_run_comes_out_with_the_same_bytes_and_the_store_is_left_alone(ben
     folder, data = request.getfixturevalue(bench)
     before = everything(folder)
     found = list(rerun(Store(folder), 1000, 0, data))
-    assert {one.run for one in found} == {run for record in study_records(Store(folder)) for run in record.runs}
+    assert {one.run for one in found} == {
+        run for record in study_records(Store(folder)) for run in record.runs
+    }
     assert [one for one in found if one.outcome != "same bytes"] == []
     assert everything(folder) == before
 
@@ -132,9 +140,24 @@ def test_runs_are_repeated_by_a_worker_and_told_one_by_one(assay, images):
 
 @pytest.mark.usefixtures("at_once")
 def test_without_a_seed_one_is_drawn_and_told(assay, vectors):
-    told = [json.loads(assay("verify", vectors[0], "--rerun", 1, "--data", vectors[1], "--json")[1])["rerun"] for _ in range(2)]
+    told = [
+        json.loads(assay("verify", vectors[0], "--rerun", 1, "--data", vectors[1], "--json")[1])[
+            "rerun"
+        ]
+        for _ in range(2)
+    ]
     assert told[0]["seed"] != told[1]["seed"]
-    again = assay("verify", vectors[0], "--rerun", 1, "--data", vectors[1], "--json", "--seed", told[0]["seed"])[1]
+    again = assay(
+        "verify",
+        vectors[0],
+        "--rerun",
+        1,
+        "--data",
+        vectors[1],
+        "--json",
+        "--seed",
+        told[0]["seed"],
+    )[1]
     assert json.loads(again)["rerun"] == told[0]
 
 
@@ -145,9 +168,14 @@ def test_a_forged_result_does_not_come_out_again(assay, images, copy):
     found = repeated(copy, images[1], run)
     assert found.outcome == "DIFFERENT"
     assert "on the same machine and with the same versions" in found.said
-    code, out, _ = assay("verify", copy.root, "--rerun", 1, "--seed", seed_of(copy, run), "--data", images[1])
+    code, out, _ = assay(
+        "verify", copy.root, "--rerun", 1, "--seed", seed_of(copy, run), "--data", images[1]
+    )
     assert code == 1
-    assert f"DIFFERENT        run {run.name[:12]} triplet on folder:mini, reproduction 0, fold 0: validation MAP@R" in out
+    assert (
+        f"DIFFERENT        run {run.name[:12]} triplet on folder:mini, reproduction 0, fold 0: validation MAP@R"
+        in out
+    )
 
 
 @pytest.mark.usefixtures("at_once")
@@ -158,14 +186,19 @@ def test_other_weights_with_the_same_scores_are_different(images, copy):
 
 
 @pytest.mark.usefixtures("at_once")
-def test_on_another_machine_the_score_is_compared_within_a_stated_tolerance(images, copy, monkeypatch):
+def test_on_another_machine_the_score_is_compared_within_a_stated_tolerance(
+    images, copy, monkeypatch
+):
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
     run = one_run(copy)
     assert repeated(copy, images[1], run).outcome == "same bytes"
     edit(run / "result.json", worse_by(TOLERANCE / 2))
     found = repeated(copy, images[1], run)
     assert found.outcome == "within tolerance"
-    assert f"tolerance {TOLERANCE}; another machine (" in found.said and "there, elsewhere here)" in found.said
+    assert (
+        f"tolerance {TOLERANCE}; another machine (" in found.said
+        and "there, elsewhere here)" in found.said
+    )
     edit(run / "result.json", worse_by(TOLERANCE))
     assert repeated(copy, images[1], run).outcome == "DIFFERENT"
 
@@ -190,7 +223,10 @@ def test_a_run_of_other_settings_than_its_study_announced_is_different(images, c
     run = one_run(copy)
     edit(run / "config.json", lambda config: config["parameters"].update(margin=0.5))
     found = repeated(copy, images[1], run)
-    assert (found.outcome, found.said) == ("DIFFERENT", "config.json has another parameters than the study announced")
+    assert (found.outcome, found.said) == (
+        "DIFFERENT",
+        "config.json has another parameters than the study announced",
+    )
     (run / "config.json").unlink()
     assert "its folder in the store cannot be read" in repeated(copy, images[1], run).said
 
@@ -202,7 +238,10 @@ def test_a_study_whose_ledger_is_broken_does_not_keep_the_others_from_being_repe
     ledger.write_text("{}\n" + ledger.read_text())
     with pytest.raises(BadInput):
         read(ledger)
-    assert {one.what.split()[0] for one in rerun(copy, 1000, 0, images[1])} == {"as_is", "untrained"}
+    assert {one.what.split()[0] for one in rerun(copy, 1000, 0, images[1])} == {
+        "as_is",
+        "untrained",
+    }
 
 
 def test_other_data_is_refused(assay, images):
@@ -222,14 +261,19 @@ def test_data_that_was_altered_since_is_refused(images, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(images[1].removeprefix("folder:"), tmp_path / "mini")
     assert next(rerun(Store(images[0]), 1, 0)).outcome == "same bytes"
-    shutil.copyfile(tmp_path / "mini" / "class00" / "0.png", tmp_path / "mini" / "class00" / "1.png")
+    shutil.copyfile(
+        tmp_path / "mini" / "class00" / "0.png", tmp_path / "mini" / "class00" / "1.png"
+    )
     with pytest.raises(BadInput, match="folder:mini is not the data that"):
         list(rerun(Store(images[0]), 1, 0))
 
 
 def test_data_that_is_not_where_its_name_says_has_to_be_given(images, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BadInput, match="there is no mini; a store keeps the name of its data, not where they lie: give --data"):
+    with pytest.raises(
+        BadInput,
+        match="there is no mini; a store keeps the name of its data, not where they lie: give --data",
+    ):
         list(rerun(Store(images[0]), 1, 0))
 
 
@@ -245,7 +289,12 @@ def test_a_method_of_ones_own_needs_its_file(vectors, tmp_path):
     own = tmp_path / "mine.py"
     own.write_text(MINE)
     run_bench(vectors[1], ["mine"], SMALL, tmp_path / "store", Means(imports=(str(own),)))
-    assert [one.outcome for one in rerun(Store(tmp_path / "store"), 1, 0, vectors[1], [str(own)])] == ["same bytes"]
+    assert [
+        one.outcome for one in rerun(Store(tmp_path / "store"), 1, 0, vectors[1], [str(own)])
+    ] == ["same bytes"]
     methods._parts.pop("mine")
-    with pytest.raises(BadInput, match="there is no method 'mine' here; where it is your own, give its file with --import"):
+    with pytest.raises(
+        BadInput,
+        match="there is no method 'mine' here; where it is your own, give its file with --import",
+    ):
         list(rerun(Store(tmp_path / "store"), 1000, 0, vectors[1]))

@@ -66,10 +66,14 @@ class Counting(Loss):
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         self.calls: Tensor
 
-    def forward(self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None) -> Tensor:
+    def forward(
+        self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None
+    ) -> Tensor:
         self.calls += 1
         value: Tensor = losses["triplet"](margin=0.3)(z, y) * (1 + 0.1 * self.calls)
-        return value * (torch.nan if self.calls >= self.bad_from else -1 if self.calls >= self.worse_from else 1)
+        return value * (
+            torch.nan if self.calls >= self.bad_from else -1 if self.calls >= self.worse_from else 1
+        )
 
 
 def first_well_then_badly() -> Loss:
@@ -83,7 +87,9 @@ class Secretive(Counting):
         super().__init__()
         self.number = itertools.count(1)
 
-    def forward(self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None) -> Tensor:
+    def forward(
+        self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None
+    ) -> Tensor:
         return super().forward(z, y) / next(self.number)
 
 
@@ -94,7 +100,9 @@ class Open(Counting):
         super().__init__()
         self.number = 0
 
-    def forward(self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None) -> Tensor:
+    def forward(
+        self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None
+    ) -> Tensor:
         self.number += 1
         return super().forward(z, y) / self.number
 
@@ -103,13 +111,17 @@ def vectors(classes: range, seed: int) -> View:
     draw = np.random.default_rng(seed)
     y = np.repeat(np.array(classes), 6)
     x = draw.normal(size=(len(y), 8))
-    x[:, :2] = np.random.default_rng(99).normal(size=(100, 2))[y] + 0.3 * draw.normal(size=(len(y), 2))
+    x[:, :2] = np.random.default_rng(99).normal(size=(100, 2))[y] + 0.3 * draw.normal(
+        size=(len(y), 2)
+    )
     return View(x.astype(np.float32), y)
 
 
 def pictures(classes: range, seed: int) -> View:
     y = np.repeat(np.array(classes), 5)
-    return View(np.random.default_rng(seed).integers(0, 256, size=(len(y), 16, 16, 3), dtype=np.uint8), y)
+    return View(
+        np.random.default_rng(seed).integers(0, 256, size=(len(y), 16, 16, 3), dtype=np.uint8), y
+    )
 
 
 @dataclass
@@ -121,7 +133,9 @@ class World:
     miner: Callable[[], Any] | None = None
     heard: list[int] = field(default_factory=list)
 
-    def train(self, savepoint: Savepoint | None = None, kill_at: int | None = None) -> tuple[Fit, Model, Loss]:
+    def train(
+        self, savepoint: Savepoint | None = None, kill_at: int | None = None
+    ) -> tuple[Fit, Model, Loss]:
         """What came of it, unless it is killed when it tells of the validation of this epoch."""
 
         def told(epoch: int, loss: float, checkpoint: Checkpoint | None) -> None:
@@ -130,9 +144,14 @@ class World:
                 raise Killed
 
         on_images = self.protocol.trunk != "identity"
-        seen, unseen = (pictures if on_images else vectors)(range(6), 1), (pictures if on_images else vectors)(range(6, 11), 2)
+        seen, unseen = (
+            (pictures if on_images else vectors)(range(6), 1),
+            (pictures if on_images else vectors)(range(6, 11), 2),
+        )
         torch.manual_seed(0)
-        model = Model(Architecture(self.protocol.trunk, 3 if on_images else 8, 16 if on_images else 0, 4))
+        model = Model(
+            Architecture(self.protocol.trunk, 3 if on_images else 8, 16 if on_images else 0, 4)
+        )
         loss = self.loss()
         loss.setup(4, 6)
         torch.manual_seed(1)
@@ -151,18 +170,28 @@ WORLDS = {
     "adam": World(protocol=optimised_by("adam")),
     "adamw": World(protocol=optimised_by("adamw")),
     "sgd": World(protocol=optimised_by("sgd")),
-    "sgd without momentum": World(protocol=replace(LONG, optimiser=Optimiser(kind="sgd", momentum=0.0))),
+    "sgd without momentum": World(
+        protocol=replace(LONG, optimiser=Optimiser(kind="sgd", momentum=0.0))
+    ),
     "class weights": World(losses["normalized_softmax"]),
     "class weights, adam": World(losses["margin_per_class"], optimised_by("adam")),
     "random miner": World(losses["contrastive"], miner=lambda: miners["random"](of="pairs")),
     "distance-weighted miner": World(losses["margin"], miner=miners["distance_weighted"]),
     "a buffer in the loss": World(Counting),
     "batch normalisation": World(losses["contrastive"], ON_IMAGES),
-    "batch normalisation, adam": World(losses["contrastive"], replace(ON_IMAGES, optimiser=Optimiser(kind="adam"))),
-    "frozen batch normalisation": World(losses["contrastive"], replace(ON_IMAGES, frozen="batchnorm")),
+    "batch normalisation, adam": World(
+        losses["contrastive"], replace(ON_IMAGES, optimiser=Optimiser(kind="adam"))
+    ),
+    "frozen batch normalisation": World(
+        losses["contrastive"], replace(ON_IMAGES, frozen="batchnorm")
+    ),
     "every second epoch": World(protocol=replace(LONG, validate_every=2)),
-    "cosine": World(protocol=replace(LONG, optimiser=Optimiser(lr=0.01, kind="adamw", schedule="cosine"))),
-    "cosine, class weights": World(losses["normalized_softmax"], replace(LONG, optimiser=Optimiser(schedule="cosine"))),
+    "cosine": World(
+        protocol=replace(LONG, optimiser=Optimiser(lr=0.01, kind="adamw", schedule="cosine"))
+    ),
+    "cosine, class weights": World(
+        losses["normalized_softmax"], replace(LONG, optimiser=Optimiser(schedule="cosine"))
+    ),
     "one pass": World(protocol=replace(LONG, iterations=None)),
     "patience": World(first_well_then_badly, replace(LONG, patience=3, epochs=30)),
     "divergence": World(lambda: Counting(bad_from=17)),
@@ -203,7 +232,9 @@ def kill(world: World, path: Path, at: int) -> None:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_a_training_killed_at_any_validation_ends_as_if_it_had_not_been(name: str, path: Path) -> None:
+def test_a_training_killed_at_any_validation_ends_as_if_it_had_not_been(
+    name: str, path: Path
+) -> None:
     world = WORLDS[name]
     expected = world.train()
     validated = [checkpoint.epoch for checkpoint in expected[0].history[1:]]
@@ -245,7 +276,9 @@ def test_saving_changes_nothing(path: Path) -> None:
         assert path.exists()
 
 
-@pytest.mark.parametrize("name", [name for name, method in methods.items() if method.loss is not None])
+@pytest.mark.parametrize(
+    "name", [name for name, method in methods.items() if method.loss is not None]
+)
 def test_every_method_of_ours_shows_all_that_changes_in_it(name: str) -> None:
     """Else it would never be saved."""
     parts = assemble(methods[name], defaults(methods[name], LONG), LONG)
@@ -258,7 +291,9 @@ def test_every_method_of_ours_shows_all_that_changes_in_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("loss", [Secretive, Open])
-def test_a_loss_that_changes_in_ways_that_cannot_be_saved_begins_anew(loss: type[Loss], path: Path) -> None:
+def test_a_loss_that_changes_in_ways_that_cannot_be_saved_begins_anew(
+    loss: type[Loss], path: Path
+) -> None:
     world = World(loss)
     kill(world, path, at=5)
     assert not path.exists()
@@ -277,7 +312,9 @@ def test_batches_left_out_read_no_image(path: Path) -> None:
             return np.zeros((len(rows), 16, 16, 3), dtype=np.uint8)
 
     read: list[int] = []
-    batches = draw_batches(View(Guarded(), np.repeat(np.arange(6), 5)), ON_IMAGES, SHAPE, 3, start=1000)  # type: ignore[arg-type]
+    batches = draw_batches(
+        View(Guarded(), np.repeat(np.arange(6), 5)), ON_IMAGES, SHAPE, 3, start=1000
+    )  # type: ignore[arg-type]
     _, y = next(batches)
     assert read == [16]
     drawn = samplers["balanced"](np.repeat(np.arange(6), 5), SHAPE, derive(3, "batches"))
@@ -287,7 +324,9 @@ def test_batches_left_out_read_no_image(path: Path) -> None:
 # --- When it is saved ---
 
 
-def test_a_state_is_saved_when_so_many_seconds_have_passed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_is_saved_when_so_many_seconds_have_passed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = [100.0]
     monkeypatch.setattr(assay.train.savepoint.time, "monotonic", lambda: clock[0])
     point, saved = Savepoint(path, "key", after=60), []
@@ -302,7 +341,9 @@ def test_a_state_is_saved_when_so_many_seconds_have_passed(path: Path, monkeypat
     assert saved == [160, 221]
 
 
-def test_saving_that_takes_long_is_done_less_often(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saving_that_takes_long_is_done_less_often(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = [0.0]
     monkeypatch.setattr(assay.train.savepoint.time, "monotonic", lambda: clock[0])
     point, saved = Savepoint(path, "key", after=60), []
@@ -318,7 +359,9 @@ def test_saving_that_takes_long_is_done_less_often(path: Path, monkeypatch: pyte
     assert saved == [60, 190]
 
 
-def test_what_was_spent_before_a_kill_is_counted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_spent_before_a_kill_is_counted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = [0.0]
     monkeypatch.setattr(assay.train.savepoint.time, "monotonic", lambda: clock[0])
     first = Savepoint(path, "key")
@@ -348,7 +391,9 @@ SPOILS: dict[str, Callable[[Path], object]] = {
     "garbage": lambda path: path.write_bytes(b"not a state" * 100),
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-10]),
     "a bit of a tensor": lambda path: flip(path, lambda length: length - 20),
-    "a digit of the history": lambda path: path.write_bytes(path.read_bytes().replace(b'\\"epoch\\":1', b'\\"epoch\\":2', 1)),
+    "a digit of the history": lambda path: path.write_bytes(
+        path.read_bytes().replace(b'\\"epoch\\":1', b'\\"epoch\\":2', 1)
+    ),
     "another file": lambda path: path.write_bytes(torch.zeros(3).numpy().tobytes()),
     "a folder": lambda path: (path.unlink(), path.mkdir()),
 }
@@ -380,7 +425,10 @@ def test_a_state_is_a_safetensors_file_that_says_what_it_is(path: Path) -> None:
 
 
 def test_checkpoints_must_be_there_as_the_state_says(tmp_path: Path, path: Path) -> None:
-    architecture, weights = Architecture("identity", 8, 0, 4), Model(Architecture("identity", 8, 0, 4)).state()
+    architecture, weights = (
+        Architecture("identity", 8, 0, 4),
+        Model(Architecture("identity", 8, 0, 4)).state(),
+    )
 
     def again() -> tuple[Shelf, Savepoint]:
         shelf = Shelf(tmp_path / "kept", architecture)
@@ -406,14 +454,18 @@ def no_space(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_full_disk_costs_the_state_and_not_the_training(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_costs_the_state_and_not_the_training(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(assay.train.savepoint, "write_atomically", no_space)
     world = World()
     assert_same(world.train(savepoint(path)), world.train())
     assert not path.exists()
 
 
-def test_a_state_that_no_longer_fits_leaves_the_one_before(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_that_no_longer_fits_leaves_the_one_before(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World()
     kill(world, path, at=3)
     before = path.read_bytes()
@@ -422,10 +474,13 @@ def test_a_state_that_no_longer_fits_leaves_the_one_before(path: Path, monkeypat
     assert path.read_bytes() == before
 
 
-def test_a_run_that_cannot_be_placed_says_where_and_why(task: "Task", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_be_placed_says_where_and_why(
+    task: "Task", monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(assay.run.training, "_write", no_space)
     with pytest.raises(
-        OSError, match=r"run [0-9a-f]{12} is computed but cannot be placed in .*No space left.*make room"
+        OSError,
+        match=r"run [0-9a-f]{12} is computed but cannot be placed in .*No space left.*make room",
     ) as raised:
         task()
     assert raised.value.errno == errno.ENOSPC
@@ -450,7 +505,11 @@ class Task:
     def content(self) -> dict[str, bytes]:
         """All files of the runs but the clock's."""
         root = self.store.root
-        files = [path for path in sorted((root / "runs").rglob("*")) if path.is_file() and path.name != "timing.json"]
+        files = [
+            path
+            for path in sorted((root / "runs").rglob("*"))
+            if path.is_file() and path.name != "timing.json"
+        ]
         return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
     def elsewhere(self, root: Path) -> "Task":
@@ -463,7 +522,9 @@ IN_STORE = replace(PROTOCOL, epochs=4)
 @pytest.fixture
 def task(tmp_path: Path) -> Task:
     place(tmp_path / "view", VIEW)
-    return Task(tuple(runs_of("triplet", IN_STORE)), Store.create(tmp_path / "store"), tmp_path / "view")
+    return Task(
+        tuple(runs_of("triplet", IN_STORE)), Store.create(tmp_path / "store"), tmp_path / "view"
+    )
 
 
 @pytest.fixture
@@ -486,7 +547,13 @@ def partial_files(store: Store) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "keep"), [("triplet", "all"), ("normalized_softmax", "best"), ("contrastive_sampled", "best"), ("quadruplet", "all")]
+    ("name", "keep"),
+    [
+        ("triplet", "all"),
+        ("normalized_softmax", "best"),
+        ("contrastive_sampled", "best"),
+        ("quadruplet", "all"),
+    ],
 )
 def test_heads_killed_at_any_validation_end_as_if_they_had_not_been(
     name: str, keep: str, task: Task, tmp_path: Path, dying: Callable[[int], None]
@@ -508,10 +575,19 @@ def test_heads_killed_at_any_validation_end_as_if_they_had_not_been(
         assert partial_files(again.store) == []
 
 
-def test_a_stack_with_runs_that_wait_is_taken_up_as_it_was(task: Task, tmp_path: Path, dying: Callable[[int], None]) -> None:
+def test_a_stack_with_runs_that_wait_is_taken_up_as_it_was(
+    task: Task, tmp_path: Path, dying: Callable[[int], None]
+) -> None:
     """Twenty runs for sixteen places: some have ended, some are under way, some have not begun."""
-    protocol = replace(PROTOCOL, epochs=6, patience=1, optimiser=Optimiser(lr=3e-3, kind="adamw", schedule="cosine"))
-    runs = [run for seed in range(5) for run in runs_of("normalized_softmax", protocol, seed=10 * seed)]
+    protocol = replace(
+        PROTOCOL,
+        epochs=6,
+        patience=1,
+        optimiser=Optimiser(lr=3e-3, kind="adamw", schedule="cosine"),
+    )
+    runs = [
+        run for seed in range(5) for run in runs_of("normalized_softmax", protocol, seed=10 * seed)
+    ]
     task = replace(task, runs=tuple(runs), keep="all")
     whole = task.elsewhere(tmp_path / "whole")
     whole()
@@ -525,10 +601,14 @@ def test_a_stack_with_runs_that_wait_is_taken_up_as_it_was(task: Task, tmp_path:
         assert again.content() == whole.content()
 
 
-def test_heads_go_on_and_do_not_begin_again(task: Task, dying: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_go_on_and_do_not_begin_again(
+    task: Task, dying: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps: list[int] = []
     whole = assay.heads.Stack.step
-    monkeypatch.setattr(assay.heads.Stack, "step", lambda *arguments: (steps.append(1), whole(*arguments))[1])
+    monkeypatch.setattr(
+        assay.heads.Stack, "step", lambda *arguments: (steps.append(1), whole(*arguments))[1]
+    )
     dying(3)
     with pytest.raises(Killed):
         task()
@@ -537,7 +617,9 @@ def test_heads_go_on_and_do_not_begin_again(task: Task, dying: Callable[[int], N
     assert len(steps) == 4 * 4
 
 
-def test_the_state_of_other_runs_is_not_taken_up(task: Task, tmp_path: Path, dying: Callable[[int], None]) -> None:
+def test_the_state_of_other_runs_is_not_taken_up(
+    task: Task, tmp_path: Path, dying: Callable[[int], None]
+) -> None:
     """Only two of the four are asked for now: another stack, which sums in another order."""
     dying(2)
     with pytest.raises(Killed):
@@ -550,7 +632,9 @@ def test_the_state_of_other_runs_is_not_taken_up(task: Task, tmp_path: Path, dyi
     assert fewer.content() == alone.content()
 
 
-def test_a_state_kept_without_checkpoints_does_not_serve_a_run_with_them(task: Task, dying: Callable[[int], None]) -> None:
+def test_a_state_kept_without_checkpoints_does_not_serve_a_run_with_them(
+    task: Task, dying: Callable[[int], None]
+) -> None:
     dying(2)
     with pytest.raises(Killed):
         task()
@@ -559,14 +643,20 @@ def test_a_state_kept_without_checkpoints_does_not_serve_a_run_with_them(task: T
     assert [list(task.store.checkpoints(run.key)) for run in task.runs] == [[0, 1, 2, 3, 4]] * 4
 
 
-def test_the_driver_clears_what_finished_runs_left(task: Task, dying: Callable[[int], None]) -> None:
+def test_the_driver_clears_what_finished_runs_left(
+    task: Task, dying: Callable[[int], None]
+) -> None:
     dying(1)
     with pytest.raises(Killed):
         task()
     unfinished = partial_files(task.store)
     with task.store.driving():
         assert partial_files(task.store) == unfinished == ["state.safetensors"]
-    kept = {path: path.read_bytes() for path in (task.store.root / "partial").rglob("*") if path.is_file()}
+    kept = {
+        path: path.read_bytes()
+        for path in (task.store.root / "partial").rglob("*")
+        if path.is_file()
+    }
     dying(10**6)
     task()
     for path, content in kept.items():
@@ -576,7 +666,9 @@ def test_the_driver_clears_what_finished_runs_left(task: Task, dying: Callable[[
         assert partial_files(task.store) == []
 
 
-def test_the_driver_leaves_the_way_to_checkpoints_that_a_finished_run_lacks(task: Task, dying: Callable[[int], None]) -> None:
+def test_the_driver_leaves_the_way_to_checkpoints_that_a_finished_run_lacks(
+    task: Task, dying: Callable[[int], None]
+) -> None:
     task()
     dying(2)
     with pytest.raises(Killed):
@@ -609,7 +701,9 @@ def on_images(store: Path, view: Path) -> Task:
 def kill_when_saved(store: Path, view: Path) -> None:
     """Begin the run in a process of its own and kill it as soon as its state is seen."""
     state = Store.create(store).partial(on_images(store, view).runs[0].key) / "state.safetensors"
-    with subprocess.Popen([sys.executable, "-c", SCRIPT, str(Path(__file__).parent), str(store), str(view)]) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(Path(__file__).parent), str(store), str(view)]
+    ) as process:
         deadline = time.monotonic() + 120
         while not state.exists():
             assert process.poll() is None, "it ended by itself"
@@ -618,12 +712,16 @@ def kill_when_saved(store: Path, view: Path) -> None:
         process.send_signal(signal.SIGKILL)
 
 
-def test_a_process_that_is_killed_loses_nothing(mini_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_killed_loses_nothing(
+    mini_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trainval, _ = splits.of(load(f"folder:{mini_folder}"), ON_IMAGES)
     write_pack(tmp_path / "view", trainval, ON_IMAGES.first_step)
     kill_when_saved(tmp_path / "killed", tmp_path / "view")
     steps: list[int] = []
-    monkeypatch.setattr(assay.train.loop, "step", lambda *arguments: (steps.append(1), step(*arguments))[1])
+    monkeypatch.setattr(
+        assay.train.loop, "step", lambda *arguments: (steps.append(1), step(*arguments))[1]
+    )
     killed, whole = (on_images(tmp_path / name, tmp_path / "view") for name in ("killed", "whole"))
     killed()
     after_the_kill = len(steps)

@@ -16,7 +16,9 @@ from assay.protocols import protocols
 FILE = Path(__file__).parents[1] / "benchmarks" / "same_loss.py"
 
 
-def value_and_gradients(name: str, own: dict[str, float], z: torch.Tensor, y: torch.Tensor, weights: torch.Tensor) -> list[Any]:
+def value_and_gradients(
+    name: str, own: dict[str, float], z: torch.Tensor, y: torch.Tensor, weights: torch.Tensor
+) -> list[Any]:
     loss = losses[name](**own)
     loss.setup(weights.shape[1], len(weights))
     loss.weights = torch.nn.Parameter(weights.clone())
@@ -37,7 +39,9 @@ def test_proxy_nca_is_normalised_softmax_at_half_the_inverse_scale(seed: int, sc
     """Value, and gradients by embeddings and weights."""
     z, y, weights = batch(seed)
     ours = value_and_gradients("proxy_nca", {"scale": scale}, z, y, weights)
-    theirs = value_and_gradients("normalized_softmax", {"temperature": 1 / (2 * scale)}, z, y, weights)
+    theirs = value_and_gradients(
+        "normalized_softmax", {"temperature": 1 / (2 * scale)}, z, y, weights
+    )
     for a, b in zip(ours, theirs, strict=True):
         assert torch.allclose(a, b, rtol=1e-10, atol=1e-12)
 
@@ -47,11 +51,19 @@ def test_both_are_a_softmax_over_squared_distances_to_unit_proxies() -> None:
     total = 0.0
     for i in range(8):
         x = (z[i] / z[i].norm()).tolist()
-        distances = [sum((a - b) ** 2 for a, b in zip(x, (w / w.norm()).tolist(), strict=True)) for w in weights]
+        distances = [
+            sum((a - b) ** 2 for a, b in zip(x, (w / w.norm()).tolist(), strict=True))
+            for w in weights
+        ]
         terms = [math.exp(-9 * distance) for distance in distances]
         total -= math.log(terms[int(y[i])] / sum(terms))
-    for name, own in (("proxy_nca", {"scale": 9.0}), ("normalized_softmax", {"temperature": 1 / 18})):
-        assert value_and_gradients(name, own, z, y, weights)[0].item() == pytest.approx(total / 8, rel=1e-9)
+    for name, own in (
+        ("proxy_nca", {"scale": 9.0}),
+        ("normalized_softmax", {"temperature": 1 / 18}),
+    ):
+        assert value_and_gradients(name, own, z, y, weights)[0].item() == pytest.approx(
+            total / 8, rel=1e-9
+        )
 
 
 @pytest.mark.usefixtures("as_before")
@@ -60,8 +72,14 @@ def test_the_file_registers_both_in_one_space_with_one_set_of_defaults() -> None
     softmax, proxies = methods["normalized_softmax_one_space"], methods["proxy_nca_one_space"]
     quick = protocols["quick"]
     assert softmax.space == proxies.space == methods["normalized_softmax"].space
-    assert defaults(softmax, quick) == defaults(proxies, quick) == defaults(methods["normalized_softmax"], quick)
-    assert (softmax.batch, softmax.miner) == (proxies.batch, proxies.miner) == ("classification", None)
+    assert (
+        defaults(softmax, quick)
+        == defaults(proxies, quick)
+        == defaults(methods["normalized_softmax"], quick)
+    )
+    assert (
+        (softmax.batch, softmax.miner) == (proxies.batch, proxies.miner) == ("classification", None)
+    )
     z, y, weights = batch(2)
     found = []
     for method in (softmax, proxies):

@@ -25,7 +25,9 @@ def labels(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> NDArray[np.int64]:
     return np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
 
 
-def draw(count: int, y: NDArray[np.int64], batch: tuple[int, int], seed: int = 0, name: str = "balanced") -> list[Indices]:
+def draw(
+    count: int, y: NDArray[np.int64], batch: tuple[int, int], seed: int = 0, name: str = "balanced"
+) -> list[Indices]:
     return list(itertools.islice(samplers[name](y, batch, seed), count))
 
 
@@ -36,9 +38,11 @@ def classes_of(indices: Indices, y: NDArray[np.int64], per_class: int) -> list[i
     return [int(label) for label in slots[:, 0]]
 
 
-shapes = st.tuples(st.lists(st.integers(1, 9), min_size=1, max_size=8).map(tuple), st.integers(1, 8), st.integers(1, 6)).filter(
-    lambda shape: shape[1] <= len(shape[0])
-)
+shapes = st.tuples(
+    st.lists(st.integers(1, 9), min_size=1, max_size=8).map(tuple),
+    st.integers(1, 8),
+    st.integers(1, 6),
+).filter(lambda shape: shape[1] <= len(shape[0]))
 
 
 @given(shape=shapes, seed=st.integers(0, 2**62))
@@ -55,11 +59,15 @@ def test_a_batch_holds_different_classes_with_their_images_side_by_side(
 
 @given(shape=shapes, seed=st.integers(0, 2**62))
 @few_examples
-def test_every_class_is_drawn_once_before_any_comes_again(shape: tuple[tuple[int, ...], int, int], seed: int) -> None:
+def test_every_class_is_drawn_once_before_any_comes_again(
+    shape: tuple[tuple[int, ...], int, int], seed: int
+) -> None:
     sizes, classes, per_class = shape
     y = labels(sizes)
     drawn = [
-        label for indices in draw(3 * len(sizes), y, (classes, per_class), seed) for label in classes_of(indices, y, per_class)
+        label
+        for indices in draw(3 * len(sizes), y, (classes, per_class), seed)
+        for label in classes_of(indices, y, per_class)
     ]
     rounds = [drawn[start : start + len(sizes)] for start in range(0, len(drawn), len(sizes))]
     assert all(sorted(part) == list(range(len(sizes))) for part in rounds)
@@ -67,7 +75,9 @@ def test_every_class_is_drawn_once_before_any_comes_again(shape: tuple[tuple[int
 
 @given(size=st.integers(1, 9), per_class=st.integers(1, 20), seed=st.integers(0, 2**62))
 @few_examples
-def test_a_small_class_repeats_its_images_as_evenly_as_can_be(size: int, per_class: int, seed: int) -> None:
+def test_a_small_class_repeats_its_images_as_evenly_as_can_be(
+    size: int, per_class: int, seed: int
+) -> None:
     y = labels((size,))
     (indices,) = draw(1, y, (1, per_class), seed)
     times = Counter(indices.tolist())
@@ -180,13 +190,17 @@ def assert_even(drawn: list[tuple[int, ...]], possible: list[tuple[int, ...]]) -
 
 
 @pytest.mark.parametrize(("size", "per_class"), [(7, 1), (5, 2), (4, 3), (4, 4), (3, 3)])
-def test_every_order_of_different_images_is_as_likely_as_any_other(size: int, per_class: int) -> None:
+def test_every_order_of_different_images_is_as_likely_as_any_other(
+    size: int, per_class: int
+) -> None:
     drawn = places(size, per_class, 80 * size**2, seed=1)
     assert_even(drawn, list(itertools.permutations(range(size), per_class)))
 
 
 @pytest.mark.parametrize("per_class", [2, 3, 6])
-def test_every_image_of_a_large_class_and_every_pair_of_places_is_as_likely_as_any_other(per_class: int) -> None:
+def test_every_image_of_a_large_class_and_every_pair_of_places_is_as_likely_as_any_other(
+    per_class: int,
+) -> None:
     """Classes of many sizes at once, the one that is looked at in the middle."""
     y = labels((20, 9, 3, per_class, 31))
     own = np.flatnonzero(y == 1)
@@ -199,11 +213,18 @@ def test_every_image_of_a_large_class_and_every_pair_of_places_is_as_likely_as_a
     for column in taken.T:
         assert_even([(place,) for place in column.tolist()], [(place,) for place in range(9)])
     for first, second in itertools.combinations(range(per_class), 2):
-        assert_even([tuple(pair) for pair in taken[:, [first, second]].tolist()], list(itertools.permutations(range(9), 2)))
+        assert_even(
+            [tuple(pair) for pair in taken[:, [first, second]].tolist()],
+            list(itertools.permutations(range(9), 2)),
+        )
 
 
-@pytest.mark.parametrize(("size", "per_class", "extra"), [(3, 4, 1), (2, 3, 1), (3, 5, 2), (2, 5, 1)])
-def test_a_small_class_gives_all_its_images_in_any_order_and_then_again(size: int, per_class: int, extra: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "per_class", "extra"), [(3, 4, 1), (2, 3, 1), (3, 5, 2), (2, 5, 1)]
+)
+def test_a_small_class_gives_all_its_images_in_any_order_and_then_again(
+    size: int, per_class: int, extra: int
+) -> None:
     rounds = list(itertools.permutations(range(size)))
     rest = list(itertools.permutations(range(size), extra))
     whole = itertools.product(rounds, repeat=per_class // size)
@@ -219,7 +240,10 @@ def test_one_batch_tells_nothing_of_the_next() -> None:
 
 def test_any_two_classes_meet_as_often_as_any_others() -> None:
     y = labels((4,) * 6)
-    met = [tuple(sorted(classes_of(next(samplers["balanced"](y, (2, 2), seed)), y, 2))) for seed in range(1500)]
+    met = [
+        tuple(sorted(classes_of(next(samplers["balanced"](y, (2, 2), seed)), y, 2)))
+        for seed in range(1500)
+    ]
     assert_even(met, list(itertools.combinations(range(6), 2)))
 
 

@@ -26,7 +26,11 @@ Y = ["cat", "cat", "dog", "dog", "newt"]
 def of(values: NDArray[np.float64] | list[float], classes: NDArray[np.int64] | list[int]) -> Scores:
     """Scores of one metric, from its values and class numbers."""
     values = np.asarray(values, dtype=np.float64)
-    asked = Asked(range(len(values)), np.asarray(classes), [f"class {number}" for number in range(max(classes) + 1)])
+    asked = Asked(
+        range(len(values)),
+        np.asarray(classes),
+        [f"class {number}" for number in range(max(classes) + 1)],
+    )
     return Scores(asked, {"score": values}, ~np.isnan(values), "cosine")
 
 
@@ -84,7 +88,9 @@ def test_values_of_queries_line_up_with_ids_and_labels() -> None:
     scores = example(queries=[3, 0, 4], ids=["a", "b", "c", "d", "e"])
     assert scores.ids == ["d", "a", "e"]
     assert scores.labels == ["dog", "cat", "newt"]
-    assert scores.per_query("precision_at_1").tolist() == pytest.approx([0, 1, math.nan], nan_ok=True)
+    assert scores.per_query("precision_at_1").tolist() == pytest.approx(
+        [0, 1, math.nan], nan_ok=True
+    )
     assert scores.per_query("mrr").dtype == np.float64
 
 
@@ -98,7 +104,9 @@ def test_queries_skipped_and_classes_are_counted() -> None:
 
 def test_values_of_classes_are_means_by_their_own_labels() -> None:
     scores = example()
-    assert scores.per_class("precision_at_1") == pytest.approx({"cat": 1, "dog": 0.5, "newt": math.nan}, nan_ok=True)
+    assert scores.per_class("precision_at_1") == pytest.approx(
+        {"cat": 1, "dog": 0.5, "newt": math.nan}, nan_ok=True
+    )
     assert set(scores.per_class("mrr")) == set(Y)
 
 
@@ -165,7 +173,10 @@ def test_a_metric_of_the_whole_has_no_value_for_a_query_and_says_so(name: str) -
     scores = example((name, "mrr"))
     assert type(scores[name]) is float
     for look in (scores.per_query, scores.per_class, scores.interval):
-        with pytest.raises(ValueError, match=f"{name} is a metric of the whole embedding and has no value for a single query"):
+        with pytest.raises(
+            ValueError,
+            match=f"{name} is a metric of the whole embedding and has no value for a single query",
+        ):
             look(name)
     with pytest.raises(ValueError, match=f"{name} is a metric of the whole"):
         scores.interval(name, "queries")
@@ -199,7 +210,11 @@ def test_an_interval_surrounds_its_mean() -> None:
 
 def test_an_interval_is_over_classes_unless_told_otherwise() -> None:
     scores = of([1, 0, 1, 0, 0.5, 0.3], [0, 0, 1, 1, 2, 2])
-    assert scores.interval("score") == scores.interval("score", "classes") == scores.interval("score", over="classes")
+    assert (
+        scores.interval("score")
+        == scores.interval("score", "classes")
+        == scores.interval("score", over="classes")
+    )
 
 
 @pytest.mark.parametrize("over", ["query", "class", "Queries", "samples", ""])
@@ -213,14 +228,18 @@ def test_intervals_are_the_same_each_time() -> None:
     draw = np.random.default_rng(1)
     values, classes = draw.random(50), draw.integers(9, size=50)
     for over in ("queries", "classes"):
-        assert of(values, classes).interval("score", over) == of(values, classes).interval("score", over)
+        assert of(values, classes).interval("score", over) == of(values, classes).interval(
+            "score", over
+        )
 
 
 def test_an_interval_leaves_out_queries_with_nothing_to_find() -> None:
     values, classes = [1, 0, 0.5, math.nan, math.nan, 0.7], [0, 0, 1, 1, 2, 3]
     kept, kept_classes = [1, 0, 0.5, 0.7], [0, 0, 1, 3]
     for over in ("queries", "classes"):
-        assert of(values, classes).interval("score", over) == of(kept, kept_classes).interval("score", over)
+        assert of(values, classes).interval("score", over) == of(kept, kept_classes).interval(
+            "score", over
+        )
     assert of(values, classes).interval("score", "classes").n == 3
 
 
@@ -228,13 +247,17 @@ def test_an_interval_over_classes_is_wider_where_classes_differ() -> None:
     """Queries of a class share its fate: twenty of them tell little more than one."""
     classes = np.repeat(np.arange(30), 20)
     scores = of(np.random.default_rng(2).random(30)[classes], classes)
-    assert width(scores.interval("score", "classes")) > 3 * width(scores.interval("score", "queries"))
+    assert width(scores.interval("score", "classes")) > 3 * width(
+        scores.interval("score", "queries")
+    )
 
 
 def test_intervals_agree_where_classes_do_not_differ() -> None:
     draw = np.random.default_rng(3)
     scores = of(draw.random(3000), draw.permutation(np.repeat(np.arange(300), 10)))
-    assert width(scores.interval("score", "classes")) == pytest.approx(width(scores.interval("score", "queries")), rel=0.15)
+    assert width(scores.interval("score", "classes")) == pytest.approx(
+        width(scores.interval("score", "queries")), rel=0.15
+    )
 
 
 def test_an_interval_over_classes_of_one_query_each_is_that_over_queries() -> None:
@@ -243,7 +266,9 @@ def test_an_interval_over_classes_of_one_query_each_is_that_over_queries() -> No
     assert scores.interval("score", "classes") == scores.interval("score", "queries")
 
 
-def test_an_interval_over_classes_covers_the_truth_of_other_classes_about_as_often_as_it_says() -> None:
+def test_an_interval_over_classes_covers_the_truth_of_other_classes_about_as_often_as_it_says() -> (
+    None
+):
     """300 repetitions: 40 classes of different levels and sizes drawn from a world of mean 1/2, then their queries.
 
     Over queries alone the interval is far too narrow for that: it is for these classes only.
@@ -266,7 +291,9 @@ def test_an_interval_over_classes_covers_the_truth_of_other_classes_about_as_oft
     assert covered["queries"] / 300 < 0.8
 
 
-def test_an_interval_over_queries_covers_the_truth_of_these_classes_about_as_often_as_it_says() -> None:
+def test_an_interval_over_queries_covers_the_truth_of_these_classes_about_as_often_as_it_says() -> (
+    None
+):
     draw = np.random.default_rng(6)
     covered = 0
     for _ in range(300):
@@ -286,7 +313,9 @@ def width(interval: Interval) -> float:
 # --- The bootstrap ---
 
 
-def slow_bootstrap(sums: list[float], counts: list[float], resamples: int, seed: int) -> tuple[float, float]:
+def slow_bootstrap(
+    sums: list[float], counts: list[float], resamples: int, seed: int
+) -> tuple[float, float]:
     """Efron's percentile interval, one draw at a time."""
     draw = np.random.default_rng(seed)
     means = []
@@ -325,18 +354,24 @@ def test_the_bootstrap_agrees_with_that_of_scipy(confidence: float) -> None:
         method="percentile",
         rng=np.random.default_rng(9),
     ).confidence_interval
-    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=0.06 * (theirs.high - theirs.low))
+    assert (found.low, found.high) == pytest.approx(
+        (theirs.low, theirs.high), abs=0.06 * (theirs.high - theirs.low)
+    )
 
 
 @pytest.mark.parametrize("units", [3000, 9000])
-def test_the_normal_limit_agrees_with_the_bootstrap_it_stands_for(units: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_normal_limit_agrees_with_the_bootstrap_it_stands_for(
+    units: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sums, counts = clustered(units)
     drawn = bootstrap(sums, counts)
     monkeypatch.setattr(stats, "LARGE", 1000)
     limit = bootstrap(sums, counts)
     assert limit != drawn
     assert (limit.mean, limit.n) == (drawn.mean, drawn.n)
-    assert (limit.low, limit.high) == pytest.approx((drawn.low, drawn.high), abs=0.06 * width(limit))
+    assert (limit.low, limit.high) == pytest.approx(
+        (drawn.low, drawn.high), abs=0.06 * width(limit)
+    )
 
 
 def test_above_the_limit_nothing_is_drawn_and_the_interval_is_symmetric() -> None:
@@ -368,7 +403,9 @@ def test_values_that_never_vary_have_no_width() -> None:
 def test_the_bootstrap_scales_and_shifts_with_its_values() -> None:
     sums, counts = clustered(30)
     one, other = bootstrap(sums, counts), bootstrap(100 * sums + 7 * counts, counts)
-    assert (other.mean, other.low, other.high) == pytest.approx([100 * end + 7 for end in (one.mean, one.low, one.high)])
+    assert (other.mean, other.low, other.high) == pytest.approx(
+        [100 * end + 7 for end in (one.mean, one.low, one.high)]
+    )
 
 
 def test_one_unit_has_a_mean_and_no_ends() -> None:
@@ -397,7 +434,9 @@ def test_scores_are_readable() -> None:
     head, *lines = text.splitlines()
     assert head == "Scores: 12 queries of 6 classes, 1 skipped (nothing to find); cosine"
     assert [line.split()[0] for line in lines] == ["precision_at_1", "mrr", "pi_intra"]
-    assert [line.index("0.") for line in lines] == [lines[0].index("0.")] * 3, "means are in one column"
+    assert [line.index("0.") for line in lines] == [lines[0].index("0.")] * 3, (
+        "means are in one column"
+    )
     assert lines[0].endswith("over classes")
     assert "over queries, [" in lines[0]
     assert "[" not in lines[2]
@@ -405,14 +444,21 @@ def test_scores_are_readable() -> None:
 
 
 def test_queries_are_not_said_to_be_skipped_where_none_was() -> None:
-    assert repr(evaluate(Z[:4], Y[:4], ["mrr"])).splitlines()[0] == "Scores: 4 queries of 2 classes; cosine"
+    assert (
+        repr(evaluate(Z[:4], Y[:4], ["mrr"])).splitlines()[0]
+        == "Scores: 4 queries of 2 classes; cosine"
+    )
 
 
 LONE: dict[str, Callable[[], Scores]] = {
     "one class": lambda: evaluate(np.eye(3), [0, 0, 0], ["map_at_r", "mrr"]),
-    "one class with anything to find": lambda: evaluate(np.eye(4), [0, 0, 1, 2], ["map_at_r", "mrr"]),
+    "one class with anything to find": lambda: evaluate(
+        np.eye(4), [0, 0, 1, 2], ["map_at_r", "mrr"]
+    ),
     "one query": lambda: evaluate(np.eye(3), [0, 0, 1], ["map_at_r", "mrr"], queries=[0]),
-    "one query with anything to find": lambda: evaluate(np.eye(3), [0, 0, 1], ["map_at_r", "mrr"], queries=[0, 2]),
+    "one query with anything to find": lambda: evaluate(
+        np.eye(3), [0, 0, 1], ["map_at_r", "mrr"], queries=[0, 2]
+    ),
 }
 
 
@@ -452,7 +498,9 @@ def test_scores_are_plain_data() -> None:
 
 def test_plain_data_holds_a_metric_that_is_infinite_or_undefined_as_it_is() -> None:
     """JSON has no word for either: `json.dumps(..., allow_nan=False)` refuses them."""
-    scores = evaluate(np.ones((4, 2)), [0, 0, 1, 1], ["spectral_decay", "pi_ratio", "tar_at_far_1e-3", "mrr"])
+    scores = evaluate(
+        np.ones((4, 2)), [0, 0, 1, 1], ["spectral_decay", "pi_ratio", "tar_at_far_1e-3", "mrr"]
+    )
     assert scores["spectral_decay"] == math.inf
     assert math.isnan(scores["pi_ratio"])
     assert math.isnan(scores["tar_at_far_1e-3"])
@@ -468,7 +516,9 @@ def test_plain_data_holds_a_metric_that_is_infinite_or_undefined_as_it_is() -> N
 
 def test_a_frame_has_a_row_for_each_query() -> None:
     pandas = pytest.importorskip("pandas")
-    scores = example(("mrr", "pi_intra", "precision_at_1"), queries=[3, 0, 4], ids=["a", "b", "c", "d", "e"])
+    scores = example(
+        ("mrr", "pi_intra", "precision_at_1"), queries=[3, 0, 4], ids=["a", "b", "c", "d", "e"]
+    )
     frame = scores.to_frame()
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame) == ["id", "label", "mrr", "precision_at_1"]
@@ -494,7 +544,9 @@ def test_a_frame_of_its_own_does_not_change_the_scores() -> None:
     assert scores["mrr"] == before
 
 
-def test_without_pandas_a_frame_says_what_to_install_and_all_else_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandas_a_frame_says_what_to_install_and_all_else_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     scores = example()
     with pytest.raises(ImportError, match=r"pip install pandas.*to_dict and per_query do without"):

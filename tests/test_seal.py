@@ -25,7 +25,11 @@ SMALL = (
 )  # fmt: skip
 """Makes a miniature of any protocol; the trials of one that has any become two."""
 
-PUBLISHED = {"reality-check/cub.v1": "cub", "reality-check/cars.v1": "cars", "reality-check/sop.v1": "sop"}
+PUBLISHED = {
+    "reality-check/cub.v1": "cub",
+    "reality-check/cars.v1": "cars",
+    "reality-check/sop.v1": "sop",
+}
 """Protocols whose parameters were published, with their data sets."""
 
 
@@ -38,7 +42,17 @@ def settings(protocol):
 
 
 def bench(run, data, out, protocol, *more):
-    run("bench", "--data", data, "--methods", "triplet", "--out", out / "store", *settings(protocol), *more)
+    run(
+        "bench",
+        "--data",
+        data,
+        "--methods",
+        "triplet",
+        "--out",
+        out / "store",
+        *settings(protocol),
+        *more,
+    )
     return decided(out / "store"), scores(out / "store")
 
 
@@ -53,12 +67,32 @@ def bench_on_ray(run, data, out, protocol):
 
 
 def sweep(run, data, out, protocol):
-    run("sweep", "--data", data, "--methods", "triplet", "--vary", "dim=3,4", "--out", out / "store", *settings(protocol))
+    run(
+        "sweep",
+        "--data",
+        data,
+        "--methods",
+        "triplet",
+        "--vary",
+        "dim=3,4",
+        "--out",
+        out / "store",
+        *settings(protocol),
+    )
     return decided(out / "store"), scores(out / "store")
 
 
 def reproduce(run, data, out, protocol):
-    run("reproduce", "--data", data, "--methods", "triplet", "--out", out / "store", *settings(protocol))
+    run(
+        "reproduce",
+        "--data",
+        data,
+        "--methods",
+        "triplet",
+        "--out",
+        out / "store",
+        *settings(protocol),
+    )
     return decided(out / "store"), scores(out / "store")
 
 
@@ -69,14 +103,30 @@ def train(run, data, out, protocol):
 
 def evaluate(run, data, out, protocol):
     train(run, data, out, protocol)
-    found = json.loads(run("evaluate", out / "model", "--data", data, "--json", "--protocol", protocol, "--set", "folds=2"))
+    found = json.loads(
+        run(
+            "evaluate",
+            out / "model",
+            "--data",
+            data,
+            "--json",
+            "--protocol",
+            protocol,
+            "--set",
+            "folds=2",
+        )
+    )
     return {name: value for name, value in found.items() if name not in ("what", "data")}, None
 
 
 def verify(run, data, out, protocol):
     """Runs of a store whose test half was another one are repeated."""
-    bench(run, data.partition(":")[0].rpartition("-")[2] + ":" + data.partition(":")[2], out, protocol)
-    found = json.loads(run("verify", out / "store", "--rerun", 3, "--seed", 0, "--data", data, "--json"))
+    bench(
+        run, data.partition(":")[0].rpartition("-")[2] + ":" + data.partition(":")[2], out, protocol
+    )
+    found = json.loads(
+        run("verify", out / "store", "--rerun", 3, "--seed", 0, "--data", data, "--json")
+    )
     repeated = sorted(found["rerun"]["runs"], key=lambda one: one["run"])
     assert len(repeated) == min(3, len(list((out / "store").glob("runs/*/*/result.json"))))
     assert {one["outcome"] for one in repeated} == {"same bytes"}
@@ -84,7 +134,19 @@ def verify(run, data, out, protocol):
 
 
 def baselines(run, data, out, protocol):
-    found = json.loads(run("baselines", "--data", data, "--trunks", "conv", "--dim", 4, "--json", *settings(protocol)))["trunks"]
+    found = json.loads(
+        run(
+            "baselines",
+            "--data",
+            data,
+            "--trunks",
+            "conv",
+            "--dim",
+            4,
+            "--json",
+            *settings(protocol),
+        )
+    )["trunks"]
     assert all(trunk["scores"] for trunk in found)
     return found, None
 
@@ -118,7 +180,12 @@ USUAL = {way: "reality-check/cub.v1" if way == "reproduce" else "quick.v1" for w
 
 def of_all(quick):
     """Every way under every protocol that it can be gone with, marked slow but where `quick` says otherwise."""
-    pairs = [(way, protocol) for protocol in protocols for way in WAYS if way != "reproduce" or protocol in PUBLISHED]
+    pairs = [
+        (way, protocol)
+        for protocol in protocols
+        for way in WAYS
+        if way != "reproduce" or protocol in PUBLISHED
+    ]
     return [pytest.param(*pair, marks=() if quick(*pair) else pytest.mark.slow) for pair in pairs]
 
 
@@ -135,7 +202,9 @@ def test_every_command_that_takes_data_stands_in_one_of_the_tables():
     taking = {
         name
         for name, command in commands(typer.main.get_command(app))
-        if any("--data" in parameter.opts or parameter.name == "data" for parameter in command.params)
+        if any(
+            "--data" in parameter.opts or parameter.name == "data" for parameter in command.params
+        )
     }
     assert taking == {" ".join(way.split(" --")[0].split()) for way in WAYS} | set(HAND_OUT_NOTHING)
 
@@ -145,7 +214,9 @@ def test_every_protocol_is_tried_every_way():
     assert {protocol for _, protocol in tried} == set(protocols)
     assert {way for way, _ in tried} == set(WAYS)
     assert set(PUBLISHED) == {
-        name for name in protocols if name.startswith("reality-check/") and "/any" not in name and name.endswith(".v1")
+        name
+        for name in protocols
+        if name.startswith("reality-check/") and "/any" not in name and name.endswith(".v1")
     }
 
 
@@ -161,7 +232,9 @@ def decided(store):
     for path in sorted(store.glob("models/*/*")):
         name = path.relative_to(store).as_posix()
         card = json.loads(path.read_text()) if path.suffix == ".json" else {}
-        found[name] = {key: value for key, value in card.items() if key != "test"} or path.read_bytes()
+        found[name] = {
+            key: value for key, value in card.items() if key != "test"
+        } or path.read_bytes()
     assert any(name.endswith("model.safetensors") and name.startswith("models/") for name in found)
     assert any(name.startswith("runs/") for name in found)
     return found
@@ -171,8 +244,13 @@ def scores(store):
     """All that is known of the test half."""
     records = {record.key: record for record in study_records(Store(store))}
     assert all(record.complete for record in records.values())
-    peeked = [record.peek and [entry["test"] for entry in record.peek["epochs"]] for record in records.values()]
-    return {key: [test["folds"] for test in record.tests] for key, record in records.items()}, peeked
+    peeked = [
+        record.peek and [entry["test"] for entry in record.peek["epochs"]]
+        for record in records.values()
+    ]
+    return {
+        key: [test["folds"] for test in record.tests] for key, record in records.items()
+    }, peeked
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -232,19 +310,30 @@ def original():
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(
-    ("way", "protocol"), of_all(lambda way, protocol: way == "bench" or (way not in SLOW_WAYS and protocol == USUAL[way]))
+    ("way", "protocol"),
+    of_all(
+        lambda way, protocol: way == "bench" or (way not in SLOW_WAYS and protocol == USUAL[way])
+    ),
 )
-def test_nothing_but_test_scores_depends_on_the_test_half(run, data_for, original, tmp_path, way, protocol, change):
+def test_nothing_but_test_scores_depends_on_the_test_half(
+    run, data_for, original, tmp_path, way, protocol, change
+):
     data = data_for(way, protocol)
     if (way, protocol) not in original:
         original[way, protocol] = WAYS[way](run, data, tmp_path / "as they are", protocol)
-    ours, theirs = original[way, protocol], WAYS[way](run, f"{change}-{data}", tmp_path / change, protocol)
+    ours, theirs = (
+        original[way, protocol],
+        WAYS[way](run, f"{change}-{data}", tmp_path / change, protocol),
+    )
     assert ours[0] == theirs[0]
     if ours[1] is not None:
         assert ours[1] != theirs[1], "the test half was not another one"
 
 
-@pytest.mark.parametrize(("way", "protocol"), of_all(lambda way, protocol: way not in SLOW_WAYS and protocol == USUAL[way]))
+@pytest.mark.parametrize(
+    ("way", "protocol"),
+    of_all(lambda way, protocol: way not in SLOW_WAYS and protocol == USUAL[way]),
+)
 def test_the_test_half_is_opened_when_the_receipt_stands_in_the_ledger_and_not_before(
     run, data_for, tmp_path, monkeypatch, way, protocol
 ):
@@ -254,7 +343,11 @@ def test_the_test_half_is_opened_when_the_receipt_stands_in_the_ledger_and_not_b
     WAYS[way](run, data, tmp_path / "out", protocol)
     doors = {opening.door for opening in spy.openings}
     assert doors == (
-        set() if way in WITHOUT_A_STUDY else {"open", "samples"} if way in SLOW_WAYS else {"open", "view", "samples"}
+        set()
+        if way in WITHOUT_A_STUDY
+        else {"open", "samples"}
+        if way in SLOW_WAYS
+        else {"open", "view", "samples"}
     )
     for opening in spy.openings:
         kinds = [line.kind for line in opening.lines]

@@ -13,7 +13,9 @@ DEFAULTS = {"margin": 0.1, "scale": 9.0, "bins": 10}
 
 def inside(space, parameters):
     return set(parameters) == set(space) and all(
-        value in range_.options if isinstance(range_, Choice) else range_.low <= value <= range_.high
+        value in range_.options
+        if isinstance(range_, Choice)
+        else range_.low <= value <= range_.high
         for value, range_ in ((parameters[name], space[name]) for name in space)
     )
 
@@ -70,8 +72,12 @@ def test_a_failed_trial_is_told_as_the_worst_completed_value():
     trials = [(0.6, 0.5), (1.0, None), (1.4, 0.49)]
     space = Space(margin=Real(0, 2))
     failed = [Told({"margin": margin}, value) for margin, value in trials]
-    as_worst = [Told({"margin": margin}, 0.49 if value is None else value) for margin, value in trials]
-    as_zero = [Told({"margin": margin}, 0.0 if value is None else value) for margin, value in trials]
+    as_worst = [
+        Told({"margin": margin}, 0.49 if value is None else value) for margin, value in trials
+    ]
+    as_zero = [
+        Told({"margin": margin}, 0.0 if value is None else value) for margin, value in trials
+    ]
     assert ask(space, failed, {"margin": 0.1}, 2, 1) == ask(space, as_worst, {"margin": 0.1}, 2, 1)
     assert ask(space, failed, {"margin": 0.1}, 2, 1) != ask(space, as_zero, {"margin": 0.1}, 2, 1)
 
@@ -90,7 +96,9 @@ def test_a_default_outside_the_range_is_tried_and_does_not_break_the_search():
 
 def test_choices_are_searched_too():
     space = Space(kind=Choice(("soft", "hard")), margin=Real(0, 2))
-    told = search(space, lambda p: bowl(p) + (p["kind"] == "hard"), 8, 1, {"kind": "soft", "margin": 0.1})
+    told = search(
+        space, lambda p: bowl(p) + (p["kind"] == "hard"), 8, 1, {"kind": "soft", "margin": 0.1}
+    )
     assert all(inside(space, trial.parameters) for trial in told)
     assert max(told, key=lambda trial: trial.value).parameters["kind"] == "hard"
 
@@ -119,7 +127,12 @@ def test_a_random_question_depends_on_seed_and_number_alone():
 
 
 def test_random_questions_are_spread_evenly_over_every_range_on_its_search_scale():
-    space = Space(kind=Choice(("soft", "hard")), margin=Real(0, 2), scale=Real(0.01, 100, log=True), bins=Integer(1, 4))
+    space = Space(
+        kind=Choice(("soft", "hard")),
+        margin=Real(0, 2),
+        scale=Real(0.01, 100, log=True),
+        bins=Integer(1, 4),
+    )
     drawn = [uniform(space, number, seed=3) for number in range(1, 1001)]
     assert all(inside(space, parameters) for parameters in drawn)
     for name in ("margin", "scale"):

@@ -38,12 +38,27 @@ from assay.tables.gains import claim, trend, trend_in_words
 from assay.tables.peeking import price
 from records import paired, peeked, simulate, write_store
 
-MEANS = {"contrastive": 0.40, "contrastive_sampled": 0.32, "triplet": 0.38, "lifted": 0.41, "arcface": 0.42}
-YEARS = {"contrastive": 2006, "contrastive_sampled": 2006, "triplet": 2006, "lifted": 2016, "arcface": 2019}
+MEANS = {
+    "contrastive": 0.40,
+    "contrastive_sampled": 0.32,
+    "triplet": 0.38,
+    "lifted": 0.41,
+    "arcface": 0.42,
+}
+YEARS = {
+    "contrastive": 2006,
+    "contrastive_sampled": 2006,
+    "triplet": 2006,
+    "lifted": 2016,
+    "arcface": 2019,
+}
 
 
 def given_for(data: str) -> dict[str, Any]:
-    return {"parameters": {"margin": 0.1}, "source": f"published by Musgrave et al. 2020 for {data}"}
+    return {
+        "parameters": {"margin": 0.1},
+        "source": f"published by Musgrave et al. 2020 for {data}",
+    }
 
 
 PUBLISHED = {"given": given_for("cub")}
@@ -51,12 +66,21 @@ PUBLISHED = {"given": given_for("cub")}
 
 def bench(count: int = 10, seed: int = 0, **settings: Any) -> tuple[StudyRecord, ...]:
     scores = paired(MEANS, count, seed)
-    return tuple(simulate(name, values, YEARS[name], key=f"{name}-{seed}", **settings) for name, values in scores.items())
+    return tuple(
+        simulate(name, values, YEARS[name], key=f"{name}-{seed}", **settings)
+        for name, values in scores.items()
+    )
 
 
 def swept(method: str, field: str, value: str, mean: float, **settings: Any) -> StudyRecord:
     values = settings.pop("values", ["16", "64", "128", "1024"])
-    point = {"field": field, "value": value, "base": f"{method}-0", "protocol": "quick.v1", "values": values}
+    point = {
+        "field": field,
+        "value": value,
+        "base": f"{method}-0",
+        "protocol": "quick.v1",
+        "values": values,
+    }
     given = {"parameters": {"margin": 0.1}, "source": f"selected by study {method}-0"}
     return simulate(
         method,
@@ -99,7 +123,9 @@ def test_searched_and_given_parameters_never_stand_in_one_table() -> None:
 
 def test_two_studies_of_one_method_never_stand_in_one_table() -> None:
     with pytest.raises(ValueError, match="one study of each method"):
-        Comparison((simulate("a", [0.1, 0.2]), simulate("a", [0.1, 0.2], announced={"generation": 1})))
+        Comparison(
+            (simulate("a", [0.1, 0.2]), simulate("a", [0.1, 0.2], announced={"generation": 1}))
+        )
 
 
 def test_a_study_of_a_sweep_stands_in_no_comparison(tmp_path: Any) -> None:
@@ -110,8 +136,13 @@ def test_a_study_of_a_sweep_stands_in_no_comparison(tmp_path: Any) -> None:
     assert [found.methods for found in comparisons(store)] == [list(MEANS)]
 
 
-def test_searched_and_given_studies_of_one_protocol_are_two_comparisons_with_two_names(tmp_path: Any) -> None:
-    given = [replace(record, key=f"{record.key}-given", announced={**record.announced, **PUBLISHED}) for record in bench()]
+def test_searched_and_given_studies_of_one_protocol_are_two_comparisons_with_two_names(
+    tmp_path: Any,
+) -> None:
+    given = [
+        replace(record, key=f"{record.key}-given", announced={**record.announced, **PUBLISHED})
+        for record in bench()
+    ]
     found = comparisons(store_of(tmp_path, *bench(), *given))
     assert len(found) == 2
     assert len({one.slug for one in found}) == 2
@@ -122,7 +153,9 @@ def test_the_newest_generation_stands_and_the_older_is_named(tmp_path: Any) -> N
     (found,) = comparisons(store_of(tmp_path, *bench(), again))
     assert found.record("triplet").key == "again"
     assert [record.key for record in found.replaced] == ["triplet-0"]
-    assert any("triplet: begun again; the study of generation 0" in line for line in notices_of(found))
+    assert any(
+        "triplet: begun again; the study of generation 0" in line for line in notices_of(found)
+    )
 
 
 def test_a_generation_that_is_under_way_replaces_nothing_yet(tmp_path: Any) -> None:
@@ -140,7 +173,11 @@ def test_a_generation_that_is_under_way_replaces_nothing_yet(tmp_path: Any) -> N
 def test_columns_are_the_metrics_that_the_protocol_names() -> None:
     records = bench(metrics=("recall_at_1", "recall_at_4", "map_at_r", "nmi"))
     found = Comparison(records)
-    assert table(found, "scores").columns == ["method", "rank", *(["R@1", "R@4", "MAP@R", "NMI"] * 2)]
+    assert table(found, "scores").columns == [
+        "method",
+        "rank",
+        *(["R@1", "R@4", "MAP@R", "NMI"] * 2),
+    ]
     assert found.first_place == "recall_at_1"
 
 
@@ -180,7 +217,12 @@ def test_less_is_better_where_it_is_and_what_has_no_direction_is_not_ranked() ->
 
 
 def test_the_spread_over_folds_is_apart_from_that_over_reproductions() -> None:
-    found = Comparison((simulate("a", [0.3, 0.4, 0.5], fold_noise=0.02), simulate("pretrained", [0.2], None, key="p")))
+    found = Comparison(
+        (
+            simulate("a", [0.3, 0.4, 0.5], fold_noise=0.02),
+            simulate("pretrained", [0.2], None, key="p"),
+        )
+    )
     (row,) = [row for row in raw(found, "spread") if row["metric"] == "map_at_r"]
     assert float(row["over_folds"]) == pytest.approx(math.sqrt(4 * 0.02**2 / 3))
     assert float(row["over_units"]) == pytest.approx(0.1)
@@ -215,7 +257,14 @@ def test_metrics_of_training_embeddings_have_a_table_of_their_own() -> None:
 
 def test_a_trial_that_was_given_up_is_shown_and_counted() -> None:
     trials = [
-        {"search": 0, "trial": 0, "status": "finished", "map_at_r": 0.5, "parameters": {"margin": 0.1}, "runs": []},
+        {
+            "search": 0,
+            "trial": 0,
+            "status": "finished",
+            "map_at_r": 0.5,
+            "parameters": {"margin": 0.1},
+            "runs": [],
+        },
         {
             "search": 0,
             "trial": 1,
@@ -225,7 +274,14 @@ def test_a_trial_that_was_given_up_is_shown_and_counted() -> None:
             "parameters": {"margin": 0.9},
             "runs": [],
         },
-        {"search": 0, "trial": 2, "status": "failed", "map_at_r": None, "parameters": {"margin": 1.9}, "runs": []},
+        {
+            "search": 0,
+            "trial": 2,
+            "status": "failed",
+            "map_at_r": None,
+            "parameters": {"margin": 1.9},
+            "runs": [],
+        },
     ]
     found = Comparison((simulate("a", [0.3, 0.4], trials=trials),))
     assert [row[4] for row in table(found, "trials").rows] == [
@@ -234,14 +290,19 @@ def test_a_trial_that_was_given_up_is_shown_and_counted() -> None:
         "diverged",
     ]
     assert [row["estimate"] for row in raw(found, "trials")] == ["", "0.31", ""]
-    assert "a: 1 of 3 trials were given up after their first fold; they count in the budget." in notices_of(found)
+    assert (
+        "a: 1 of 3 trials were given up after their first fold; they count in the budget."
+        in notices_of(found)
+    )
     assert "a: 1 of 3 trials diverged; they count in the budget." in notices_of(found)
 
 
 def test_an_exception_of_the_protocol_is_told() -> None:
     exceptions = [["dreml", ["trunk=resnet18", "dim=144"]]]
     found = Comparison((simulate("dreml", [0.3, 0.4], resolved={"exceptions": exceptions}),))
-    assert "dreml: the protocol makes an exception for it: trunk=resnet18, dim=144." in notices_of(found)
+    assert "dreml: the protocol makes an exception for it: trunk=resnet18, dim=144." in notices_of(
+        found
+    )
 
 
 # --- Pairs ---
@@ -255,7 +316,15 @@ def test_needed_searches_are_those_of_a_difference_fixed_beforehand() -> None:
     for row in rows:
         assert int(row["needed_0.01"]) == pairs[row["first"], row["second"]].needed
         assert int(row["needed_0.005"]) > int(row["needed_0.01"]) > int(row["needed_0.02"])
-    assert set(rows[0]) == {"first", "second", "error", "units", "needed_0.005", "needed_0.01", "needed_0.02"}
+    assert set(rows[0]) == {
+        "first",
+        "second",
+        "error",
+        "units",
+        "needed_0.005",
+        "needed_0.01",
+        "needed_0.02",
+    }
     single = Comparison((simulate("a", [0.3]), simulate("b", [0.4], key="b")))
     assert table(single, "needed-separated") is None
 
@@ -265,10 +334,16 @@ def test_many_verdicts_stand_together_and_few_one_by_one() -> None:
     found = Comparison(tuple(simulate(name, values, key=name) for name, values in scores.items()))
     lines = summary(found)
     assert len(lines) == 6
-    assert re.match(r"m6 is better than m5, m4, m3, m2, m1, m0, by \d+\.\d to \d+\.\d points, at the parameters", lines[0])
+    assert re.match(
+        r"m6 is better than m5, m4, m3, m2, m1, m0, by \d+\.\d to \d+\.\d points, at the parameters",
+        lines[0],
+    )
     few = Comparison(tuple(simulate(name, scores[name], key=name) for name in ("m1", "m5")))
     assert len(summary(few)) == 1
-    assert re.match(r"m5 is better than m1 by \d+\.\d points \(\d+\.\d to \d+\.\d\), at the parameters", summary(few)[0])
+    assert re.match(
+        r"m5 is better than m1 by \d+\.\d points \(\d+\.\d to \d+\.\d\), at the parameters",
+        summary(few)[0],
+    )
 
 
 # --- Gains over the years ---
@@ -276,21 +351,42 @@ def test_many_verdicts_stand_together_and_few_one_by_one() -> None:
 
 def test_gains_are_relative_and_beside_the_weak_baseline() -> None:
     found = Comparison(bench())
-    assert table(found, "gains-map_at_r").columns == ["method", "year", "MAP@R", "contrastive", "contrastive_sampled", "triplet"]
-    row = next(r for r in raw(found, "gains-map_at_r") if (r["method"], r["baseline"]) == ("arcface", "contrastive_sampled"))
+    assert table(found, "gains-map_at_r").columns == [
+        "method",
+        "year",
+        "MAP@R",
+        "contrastive",
+        "contrastive_sampled",
+        "triplet",
+    ]
+    row = next(
+        r
+        for r in raw(found, "gains-map_at_r")
+        if (r["method"], r["baseline"]) == ("arcface", "contrastive_sampled")
+    )
     scores = {record.method: record.units("separated", "map_at_r") for record in found.records}
     expected = relative_gain(scores["arcface"], scores["contrastive_sampled"])
     assert expected is not None
-    assert expected.mean == pytest.approx(np.mean(scores["arcface"]) / np.mean(scores["contrastive_sampled"]) - 1)
+    assert expected.mean == pytest.approx(
+        np.mean(scores["arcface"]) / np.mean(scores["contrastive_sampled"]) - 1
+    )
     assert (float(row["gain"]), float(row["low"])) == pytest.approx((expected.mean, expected.low))
-    full = next(r for r in raw(found, "gains-map_at_r") if (r["method"], r["baseline"]) == ("arcface", "contrastive"))
+    full = next(
+        r
+        for r in raw(found, "gains-map_at_r")
+        if (r["method"], r["baseline"]) == ("arcface", "contrastive")
+    )
     assert float(full["gain"]) < float(row["gain"])
 
 
 def test_claims_stand_beside_what_is_measured() -> None:
     found = Comparison(bench())
     assert table(found, "gains-precision_at_1").columns[3:5] == ["contrastive", "triplet"]
-    row = next(r for r in raw(found, "gains-precision_at_1") if (r["method"], r["baseline"]) == ("lifted", "contrastive"))
+    row = next(
+        r
+        for r in raw(found, "gains-precision_at_1")
+        if (r["method"], r["baseline"]) == ("lifted", "contrastive")
+    )
     assert float(row["claimed"]) == pytest.approx(np.mean([47.2 / 26.4, 49 / 21.7, 62.1 / 42]) - 1)
 
 
@@ -316,11 +412,15 @@ def test_the_trend_is_told_in_words() -> None:
         r"reach from .* to .*\); papers claimed \+84\.\d% for lifted",
         lines[0],
     )
-    assert re.match(r"contrastive_sampled, the baseline .* lies 19\.\d% below contrastive in MAP@R", lines[-1])
+    assert re.match(
+        r"contrastive_sampled, the baseline .* lies 19\.\d% below contrastive in MAP@R", lines[-1]
+    )
 
 
 def test_without_a_baseline_there_is_no_trend() -> None:
-    found = Comparison(tuple(record for record in bench() if record.method in ("lifted", "arcface")))
+    found = Comparison(
+        tuple(record for record in bench() if record.method in ("lifted", "arcface"))
+    )
     assert trend_in_words(found) == []
     assert "trend" not in figures_of(found)
     assert not [table for table in tables_of(found) if table.name.startswith("gains")]
@@ -332,10 +432,38 @@ def test_without_a_baseline_there_is_no_trend() -> None:
 def peek_by_hand() -> dict[str, Any]:
     """Two reproductions of two folds: gains 0.1 and 0.3, 0 and 0.2; trial 1 is best on test, trial 2 was given up."""
     epochs = [
-        {"search": 0, "reproduction": 0, "fold": 0, "run": "r", "chosen": 2, "test": {"0": 0.1, "2": 0.4, "4": 0.5}},
-        {"search": 0, "reproduction": 0, "fold": 1, "run": "r", "chosen": 4, "test": {"0": 0.6, "2": 0.2, "4": 0.3}},
-        {"search": 0, "reproduction": 1, "fold": 0, "run": "r", "chosen": 2, "test": {"0": 0.1, "2": 0.4, "4": 0.3}},
-        {"search": 0, "reproduction": 1, "fold": 1, "run": "r", "chosen": 0, "test": {"0": 0.2, "2": 0.4, "4": 0.3}},
+        {
+            "search": 0,
+            "reproduction": 0,
+            "fold": 0,
+            "run": "r",
+            "chosen": 2,
+            "test": {"0": 0.1, "2": 0.4, "4": 0.5},
+        },
+        {
+            "search": 0,
+            "reproduction": 0,
+            "fold": 1,
+            "run": "r",
+            "chosen": 4,
+            "test": {"0": 0.6, "2": 0.2, "4": 0.3},
+        },
+        {
+            "search": 0,
+            "reproduction": 1,
+            "fold": 0,
+            "run": "r",
+            "chosen": 2,
+            "test": {"0": 0.1, "2": 0.4, "4": 0.3},
+        },
+        {
+            "search": 0,
+            "reproduction": 1,
+            "fold": 1,
+            "run": "r",
+            "chosen": 0,
+            "test": {"0": 0.2, "2": 0.4, "4": 0.3},
+        },
     ]
     trials = [
         {"search": 0, "trial": 0, "validation": 0.5, "test": [0.4, 0.5]},
@@ -371,7 +499,14 @@ def test_where_the_selected_trial_is_the_best_peeking_adds_nothing() -> None:
 def peek_at_searches(searches: int) -> dict[str, Any]:
     """One reproduction of two folds in each search: search s gains s + 1 points by epoch, and 10 s by parameters."""
     epochs = [
-        {"search": s, "reproduction": 0, "fold": f, "run": "r", "chosen": 2, "test": {"2": 0.4, "4": 0.41 + s / 100}}
+        {
+            "search": s,
+            "reproduction": 0,
+            "fold": f,
+            "run": "r",
+            "chosen": 2,
+            "test": {"2": 0.4, "4": 0.41 + s / 100},
+        }
         for s in range(searches)
         for f in range(2)
     ]
@@ -405,7 +540,10 @@ def test_a_search_is_compared_with_its_own_trials_only() -> None:
 
 
 def test_the_table_of_prices_prints_the_bound_and_no_interval_around_a_gain() -> None:
-    found = table(Comparison((simulate("a", [[0.3], [0.4], [0.35], [0.36]], peek=peek_at_searches(4)),)), "peeking")
+    found = table(
+        Comparison((simulate("a", [[0.3], [0.4], [0.35], [0.36]], peek=peek_at_searches(4)),)),
+        "peeking",
+    )
     assert found is not None
     assert re.fullmatch(r"\+2\.50 \(at least 1\.\d\d\)", found.rows[0][2])
     assert "a bootstrap over searches" in found.note
@@ -421,7 +559,9 @@ def test_where_nothing_was_searched_only_the_epoch_could_have_been_peeked_at() -
 
 
 def test_the_price_of_peeking_is_marked_as_no_result() -> None:
-    found = Comparison((simulate("a", [0.3, 0.4], peek=peek_by_hand()), simulate("b", [0.3, 0.4], key="b")))
+    found = Comparison(
+        (simulate("a", [0.3, 0.4], peek=peek_by_hand()), simulate("b", [0.3, 0.4], key="b"))
+    )
     peeking = table(found, "peeking")
     assert [row[0] for row in peeking.rows] == ["a"]
     assert peeking.note.startswith("Not a result.")
@@ -433,7 +573,16 @@ def test_the_price_of_peeking_is_marked_as_no_result() -> None:
 def test_what_was_not_trained_has_no_price() -> None:
     peek = {
         "test": "e" * 64,
-        "epochs": [{"search": 0, "reproduction": 0, "fold": None, "run": "r", "chosen": 0, "test": {"0": 0.1}}],
+        "epochs": [
+            {
+                "search": 0,
+                "reproduction": 0,
+                "fold": None,
+                "run": "r",
+                "chosen": 0,
+                "test": {"0": 0.1},
+            }
+        ],
         "trials": [],
     }
     found = Comparison((simulate("pretrained", [0.3], None, trials=[], peek=peek),))
@@ -456,7 +605,9 @@ def reproduced(**shifts: float) -> Comparison:
 
 
 def test_each_method_is_told_whether_it_comes_out_as_published() -> None:
-    lines = published_sentences(reproduced(contrastive=0.001, triplet=-0.005, arcface=0.03, pretrained=0.01))
+    lines = published_sentences(
+        reproduced(contrastive=0.001, triplet=-0.005, arcface=0.03, pretrained=0.01)
+    )
     assert lines == [
         "contrastive: the measured mean lies in the published interval",
         "triplet: the measured mean lies outside the published interval, 0.50 points below its mean; the intervals overlap",
@@ -470,8 +621,14 @@ def test_each_method_is_told_whether_it_comes_out_as_published() -> None:
 def test_published_and_measured_scores_stand_side_by_side() -> None:
     rows = raw(reproduced(contrastive=0.001), "published")
     assert len(rows) == 6
-    row = next(row for row in rows if (row["setting"], row["metric"]) == ("concatenated", "map_at_r"))
-    assert (row["published"], row["published_half_width"], row["inside"]) == ("0.2653", "0.0029", "True")
+    row = next(
+        row for row in rows if (row["setting"], row["metric"]) == ("concatenated", "map_at_r")
+    )
+    assert (row["published"], row["published_half_width"], row["inside"]) == (
+        "0.2653",
+        "0.0029",
+        "True",
+    )
     assert float(row["measured"]) == pytest.approx(0.2663)
 
 
@@ -491,7 +648,11 @@ def test_under_another_study_s_protocol_its_scores_stand_beside_ours() -> None:
         resolved={"trunk": "resnet50"},
     )
     (row,) = raw(Comparison((record,)), "beside")
-    assert (row["metric"], row["published"], row["published_deviation"]) == ("recall_at_1", "0.6267", "0.0067")
+    assert (row["metric"], row["published"], row["published_deviation"]) == (
+        "recall_at_1",
+        "0.6267",
+        "0.0067",
+    )
     assert float(row["measured"]) == pytest.approx(0.55)
     assert table(Comparison(bench(data="cub")), "beside") is None
 
@@ -500,9 +661,17 @@ def test_under_another_study_s_protocol_its_scores_stand_beside_ours() -> None:
 
 
 def test_a_sweep_holds_its_values_in_order_with_the_base_at_its_own(tmp_path: Any) -> None:
-    points = [swept(method, "dim", value, 0.3) for value in ("128", "16", "1024") for method in ("triplet", "arcface")]
+    points = [
+        swept(method, "dim", value, 0.3)
+        for value in ("128", "16", "1024")
+        for method in ("triplet", "arcface")
+    ]
     found = only_sweep(store_of(tmp_path, *bench(), *points))
-    assert (found.field, found.protocol, found.methods) == ("dim", "quick.v1", ["triplet", "arcface"])
+    assert (found.field, found.protocol, found.methods) == (
+        "dim",
+        "quick.v1",
+        ["triplet", "arcface"],
+    )
     assert found.values == ["16", "64", "128", "1024"]
     assert found.base_values == {"64"}
     assert found.logarithmic
@@ -511,20 +680,33 @@ def test_a_sweep_holds_its_values_in_order_with_the_base_at_its_own(tmp_path: An
 
 
 def test_the_table_of_a_sweep_has_a_row_for_each_method_and_value(tmp_path: Any) -> None:
-    points = [swept(method, "dim", value, 0.3) for value in ("16", "128") for method in ("triplet", "arcface")]
+    points = [
+        swept(method, "dim", value, 0.3)
+        for value in ("16", "128")
+        for method in ("triplet", "arcface")
+    ]
     found = only_sweep(store_of(tmp_path, *bench(), *points))
     rows = table(found, "sweep").rows
-    assert [row[:2] for row in rows[:3]] == [["triplet", "16"], ["triplet", "64 (selected here)"], ["triplet", "128"]]
+    assert [row[:2] for row in rows[:3]] == [
+        ["triplet", "16"],
+        ["triplet", "64 (selected here)"],
+        ["triplet", "128"],
+    ]
     assert len(raw(found, "sweep")) == 6 * 6
     row = next(
         r
         for r in raw(found, "sweep")
-        if (r["method"], r["value"], r["setting"], r["metric"]) == ("arcface", "16", "concatenated", "map_at_r")
+        if (r["method"], r["value"], r["setting"], r["metric"])
+        == ("arcface", "16", "concatenated", "map_at_r")
     )
-    assert float(row["mean"]) == pytest.approx(t_interval(paired({"arcface": 0.3}, 10)["arcface"]).mean + 0.03)
+    assert float(row["mean"]) == pytest.approx(
+        t_interval(paired({"arcface": 0.3}, 10)["arcface"]).mean + 0.03
+    )
 
 
-def test_a_sweep_over_words_keeps_their_order_and_a_swept_base_is_not_doubled(tmp_path: Any) -> None:
+def test_a_sweep_over_words_keeps_their_order_and_a_swept_base_is_not_doubled(
+    tmp_path: Any,
+) -> None:
     points = [
         swept("triplet", "trunk", value, 0.3, values=["resnet50", "conv", "bn_inception"])
         for value in ("conv", "bn_inception", "resnet50")
@@ -544,21 +726,38 @@ def test_a_base_on_another_test_half_is_left_out(tmp_path: Any) -> None:
 
 def test_two_fields_are_two_sweeps(tmp_path: Any) -> None:
     store = store_of(
-        tmp_path, *bench(), swept("triplet", "dim", "16", 0.3), swept("triplet", "trunk", "conv", 0.3, values=["conv"])
+        tmp_path,
+        *bench(),
+        swept("triplet", "dim", "16", 0.3),
+        swept("triplet", "trunk", "conv", 0.3, values=["conv"]),
     )
     assert sorted(found.field for found in sweeps(store)) == ["dim", "trunk"]
 
 
 def test_a_sweep_tells_what_is_not_finished(tmp_path: Any) -> None:
     begun = swept("triplet", "dim", "1024", 0.3)
-    store = store_of(tmp_path, *bench(), swept("triplet", "dim", "16", 0.3), replace(begun, tests=begun.tests[:2]))
+    store = store_of(
+        tmp_path,
+        *bench(),
+        swept("triplet", "dim", "16", 0.3),
+        replace(begun, tests=begun.tests[:2]),
+    )
     found = only_sweep(store)
     assert found.values == ["16", "64"]
-    assert notices_of_sweep(found) == ["triplet at dim=1024: not finished; run the same sweep again to continue."]
+    assert notices_of_sweep(found) == [
+        "triplet at dim=1024: not finished; run the same sweep again to continue."
+    ]
 
 
 def test_a_sweep_has_one_figure_for_each_metric(tmp_path: Any) -> None:
-    found = only_sweep(store_of(tmp_path, *bench(), swept("triplet", "dim", "16", 0.3), swept("triplet", "dim", "1024", 0.5)))
+    found = only_sweep(
+        store_of(
+            tmp_path,
+            *bench(),
+            swept("triplet", "dim", "16", 0.3),
+            swept("triplet", "dim", "1024", 0.5),
+        )
+    )
     figures = figures_of(found)
     assert list(figures) == ["sweep-precision_at_1", "sweep-r_precision", "sweep-map_at_r"]
     axes = figures["sweep-map_at_r"].axes[0]
@@ -570,14 +769,23 @@ def test_a_sweep_has_one_figure_for_each_metric(tmp_path: Any) -> None:
 
 
 def several(*settings: dict[str, Any]) -> list[Comparison]:
-    return [Comparison(bench(seed=seed, trainval=f"{seed}" * 64, **one)) for seed, one in enumerate(settings)]
+    return [
+        Comparison(bench(seed=seed, trainval=f"{seed}" * 64, **one))
+        for seed, one in enumerate(settings)
+    ]
 
 
 def test_data_sets_under_one_protocol_are_ranked_together() -> None:
     (found,) = across(several({"data": "glyphs"}, {"data": "birds"}, {"data": "omniglot"}))
     assert sorted(found.data) == ["birds", "glyphs", "omniglot"]
     rows = raw(found, "mean-ranks-separated")
-    assert [row["method"] for row in rows] == ["arcface", "lifted", "contrastive", "triplet", "contrastive_sampled"]
+    assert [row["method"] for row in rows] == [
+        "arcface",
+        "lifted",
+        "contrastive",
+        "triplet",
+        "contrastive_sampled",
+    ]
     assert [float(row["mean_rank"]) for row in rows] == [1, 2, 3, 4, 5]
     assert {rows[0][name] for name in found.data} == {"1.0"}
 
@@ -586,10 +794,20 @@ def test_the_reality_check_s_protocols_are_one_family_and_trunks_are_not() -> No
     names = [{"name": f"reality-check/{data}.v1", "data": data} for data in ("cub", "cars", "sop")]
     (found,) = across(several(*names))
     assert found.protocol == "reality-check.v1"
-    assert across(several({"name": "unbiased/resnet50.v1"}, {"name": "unbiased/inception-bn.v1", "data": "birds"})) == []
+    assert (
+        across(
+            several(
+                {"name": "unbiased/resnet50.v1"},
+                {"name": "unbiased/inception-bn.v1", "data": "birds"},
+            )
+        )
+        == []
+    )
 
 
-def test_published_parameters_of_several_data_sets_are_ranked_together_but_not_with_searched_ones() -> None:
+def test_published_parameters_of_several_data_sets_are_ranked_together_but_not_with_searched_ones() -> (
+    None
+):
     settings = [
         {"name": f"reality-check/{data}.v1", "data": data, "announced": {"given": given_for(data)}}
         for data in ("cub", "cars", "sop")
@@ -659,14 +877,25 @@ def test_the_page_has_a_section_for_each_thing_and_every_link_leads_somewhere(fu
 
 def test_ranks_of_published_parameters_say_that_nothing_was_searched(tmp_path: Any) -> None:
     found = [
-        replace(record, key=f"{record.key}-{data}", announced={**record.announced, "given": given_for(data)})
+        replace(
+            record,
+            key=f"{record.key}-{data}",
+            announced={**record.announced, "given": given_for(data)},
+        )
         for seed, data in enumerate(("cub", "cars"))
-        for record in bench(seed=seed, trainval=f"{seed}" * 64, name=f"reality-check/{data}.v1", data=data)
+        for record in bench(
+            seed=seed, trainval=f"{seed}" * 64, name=f"reality-check/{data}.v1", data=data
+        )
     ]
     page = write_report(write_store(Store.create(tmp_path / "store"), found)).read_text()
     ranks = page[page.index("<h2>Ranks over 2 data sets") :]
-    assert ranks.startswith("<h2>Ranks over 2 data sets under reality-check.v1, given parameters</h2>")
-    assert "Nothing was searched here: parameters published by Musgrave et al. 2020." in ranks[: ranks.index("</article>")]
+    assert ranks.startswith(
+        "<h2>Ranks over 2 data sets under reality-check.v1, given parameters</h2>"
+    )
+    assert (
+        "Nothing was searched here: parameters published by Musgrave et al. 2020."
+        in ranks[: ranks.index("</article>")]
+    )
 
 
 def test_every_table_of_the_report_comes_again_from_the_studies_that_it_covers(full: Store) -> None:
@@ -692,7 +921,13 @@ def test_figures_are_the_same_bytes_when_drawn_again(full: Store) -> None:
 def test_figures_of_sweeps_that_are_gone_are_removed_and_nothing_else(full: Store) -> None:
     folder = full.root / "report" / "figures"
     before = {path.name for path in folder.iterdir()}
-    for name in ("old-sweep-map_at_r.svg", "old-ranks.png", "old-trend.svg", "old-peeking.png", "mine.png"):
+    for name in (
+        "old-sweep-map_at_r.svg",
+        "old-ranks.png",
+        "old-trend.svg",
+        "old-peeking.png",
+        "mine.png",
+    ):
         (folder / name).write_bytes(b"old")
     write_report(full)
     assert {path.name for path in folder.iterdir()} == {*before, "mine.png"}

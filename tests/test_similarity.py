@@ -16,7 +16,15 @@ from assay.data.splits import folds_of_labels
 from assay.embed import as_compared, embed, load, outputs
 from assay.errors import BadInput
 from assay.metrics import evaluate
-from assay.model import CARD, WEIGHTS, Architecture, Model, pack_model, read_model, write_model_folder
+from assay.model import (
+    CARD,
+    WEIGHTS,
+    Architecture,
+    Model,
+    pack_model,
+    read_model,
+    write_model_folder,
+)
 from assay.protocol import Protocol, customise
 from assay.protocols import protocols
 from assay.run import CheckpointScoring, Run, Training, Unsealed
@@ -63,7 +71,10 @@ def history(store: Store, run: Run) -> dict[int, float]:
 DRAW = np.random.default_rng(0)
 Y = np.repeat(np.arange(6), 5)
 LENGTHS = DRAW.uniform(0.2, 3, size=(30, 1))
-FOLDS = [(LENGTHS * (DRAW.normal(size=(6, 4))[Y] + DRAW.normal(size=(30, 4)))).astype(np.float32) for _ in range(3)]
+FOLDS = [
+    (LENGTHS * (DRAW.normal(size=(6, 4))[Y] + DRAW.normal(size=(30, 4)))).astype(np.float32)
+    for _ in range(3)
+]
 
 
 def test_scores_are_those_of_a_direct_evaluation_by_distance() -> None:
@@ -73,7 +84,9 @@ def test_scores_are_those_of_a_direct_evaluation_by_distance() -> None:
     for name in METRICS:
         assert found["concatenated"][name] == together[name]
         assert [fold[name] for fold in found["folds"]] == [scores[name] for scores in apart]
-        assert found["separated"][name] == pytest.approx(np.mean([scores[name] for scores in apart]))
+        assert found["separated"][name] == pytest.approx(
+            np.mean([scores[name] for scores in apart])
+        )
     assert found["concatenated"] != score(FOLDS, Answers(Y), 4, METRICS)[0]["concatenated"]
 
 
@@ -82,9 +95,14 @@ def test_concatenated_squared_distances_are_the_sum_of_those_of_the_folds() -> N
     squared = sum(np.square(z[:, None].astype(np.float64) - z[None]).sum(-1) for z in FOLDS)
     hits = 0
     for query in range(30):
-        order = sorted((reference for reference in range(30) if reference != query), key=lambda one: squared[query, one])
+        order = sorted(
+            (reference for reference in range(30) if reference != query),
+            key=lambda one: squared[query, one],
+        )
         hits += Y[order[0]] == Y[query]
-    assert score(FOLDS, Answers(Y), 4, METRICS, "euclidean")[0]["concatenated"]["recall_at_1"] == pytest.approx(hits / 30)
+    assert score(FOLDS, Answers(Y), 4, METRICS, "euclidean")[0]["concatenated"][
+        "recall_at_1"
+    ] == pytest.approx(hits / 30)
 
 
 def test_outputs_are_normalised_for_the_cosine_only() -> None:
@@ -96,7 +114,10 @@ def test_outputs_are_normalised_for_the_cosine_only() -> None:
 
 def test_a_metric_of_pairs_by_cosine_is_refused_before_any_work() -> None:
     protocol = Protocol("p.v1", similarity="euclidean", metrics=("roc_auc",))
-    with pytest.raises(BadInput, match="roc_auc compares pairs by the cosine, and similarity is euclidean; leave it out"):
+    with pytest.raises(
+        BadInput,
+        match="roc_auc compares pairs by the cosine, and similarity is euclidean; leave it out",
+    ):
         check_metrics(protocol)
     check_metrics(replace(protocol, similarity="cosine"))
     check_metrics(replace(protocol, metrics=("nmi",)))
@@ -105,20 +126,30 @@ def test_a_metric_of_pairs_by_cosine_is_refused_before_any_work() -> None:
 # --- Runs ---
 
 
-@pytest.mark.parametrize("name", ["n_pairs", "angular_raw", "triplet_semihard_squared", "triplet", "quadruplet"])
+@pytest.mark.parametrize(
+    "name", ["n_pairs", "angular_raw", "triplet_semihard_squared", "triplet", "quadruplet"]
+)
 def test_a_run_is_validated_by_the_distance_of_its_outputs(name: str, store: Store) -> None:
     """Stacked heads and heads that train alone; methods that see raw outputs and methods that do not."""
     runs = runs_of(name, BY_DISTANCE)
     compute(store, runs)
     for run, fold in zip(runs, folds_of_labels(VIEW.y, 4), strict=True):
         kept = store.checkpoints(run.key)
-        again = {epoch: by_distance(raw(path, VIEW.x[fold.validation]), VIEW.y[fold.validation]) for epoch, path in kept.items()}
+        again = {
+            epoch: by_distance(raw(path, VIEW.x[fold.validation]), VIEW.y[fold.validation])
+            for epoch, path in kept.items()
+        }
         assert history(store, run) == again
-        assert store.result(run.key)["best_epoch"] == min(epoch for epoch in again if again[epoch] == max(again.values()))
+        assert store.result(run.key)["best_epoch"] == min(
+            epoch for epoch in again if again[epoch] == max(again.values())
+        )
 
 
 def test_what_is_compared_by_distance_is_another_run(store: Store) -> None:
-    runs, others = runs_of("n_pairs", BY_DISTANCE), runs_of("n_pairs", replace(BY_DISTANCE, similarity="cosine"))
+    runs, others = (
+        runs_of("n_pairs", BY_DISTANCE),
+        runs_of("n_pairs", replace(BY_DISTANCE, similarity="cosine")),
+    )
     assert {run.key for run in runs}.isdisjoint(run.key for run in others)
     assert "similarity" not in others[0].config["protocol"]
     compute(store, runs)
@@ -130,7 +161,10 @@ def test_a_baseline_is_compared_as_its_protocol_says(store: Store) -> None:
     run = Run(BY_DISTANCE, "view", "pretrained", "source", {}, (6, 4), None, 1, HERE)
     compute(store, [run])
     z = raw(store.run(run.key) / WEIGHTS, VIEW.x)[:, : BY_DISTANCE.dim]
-    expected = [by_distance(z[fold.validation], VIEW.y[fold.validation]) for fold in folds_of_labels(VIEW.y, 4)]
+    expected = [
+        by_distance(z[fold.validation], VIEW.y[fold.validation])
+        for fold in folds_of_labels(VIEW.y, 4)
+    ]
     assert store.result(run.key)["validation"]["map_at_r"] == pytest.approx(np.mean(expected))
 
 
@@ -138,26 +172,47 @@ def test_training_scores_are_by_distance_too(store: Store) -> None:
     run = runs_of("n_pairs", replace(BY_DISTANCE, training_metrics=("recall_at_1",)))[0]
     compute(store, [run])
     rows = folds_of_labels(VIEW.y, 4)[0].train
-    expected = evaluate(raw(store.run(run.key) / WEIGHTS, VIEW.x[rows]), VIEW.y[rows], ["recall_at_1"], metric="euclidean")
-    assert store.result(run.key)["training"]["recall_at_1"] == pytest.approx(expected["recall_at_1"])
+    expected = evaluate(
+        raw(store.run(run.key) / WEIGHTS, VIEW.x[rows]),
+        VIEW.y[rows],
+        ["recall_at_1"],
+        metric="euclidean",
+    )
+    assert store.result(run.key)["training"]["recall_at_1"] == pytest.approx(
+        expected["recall_at_1"]
+    )
 
 
 # --- The opened test half ---
 
 
-def test_test_vectors_are_raw_and_checkpoints_are_scored_by_distance(store: Store, tmp_path: Path) -> None:
+def test_test_vectors_are_raw_and_checkpoints_are_scored_by_distance(
+    store: Store, tmp_path: Path
+) -> None:
     place(tmp_path / "test", TEST)
     proof = receipt(tmp_path / "ledger", "view")
     opened = Unsealed(str(store.root), str(tmp_path / "test"), "test", proof, "view", 1, "cpu")
     run = runs_of("n_pairs", BY_DISTANCE)[0]
     compute(store, [run])
     assay.run.TestEmbedding(run.key, opened)()
-    assert np.array_equal(np.load(opened.vectors(run.key)), raw(store.run(run.key) / WEIGHTS, TEST.x).numpy())
+    assert np.array_equal(
+        np.load(opened.vectors(run.key)), raw(store.run(run.key) / WEIGHTS, TEST.x).numpy()
+    )
     found = CheckpointScoring(run.key, BY_DISTANCE.dim, opened)()
-    assert found == {epoch: by_distance(raw(path, TEST.x), TEST.y) for epoch, path in store.checkpoints(run.key).items()}
+    assert found == {
+        epoch: by_distance(raw(path, TEST.x), TEST.y)
+        for epoch, path in store.checkpoints(run.key).items()
+    }
 
 
-SMALL = ["trunk=auto", "batch.embedding=4x2", "batch.classification=4x2", "folds=2", "reproductions=2", "metrics=recall_at_1"]
+SMALL = [
+    "trunk=auto",
+    "batch.embedding=4x2",
+    "batch.classification=4x2",
+    "folds=2",
+    "reproductions=2",
+    "metrics=recall_at_1",
+]
 
 
 def settings_of(protocol: str) -> list[str]:
@@ -165,11 +220,15 @@ def settings_of(protocol: str) -> list[str]:
     return ["--protocol", protocol, *once]
 
 
-def test_a_bench_scores_each_method_as_its_exception_says(mini_features: Path, tmp_path: Path, assay: Any) -> None:
+def test_a_bench_scores_each_method_as_its_exception_says(
+    mini_features: Path, tmp_path: Path, assay: Any
+) -> None:
     """From the first trial to `verify`, and to a look at the model with `evaluate`."""
     out, data = tmp_path / "store", f"features:{mini_features}"
     named = ["--data", data, "--methods", "n_pairs,triplet"]
-    code, _, err = assay("bench", *named, "--out", out, "--workers", 1, *settings_of("unbiased/resnet50.v2"))
+    code, _, err = assay(
+        "bench", *named, "--out", out, "--workers", 1, *settings_of("unbiased/resnet50.v2")
+    )
     assert code == 0, err
     store = Store(out)
     for record in study_records(store):
@@ -179,16 +238,30 @@ def test_a_bench_scores_each_method_as_its_exception_says(mini_features: Path, t
         answers = read_answers(store.answers(record.seal["test"]))
         assert answers is not None
         for test in record.tests:
-            vectors_of_folds = [np.load(store.test_vectors(key, record.seal["test"])) for key in test["runs"]]
+            vectors_of_folds = [
+                np.load(store.test_vectors(key, record.seal["test"])) for key in test["runs"]
+            ]
             lengths = np.linalg.norm(np.concatenate(vectors_of_folds), axis=1)
             assert (np.abs(lengths - 1) < 1e-5).all() == (similarity == "cosine")
-            direct = evaluate(np.concatenate(vectors_of_folds, axis=1), answers.y, ["map_at_r"], metric=similarity)
+            direct = evaluate(
+                np.concatenate(vectors_of_folds, axis=1), answers.y, ["map_at_r"], metric=similarity
+            )
             assert test["concatenated"]["map_at_r"] == pytest.approx(direct["map_at_r"], abs=1e-6)
     assert assay("verify", out)[0] == 0
-    cards = {json.loads((folder / CARD).read_text())["method"]: folder for folder in (out / "models").iterdir()}
+    cards = {
+        json.loads((folder / CARD).read_text())["method"]: folder
+        for folder in (out / "models").iterdir()
+    }
     for method, similarity in (("n_pairs", "euclidean"), ("triplet", "cosine")):
         assert load(cards[method]).similarity == similarity
-        code, out_, err = assay("evaluate", cards[method], "--data", data, "--json", *settings_of("unbiased/resnet50.v2")[:2])
+        code, out_, err = assay(
+            "evaluate",
+            cards[method],
+            "--data",
+            data,
+            "--json",
+            *settings_of("unbiased/resnet50.v2")[:2],
+        )
         assert code == 0, err
         assert similarity in out_
 
@@ -196,7 +269,9 @@ def test_a_bench_scores_each_method_as_its_exception_says(mini_features: Path, t
 # --- Models ---
 
 
-def test_a_model_file_says_how_its_embeddings_are_compared_and_old_files_stay_as_they_were(tmp_path: Path) -> None:
+def test_a_model_file_says_how_its_embeddings_are_compared_and_old_files_stay_as_they_were(
+    tmp_path: Path,
+) -> None:
     for similarity in ("cosine", "euclidean"):
         architecture = Architecture("identity", 4, 0, 3, similarity=similarity)
         path = tmp_path / f"{similarity}.safetensors"
@@ -223,14 +298,20 @@ def test_evaluating_a_model_goes_by_its_own_similarity_unless_another_is_asked_f
     mini_features: Path, tmp_path: Path, assay: Any
 ) -> None:
     torch.manual_seed(0)
-    write_model_folder(tmp_path / "model", Model(Architecture("identity", 12, 0, 3, similarity="euclidean")), {})
+    write_model_folder(
+        tmp_path / "model", Model(Architecture("identity", 12, 0, 3, similarity="euclidean")), {}
+    )
     words = ("evaluate", tmp_path / "model", "--data", f"features:{mini_features}", "--json")
-    own, asked, other = (assay(*words, *more) for more in ([], ["--metric", "euclidean"], ["--metric", "cosine"]))
+    own, asked, other = (
+        assay(*words, *more) for more in ([], ["--metric", "euclidean"], ["--metric", "cosine"])
+    )
     assert own[0] == asked[0] == other[0] == 0, (own, other)
     assert own[1] == asked[1] != other[1]
 
 
-def test_embeddings_written_by_such_a_model_are_raw_and_it_says_so(mini_features: Path, tmp_path: Path, assay: Any) -> None:
+def test_embeddings_written_by_such_a_model_are_raw_and_it_says_so(
+    mini_features: Path, tmp_path: Path, assay: Any
+) -> None:
     torch.manual_seed(0)
     model = Model(Architecture("identity", 12, 0, 3, similarity="euclidean"))
     write_model_folder(tmp_path / "model", model, {})
@@ -249,8 +330,17 @@ def test_embeddings_written_by_such_a_model_are_raw_and_it_says_so(mini_features
 def test_the_unbiased_evaluation_compares_raw_methods_by_distance_in_its_second_version(
     version: int, mini_features: Path
 ) -> None:
-    protocol = customise(protocols[f"unbiased/resnet50.v{version}"], ["trunk=auto", "batch.embedding=4x2"])
-    names = ["n_pairs", "angular_raw", "triplet_semihard_squared", "triplet", "lifted", "pretrained"]
+    protocol = customise(
+        protocols[f"unbiased/resnet50.v{version}"], ["trunk=auto", "batch.embedding=4x2"]
+    )
+    names = [
+        "n_pairs",
+        "angular_raw",
+        "triplet_semihard_squared",
+        "triplet",
+        "lifted",
+        "pretrained",
+    ]
     designs = design_bench(f"features:{mini_features}", names, protocol, "cpu", [])
     found = {design.method.name: design.protocol.similarity for design in designs}
     raw_ones = names[:3] if version == 2 else []

@@ -57,7 +57,9 @@ def test_values_never_leave_their_range(ends: list[float], share: float, log: bo
 
 
 @given(ends=POSITIVE, shares=st.tuples(SHARES, SHARES), log=st.booleans())
-def test_a_larger_share_is_never_a_smaller_value(ends: list[float], shares: tuple[float, float], log: bool) -> None:
+def test_a_larger_share_is_never_a_smaller_value(
+    ends: list[float], shares: tuple[float, float], log: bool
+) -> None:
     low, high = ends
     assume(low < high)
     range_ = Real(low, high, log)
@@ -74,7 +76,9 @@ def test_every_whole_number_of_a_range_can_be_taken(ends: list[int], data: st.Da
 
 
 @given(low=st.integers(1, 1000), width=st.integers(1, 10_000), data=st.data())
-def test_every_whole_number_of_a_logarithmic_range_can_be_taken(low: int, width: int, data: st.DataObject) -> None:
+def test_every_whole_number_of_a_logarithmic_range_can_be_taken(
+    low: int, width: int, data: st.DataObject
+) -> None:
     range_, value = Integer(low, low + width, log=True), data.draw(st.integers(low, low + width))
     assert range_.at(range_.share(value)) == value
 
@@ -94,7 +98,9 @@ def test_rounding_noise_does_not_reach_a_value() -> None:
     assert str(Real(0, 2).at(1 / 3)) == "0.666667"
 
 
-@pytest.mark.parametrize(("share", "option"), [(0, "a"), (0.33, "a"), (0.34, "b"), (0.67, "c"), (1, "c")])
+@pytest.mark.parametrize(
+    ("share", "option"), [(0, "a"), (0.33, "a"), (0.34, "b"), (0.67, "c"), (1, "c")]
+)
 def test_a_choice_gives_each_option_an_equal_part(share: float, option: str) -> None:
     assert Choice(("a", "b", "c")).at(share) == option
 
@@ -102,7 +108,9 @@ def test_a_choice_gives_each_option_an_equal_part(share: float, option: str) -> 
 @given(low=st.floats(-100, 100), width=st.floats(1e-3, 100), share=SHARES)
 @example(low=0.0, width=1.0, share=0.009)
 @example(low=0.0, width=1.0, share=0.011)
-def test_an_edge_is_within_a_hundredth_of_a_linear_range(low: float, width: float, share: float) -> None:
+def test_an_edge_is_within_a_hundredth_of_a_linear_range(
+    low: float, width: float, share: float
+) -> None:
     high = low + width
     assume(is_wide(low, high))
     assume(abs(share - 0.01) > 1e-6)
@@ -114,9 +122,19 @@ def test_an_edge_is_within_a_hundredth_of_a_linear_range(low: float, width: floa
 
 @pytest.mark.parametrize(
     ("value", "end"),
-    [(1e-6, "low"), (1.14e-6, "low"), (1.16e-6, None), (0.01, None), (0.86, None), (0.88, "high"), (1.0, "high")],
+    [
+        (1e-6, "low"),
+        (1.14e-6, "low"),
+        (1.16e-6, None),
+        (0.01, None),
+        (0.86, None),
+        (0.88, "high"),
+        (1.0, "high"),
+    ],
 )
-def test_an_edge_of_a_logarithmic_range_is_measured_on_the_search_scale(value: float, end: str | None) -> None:
+def test_an_edge_of_a_logarithmic_range_is_measured_on_the_search_scale(
+    value: float, end: str | None
+) -> None:
     """A hundredth of six decades is a factor of 1.148; on the linear scale 0.01 would be an edge."""
     found = Space(lr=Real(1e-6, 1, log=True)).edges({"lr": value})
     assert [edge.end for edge in found.values()] == ([end] if end else [])
@@ -128,7 +146,9 @@ def test_only_the_ends_of_a_few_whole_numbers_are_edges(value: int, end: str | N
     assert [edge.end for edge in found.values()] == ([end] if end else [])
 
 
-@pytest.mark.parametrize(("value", "end"), [(0, "low"), (9, "low"), (11, None), (989, None), (991, "high")])
+@pytest.mark.parametrize(
+    ("value", "end"), [(0, "low"), (9, "low"), (11, None), (989, None), (991, "high")]
+)
 def test_many_whole_numbers_have_edges_of_a_hundredth(value: int, end: str | None) -> None:
     found = Space(k=Integer(0, 1000)).edges({"k": value})
     assert [edge.end for edge in found.values()] == ([end] if end else [])
@@ -187,7 +207,9 @@ def test_spaces_that_differ_are_told_apart(other: Space) -> None:
 
 def test_the_scale_is_part_of_a_space() -> None:
     assert Space(a=Real(1, 2)) != Space(a=Real(1, 2, log=True))
-    assert digest(Space(a=Real(1, 2)).describe()) != digest(Space(a=Real(1, 2, log=True)).describe())
+    assert digest(Space(a=Real(1, 2)).describe()) != digest(
+        Space(a=Real(1, 2, log=True)).describe()
+    )
 
 
 def test_equal_spaces_have_equal_digests() -> None:

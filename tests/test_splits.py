@@ -40,27 +40,44 @@ def make(sizes: list[int], seed: int = 0) -> Dataset:
     labels = draw.permutation(np.repeat(np.arange(len(sizes)), sizes))
     z = draw.normal(size=(len(labels), 3)).astype(np.float32)
     names = tuple(f"class-{number:03}" for number in range(len(sizes)))
-    return Dataset("made", "features", labels, names, [f"sample-{row}" for row in range(len(labels))], Features(z))
+    return Dataset(
+        "made",
+        "features",
+        labels,
+        names,
+        [f"sample-{row}" for row in range(len(labels))],
+        Features(z),
+    )
 
 
 def study(folder: Path, trainval: TrainVal, lines: int = COMPLETE) -> Ledger:
     """A study on `trainval` that has got as far as this many lines."""
     ledger = Ledger(folder / trainval.fingerprint / "ledger.jsonl")
     ledger.record(
-        "preregistration", {"data": {"trainval": trainval.fingerprint}, "budget": {"searches": 1, "reproduction_runs": 2}}
+        "preregistration",
+        {
+            "data": {"trainval": trainval.fingerprint},
+            "budget": {"searches": 1, "reproduction_runs": 2},
+        },
     )
     for kind, body in AFTER_PREREGISTRATION[: lines - 1]:
         ledger.record(kind, body)
     return ledger
 
 
-def both_halves(dataset: Dataset, folder: Path, protocol: Protocol = PROTOCOL) -> tuple[TrainVal, Half]:
+def both_halves(
+    dataset: Dataset, folder: Path, protocol: Protocol = PROTOCOL
+) -> tuple[TrainVal, Half]:
     trainval, test = splits.of(dataset, protocol)
     return trainval, test.open(study(folder, trainval).receipt())
 
 
-@pytest.mark.parametrize(("classes", "in_trainval"), [(16, 8), (17, 8), (18, 9), (23, 11), (40, 20)])
-def test_the_first_half_of_the_classes_is_trainval(tmp_path: Path, classes: int, in_trainval: int) -> None:
+@pytest.mark.parametrize(
+    ("classes", "in_trainval"), [(16, 8), (17, 8), (18, 9), (23, 11), (40, 20)]
+)
+def test_the_first_half_of_the_classes_is_trainval(
+    tmp_path: Path, classes: int, in_trainval: int
+) -> None:
     dataset = make([2] * classes)
     trainval, test = both_halves(dataset, tmp_path)
     assert trainval.class_names == dataset.class_names[:in_trainval]
@@ -80,8 +97,12 @@ def test_samples_labels_and_names_of_a_half_belong_together(tmp_path: Path) -> N
     for half in both_halves(dataset, tmp_path):
         vectors = half.arrays(NO_STEP)
         for number, id_ in enumerate(half.ids):
-            assert half.class_names[half.y[number]] == dataset.class_names[dataset.labels[rows[id_]]]
-            assert (vectors[number] == dataset.items.arrays(np.array([rows[id_]]), NO_STEP)[0]).all()
+            assert (
+                half.class_names[half.y[number]] == dataset.class_names[dataset.labels[rows[id_]]]
+            )
+            assert (
+                vectors[number] == dataset.items.arrays(np.array([rows[id_]]), NO_STEP)[0]
+            ).all()
 
 
 def test_labels_of_a_half_number_its_classes_from_zero(tmp_path: Path) -> None:
@@ -104,7 +125,9 @@ def test_every_class_is_validated_exactly_once(data: st.DataObject, count: int, 
     assert len(parts) == count
     validated = [set(trainval.y[part.validation].tolist()) for part in parts]
     assert sorted(label for labels in validated for label in labels) == list(range(classes // 2))
-    assert sorted(row for part in parts for row in part.validation.tolist()) == list(range(len(trainval.y)))
+    assert sorted(row for part in parts for row in part.validation.tolist()) == list(
+        range(len(trainval.y))
+    )
 
 
 @given(classes=st.integers(16, 60), seed=st.integers(0, 2**31))
@@ -116,7 +139,9 @@ def test_no_class_is_trained_on_and_validated(classes: int, seed: int) -> None:
 
 
 @given(classes=st.integers(16, 60), seed=st.integers(0, 2**31))
-def test_folds_follow_the_order_of_classes_and_are_as_equal_as_can_be(classes: int, seed: int) -> None:
+def test_folds_follow_the_order_of_classes_and_are_as_equal_as_can_be(
+    classes: int, seed: int
+) -> None:
     trainval, _ = splits.of(make([2] * classes, seed), PROTOCOL)
     validated = [sorted(set(trainval.y[part.validation].tolist())) for part in folds(trainval, 4)]
     assert [label for labels in validated for label in labels] == list(range(classes // 2))
@@ -147,14 +172,22 @@ def test_parts_are_told_in_the_order_of_the_samples(tmp_path: Path) -> None:
     assert splits.parts(load(name), PROTOCOL) == [part_of(label) for label in labels]
 
 
-@given(sizes=st.lists(st.integers(2, 5), min_size=24, max_size=40), count=st.integers(2, 6), seed=st.integers(0, 2**31))
+@given(
+    sizes=st.lists(st.integers(2, 5), min_size=24, max_size=40),
+    count=st.integers(2, 6),
+    seed=st.integers(0, 2**31),
+)
 def test_parts_are_the_folds_and_the_sealed_half(sizes: list[int], count: int, seed: int) -> None:
     dataset, protocol = make(sizes, seed), replace(PROTOCOL, folds=count)
     trainval, _ = splits.of(dataset, protocol)
     found = dict(zip(dataset.ids, splits.parts(dataset, protocol), strict=True))
     for number, fold in enumerate(folds(trainval, count)):
-        assert {trainval.ids[row] for row in fold.validation} == {id_ for id_, part in found.items() if part == f"fold {number}"}
-    assert {id_ for id_, part in found.items() if part == "test"} == set(dataset.ids) - set(trainval.ids)
+        assert {trainval.ids[row] for row in fold.validation} == {
+            id_ for id_, part in found.items() if part == f"fold {number}"
+        }
+    assert {id_ for id_, part in found.items() if part == "test"} == set(dataset.ids) - set(
+        trainval.ids
+    )
 
 
 def test_parts_of_data_that_cannot_be_split_are_refused() -> None:
@@ -216,7 +249,12 @@ def test_a_test_half_in_which_nothing_can_be_found_is_refused() -> None:
 
 def test_the_sealed_half_can_only_be_opened_and_packed_and_tells_people_what_is_wrong() -> None:
     _, test = splits.of(make([2] * 16), PROTOCOL)
-    assert [name for name in dir(test) if not name.startswith("_")] == ["flaws", "left_out", "open", "pack"]
+    assert [name for name in dir(test) if not name.startswith("_")] == [
+        "flaws",
+        "left_out",
+        "open",
+        "pack",
+    ]
     assert vars(test.flaws) == {"of_trainval": (), "of_test": (), "refusal": None}
     assert test.left_out == ()
     assert not isinstance(test, Half)
@@ -233,7 +271,10 @@ def test_the_sealed_half_shows_nothing_when_printed() -> None:
 def test_trainval_shows_nothing_of_the_other_half() -> None:
     dataset = make([2] * 16)
     trainval, _ = splits.of(dataset, PROTOCOL)
-    hidden = {*dataset.class_names[8:], *(dataset.ids[row] for row in np.flatnonzero(dataset.labels >= 8).tolist())}
+    hidden = {
+        *dataset.class_names[8:],
+        *(dataset.ids[row] for row in np.flatnonzero(dataset.labels >= 8).tolist()),
+    }
     public = [getattr(trainval, name) for name in dir(trainval) if not name.startswith("_")]
     shown = {item for value in public if isinstance(value, list | tuple) for item in value}
     assert {*dataset.class_names[:8]} <= shown
@@ -281,8 +322,13 @@ def rename_a_class_of_trainval(dataset: Dataset) -> Dataset:
     return replace(dataset, class_names=("another", *dataset.class_names[1:]))
 
 
-@pytest.mark.parametrize("other", [lambda _: make([2] * 16, seed=1), change_a_number_of_trainval, rename_a_class_of_trainval])
-def test_the_seal_stays_closed_to_a_complete_study_on_other_data(tmp_path: Path, other: Callable[[Dataset], Dataset]) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [lambda _: make([2] * 16, seed=1), change_a_number_of_trainval, rename_a_class_of_trainval],
+)
+def test_the_seal_stays_closed_to_a_complete_study_on_other_data(
+    tmp_path: Path, other: Callable[[Dataset], Dataset]
+) -> None:
     dataset = make([2] * 16)
     _, test = splits.of(dataset, PROTOCOL)
     other_trainval, other_test = splits.of(other(dataset), PROTOCOL)
@@ -309,11 +355,15 @@ def replace_test_samples(dataset: Dataset) -> Dataset:
 
 def rename_test_classes(dataset: Dataset) -> Dataset:
     half = len(dataset.class_names) // 2
-    return replace(dataset, class_names=dataset.class_names[:half] + tuple(f"other-{n}" for n in range(half)))
+    return replace(
+        dataset, class_names=dataset.class_names[:half] + tuple(f"other-{n}" for n in range(half))
+    )
 
 
 @pytest.mark.parametrize("change", [permute_test_labels, replace_test_samples, rename_test_classes])
-def test_no_change_in_the_test_half_reaches_trainval(tmp_path: Path, change: Callable[[Dataset], Dataset]) -> None:
+def test_no_change_in_the_test_half_reaches_trainval(
+    tmp_path: Path, change: Callable[[Dataset], Dataset]
+) -> None:
     dataset = make([2, 3, 4, 5] * 5)
     before, after = (splits.of(version, PROTOCOL)[0] for version in (dataset, change(dataset)))
     assert after.fingerprint == before.fingerprint
@@ -349,7 +399,10 @@ def test_replaced_test_images_reach_no_image_of_trainval(tmp_path: Path) -> None
 
     before, after = draw(tmp_path / "before", 0), draw(tmp_path / "after", 200)
     assert after.fingerprint == before.fingerprint
-    assert after.arrays(FirstStep("square", 8)).tobytes() == before.arrays(FirstStep("square", 8)).tobytes()
+    assert (
+        after.arrays(FirstStep("square", 8)).tobytes()
+        == before.arrays(FirstStep("square", 8)).tobytes()
+    )
 
 
 def test_a_view_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -379,7 +432,11 @@ def test_a_view_holds_trainval_and_nothing_else(tmp_path: Path) -> None:
     dataset = make([2, 3] * 8)
     trainval, _ = splits.of(dataset, PROTOCOL)
     write_view(tmp_path / "view", trainval, NO_STEP)
-    assert sorted(path.name for path in (tmp_path / "view").iterdir()) == ["pack.json", "x.npy", "y.npy"]
+    assert sorted(path.name for path in (tmp_path / "view").iterdir()) == [
+        "pack.json",
+        "x.npy",
+        "y.npy",
+    ]
     view = read_view(tmp_path / "view")
     hidden = dataset.items.arrays(np.flatnonzero(dataset.labels >= 8), NO_STEP)
     assert len(view.x) == len(view.y) == len(trainval.y)
@@ -435,7 +492,9 @@ def test_a_view_of_objects_is_not_unpickled(tmp_path: Path) -> None:
 def test_the_view_of_the_test_half_is_read_against_a_receipt_alone(tmp_path: Path) -> None:
     trainval, test = both_halves(make([2] * 16), tmp_path / "complete")
     write_view(tmp_path / "view", test, NO_STEP)
-    view = read_test(tmp_path / "view", study(tmp_path / "complete", trainval).receipt(), trainval.fingerprint)
+    view = read_test(
+        tmp_path / "view", study(tmp_path / "complete", trainval).receipt(), trainval.fingerprint
+    )
     assert (view.x == test.arrays(NO_STEP)).all()
     assert (view.y == test.y).all()
 
@@ -459,7 +518,9 @@ def test_without_a_valid_receipt_the_view_of_the_test_half_is_not_read(tmp_path:
         read_test(tmp_path / "view", nothing, trainval.fingerprint)
 
 
-def test_with_the_receipt_of_a_study_on_other_data_the_view_of_the_test_half_is_not_read(tmp_path: Path) -> None:
+def test_with_the_receipt_of_a_study_on_other_data_the_view_of_the_test_half_is_not_read(
+    tmp_path: Path,
+) -> None:
     trainval, test = both_halves(make([2] * 16), tmp_path)
     other, _ = splits.of(make([2] * 16, seed=1), PROTOCOL)
     write_view(tmp_path / "view", test, NO_STEP)

@@ -38,7 +38,13 @@ from heads import PROTOCOL, VIEW, place, runs_of, vectors
 
 CPU = torch.device("cpu")
 TRAINED = [name for name, method in methods.items() if method.loss is not None]
-ALONE = ("margin_distance_weighted", "margin_distance_weighted_near", "quadruplet", "contrastive_sampled", "triplet_sampled")
+ALONE = (
+    "margin_distance_weighted",
+    "margin_distance_weighted_near",
+    "quadruplet",
+    "contrastive_sampled",
+    "triplet_sampled",
+)
 """Those that torch cannot stack, or that draw numbers on the way: such runs are trained one after the other."""
 
 STACKED = [name for name in TRAINED if name not in ALONE]
@@ -51,7 +57,9 @@ def apprentices_of(runs: list[Run], view: View = VIEW) -> list[Apprentice]:
 
 
 def fit_alone(one: Apprentice, view: View, protocol: Protocol, batch: tuple[int, int]) -> Fit:
-    return fit(one.model, one.parts, view.rows(one.train), one.validation, protocol, batch, one.seed, CPU)
+    return fit(
+        one.model, one.parts, view.rows(one.train), one.validation, protocol, batch, one.seed, CPU
+    )
 
 
 def differ(first: Tensor, second: Tensor) -> float:
@@ -61,9 +69,13 @@ def differ(first: Tensor, second: Tensor) -> float:
 
 def assert_same_losses(found: Fit, expected: Fit) -> None:
     assert found.status == expected.status
-    assert [checkpoint.epoch for checkpoint in found.history] == [checkpoint.epoch for checkpoint in expected.history]
+    assert [checkpoint.epoch for checkpoint in found.history] == [
+        checkpoint.epoch for checkpoint in expected.history
+    ]
     for one, other in zip(found.history, expected.history, strict=True):
-        assert one.loss == (None if other.loss is None else pytest.approx(other.loss, rel=1e-4, abs=1e-6))
+        assert one.loss == (
+            None if other.loss is None else pytest.approx(other.loss, rel=1e-4, abs=1e-6)
+        )
 
 
 def assert_same_weights(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
@@ -81,7 +93,11 @@ def assert_same(found: Fit, expected: Fit) -> None:
 
 
 def assert_same_bytes(found: Fit, expected: Fit) -> None:
-    assert (found.history, found.best, found.status) == (expected.history, expected.best, expected.status)
+    assert (found.history, found.best, found.status) == (
+        expected.history,
+        expected.best,
+        expected.status,
+    )
     assert all(torch.equal(found.weights[key], expected.weights[key]) for key in expected.weights)
 
 
@@ -113,9 +129,14 @@ def test_heads_trained_together_are_those_trained_alone(name: str) -> None:
         (assert_same_losses if name in UNDETERMINED else assert_same)(fitted, expected)
         assert fitted.history[-1].loss != fitted.history[1].loss
         left_out = UNDETERMINED.get(name, ())
-        last, others = ({key: weight for key, weight in of.model.state().items() if key not in left_out} for of in (one, other))
+        last, others = (
+            {key: weight for key, weight in of.model.state().items() if key not in left_out}
+            for of in (one, other)
+        )
         assert_same_weights(last, others)
-        assert_same_weights(dict(one.parts.loss.named_parameters()), dict(other.parts.loss.named_parameters()))
+        assert_same_weights(
+            dict(one.parts.loss.named_parameters()), dict(other.parts.loss.named_parameters())
+        )
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -182,14 +203,22 @@ def test_a_run_is_the_same_alone_and_with_any_others(name: str) -> None:
     view = vectors(classes=17, dim=11)
     runs = with_parameters(name, ODD, view)
     together = [fitted for _, fitted in compute(runs, view)]
-    assert len({fitted.weights["head.weight"].numpy().tobytes() for fitted in together}) == len(runs)
+    assert len({fitted.weights["head.weight"].numpy().tobytes() for fitted in together}) == len(
+        runs
+    )
     for company in ([0], [7], [19], [5, 0], [13, 2, 6, 19]):
-        for number, (_, fitted) in zip(company, compute([runs[number] for number in company], view), strict=True):
+        for number, (_, fitted) in zip(
+            company, compute([runs[number] for number in company], view), strict=True
+        ):
             assert_same_bytes(fitted, together[number])
 
 
-@pytest.mark.parametrize("name", ["contrastive", "normalized_softmax", "margin_per_class", "arcface"])
-def test_runs_with_other_parameters_are_one_stack_and_learn_what_they_would_alone(name: str, groups: list[int]) -> None:
+@pytest.mark.parametrize(
+    "name", ["contrastive", "normalized_softmax", "margin_per_class", "arcface"]
+)
+def test_runs_with_other_parameters_are_one_stack_and_learn_what_they_would_alone(
+    name: str, groups: list[int]
+) -> None:
     runs = with_parameters(name, PROTOCOL, VIEW, settings=3)
     found = [fitted for _, fitted in compute(runs, VIEW)]
     assert groups == [12]
@@ -204,7 +233,9 @@ def test_whole_numbers_and_choices_are_stacked_in_groups(groups: list[int]) -> N
     assert groups == [4, 4]
 
 
-@pytest.mark.parametrize("protocol", [replace(ODD, epochs=6), replace(ODD, epochs=7, validate_every=3, patience=3)])
+@pytest.mark.parametrize(
+    "protocol", [replace(ODD, epochs=6), replace(ODD, epochs=7, validate_every=3, patience=3)]
+)
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_runs_that_wait_for_a_place_are_the_same(protocol: Protocol, schedule: Any) -> None:
     """Seven places become three and then fewer; runs begin while others are under way."""
@@ -245,10 +276,17 @@ def test_a_stack_that_was_saved_with_other_places_goes_on_to_the_same(tmp_path: 
         path = tmp_path / f"{before}-{after}.safetensors"
         with pytest.raises(Killed):
             fit_stacked(
-                apprentices_of(runs), VIEW, protocol, runs[0].batch, savepoint=KilledAfterTwo(path, "key", after=0), width=before
+                apprentices_of(runs),
+                VIEW,
+                protocol,
+                runs[0].batch,
+                savepoint=KilledAfterTwo(path, "key", after=0),
+                width=before,
             )
         savepoint = Savepoint(path, "key", after=0)
-        again = fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch, savepoint=savepoint, width=after)
+        again = fit_stacked(
+            apprentices_of(runs), VIEW, protocol, runs[0].batch, savepoint=savepoint, width=after
+        )
         assert again is not None
         for one, other in zip(again, whole, strict=True):
             assert_same_bytes(one, other)
@@ -256,11 +294,20 @@ def test_a_stack_that_was_saved_with_other_places_goes_on_to_the_same(tmp_path: 
 
 def test_wide_heads_have_fewer_places() -> None:
     one = apprentices_of(runs_of("contrastive"))[0]
-    heads = {width: replace(one, model=Model(Architecture("identity", width, 0, 64))) for width in (384, 1280, 4096)}
-    assert {width: count_places(head) for width, head in heads.items()} == {384: 16, 1280: 9, 4096: 8}
+    heads = {
+        width: replace(one, model=Model(Architecture("identity", width, 0, 64)))
+        for width in (384, 1280, 4096)
+    }
+    assert {width: count_places(head) for width, head in heads.items()} == {
+        384: 16,
+        1280: 9,
+        4096: 8,
+    }
 
 
-def test_rows_that_have_ended_cost_nothing_once_half_of_them_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_have_ended_cost_nothing_once_half_of_them_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     widths: list[int] = []
     whole = assay.heads.Stack.step
 
@@ -296,8 +343,12 @@ def test_a_head_that_stops_early_does_not_disturb_the_others() -> None:
 def test_training_ends_when_all_have_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = itertools.count()
     whole = assay.heads.Stack.step
-    monkeypatch.setattr(assay.heads.Stack, "step", lambda *arguments: (next(steps), whole(*arguments))[1])
-    protocol = replace(PROTOCOL, epochs=50, patience=2, optimiser=Optimiser(lr=1e-12, weight_decay=0))
+    monkeypatch.setattr(
+        assay.heads.Stack, "step", lambda *arguments: (next(steps), whole(*arguments))[1]
+    )
+    protocol = replace(
+        PROTOCOL, epochs=50, patience=2, optimiser=Optimiser(lr=1e-12, weight_decay=0)
+    )
     runs = runs_of("triplet", protocol)
     found = fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch)
     assert found is not None
@@ -308,7 +359,10 @@ def test_training_ends_when_all_have_stopped(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("name", ["triplet", "normalized_softmax", "margin_per_class"])
 def test_a_head_that_diverges_does_not_disturb_the_others(name: str) -> None:
     """Only the second head trains on a class whose numbers have overflown."""
-    view = View(np.concatenate([VIEW.x, np.full((6, 10), np.inf, dtype=np.float32)]), np.append(VIEW.y, [99] * 6))
+    view = View(
+        np.concatenate([VIEW.x, np.full((6, 10), np.inf, dtype=np.float32)]),
+        np.append(VIEW.y, [99] * 6),
+    )
     runs = runs_of(name)
 
     def spoilt() -> list[Apprentice]:
@@ -351,7 +405,10 @@ def test_the_weights_kept_are_a_copy_and_not_a_part_of_the_stack() -> None:
     with torch.no_grad():
         for one in apprentices:
             one.model.head.weight.zero_()
-    assert all(torch.equal(fitted.weights["head.weight"], kept) for fitted, kept in zip(found, before, strict=True))
+    assert all(
+        torch.equal(fitted.weights["head.weight"], kept)
+        for fitted, kept in zip(found, before, strict=True)
+    )
     assert differ(before[0], before[1]) > 1e-3
 
 
@@ -375,8 +432,13 @@ def test_vectors_that_cannot_be_written_to_are_copied(monkeypatch: pytest.Monkey
 # --- What is stacked with what ---
 
 
-@pytest.mark.parametrize(("name", "sizes"), [("normalized_softmax", [2, 2]), ("margin_per_class", [2, 2]), ("triplet", [4])])
-def test_heads_whose_class_weights_differ_in_shape_are_stacked_in_groups(name: str, sizes: list[int], groups: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("normalized_softmax", [2, 2]), ("margin_per_class", [2, 2]), ("triplet", [4])],
+)
+def test_heads_whose_class_weights_differ_in_shape_are_stacked_in_groups(
+    name: str, sizes: list[int], groups: list[int]
+) -> None:
     """18 classes in 4 folds: two train on 13 of them, two on 14."""
     view = vectors(classes=18)
     runs = runs_of(name, view=view)
@@ -389,7 +451,10 @@ def test_heads_whose_class_weights_differ_in_shape_are_stacked_in_groups(name: s
 
 def test_heads_whose_epochs_differ_in_length_are_stacked_in_groups(groups: list[int]) -> None:
     """One pass: two folds train on 78 vectors, six batches of twelve, two on 84, seven."""
-    protocol, view = replace(PROTOCOL, iterations=None, batch=Batch((6, 2), (6, 2))), vectors(classes=18)
+    protocol, view = (
+        replace(PROTOCOL, iterations=None, batch=Batch((6, 2), (6, 2))),
+        vectors(classes=18),
+    )
     runs = runs_of("triplet", protocol, view)
     found = [fitted for _, fitted in compute(runs, view)]
     assert groups == [2, 2]
@@ -420,7 +485,9 @@ def test_features_may_be_standardised_before_the_head() -> None:
 
 
 @pytest.mark.parametrize("name", ["triplet", "normalized_softmax"])
-def test_another_sampler_may_put_the_classes_in_any_order(name: str, as_before: None, groups: list[int]) -> None:
+def test_another_sampler_may_put_the_classes_in_any_order(
+    name: str, as_before: None, groups: list[int]
+) -> None:
     @samplers("shuffled")
     def shuffled(y: Any, batch: tuple[int, int], seed: int) -> Iterator[Any]:
         draw = np.random.default_rng(seed)
@@ -442,8 +509,14 @@ class Weird(Loss):
         super().__init__()
         self.scale, self.calls = scale, itertools.count(1)
 
-    def forward(self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None) -> Tensor:
-        return (z * torch.arange(1.0, z.shape[1] + 1)).square().sum(1).mean() * self.scale / next(self.calls)
+    def forward(
+        self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None
+    ) -> Tensor:
+        return (
+            (z * torch.arange(1.0, z.shape[1] + 1)).square().sum(1).mean()
+            * self.scale
+            / next(self.calls)
+        )
 
 
 class Descendant(losses["triplet"]):
@@ -505,7 +578,9 @@ def test_trunks_on_images_and_gpus_are_not_stacked() -> None:
     assert not can_stack(to_train(losses["triplet"]()), torch.device("cuda"))
 
 
-def test_a_loss_of_ones_own_is_called_for_every_step_of_every_fold(as_before: None, groups: list[int]) -> None:
+def test_a_loss_of_ones_own_is_called_for_every_step_of_every_fold(
+    as_before: None, groups: list[int]
+) -> None:
     methods.add(Method("weird", Weird, space=Space()))
     runs = runs_of("weird")
     found = compute(runs, VIEW)
@@ -525,9 +600,12 @@ def content(store: Store, runs: list[Run]) -> list[dict[str, bytes]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "there"), [("triplet", (0,)), ("contrastive_sampled", (0, 1, 2)), ("normalized_softmax", (1, 3))]
+    ("name", "there"),
+    [("triplet", (0,)), ("contrastive_sampled", (0, 1, 2)), ("normalized_softmax", (1, 3))],
 )
-def test_what_a_run_gives_does_not_depend_on_which_runs_are_there(name: str, there: tuple[int, ...], tmp_path: Path) -> None:
+def test_what_a_run_gives_does_not_depend_on_which_runs_are_there(
+    name: str, there: tuple[int, ...], tmp_path: Path
+) -> None:
     view = vectors(classes=18)  # folds of two shapes
     place(tmp_path / "view", view)
     runs = runs_of(name, replace(PROTOCOL, epochs=1), view)
@@ -543,13 +621,21 @@ def test_what_a_run_gives_does_not_depend_on_which_runs_are_there(name: str, the
     torch.manual_seed(2)
     task()
     assert content(store, runs) == whole
-    assert [(store.run(runs[number].key) / "result.json").stat().st_mtime_ns for number in there] == stamps
+    assert [
+        (store.run(runs[number].key) / "result.json").stat().st_mtime_ns for number in there
+    ] == stamps
 
 
-def test_runs_that_are_all_there_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_are_all_there_are_not_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place(tmp_path / "view", VIEW)
     store = Store.create(tmp_path / "store")
-    task = Training(tuple(runs_of("triplet", replace(PROTOCOL, epochs=1))), str(store.root), str(tmp_path / "view"))
+    task = Training(
+        tuple(runs_of("triplet", replace(PROTOCOL, epochs=1))),
+        str(store.root),
+        str(tmp_path / "view"),
+    )
     task()
     monkeypatch.setattr(assay.run.training, "compute", None)
     task()

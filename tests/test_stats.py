@@ -55,7 +55,9 @@ def draw_values(seed: int, count: int | None = None) -> list[float]:
 @few_examples
 def test_interval_is_that_of_scipy(seed: int, confidence: float) -> None:
     values = draw_values(seed)
-    low, high = scipy_stats.t.interval(confidence, len(values) - 1, loc=np.mean(values), scale=scipy_stats.sem(values))
+    low, high = scipy_stats.t.interval(
+        confidence, len(values) - 1, loc=np.mean(values), scale=scipy_stats.sem(values)
+    )
     found = t_interval(values, confidence)
     assert found.mean == pytest.approx(np.mean(values), abs=1e-12)
     assert (found.low, found.high) == pytest.approx((low, high), abs=1e-12)
@@ -101,15 +103,26 @@ def test_interval_covers_the_truth_as_often_as_it_says() -> None:
 
 
 def test_ranks_are_means_over_reproductions_and_one_is_best() -> None:
-    assert ranks({"a": [0.9, 0.8], "b": [0.5, 0.9], "c": [0.1, 0.1]}) == {"a": 1.5, "b": 1.5, "c": 3.0}
+    assert ranks({"a": [0.9, 0.8], "b": [0.5, 0.9], "c": [0.1, 0.1]}) == {
+        "a": 1.5,
+        "b": 1.5,
+        "c": 3.0,
+    }
 
 
 def test_ties_share_their_mean_rank() -> None:
-    assert ranks({"a": [0.5], "b": [0.5], "c": [0.9], "d": [0.1]}) == {"a": 2.5, "b": 2.5, "c": 1.0, "d": 4.0}
+    assert ranks({"a": [0.5], "b": [0.5], "c": [0.9], "d": [0.1]}) == {
+        "a": 2.5,
+        "b": 2.5,
+        "c": 1.0,
+        "d": 4.0,
+    }
 
 
 def test_a_single_value_stands_for_every_reproduction_in_the_ranks() -> None:
-    assert ranks({"a": [0.9, 0.1, 0.1], "baseline": [0.5]}) == pytest.approx({"a": 5 / 3, "baseline": 4 / 3})
+    assert ranks({"a": [0.9, 0.1, 0.1], "baseline": [0.5]}) == pytest.approx(
+        {"a": 5 / 3, "baseline": 4 / 3}
+    )
 
 
 # --- Differences ---
@@ -128,7 +141,10 @@ def draw_bench(seed: int, methods: int = 5, most: int = 6, fewest: int = 3) -> S
     spreads = {name: draw.choice([0.001, 0.005, 0.02]) for name in names}
     counts = {name: draw.randint(fewest, most) for name in names}
     middle = {name: draw.uniform(0.3, 0.35) for name in names}
-    return {name: [draw.gauss(middle[name], spreads[name]) for _ in range(counts[name])] for name in names}
+    return {
+        name: [draw.gauss(middle[name], spreads[name]) for _ in range(counts[name])]
+        for name in names
+    }
 
 
 def all_pairs(units: Scores) -> list[tuple[str, str]]:
@@ -162,9 +178,16 @@ def naive_errors(units: Scores, first: str, second: str) -> tuple[float, float]:
     return variance, nu if own else min(nu, sum(len(values) - 1 for values in family.values()))
 
 
-@given(seed=seeds, methods=st.integers(2, 7), fewest=st.sampled_from([1, 2, 3]), declared=st.integers(21, 40))
+@given(
+    seed=seeds,
+    methods=st.integers(2, 7),
+    fewest=st.sampled_from([1, 2, 3]),
+    declared=st.integers(21, 40),
+)
 @fewer_examples
-def test_every_interval_is_that_of_its_formula(seed: int, methods: int, fewest: int, declared: int) -> None:
+def test_every_interval_is_that_of_its_formula(
+    seed: int, methods: int, fewest: int, declared: int
+) -> None:
     units = draw_bench(seed, methods, fewest=fewest)
     draw = random.Random(seed)
     looks = {frozenset(pair): draw.randint(1, 3) for pair in all_pairs(units)}
@@ -174,14 +197,21 @@ def test_every_interval_is_that_of_its_formula(seed: int, methods: int, fewest: 
         assert found.interval.mean == pytest.approx(difference, abs=1e-11)
         assert difference >= 0
         if len(first) == len(second) == 1:
-            assert (found.interval.low, found.error, found.freedom, found.needed) == (None, None, None, None)
+            assert (found.interval.low, found.error, found.freedom, found.needed) == (
+                None,
+                None,
+                None,
+                None,
+            )
             assert found.verdict == "undecided"
             continue
         variance, nu = naive_errors(units, found.first, found.second)
         look = looks[frozenset((found.first, found.second))]
         alpha = [0.04, 0.005, 0.0025][look - 1]
         half = float(scipy_stats.t.isf(alpha / 2 / declared, nu)) * math.sqrt(variance)
-        assert ends(found.interval) == pytest.approx([difference - half, difference, difference + half], rel=1e-6)
+        assert ends(found.interval) == pytest.approx(
+            [difference - half, difference, difference + half], rel=1e-6
+        )
         assert (found.error, found.freedom) == pytest.approx((math.sqrt(variance), nu), rel=1e-6)
         assert (found.look, found.comparisons) == (look, declared)
         assert found.interval.n == min(len(values) for values in (first, second) if len(values) > 1)
@@ -209,7 +239,12 @@ def test_a_fixed_value_is_compared_as_a_constant() -> None:
 
 def test_shrinking_draws_a_quiet_method_up_and_a_noisy_one_down() -> None:
     quiet, noisy = [0.5, 0.501, 0.499, 0.5], [0.4, 0.6, 0.45, 0.55]
-    units = {"a": quiet, "b": [0.3 + value for value in quiet], "c": noisy, "d": [0.3 + value for value in noisy]}
+    units = {
+        "a": quiet,
+        "b": [0.3 + value for value in quiet],
+        "c": noisy,
+        "d": [0.3 + value for value in noisy],
+    }
     found = by_pair(compare(units, all_pairs(units)))
     alone = by_pair(compare({name: units[name] for name in "ab"}, [("a", "b")]))
     assert (found[frozenset("ab")].error or 0) > (alone[frozenset("ab")].error or 0)
@@ -228,7 +263,11 @@ def test_order_of_methods_pairs_and_searches_does_not_matter(seed: int, methods:
     other = by_pair(compare(turned, [(b, a) for a, b in reversed(all_pairs(units))]))
     assert set(found) == set(other)
     for pair, one in found.items():
-        assert (other[pair].first, other[pair].verdict, other[pair].needed) == (one.first, one.verdict, one.needed)
+        assert (other[pair].first, other[pair].verdict, other[pair].needed) == (
+            one.first,
+            one.verdict,
+            one.needed,
+        )
         assert ends(other[pair].interval) == pytest.approx(ends(one.interval), abs=1e-11)
 
 
@@ -241,13 +280,17 @@ def test_unit_and_zero_of_the_scores_do_not_matter(seed: int, methods: int) -> N
     other = compare(changed, all_pairs(units), smallest=1.0)
     for before, after in zip(found, other, strict=True):
         assert (after.first, after.verdict) == (before.first, before.verdict)
-        assert ends(after.interval) == pytest.approx([100 * value for value in ends(before.interval)], abs=1e-6)
+        assert ends(after.interval) == pytest.approx(
+            [100 * value for value in ends(before.interval)], abs=1e-6
+        )
         assert after.needed == pytest.approx(before.needed, abs=1)
 
 
 @given(seed=seeds, methods=st.sampled_from([2, 3, 4]))
 @fewer_examples
-def test_a_fixed_method_beside_changes_nothing_and_names_do_not_matter(seed: int, methods: int) -> None:
+def test_a_fixed_method_beside_changes_nothing_and_names_do_not_matter(
+    seed: int, methods: int
+) -> None:
     units = draw_bench(seed, methods)
     renamed = {f"method {name}": values for name, values in units.items()} | {"fixed": [0.9]}
     found = compare(units, all_pairs(units))
@@ -261,7 +304,9 @@ def test_a_fixed_method_beside_changes_nothing_and_names_do_not_matter(seed: int
 def test_more_comparisons_or_looks_never_narrow_an_interval(seed: int, methods: int) -> None:
     units = draw_bench(seed, methods)
     pairs = all_pairs(units)[:1]
-    widths = [compare(units, pairs, comparisons=m)[0].interval.half or 0 for m in (1, 2, 6, 55, 500)]
+    widths = [
+        compare(units, pairs, comparisons=m)[0].interval.half or 0 for m in (1, 2, 6, 55, 500)
+    ]
     by_look = [compare(units, pairs, looks=[look])[0].interval.half or 0 for look in (1, 2, 3, 4)]
     assert widths == sorted(set(widths))
     assert by_look == sorted(set(by_look))
@@ -329,7 +374,12 @@ def test_one_unit_each_gives_a_difference_and_no_more() -> None:
     found = compare({"one": [0.4], "other": [0.6]}, [("one", "other")])[0]
     assert found.first == "other"
     assert found.interval == Interval(0.2, None, None, 1)
-    assert (found.verdict, found.error, found.freedom, found.needed) == ("undecided", None, None, None)
+    assert (found.verdict, found.error, found.freedom, found.needed) == (
+        "undecided",
+        None,
+        None,
+        None,
+    )
 
 
 def test_rounding_alone_is_never_called_a_difference() -> None:
@@ -381,17 +431,23 @@ def test_declarations_that_cannot_be_raise() -> None:
 # --- Planning ---
 
 
-def loop_power(n: int, difference: float, deviations: Sequence[float], comparisons: int, methods: int) -> float:
+def loop_power(
+    n: int, difference: float, deviations: Sequence[float], comparisons: int, methods: int
+) -> float:
     """How often a simulated bench calls the first method better; `compare`'s formulas in loops, raw scores."""
     draw, found, times = np.random.default_rng(6), 0, 400
     others = math.sqrt(sum(value**2 for value in deviations) / len(deviations))
     for _ in range(times):
         spreads = [*deviations, *[others] * (methods - len(deviations))]
-        units = {str(number): draw.normal(0, value, n).tolist() for number, value in enumerate(spreads)}
+        units = {
+            str(number): draw.normal(0, value, n).tolist() for number, value in enumerate(spreads)
+        }
         units["0"] = [value + difference for value in units["0"]]
         variance, nu = naive_errors(units, "0", "1")
         seen = float(np.mean(units["0"]) - np.mean(units["1"]))
-        found += seen > float(scipy_stats.t.isf(FIRST_LOOK / 2 / comparisons, nu)) * math.sqrt(variance)
+        found += seen > float(scipy_stats.t.isf(FIRST_LOOK / 2 / comparisons, nu)) * math.sqrt(
+            variance
+        )
     return found / times
 
 
@@ -404,14 +460,18 @@ def test_power_is_how_often_a_simulated_bench_finds_the_difference(
 ) -> None:
     others = math.sqrt((deviations[0] ** 2 + deviations[1] ** 2) / 2)
     expected = planning.power(n, difference, deviations, comparisons, methods, FIRST_LOOK, others)
-    assert loop_power(n, difference, deviations, comparisons, methods) == pytest.approx(expected, abs=0.075)  # 3 errors of 400
+    assert loop_power(n, difference, deviations, comparisons, methods) == pytest.approx(
+        expected, abs=0.075
+    )  # 3 errors of 400
 
 
 @pytest.mark.parametrize("searches", [3, 5, 12])
 def test_power_against_a_fixed_value_is_that_of_the_noncentral_t(searches: int) -> None:
     critical = scipy_stats.t.isf(FIRST_LOOK / 2 / 3, searches - 1)
     for difference in (0.5, 1.0, 2.0, 4.0):
-        expected = float(scipy_stats.nct.sf(critical, searches - 1, difference * math.sqrt(searches)))
+        expected = float(
+            scipy_stats.nct.sf(critical, searches - 1, difference * math.sqrt(searches))
+        )
         found = planning.power(searches, difference, (1.0,), 3, 1, FIRST_LOOK, 1.0)
         assert found == pytest.approx(expected, abs=0.004)
 
@@ -421,7 +481,9 @@ def test_the_advised_number_never_rises_with_the_difference(comparisons: int, me
     """Up to a hundred deviations, far beyond where scipy's noncentral t has no value."""
     differences = np.geomspace(0.05, 100, 40).tolist()
     for deviations in ((1.0, 0.2), (1.0,)):
-        advised = [searches_to_see(value, deviations, comparisons, methods) for value in differences]
+        advised = [
+            searches_to_see(value, deviations, comparisons, methods) for value in differences
+        ]
         numbers = [MOST + 1 if number is None else number for number in advised]
         assert numbers == sorted(numbers, reverse=True)
         assert numbers[0] > 1000
@@ -429,17 +491,23 @@ def test_the_advised_number_never_rises_with_the_difference(comparisons: int, me
 
 
 def test_more_noise_and_more_pairs_need_more_searches() -> None:
-    by_noise = [searches_to_see(0.01, (value, value), 10, 4) or MOST for value in (0.005, 0.01, 0.02, 0.05)]
+    by_noise = [
+        searches_to_see(0.01, (value, value), 10, 4) or MOST for value in (0.005, 0.01, 0.02, 0.05)
+    ]
     by_pairs = [searches_to_see(0.01, (0.01, 0.01), pairs, 4) or MOST for pairs in (1, 3, 10, 91)]
     for counts in (by_noise, by_pairs):
         assert counts == sorted(set(counts))
 
 
 @pytest.mark.parametrize(("comparisons", "methods"), [(1, 2), (10, 4)])
-def test_unit_and_order_of_the_two_do_not_matter_to_what_they_need(comparisons: int, methods: int) -> None:
+def test_unit_and_order_of_the_two_do_not_matter_to_what_they_need(
+    comparisons: int, methods: int
+) -> None:
     found = searches_to_see(0.01, (0.013, 0.004), comparisons, methods)
     assert searches_to_see(1.0, (1.3, 0.4), comparisons, methods) == found
-    assert searches_to_see(0.01, (0.004, 0.013), comparisons, methods) == pytest.approx(found, abs=1)
+    assert searches_to_see(0.01, (0.004, 0.013), comparisons, methods) == pytest.approx(
+        found, abs=1
+    )
 
 
 def test_what_nobody_would_run_is_not_numbered() -> None:
@@ -470,7 +538,9 @@ def test_a_difference_advises_from_the_upper_limit_of_its_variance_at_the_next_l
     deviations = [limit * deviation(values) for values in units.values()]
     assert found.needed == searches_to_see(0.02, deviations, 3, 2, alpha_of_look(2))
     farther = {**units, "a": [0.1 + value for value in units["a"]]}
-    assert compare(farther, [("a", "b")], comparisons=3, smallest=0.02)[0].needed == found.needed  # not from what was seen
+    assert (
+        compare(farther, [("a", "b")], comparisons=3, smallest=0.02)[0].needed == found.needed
+    )  # not from what was seen
 
 
 # --- Components ---
@@ -482,7 +552,9 @@ def test_components_of_a_small_table_by_hand() -> None:
     assert found.seed is not None
     assert found.search is not None
     assert found.together is not None
-    assert [one.deviation**2 for one in (found.seed, found.search, found.together)] == pytest.approx([2, 3, 4])
+    assert [
+        one.deviation**2 for one in (found.seed, found.search, found.together)
+    ] == pytest.approx([2, 3, 4])
     assert [one.freedom for one in (found.seed, found.search, found.together)] == [3, 2, 2]
 
 
@@ -505,7 +577,9 @@ def test_without_a_spread_of_seeds_the_search_has_the_limits_of_chi_square() -> 
     found = components([[0.1, 0.1], [0.4, 0.4], [0.2, 0.2]])
     assert found.search is not None
     assert found.together is not None
-    assert (found.search.low, found.search.high) == pytest.approx((found.together.low, found.together.high))
+    assert (found.search.low, found.search.high) == pytest.approx(
+        (found.together.low, found.together.high)
+    )
 
 
 def test_a_search_that_adds_nothing_has_a_spread_of_zero() -> None:
@@ -545,11 +619,15 @@ def test_two_searches_of_one_method_differ_by_the_root_of_two_spreads() -> None:
 # --- Test classes ---
 
 
-def naive_over_classes(a: Sequence[float], b: Sequence[float], counts: Sequence[float]) -> list[float]:
+def naive_over_classes(
+    a: Sequence[float], b: Sequence[float], counts: Sequence[float]
+) -> list[float]:
     used = [index for index, count in enumerate(counts) if count]
 
     def ratio(classes: list[int]) -> float:
-        return sum(a[index] - b[index] for index in classes) / sum(counts[index] for index in classes)
+        return sum(a[index] - b[index] for index in classes) / sum(
+            counts[index] for index in classes
+        )
 
     mean = ratio(used)
     squares = sum((ratio([index for index in used if index != left]) - mean) ** 2 for left in used)
@@ -572,16 +650,22 @@ def test_the_interval_over_classes_is_that_of_its_formula(seed: int) -> None:
     error = class_error(a, b, counts)
     assert error is not None
     assert error.deviation * scipy_stats.t.ppf(0.975, found.n - 1) == pytest.approx(found.half)
-    assert ends(over_classes(b, a, counts)) == pytest.approx([-value for value in ends(found)[::-1]])
+    assert ends(over_classes(b, a, counts)) == pytest.approx(
+        [-value for value in ends(found)[::-1]]
+    )
 
 
 def test_classes_of_equal_size_give_the_interval_of_their_means() -> None:
     a, b = np.array([0.9, 0.2, 0.5, 0.7]), np.array([0.8, 0.3, 0.1, 0.6])
-    assert ends(over_classes(6 * a, 6 * b, np.full(4, 6.0))) == pytest.approx(ends(t_interval((a - b).tolist())))
+    assert ends(over_classes(6 * a, 6 * b, np.full(4, 6.0))) == pytest.approx(
+        ends(t_interval((a - b).tolist()))
+    )
 
 
 def test_one_class_has_no_interval_and_none_raises() -> None:
-    assert over_classes(np.array([2.0]), np.array([1.0]), np.array([4.0])) == Interval(0.25, None, None, 1)
+    assert over_classes(np.array([2.0]), np.array([1.0]), np.array([4.0])) == Interval(
+        0.25, None, None, 1
+    )
     assert class_error(np.array([2.0]), np.array([1.0]), np.array([4.0])) is None
     with pytest.raises(ValueError, match="no class"):
         over_classes(np.zeros(3), np.zeros(3), np.zeros(3))
@@ -598,9 +682,15 @@ def test_one_class_has_no_interval_and_none_raises() -> None:
 @few_examples
 def test_spread_is_the_pooled_deviation_within_groups(seed: int) -> None:
     draw = random.Random(seed)
-    groups = [[draw.gauss(mean, 0.1) for _ in range(draw.randint(1, 6))] for mean in (0.1, 0.5, 3.0)] + [[0.0, 0.1]]
-    squares = sum((value - math.fsum(group) / len(group)) ** 2 for group in groups for value in group)
-    assert spread(groups) == pytest.approx(math.sqrt(squares / sum(len(group) - 1 for group in groups)))
+    groups = [
+        [draw.gauss(mean, 0.1) for _ in range(draw.randint(1, 6))] for mean in (0.1, 0.5, 3.0)
+    ] + [[0.0, 0.1]]
+    squares = sum(
+        (value - math.fsum(group) / len(group)) ** 2 for group in groups for value in group
+    )
+    assert spread(groups) == pytest.approx(
+        math.sqrt(squares / sum(len(group) - 1 for group in groups))
+    )
     shifted = [[value + number for value in group] for number, group in enumerate(groups)]
     assert spread(shifted) == pytest.approx(spread(groups))
 
@@ -611,7 +701,9 @@ def test_spread_of_one_group_is_its_deviation_and_of_single_values_nothing() -> 
     assert spread([]) is None
 
 
-def fieller(first: Sequence[float], second: Sequence[float], quantile: float) -> tuple[float, float]:
+def fieller(
+    first: Sequence[float], second: Sequence[float], quantile: float
+) -> tuple[float, float]:
     """All ratios r at which a - r b may be 0, by trying them out."""
     a, b = (float(np.mean(values)) for values in (first, second))
     tried = a / b + np.linspace(-0.5, 0.5, 200_001)
@@ -639,7 +731,9 @@ def test_a_relative_gain_covers_the_truth() -> None:
     draw = np.random.default_rng(10)
     covered = 0
     for _ in range(1000):
-        found = relative_gain(draw.normal(0.55, 0.02, 4).tolist(), draw.normal(0.5, 0.01, 4).tolist())
+        found = relative_gain(
+            draw.normal(0.55, 0.02, 4).tolist(), draw.normal(0.5, 0.01, 4).tolist()
+        )
         assert found is not None
         low, _, high = ends(found)
         covered += low <= 0.1 <= high
@@ -667,7 +761,9 @@ def naive_autocorrelation(values: Sequence[float], lag: int) -> float:
 @few_examples
 def test_autocorrelation_matches_its_equation(seed: int, lag: int) -> None:
     values = draw_values(seed, count=random.Random(seed).randint(6, 30))
-    assert autocorrelation(values, lag) == pytest.approx(naive_autocorrelation(values, lag), abs=1e-12)
+    assert autocorrelation(values, lag) == pytest.approx(
+        naive_autocorrelation(values, lag), abs=1e-12
+    )
     assert -1 <= autocorrelation(values, lag) <= 1
 
 
@@ -676,7 +772,9 @@ def test_autocorrelation_matches_its_equation(seed: int, lag: int) -> None:
 def test_unit_and_direction_of_a_curve_do_not_matter_to_its_autocorrelation(seed: int) -> None:
     values = draw_values(seed, count=10)
     expected = autocorrelation(values)
-    assert autocorrelation([100 * value + 3 for value in values]) == pytest.approx(expected, abs=1e-9)
+    assert autocorrelation([100 * value + 3 for value in values]) == pytest.approx(
+        expected, abs=1e-9
+    )
     assert autocorrelation([-value for value in values]) == pytest.approx(expected, abs=1e-12)
     assert autocorrelation(values[::-1]) == pytest.approx(expected, abs=1e-12)
 
@@ -691,7 +789,9 @@ def test_autocorrelation_finds_what_a_curve_keeps_of_its_last_value(strength: fl
     assert autocorrelation(values, lag=2) == pytest.approx(strength**2, abs=0.03)
 
 
-@pytest.mark.parametrize(("values", "lag"), [([], 1), ([0.5], 1), ([0.5, 0.6], 1), ([0.5, 0.6, 0.7], 2)])
+@pytest.mark.parametrize(
+    ("values", "lag"), [([], 1), ([0.5], 1), ([0.5, 0.6], 1), ([0.5, 0.6, 0.7], 2)]
+)
 def test_curves_too_short_have_no_autocorrelation(values: list[float], lag: int) -> None:
     assert math.isnan(autocorrelation(values, lag))
 

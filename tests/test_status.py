@@ -47,7 +47,19 @@ def run_in(store, name):
     return {"key": key, "status": "finished", "validation": {"map_at_r": 0.3}}
 
 
-def study_in(store, method, *, tried=0, reproduced=0, tested=0, trials=3, reproductions=2, pruned=0, sweep=None, key=None):
+def study_in(
+    store,
+    method,
+    *,
+    tried=0,
+    reproduced=0,
+    tested=0,
+    trials=3,
+    reproductions=2,
+    pruned=0,
+    sweep=None,
+    key=None,
+):
     """A study that has got so far; its key."""
     key = key or f"{len(store.studies()):064x}"
     ledger = Ledger(store.study(key) / "ledger.jsonl")
@@ -55,7 +67,10 @@ def study_in(store, method, *, tried=0, reproduced=0, tested=0, trials=3, reprod
     for number in range(tried):
         few = number >= tried - pruned
         runs = [run_in(store, (key, "trial", number, fold)) for fold in range(1 if few else FOLDS)]
-        ledger.record("trial", {"trial": number, "map_at_r": None if few else 0.3 + number / 100, "runs": runs})
+        ledger.record(
+            "trial",
+            {"trial": number, "map_at_r": None if few else 0.3 + number / 100, "runs": runs},
+        )
     if tried == trials:
         ledger.record("selection", {"trial": 0 if trials else None, "parameters": {}})
     for number in range(reproduced):
@@ -69,7 +84,9 @@ def study_in(store, method, *, tried=0, reproduced=0, tested=0, trials=3, reprod
 
 def driven(store):
     """As if this process drove the store."""
-    (store.root / "driver.json").write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+    (store.root / "driver.json").write_text(
+        json.dumps({"pid": os.getpid(), "host": socket.gethostname()})
+    )
 
 
 def board(store, *states, left=None, workers=2):
@@ -78,7 +95,12 @@ def board(store, *states, left=None, workers=2):
 
 def state_of(store, called, *arguments, **more):
     """What the driver says of the study that is called so."""
-    return State(next(one.study for one in status_of(store).studies if one.method == called), called, *arguments, **more)
+    return State(
+        next(one.study for one in status_of(store).studies if one.method == called),
+        called,
+        *arguments,
+        **more,
+    )
 
 
 @pytest.fixture
@@ -106,7 +128,12 @@ def test_each_study_is_told_by_its_ledger(store):
         "done": "done",
     }
     found = {study.method: (study.done, study.total) for study in status_of(store).studies}
-    assert found == {"searching": (8, 20), "reproducing": (12, 20), "scoring": (20, 20), "done": (20, 20)}
+    assert found == {
+        "searching": (8, 20),
+        "reproducing": (12, 20),
+        "scoring": (20, 20),
+        "done": (20, 20),
+    }
     assert (status_of(store).done, status_of(store).total) == (60, 80)
 
 
@@ -120,7 +147,10 @@ def test_a_study_that_the_driver_does_not_name_is_not_under_way(store):
     study_in(store, "contrastive", tried=1)
     board(store, state_of(store, "contrastive", 3, 20, stage="search", trial=1, done=4))
     driven(store)
-    assert states(store) == {"triplet": "stopped while searching, trial 2 of 3", "contrastive": "searching, trial 2 of 3"}
+    assert states(store) == {
+        "triplet": "stopped while searching, trial 2 of 3",
+        "contrastive": "searching, trial 2 of 3",
+    }
 
 
 def test_what_was_given_up_is_not_waited_for(store):
@@ -142,7 +172,12 @@ def test_all_trials_diverged_is_a_failure_for_good(store):
         ledger.record(line.kind, line.body)
     ledger.record("selection", {"trial": None, "parameters": None})
     (study,) = status_of(store).studies
-    assert (study.state, study.ended, study.done, study.total) == ("failed: all trials of a search diverged", True, 8, 8)
+    assert (study.state, study.ended, study.done, study.total) == (
+        "failed: all trials of a search diverged",
+        True,
+        8,
+        8,
+    )
 
 
 def test_why_a_study_failed_is_what_its_driver_said(assay, store):
@@ -150,7 +185,11 @@ def test_why_a_study_failed_is_what_its_driver_said(assay, store):
     error = "Traceback (most recent call last):\n  File ...\nRuntimeError: no memory\n"
     board(store, state_of(store, "triplet", 3, 20, stage="failed", trial=1, done=4, error=error))
     (study,) = status_of(store).studies
-    assert (study.state, study.ended, study.error) == ("failed: RuntimeError: no memory", False, error)
+    assert (study.state, study.ended, study.error) == (
+        "failed: RuntimeError: no memory",
+        False,
+        error,
+    )
     assert "failed: RuntimeError: no memory" in assay("status", store.root)[1]
 
 
@@ -172,7 +211,10 @@ def test_points_of_a_sweep_stand_under_their_base_in_the_order_of_their_values(a
     base = study_in(store, "triplet", tried=3, reproduced=8, tested=2, key="f" * 64)
     points = {
         value: study_in(
-            store, "triplet", trials=0, sweep={"field": "dim", "value": value, "values": ["64", "8", "16"], "base": base}
+            store,
+            "triplet",
+            trials=0,
+            sweep={"field": "dim", "value": value, "values": ["64", "8", "16"], "base": base},
         )
         for value in ("8", "16", "64")
     }
@@ -219,17 +261,26 @@ def test_a_driver_that_has_been_silent_for_long_is_told(assay, store):
     said = json.loads(store.progress.read_text())
     store.progress.write_text(json.dumps({**said, "at": said["at"] - 300}))
     driven(store)
-    assert re.search(r"running: process \d+ on .*, silent for 5 min 0\d s", assay("status", store.root)[1])
+    assert re.search(
+        r"running: process \d+ on .*, silent for 5 min 0\d s", assay("status", store.root)[1]
+    )
 
 
 def test_the_time_left_of_a_dead_bench_is_estimated_from_the_clocks_of_its_runs(assay, store):
     study_in(store, "triplet", tried=1)
     study_in(store, "contrastive")
-    board(store, state_of(store, "triplet", 3, 20, done=4), state_of(store, "contrastive", 3, 20), left=1.0)
+    board(
+        store,
+        state_of(store, "triplet", 3, 20, done=4),
+        state_of(store, "contrastive", 3, 20),
+        left=1.0,
+    )
     out = assay("status", store.root)[1]
     left = round((16 + 20) * SECONDS / 2 / 60)
     assert re.search(r"not running; its driver was last heard of \d+ s ago", out)
-    assert f"4 of 40 runs done, about {left} min 00 s with 2 workers once it is started again" in out
+    assert (
+        f"4 of 40 runs done, about {left} min 00 s with 2 workers once it is started again" in out
+    )
     assert "to continue, run the same command again" in out
 
 
@@ -286,7 +337,9 @@ def test_nothing_is_written_and_a_read_only_store_will_do(assay, store):
     try:
         assert assay("status", store.root)[0] == 0
         assert assay("status", store.root, "--watch")[0] == 0
-        assert {path: path.stat().st_mtime_ns for path in sorted([store.root, *store.root.rglob("*")])} == before
+        assert {
+            path: path.stat().st_mtime_ns for path in sorted([store.root, *store.root.rglob("*")])
+        } == before
     finally:
         for path in paths:
             path.chmod(0o755 if path.is_dir() else 0o644)
@@ -296,7 +349,9 @@ def test_few_runs_are_opened_however_many_there_are(store, monkeypatch):
     study_in(store, "triplet", tried=200, trials=300)
     study_in(store, "contrastive", tried=3, reproduced=8, tested=2)
     opened = []
-    monkeypatch.setattr("assay.status.read_json", lambda path: opened.append(path) or json.loads(path.read_text()))
+    monkeypatch.setattr(
+        "assay.status.read_json", lambda path: opened.append(path) or json.loads(path.read_text())
+    )
     assert status_of(store).seconds_left is not None
     assert len([path for path in opened if path.name == "timing.json"]) == CLOCKS
 
@@ -320,7 +375,9 @@ def bench_under_way(store, monkeypatch):
     return store
 
 
-def test_watching_in_a_log_is_a_line_for_every_change_until_the_driver_has_ended(assay, bench_under_way):
+def test_watching_in_a_log_is_a_line_for_every_change_until_the_driver_has_ended(
+    assay, bench_under_way
+):
     code, out, _ = assay("status", bench_under_way.root, "--watch")
     assert code == 0
     assert out.splitlines() == [
@@ -341,7 +398,10 @@ def test_watching_on_a_terminal_redraws_a_table(assay, bench_under_way, monkeypa
     monkeypatch.setattr("rich.console.Console.is_terminal", property(lambda self: True))
     code, out, _ = assay("status", bench_under_way.root, "--watch")
     assert code == 0
-    assert "4 of 20 runs done" in out and "12 of 20 runs done, about 2 min 00 s once it is started again" in out
+    assert (
+        "4 of 20 runs done" in out
+        and "12 of 20 runs done, about 2 min 00 s once it is started again" in out
+    )
     assert out.count("best validation MAP@R") >= 5
 
 

@@ -37,7 +37,10 @@ def store(tmp_path: Path) -> Store:
 def other_driver(store: Store) -> Iterator[subprocess.Popen[str]]:
     """A process of its own that drives the store."""
     with subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(store.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", DRIVER, str(store.root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "driving\n"
@@ -72,7 +75,9 @@ def test_an_empty_folder_becomes_a_store(tmp_path: Path) -> None:
 def test_another_format_is_refused_with_both_numbers(store: Store, found: object) -> None:
     (store.root / "format.json").write_text(json.dumps({"format": found}))
     for open_ in (Store, Store.create):
-        with pytest.raises(BadInput, match=f"store format {found}, this version of Assay reads {FORMAT}"):
+        with pytest.raises(
+            BadInput, match=f"store format {found}, this version of Assay reads {FORMAT}"
+        ):
             open_(store.root)
 
 
@@ -92,7 +97,9 @@ def test_a_folder_that_is_no_store_is_not_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stranger", ["thesis.tex", ".hidden"])
-def test_a_folder_that_holds_other_things_is_refused_and_left_alone(tmp_path: Path, stranger: str) -> None:
+def test_a_folder_that_holds_other_things_is_refused_and_left_alone(
+    tmp_path: Path, stranger: str
+) -> None:
     (tmp_path / stranger).write_text("precious")
     with pytest.raises(BadInput, match=f"holds other things \\({stranger}"):
         Store.create(tmp_path)
@@ -101,7 +108,11 @@ def test_a_folder_that_holds_other_things_is_refused_and_left_alone(tmp_path: Pa
 
 def test_a_path_below_a_file_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for root in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "file" / "deep" / "below"):
+    for root in (
+        tmp_path / "file",
+        tmp_path / "file" / "below",
+        tmp_path / "file" / "deep" / "below",
+    ):
         with pytest.raises(BadInput, match=r"cannot write to .*; give another --out"):
             Store.create(root)
 
@@ -128,7 +139,9 @@ def test_making_a_store_goes_on_after_a_kill_in_the_middle_of_it(tmp_path: Path)
         "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
         "Store.create(Path(sys.argv[1]))"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "store")], capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "store")], capture_output=True
+    )
     assert done.returncode == -signal.SIGKILL
     store = Store.create(tmp_path / "store")
     assert store.studies() == []
@@ -136,7 +149,12 @@ def test_making_a_store_goes_on_after_a_kill_in_the_middle_of_it(tmp_path: Path)
 
 def test_a_second_driver_is_told_who_the_first_is(store: Store) -> None:
     with other_driver(store) as first:
-        with pytest.raises(BadInput, match=f"driven by process {first.pid} on {socket.gethostname()}"), store.driving():
+        with (
+            pytest.raises(
+                BadInput, match=f"driven by process {first.pid} on {socket.gethostname()}"
+            ),
+            store.driving(),
+        ):
             pytest.fail("two processes drive one store")
         assert first.poll() is None
 
@@ -198,7 +216,9 @@ def test_a_driver_on_another_host_is_taken_at_its_word(store: Store) -> None:
     assert store.driver() == f"process {1 << 22} on elsewhere"
 
 
-@pytest.mark.parametrize("content", ["", "{", "{}", "[]", "null", '{"pid": 1}', '{"pid": "x", "host": "HERE"}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "{}", "[]", "null", '{"pid": 1}', '{"pid": "x", "host": "HERE"}']
+)
 def test_a_spoilt_note_names_no_driver(store: Store, content: str) -> None:
     (store.root / "driver.json").write_text(content.replace("HERE", socket.gethostname()))
     assert store.driver() is None
@@ -292,6 +312,12 @@ def test_studies_are_those_with_a_ledger_in_the_order_of_keys(store: Store) -> N
 
 
 def test_every_thing_has_a_place_of_its_own(store: Store) -> None:
-    places = [store.run(KEY), store.study(KEY), store.answers(KEY), store.model(KEY), store.test_vectors(KEY, KEY)]
+    places = [
+        store.run(KEY),
+        store.study(KEY),
+        store.answers(KEY),
+        store.model(KEY),
+        store.test_vectors(KEY, KEY),
+    ]
     assert len(set(places)) == len(places)
     assert all(place.is_relative_to(store.root) for place in places)

@@ -27,7 +27,14 @@ def vectors(sizes: list[int], **more: object) -> Dataset:
     labels = np.repeat(np.arange(len(sizes)), sizes)
     z = np.random.default_rng(0).normal(size=(len(labels), 3)).astype(np.float32)
     names = tuple(f"class-{number:03}" for number in range(len(sizes)))
-    made = Dataset("made", "features", labels, names, [f"sample-{row}" for row in range(len(labels))], Features(z))
+    made = Dataset(
+        "made",
+        "features",
+        labels,
+        names,
+        [f"sample-{row}" for row in range(len(labels))],
+        Features(z),
+    )
     return replace(made, **more)  # type: ignore[arg-type]
 
 
@@ -51,7 +58,12 @@ def photos(root: Path, classes: int = 16, images: int = 2) -> Path:
 def test_nothing_is_wrong_where_nothing_is_wrong(tmp_path: Path) -> None:
     found = survey(inspect(f"folder:{photos(tmp_path / 'fine')}"))
     assert not any(vars(found.problems).values())
-    assert (found.classes, found.samples, found.inputs, found.classes_with_one_sample) == (16, 32, 3, 0)
+    assert (found.classes, found.samples, found.inputs, found.classes_with_one_sample) == (
+        16,
+        32,
+        3,
+        0,
+    )
     assert found.roles is None
 
 
@@ -67,13 +79,21 @@ def test_samples_per_class_are_counted() -> None:
 
 def test_a_data_set_without_samples_is_no_obstacle() -> None:
     found = survey(vectors([]))
-    assert (found.classes, found.samples, found.samples_per_class, found.histogram, found.sizes) == (0, 0, None, (), None)
+    assert (
+        found.classes,
+        found.samples,
+        found.samples_per_class,
+        found.histogram,
+        found.sizes,
+    ) == (0, 0, None, (), None)
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=50))
 def test_bars_count_every_class_once(per_class: list[int]) -> None:
     bars = histogram(np.array(per_class))
-    assert [sum(bar.least <= one <= bar.most for one in per_class) for bar in bars] == [bar.classes for bar in bars]
+    assert [sum(bar.least <= one <= bar.most for one in per_class) for bar in bars] == [
+        bar.classes for bar in bars
+    ]
     assert sum(bar.classes for bar in bars) == len(per_class)
     assert (bars[0].least, bars[-1].most) == (min(per_class), max(per_class))
     assert all(one.most + 1 == other.least for one, other in pairwise(bars))
@@ -90,7 +110,11 @@ def test_sizes_are_ranked_by_area(tmp_path: Path) -> None:
         photo(tmp_path / "d" / "c" / f"{number}.png", width, height, seed=number)
     sizes = survey(inspect(f"folder:{tmp_path / 'd'}")).sizes
     assert sizes is not None
-    assert (sizes.smallest, sizes.median, sizes.largest) == (Size(40, 40, 1), Size(50, 40, 2), Size(90, 70, 1))
+    assert (sizes.smallest, sizes.median, sizes.largest) == (
+        Size(40, 40, 1),
+        Size(50, 40, 2),
+        Size(90, 70, 1),
+    )
     assert sizes.commonest[0] == Size(50, 40, 2)
 
 
@@ -110,7 +134,12 @@ def test_every_unreadable_file_is_found_and_is_nobodys_copy(tmp_path: Path) -> N
         (root / name).write_bytes(b"")
     (root / "c03" / "cut.png").write_bytes((root / "c03" / "0.png").read_bytes()[:60])
     problems = survey(inspect(f"folder:{root}")).problems
-    assert [one.sample for one in problems.unreadable] == ["c00/x.png", "c00/y.png", "c03/cut.png", "c12/z.jpg"]
+    assert [one.sample for one in problems.unreadable] == [
+        "c00/x.png",
+        "c00/y.png",
+        "c03/cut.png",
+        "c12/z.jpg",
+    ]
     assert "the file is empty" in problems.unreadable[0].problem
     assert problems.leaks == problems.ambiguous == problems.repeats == problems.tiny == ()
 
@@ -126,14 +155,19 @@ def test_copies_are_told_apart_by_what_they_spoil(tmp_path: Path) -> None:
     leak = Copies(("c04/0.png", "c09/leak.png", "c09/twice.png"), ("c04", "c09", "c09"))
     assert problems.leaks == (leak,)
     assert problems.ambiguous == (noise, leak)
-    assert [copies.samples for copies in problems.repeats] == [("c01/0.png", "c01/again.png"), ("c09/leak.png", "c09/twice.png")]
+    assert [copies.samples for copies in problems.repeats] == [
+        ("c01/0.png", "c01/again.png"),
+        ("c09/leak.png", "c09/twice.png"),
+    ]
 
 
 def test_copies_of_vectors_are_found() -> None:
     dataset = vectors([2] * 16)
     assert isinstance(dataset.items, Features)
     dataset.items.z[31] = dataset.items.z[0]
-    assert survey(dataset).problems.leaks == (Copies(("sample-0", "sample-31"), ("class-000", "class-015")),)
+    assert survey(dataset).problems.leaks == (
+        Copies(("sample-0", "sample-31"), ("class-000", "class-015")),
+    )
 
 
 def test_tiny_and_long_images_are_found(tmp_path: Path) -> None:
@@ -142,14 +176,20 @@ def test_tiny_and_long_images_are_found(tmp_path: Path) -> None:
     photo(root / "c00" / "edge.png", 32, 160)
     photo(root / "c00" / "wide.png", 400, 40)
     problems = survey(inspect(f"folder:{root}")).problems
-    assert [(one.sample, one.width, one.height) for one in problems.tiny] == [("c00/tiny.png", 31, 90)]
-    assert [(one.sample, one.width, one.height) for one in problems.long] == [("c00/wide.png", 400, 40)]
+    assert [(one.sample, one.width, one.height) for one in problems.tiny] == [
+        ("c00/tiny.png", 31, 90)
+    ]
+    assert [(one.sample, one.width, one.height) for one in problems.long] == [
+        ("c00/wide.png", 400, 40)
+    ]
 
 
 def resave(source: Path, target: Path, scale: float = 0.6) -> None:
     """The same picture in another size and format."""
     with Image.open(source) as image:
-        smaller = image.convert("RGB").resize((round(image.width * scale), round(image.height * scale)))
+        smaller = image.convert("RGB").resize(
+            (round(image.width * scale), round(image.height * scale))
+        )
     smaller.save(target, quality=70)
 
 
@@ -207,14 +247,19 @@ def test_what_concerns_trainval_alone_is_kept_apart(tmp_path: Path) -> None:
     leak = "1 image in both trainval and the test half, such as c04/0.png = c09/leak.png"
     other = "1 image of the test half with more than one label, such as c10/0.png = c11/noise.png"
     near = "1 image in trainval nearly the same as one in the test half, such as c05/0.png = c12/smaller.jpg"
-    assert flaws.of_trainval == (conflict, "1 image more than once in a class of trainval, such as c01/0.png = c01/again.png")
+    assert flaws.of_trainval == (
+        conflict,
+        "1 image more than once in a class of trainval, such as c01/0.png = c01/again.png",
+    )
     assert flaws.of_test == (leak, other, near)
     assert flaws.refusal is not None
     assert flaws.refusal.startswith(f"folder:d: {leak}; {conflict}; {other}. ")
     assert flaws.refusal.endswith("or bench them as they are with --allow-leaks")
 
 
-def test_official_data_and_copies_inside_a_class_and_near_copies_are_not_refused(tmp_path: Path) -> None:
+def test_official_data_and_copies_inside_a_class_and_near_copies_are_not_refused(
+    tmp_path: Path,
+) -> None:
     root = photos(tmp_path / "d")
     shutil.copy(root / "c01/0.png", root / "c01/again.png")
     resave(root / "c05/0.png", root / "c12/smaller.jpg")
@@ -222,7 +267,9 @@ def test_official_data_and_copies_inside_a_class_and_near_copies_are_not_refused
     shutil.copy(root / "c04/0.png", root / "c09/leak.png")
     published = replace(inspect(f"folder:{root}"), official=True)
     assert find_flaws(published).refusal is None
-    assert any("in both trainval and the test half" in text for text in find_flaws(published).of_test)
+    assert any(
+        "in both trainval and the test half" in text for text in find_flaws(published).of_test
+    )
 
 
 @given(st.integers(0, 2**31))
@@ -238,11 +285,15 @@ def test_what_may_be_announced_depends_on_nothing_in_the_test_half(seed: int) ->
     shuffled = replace(dataset, labels=labels, items=Features(z))
     other = z.copy()
     other[labels >= 8] = draw.normal(size=other[labels >= 8].shape)
-    assert flaws_of_trainval(shuffled) == flaws_of_trainval(replace(shuffled, items=Features(other)))
+    assert flaws_of_trainval(shuffled) == flaws_of_trainval(
+        replace(shuffled, items=Features(other))
+    )
 
 
 @pytest.mark.parametrize(("classes", "official"), [(16, None), (17, None), (30, 8), (30, 20)])
-def test_leaks_are_seen_across_the_halves_that_a_bench_would_make(classes: int, official: int | None) -> None:
+def test_leaks_are_seen_across_the_halves_that_a_bench_would_make(
+    classes: int, official: int | None
+) -> None:
     dataset = vectors([2] * classes, trainval=official)
     trainval, _ = splits.of(dataset, Protocol("p.v1"))
     assert first_of_test(dataset) == len(trainval.class_names)
@@ -251,17 +302,31 @@ def test_leaks_are_seen_across_the_halves_that_a_bench_would_make(classes: int, 
 def test_roles_count_in_the_test_half_only() -> None:
     query, gallery = np.zeros(6, dtype=bool), np.zeros(6, dtype=bool)
     query[[0, 2, 4]] = gallery[[1, 2, 3]] = True  # rows 0 and 1 are trainval's
-    found = survey(vectors([2, 2, 2], trainval=1, query=query, gallery=gallery, metadata={"bird": list("aabbcc")}))
+    found = survey(
+        vectors(
+            [2, 2, 2], trainval=1, query=query, gallery=gallery, metadata={"bird": list("aabbcc")}
+        )
+    )
     assert found.roles is not None
-    assert vars(found.roles) == {"queries": 2, "gallery": 2, "both": 1, "neither": 1, "unanswerable": 1}
+    assert vars(found.roles) == {
+        "queries": 2,
+        "gallery": 2,
+        "both": 1,
+        "neither": 1,
+        "unanswerable": 1,
+    }
     assert found.metadata == {"bird": 3}
 
 
-def test_a_sample_is_asked_for_its_hash_once_and_no_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_is_asked_for_its_hash_once_and_no_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dataset = inspect(f"folder:{photos(tmp_path / 'd')}")
     calls = []
     real = ImageFiles.digest
-    monkeypatch.setattr(ImageFiles, "digest", lambda items, index: calls.append(index) or real(items, index))
+    monkeypatch.setattr(
+        ImageFiles, "digest", lambda items, index: calls.append(index) or real(items, index)
+    )
     shutil.rmtree(tmp_path / "d")
     survey(dataset)
     assert sorted(calls) == list(range(len(dataset.labels)))
@@ -309,7 +374,9 @@ def test_images_keep_their_shape_and_broken_ones_are_crossed_out(tmp_path: Path)
     (root / "c00" / "3.png").write_bytes(b"not there when it was looked at")
     sheet = draw_sheet(dataset)
     assert sheet.width == 2 * MARGIN + NAMES + IMAGES * (CELL + GAP) - GAP
-    mount, grey = (tuple(int(colour[at : at + 2], 16) for at in (1, 3, 5)) for colour in (MOUNT, BROKEN))
+    mount, grey = (
+        tuple(int(colour[at : at + 2], 16) for at in (1, 3, 5)) for colour in (MOUNT, BROKEN)
+    )
     whole = cell(sheet, 0, 0)
     assert (whole[: CELL // 4 - 2] == mount).all()
     assert whole[CELL // 4 + 2 : -CELL // 4 - 2].std() > 10
@@ -328,7 +395,10 @@ def test_a_file_that_changed_meanwhile_is_crossed_out(tmp_path: Path) -> None:
 
 
 def test_a_sheet_of_small_grey_and_of_few_images(mini_folder: Path) -> None:
-    assert draw_sheet(load("glyphs")).size == (2 * MARGIN + NAMES + IMAGES * (CELL + GAP) - GAP, 1539)
+    assert draw_sheet(load("glyphs")).size == (
+        2 * MARGIN + NAMES + IMAGES * (CELL + GAP) - GAP,
+        1539,
+    )
     mini = draw_sheet(load(f"folder:{mini_folder}"))
     assert mini.size == (2 * MARGIN + NAMES + 4 * (CELL + GAP) - GAP, 1539)
     assert SIDE < CELL

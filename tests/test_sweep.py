@@ -35,8 +35,14 @@ def test_every_value_runs_the_parameters_that_were_selected_under_the_protocol_i
         base = records[record.announced["sweep"]["base"]]
         assert base.key in done.bases and base.method == record.method
         assert not record.trials and record.announced["budget"]["trials"] == 0
-        assert record.selection["parameters"] == base.selection["parameters"] == record.announced["given"]["parameters"]
-        assert record.announced["protocol"]["resolved"]["dim"] == int(record.announced["sweep"]["value"])
+        assert (
+            record.selection["parameters"]
+            == base.selection["parameters"]
+            == record.announced["given"]["parameters"]
+        )
+        assert record.announced["protocol"]["resolved"]["dim"] == int(
+            record.announced["sweep"]["value"]
+        )
 
 
 def test_every_value_has_a_sealed_study_with_all_its_reproductions(swept):
@@ -48,15 +54,23 @@ def test_every_value_has_a_sealed_study_with_all_its_reproductions(swept):
 
 def test_the_value_that_the_protocol_has_computes_no_run_again(swept):
     done, records = swept
-    same = [records[key] for key in done.studies if records[key].announced["sweep"]["value"] == str(SMALL.dim)]
+    same = [
+        records[key]
+        for key in done.studies
+        if records[key].announced["sweep"]["value"] == str(SMALL.dim)
+    ]
     assert len(same) == len(METHODS)
     for record in same:
         base = records[record.announced["sweep"]["base"]]
-        assert [entry["key"] for entry in record.reproductions] == [entry["key"] for entry in base.reproductions]
+        assert [entry["key"] for entry in record.reproductions] == [
+            entry["key"] for entry in base.reproductions
+        ]
         assert record.scores("separated", "map_at_r") == base.scores("separated", "map_at_r")
 
 
-def test_a_sweep_uses_the_bench_that_the_store_has_and_adds_nothing_when_run_again(mini_features, tmp_path):
+def test_a_sweep_uses_the_bench_that_the_store_has_and_adds_nothing_when_run_again(
+    mini_features, tmp_path
+):
     out = tmp_path / "store"
     benched = run_bench(f"features:{mini_features}", METHODS, SMALL, out, Means(workers=1))
     before = snapshot(out)
@@ -89,7 +103,14 @@ def test_a_value_that_a_method_has_for_itself_cannot_be_varied(mini_features, tm
     for vary in ("optimiser.kind=adam,sgd", "optimiser.weight_decay=0,1"):
         refused = vary.startswith("optimiser.kind")
         with pytest.raises(BadInput, match="of its own for triplet") if refused else nullcontext():
-            run_sweep(f"features:{mini_features}", ["triplet"], own, vary, tmp_path / "store", Means(workers=1))
+            run_sweep(
+                f"features:{mini_features}",
+                ["triplet"],
+                own,
+                vary,
+                tmp_path / "store",
+                Means(workers=1),
+            )
 
 
 def test_values_are_read_as_they_are_written():
@@ -104,8 +125,23 @@ NOW_AND_THEN = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("vary", [*OFTEN, *(pytest.param(vary, marks=pytest.mark.slow) for vary in NOW_AND_THEN)])
+@pytest.mark.parametrize(
+    "vary", [*OFTEN, *(pytest.param(vary, marks=pytest.mark.slow) for vary in NOW_AND_THEN)]
+)
 def test_any_field_can_be_varied(mini_folder, tmp_path, vary):
-    small = customise(SMALL, ["reproductions=1", "trials=1", "iterations=1", "epochs=1", "folds=2", "weights=none", "size=32"])
-    done = run_sweep(f"folder:{mini_folder}", ["triplet"], small, vary, tmp_path / "store", Means(workers=1))
+    small = customise(
+        SMALL,
+        [
+            "reproductions=1",
+            "trials=1",
+            "iterations=1",
+            "epochs=1",
+            "folds=2",
+            "weights=none",
+            "size=32",
+        ],
+    )
+    done = run_sweep(
+        f"folder:{mini_folder}", ["triplet"], small, vary, tmp_path / "store", Means(workers=1)
+    )
     assert len(done.studies) == len(read_values(vary)[1])

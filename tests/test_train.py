@@ -23,7 +23,16 @@ from assay.model import Architecture, Model
 from assay.pairs import Pairs, References, Triplets
 from assay.protocol import Augment, Batch, Optimiser, Protocol
 from assay.registry import Paper
-from assay.train import Fit, Judge, fit, iterations_of, make_optimisers, optimisers_of, set_training, step
+from assay.train import (
+    Fit,
+    Judge,
+    fit,
+    iterations_of,
+    make_optimisers,
+    optimisers_of,
+    set_training,
+    step,
+)
 from assay.train.optimisers import share_of_rate
 
 CPU = torch.device("cpu")
@@ -71,12 +80,22 @@ def new_model(seed: int = 0, trunk: str = "identity", inputs: int = 8) -> Model:
     return Model(Architecture(trunk, inputs, 0 if trunk == "identity" else 16, 4))
 
 
-def parts_of(loss: Loss, lr: float = 0.01, weights_lr: float = 0.01, miner: str | None = None) -> Parts:
+def parts_of(
+    loss: Loss, lr: float = 0.01, weights_lr: float = 0.01, miner: str | None = None
+) -> Parts:
     return Parts(loss, miners[miner]() if miner else None, lr, weights_lr)
 
 
-def train(loss: Loss, protocol: Protocol = PROTOCOL, model: Model | None = None, seed: int = 0, **rates: Any) -> Fit:
-    return fit(model or new_model(), parts_of(loss, **rates), TRAIN, VALIDATION, protocol, SHAPE, seed, CPU)
+def train(
+    loss: Loss,
+    protocol: Protocol = PROTOCOL,
+    model: Model | None = None,
+    seed: int = 0,
+    **rates: Any,
+) -> Fit:
+    return fit(
+        model or new_model(), parts_of(loss, **rates), TRAIN, VALIDATION, protocol, SHAPE, seed, CPU
+    )
 
 
 class Scripted(Loss):
@@ -90,7 +109,11 @@ class Scripted(Loss):
         self.term, self.iterations = term, itertools.count(1)
 
     def forward(
-        self, z: Tensor, y: Tensor, mined: Pairs | Triplets | None = None, references: References | None = None
+        self,
+        z: Tensor,
+        y: Tensor,
+        mined: Pairs | Triplets | None = None,
+        references: References | None = None,
     ) -> Tensor:
         return self.term(next(self.iterations), z, y)
 
@@ -114,7 +137,9 @@ def validation_of(weights: dict[str, Tensor]) -> float:
 
 
 def equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    return first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
 
 
 def epochs(result: Fit) -> list[int]:
@@ -156,7 +181,9 @@ def test_the_weights_kept_are_those_of_the_best_checkpoint() -> None:
     """A copy, not the model that went on training; scored again they give the very number in the history."""
     result = train(first_well_then_badly(until=12), replace(PROTOCOL, epochs=10), lr=0.03)
     assert validation_of(result.weights) == result.best.validation["map_at_r"]
-    again = train(first_well_then_badly(until=12), replace(PROTOCOL, epochs=result.best.epoch), lr=0.03)
+    again = train(
+        first_well_then_badly(until=12), replace(PROTOCOL, epochs=result.best.epoch), lr=0.03
+    )
     assert equal(again.weights, result.weights)
 
 
@@ -193,7 +220,9 @@ def test_patience_is_looked_at_only_where_there_is_a_validation() -> None:
 
 
 def test_patience_starts_anew_with_a_better_checkpoint() -> None:
-    result = train(first_well_then_badly(until=12), replace(PROTOCOL, epochs=40, patience=5), lr=0.03)
+    result = train(
+        first_well_then_badly(until=12), replace(PROTOCOL, epochs=40, patience=5), lr=0.03
+    )
     assert result.best.epoch > 0
     assert result.history[-1].epoch == result.best.epoch + 5
 
@@ -210,8 +239,12 @@ def test_an_epoch_has_as_many_iterations_as_the_protocol_says() -> None:
     assert next(loss.iterations) == 4 * 5 + 1
 
 
-@pytest.mark.parametrize(("batch", "expected"), [((4, 4), 2), ((3, 4), 3), ((6, 6), 1), ((6, 20), 1)])
-def test_an_epoch_may_be_one_pass_over_the_training_fold(batch: tuple[int, int], expected: int) -> None:
+@pytest.mark.parametrize(
+    ("batch", "expected"), [((4, 4), 2), ((3, 4), 3), ((6, 6), 1), ((6, 20), 1)]
+)
+def test_an_epoch_may_be_one_pass_over_the_training_fold(
+    batch: tuple[int, int], expected: int
+) -> None:
     """36 samples; a rest that fills no batch is left out, and there is at least one step."""
     loss, protocol = constant(), replace(PROTOCOL, epochs=4, iterations=None)
     fit(new_model(), parts_of(loss), TRAIN, VALIDATION, protocol, batch, 0, CPU)
@@ -220,8 +253,12 @@ def test_an_epoch_may_be_one_pass_over_the_training_fold(batch: tuple[int, int],
     assert iterations_of(PROTOCOL, len(TRAIN.y), batch) == 3
 
 
-@pytest.mark.parametrize(("samples", "expected"), [(24, 50), (1600, 50), (1632, 51), (45_000, 1406)])
-def test_a_pass_over_few_samples_is_filled_up_to_the_shortest_epoch(samples: int, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("samples", "expected"), [(24, 50), (1600, 50), (1632, 51), (45_000, 1406)]
+)
+def test_a_pass_over_few_samples_is_filled_up_to_the_shortest_epoch(
+    samples: int, expected: int
+) -> None:
     protocol = replace(PROTOCOL, iterations=None, shortest_epoch=50)
     assert iterations_of(protocol, samples, (8, 4)) == expected
 
@@ -278,8 +315,13 @@ def test_embeddings_that_are_not_finite_end_the_training_as_diverged() -> None:
 # --- What it depends on ---
 
 
-@pytest.mark.parametrize(("name", "miner"), [(name, None) for name in losses] + [("multi_similarity", "multi_similarity")])
-def test_the_same_seed_gives_the_same_bytes_whatever_the_global_generators_hold(name: str, miner: str | None) -> None:
+@pytest.mark.parametrize(
+    ("name", "miner"),
+    [(name, None) for name in losses] + [("multi_similarity", "multi_similarity")],
+)
+def test_the_same_seed_gives_the_same_bytes_whatever_the_global_generators_hold(
+    name: str, miner: str | None
+) -> None:
     """Pitfall 14."""
     results = []
     for noise in (1, 2):
@@ -289,7 +331,9 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_global_generators_hold(
         loss.setup(4, 6)
         torch.manual_seed(noise)
         np.random.seed(noise)
-        results.append(fit(model, parts_of(loss, miner=miner), TRAIN, VALIDATION, PROTOCOL, SHAPE, 7, CPU))
+        results.append(
+            fit(model, parts_of(loss, miner=miner), TRAIN, VALIDATION, PROTOCOL, SHAPE, 7, CPU)
+        )
     assert results[0].history == results[1].history
     assert equal(results[0].weights, results[1].weights)
 
@@ -306,7 +350,9 @@ def train_on_images(noise: int = 0) -> tuple[Fit, Model]:
     protocol = replace(PROTOCOL, trunk="conv", size=16, augment=wild, epochs=3, iterations=2)
     seen, unseen, model = pictures(range(4), 1), pictures(range(4, 8), 2), new_model(0, "conv", 1)
     torch.manual_seed(noise)
-    return fit(model, parts_of(losses["contrastive"]()), seen, unseen, protocol, SHAPE, 3, CPU), model
+    return fit(
+        model, parts_of(losses["contrastive"]()), seen, unseen, protocol, SHAPE, 3, CPU
+    ), model
 
 
 def test_images_train_to_the_same_bytes_whatever_the_global_generators_hold() -> None:
@@ -329,7 +375,9 @@ def test_all_methods_see_the_same_batches() -> None:
     for value in (0.0, 1.0):
         batches: list[tuple[Tensor, Tensor]] = []
 
-        def remember(number: int, z: Tensor, y: Tensor, value: float = value, batches: list[Any] = batches) -> Tensor:
+        def remember(
+            number: int, z: Tensor, y: Tensor, value: float = value, batches: list[Any] = batches
+        ) -> Tensor:
             batches.append((z.detach().clone(), y.clone()))
             return z.sum() * 0 + value
 
@@ -373,7 +421,11 @@ def test_the_miner_feeds_the_loss_without_a_gradient() -> None:
 
     class Remembering(Scripted):
         def forward(
-            self, z: Tensor, y: Tensor, mined: Pairs | Triplets | None = None, references: References | None = None
+            self,
+            z: Tensor,
+            y: Tensor,
+            mined: Pairs | Triplets | None = None,
+            references: References | None = None,
         ) -> Tensor:
             mined_by_loss.append(mined)
             return z.sum() * 0
@@ -397,7 +449,10 @@ def steps(lr: float, weights_lr: float) -> Iterator[float]:
     before = model.state()
     train(loss, replace(PROTOCOL, epochs=1), model, lr=lr, weights_lr=weights_lr)
     yield max((model.state()[name] - before[name]).abs().max().item() for name in before)
-    yield max((now - then).abs().max().item() for now, then in zip(loss.parameters(), weights, strict=True))
+    yield max(
+        (now - then).abs().max().item()
+        for now, then in zip(loss.parameters(), weights, strict=True)
+    )
 
 
 def test_class_weights_have_a_learning_rate_of_their_own() -> None:
@@ -416,18 +471,27 @@ def test_a_learning_rate_ten_times_larger_takes_steps_ten_times_larger() -> None
     assert fast == pytest.approx(10 * slow, rel=0.02)
 
 
-def test_a_cosine_lets_every_learning_rate_fall_to_zero_over_all_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cosine_lets_every_learning_rate_fall_to_zero_over_all_epochs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rates: list[list[float]] = []
 
     def watched(*arguments: Any) -> float:
-        rates.append([group["lr"] for optimiser in arguments[2] for group in optimiser.param_groups])
+        rates.append(
+            [group["lr"] for optimiser in arguments[2] for group in optimiser.param_groups]
+        )
         return step(*arguments)
 
     monkeypatch.setattr("assay.train.loop.step", watched)
     loss = losses["normalized_softmax"]()
     loss.setup(4, 6)
     optimiser = Optimiser(schedule="cosine")
-    train(loss, replace(PROTOCOL, epochs=2, iterations=4, optimiser=optimiser), lr=0.01, weights_lr=0.1)
+    train(
+        loss,
+        replace(PROTOCOL, epochs=2, iterations=4, optimiser=optimiser),
+        lr=0.01,
+        weights_lr=0.1,
+    )
     shares = [(1 + math.cos(math.pi * done / 8)) / 2 for done in range(8)]
     assert [rate for rate, _ in rates] == pytest.approx([0.01 * share for share in shares])
     assert [rate for _, rate in rates] == pytest.approx([0.1 * share for share in shares])
@@ -465,7 +529,9 @@ def still(name: str) -> Loss:
 
     class Still(base):  # type: ignore[misc]
         def forward(self, z: Tensor, *_: Any) -> Tensor:
-            return z.sum() * 0 + sum((weight.sum() * 0 for weight in self.parameters()), start=z.new_zeros(()))
+            return z.sum() * 0 + sum(
+                (weight.sum() * 0 for weight in self.parameters()), start=z.new_zeros(())
+            )
 
     torch.manual_seed(0)
     loss: Loss = Still()
@@ -497,7 +563,9 @@ def test_a_loss_may_have_weights_of_both_kinds() -> None:
         undecayed = ("kept",)
 
         def __init__(self) -> None:
-            super().__init__(lambda number, z, y: z.sum() * 0 + (self.kept.sum() + self.shrunk.sum()) * 0)
+            super().__init__(
+                lambda number, z, y: z.sum() * 0 + (self.kept.sum() + self.shrunk.sum()) * 0
+            )
             self.kept, self.shrunk = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
 
     assert moved_by_decay(Both()) == {"kept": False, "shrunk": True}
@@ -511,12 +579,17 @@ def test_every_weight_is_trained_once_and_at_its_own_rate(name: str) -> None:
     groups = [
         group
         for part in make_optimisers(
-            list(model.parameters()), dict(loss.named_parameters()), parts_of(loss, lr=0.25, weights_lr=0.5), protocol
+            list(model.parameters()),
+            dict(loss.named_parameters()),
+            parts_of(loss, lr=0.25, weights_lr=0.5),
+            protocol,
         )
         for group in part.param_groups
     ]
     found = {
-        id(weight): (group["lr"], group["weight_decay"], group["momentum"]) for group in groups for weight in group["params"]
+        id(weight): (group["lr"], group["weight_decay"], group["momentum"])
+        for group in groups
+        for weight in group["params"]
     }
     assert sum(len(group["params"]) for group in groups) == len(found)
     expected = {id(weight): (0.25, 0.125, 0.5) for weight in model.parameters()}
@@ -538,14 +611,20 @@ AS_TORCH_HAS_IT: dict[str, Callable[[list[Any]], torch.optim.Optimizer]] = {
 @pytest.mark.parametrize("decay_own", [True, False])
 @pytest.mark.parametrize("kind", AS_TORCH_HAS_IT)
 def test_each_kind_of_optimiser_takes_the_steps_of_torchs_own(kind: Any, decay_own: bool) -> None:
-    protocol = replace(PROTOCOL, optimiser=Optimiser(momentum=0.8, weight_decay=0.1, kind=kind, decay_own=decay_own))
+    protocol = replace(
+        PROTOCOL,
+        optimiser=Optimiser(momentum=0.8, weight_decay=0.1, kind=kind, decay_own=decay_own),
+    )
     draw = torch.Generator().manual_seed(0)
     start = [torch.randn(5, 3, generator=draw) for _ in range(3)]
     ours, theirs = ([weight.clone().requires_grad_() for weight in start] for _ in range(2))
     parts = parts_of(losses["triplet"](), lr=0.03, weights_lr=0.07)
     own = make_optimisers(ours[:2], {"weights": ours[2]}, parts, protocol)
     group = {"params": theirs[2:], "lr": 0.07, **({} if decay_own else {"weight_decay": 0.0})}
-    others = [AS_TORCH_HAS_IT[kind]([{"params": theirs[:2], "lr": 0.03}]), AS_TORCH_HAS_IT[kind]([group])]
+    others = [
+        AS_TORCH_HAS_IT[kind]([{"params": theirs[:2], "lr": 0.03}]),
+        AS_TORCH_HAS_IT[kind]([group]),
+    ]
     for _ in range(5):
         for weights, optimisers in ((ours, own), (theirs, others)):
             for number, weight in enumerate(weights):
@@ -580,7 +659,9 @@ def test_a_weight_that_is_not_there_cannot_be_kept_from_decay() -> None:
 
     loss = Mistaken(lambda number, z, y: z.sum())
     loss.beta = torch.nn.Parameter(torch.ones(3))
-    with pytest.raises(ValueError, match=r"Mistaken\.undecayed names 'betta', but its weights are beta"):
+    with pytest.raises(
+        ValueError, match=r"Mistaken\.undecayed names 'betta', but its weights are beta"
+    ):
         make_optimisers([], dict(loss.named_parameters()), parts_of(loss), PROTOCOL)
 
 
@@ -605,7 +686,16 @@ def trained_on_images(frozen: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]
     model = with_a_past()
     before = model.state()
     protocol = replace(ON_IMAGES, frozen=frozen)
-    fit(model, parts_of(losses["contrastive"]()), pictures(range(4), 1), pictures(range(4, 8), 2), protocol, SHAPE, 3, CPU)
+    fit(
+        model,
+        parts_of(losses["contrastive"]()),
+        pictures(range(4), 1),
+        pictures(range(4, 8), 2),
+        protocol,
+        SHAPE,
+        3,
+        CPU,
+    )
     return before, model.state()
 
 
@@ -637,7 +727,9 @@ def test_a_frozen_step_sees_the_outputs_of_the_running_statistics(frozen: Any) -
     assert torch.allclose(seen[0], by_running_statistics, atol=1e-5) == (frozen == "batchnorm")
 
 
-@pytest.mark.parametrize("kind", [torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.SyncBatchNorm])
+@pytest.mark.parametrize(
+    "kind", [torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.SyncBatchNorm]
+)
 def test_every_kind_of_batch_normalisation_is_frozen_and_nothing_else(kind: Any) -> None:
     model = new_model()
     model.trunk.extra = torch.nn.Sequential(kind(3), torch.nn.Dropout(0.5), torch.nn.LayerNorm(3))
@@ -653,10 +745,21 @@ def test_training_mode_comes_back_after_every_validation() -> None:
     modes: list[tuple[bool, bool]] = []
     model = with_a_past()
     norm = next(part for part in model.modules() if isinstance(part, torch.nn.BatchNorm2d))
-    look = Scripted(lambda number, z, y: modes.append((model.training, norm.training)) or z.sum() * 0)
+    look = Scripted(
+        lambda number, z, y: modes.append((model.training, norm.training)) or z.sum() * 0
+    )
     for frozen in ("nothing", "batchnorm"):
         protocol = replace(ON_IMAGES, frozen=frozen)
-        fit(model, parts_of(look), pictures(range(4), 1), pictures(range(4, 8), 2), protocol, SHAPE, 3, CPU)
+        fit(
+            model,
+            parts_of(look),
+            pictures(range(4), 1),
+            pictures(range(4, 8), 2),
+            protocol,
+            SHAPE,
+            3,
+            CPU,
+        )
     assert modes == [(True, True)] * 6 + [(True, False)] * 6
 
 
@@ -671,14 +774,18 @@ def test_autocast_is_off_on_the_cpu_even_if_asked_for() -> None:
         seen.add(z.dtype)
         return (z.square().sum(1) - 1).square().mean()
 
-    results = [train(Scripted(look), replace(PROTOCOL, autocast=autocast)) for autocast in (False, True)]
+    results = [
+        train(Scripted(look), replace(PROTOCOL, autocast=autocast)) for autocast in (False, True)
+    ]
     assert seen == {torch.float32}
     assert results[0].history == results[1].history
     assert equal(results[0].weights, results[1].weights)
     assert {weight.dtype for weight in results[1].weights.values()} == {torch.float32}
 
 
-def test_autocast_on_a_gpu_covers_the_network_and_neither_miner_nor_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_autocast_on_a_gpu_covers_the_network_and_neither_miner_nor_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Without a GPU: what is asked of torch, and what is computed inside of it."""
     inside, asked = [], []
 
@@ -706,14 +813,25 @@ def test_autocast_on_a_gpu_covers_the_network_and_neither_miner_nor_loss(monkeyp
     monkeypatch.setattr(Tensor, "to", lambda tensor, *_, **__: tensor)
     for autocast in (True, False):
         value = step(
-            Network(), parts_of(loss), [], torch.ones(4, 8), torch.arange(4), replace(PROTOCOL, autocast=autocast), Device()
+            Network(),
+            parts_of(loss),
+            [],
+            torch.ones(4, 8),
+            torch.arange(4),
+            replace(PROTOCOL, autocast=autocast),
+            Device(),
         )
         assert math.isfinite(value)
-    assert asked == [(("cuda", torch.bfloat16), {"enabled": True}), (("cuda", torch.bfloat16), {"enabled": False})]
+    assert asked == [
+        (("cuda", torch.bfloat16), {"enabled": True}),
+        (("cuda", torch.bfloat16), {"enabled": False}),
+    ]
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_a_network_is_compiled_where_the_protocol_wants_it(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_is_compiled_where_the_protocol_wants_it(
+    wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[bool] = []
 
     class Compiled(torch.nn.Module):
@@ -737,7 +855,9 @@ def test_a_network_is_compiled_where_the_protocol_wants_it(wanted: bool, monkeyp
     assert result.history == plain.history
 
 
-def test_a_compiled_network_is_in_training_mode_in_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_network_is_in_training_mode_in_every_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Validation sets the wrapper to evaluation: what counts is the mode of the modules within."""
     modes: list[bool] = []
 
@@ -768,7 +888,9 @@ class Told(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         angle = torch.arange(len(x)) // 2 * 0.3
         wrong = torch.arange(len(x)) >= 2 * self.right
-        angle = torch.where(wrong, torch.arange(len(x)) % (len(x) // 2) * 0.3 + 1e-3 * torch.arange(len(x)), angle)
+        angle = torch.where(
+            wrong, torch.arange(len(x)) % (len(x) // 2) * 0.3 + 1e-3 * torch.arange(len(x)), angle
+        )
         return torch.stack([angle.cos(), angle.sin()], dim=1)
 
 
@@ -822,7 +944,9 @@ def test_the_judge_calls_a_loss_that_is_not_finite_a_divergence_at_once(bad: flo
 # --- The PCA of the baseline ---
 
 
-@pytest.mark.parametrize(("count", "features", "width"), [(50, 6, 3), (50, 6, 6), (8, 20, 5), (30, 1, 1)])
+@pytest.mark.parametrize(
+    ("count", "features", "width"), [(50, 6, 3), (50, 6, 6), (8, 20, 5), (30, 1, 1)]
+)
 def test_pca_is_that_of_scikit_learn_up_to_sign(count: int, features: int, width: int) -> None:
     draw = np.random.default_rng(0)
     x = draw.normal(size=(count, features)) @ np.diag(np.linspace(3, 1, features)) + 5
@@ -847,7 +971,9 @@ def test_pca_of_the_same_features_is_the_same_layer() -> None:
 
 
 def test_pca_components_come_in_the_order_of_their_variance() -> None:
-    x = torch.randn(200, 5, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 5.0, 2.0, 4.0, 3.0])
+    x = torch.randn(200, 5, generator=torch.Generator().manual_seed(0)) * torch.tensor(
+        [1.0, 5.0, 2.0, 4.0, 3.0]
+    )
     with torch.no_grad():
         variances = fit_pca(x, 5)(x).var(0).tolist()
     assert variances == sorted(variances, reverse=True)

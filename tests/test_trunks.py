@@ -19,7 +19,15 @@ from assay.trunks.pooling import GeneralisedMean, make_pool
 
 OWN = ("bn_inception", "conv", "googlenet", "identity", "lite0", "resnet18", "resnet50")
 PHOTO = ("bn_inception", "googlenet", "lite0", "resnet18", "resnet50")
-WIDTH = {"bn_inception": 1024, "conv": 64, "googlenet": 1024, "identity": 8, "lite0": 1280, "resnet18": 512, "resnet50": 2048}
+WIDTH = {
+    "bn_inception": 1024,
+    "conv": 64,
+    "googlenet": 1024,
+    "identity": 8,
+    "lite0": 1280,
+    "resnet18": 512,
+    "resnet50": 2048,
+}
 TIMM = {
     "test_resnet": 96,
     "test_resnet.r160_in1k": 96,
@@ -91,7 +99,16 @@ def test_every_weight_gets_a_gradient(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["bn_inception", "conv", "googlenet", "resnet18", "lite0", "test_convnext", "vit_tiny_patch16_224"]
+    "name",
+    [
+        "bn_inception",
+        "conv",
+        "googlenet",
+        "resnet18",
+        "lite0",
+        "test_convnext",
+        "vit_tiny_patch16_224",
+    ],
 )
 def test_the_random_state_decides_on_the_weights(name):
     one, same, other = (built(name, seed=seed).state_dict() for seed in (1, 1, 2))
@@ -103,7 +120,9 @@ def test_the_random_state_decides_on_the_weights(name):
 def test_convolutions_are_laid_out_channels_last(name):
     trunk, seen = built(name), []
     first = next(module for module in trunk.modules() if isinstance(module, nn.Conv2d))
-    first.register_forward_pre_hook(lambda _, x: seen.append(x[0].is_contiguous(memory_format=torch.channels_last)))
+    first.register_forward_pre_hook(
+        lambda _, x: seen.append(x[0].is_contiguous(memory_format=torch.channels_last))
+    )
     forward(trunk, sample(name, side=64))
     weights = [weight for weight in trunk.parameters() if weight.ndim == 4]
     assert seen == [True]
@@ -117,7 +136,9 @@ def test_a_transformer_keeps_its_layout():
 @pytest.mark.parametrize("name", [*PHOTO, "test_resnet", "vit_tiny_patch16_224"])
 def test_grey_images_are_repeated_over_the_channels(name):
     x = sample(name, inputs=1, n=1, side=64)
-    assert torch.equal(forward(built(name, inputs=1), x), forward(built(name), x.repeat(1, 3, 1, 1)))
+    assert torch.equal(
+        forward(built(name, inputs=1), x), forward(built(name), x.repeat(1, 3, 1, 1))
+    )
 
 
 @pytest.mark.parametrize("name", ["resnet18", "test_resnet"])
@@ -201,7 +222,9 @@ def pooled(values, pooling, exponent=3.0):
     """One channel's positions, one term at a time."""
     mean = sum(values) / len(values)
     if pooling == "gem":
-        return (sum(max(value, 1e-6) ** exponent for value in values) / len(values)) ** (1 / exponent)
+        return (sum(max(value, 1e-6) ** exponent for value in values) / len(values)) ** (
+            1 / exponent
+        )
     return mean if pooling == "avg" else mean + max(values)
 
 
@@ -216,7 +239,12 @@ def test_pooling_matches_its_equation(pooling):
 def test_the_generalised_mean_lies_between_mean_and_maximum(exponent):
     x = torch.rand(2, 3, 4, 4) + 0.5
     gem = GeneralisedMean(exponent)(x)
-    assert torch.allclose(gem, torch.tensor([[pooled(c.flatten().tolist(), "gem", exponent) for c in image] for image in x]))
+    assert torch.allclose(
+        gem,
+        torch.tensor(
+            [[pooled(c.flatten().tolist(), "gem", exponent) for c in image] for image in x]
+        ),
+    )
     assert (gem >= x.mean((2, 3)) - 1e-5).all() and (gem <= x.amax((2, 3)) + 1e-5).all()
 
 
@@ -258,7 +286,11 @@ def test_pooling_is_refused_where_there_is_nothing_to_pool(name):
 @pytest.mark.parametrize("name", ["resnet18", "googlenet"])
 def test_agrees_with_torchvisions_own(name):
     models = torchvision_trunks.import_torchvision().models
-    options = {"init_weights": False, "transform_input": True, "aux_logits": False} if name == "googlenet" else {}
+    options = (
+        {"init_weights": False, "transform_input": True, "aux_logits": False}
+        if name == "googlenet"
+        else {}
+    )
     whole = getattr(models, name)(weights=None, **options).eval()
     whole.fc = nn.Identity()
     trunk = built(name)
@@ -269,7 +301,9 @@ def test_agrees_with_torchvisions_own(name):
         assert torch.allclose(forward(trunk, x), whole((x - mean) / std), atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["test_resnet", "test_convnext", "mobilenetv3_small_050", "vit_tiny_patch16_224"])
+@pytest.mark.parametrize(
+    "name", ["test_resnet", "test_convnext", "mobilenetv3_small_050", "vit_tiny_patch16_224"]
+)
 def test_agrees_with_timms_own(name, timm):
     trunk = built(name)
     whole = timm.create_model(name, num_classes=0).eval()
@@ -289,7 +323,8 @@ def bn_inception(state, x):
         weight = state[f"{name}.weight"]
         x = F.conv2d(x, weight, state[f"{name}.bias"], stride, padding=weight.shape[-1] // 2)
         mean, var, gamma, beta = (
-            state[f"{name}_bn.{part}"][:, None, None] for part in ("running_mean", "running_var", "weight", "bias")
+            state[f"{name}_bn.{part}"][:, None, None]
+            for part in ("running_mean", "running_var", "weight", "bias")
         )
         return ((x - mean) / (var + 1e-5).sqrt() * gamma + beta).clamp(min=0)
 
@@ -301,7 +336,11 @@ def bn_inception(state, x):
         stride = 2 if block in ("3c", "4e") else 1
         branches = [
             unit(f"{b}_3x3", unit(f"{b}_3x3_reduce", x), stride),
-            unit(f"{b}_double_3x3_2", unit(f"{b}_double_3x3_1", unit(f"{b}_double_3x3_reduce", x)), stride),
+            unit(
+                f"{b}_double_3x3_2",
+                unit(f"{b}_double_3x3_1", unit(f"{b}_double_3x3_reduce", x)),
+                stride,
+            ),
         ]
         if stride == 2:
             x = torch.cat([*branches, F.max_pool2d(x, 3, 2, ceil_mode=True)], 1)
@@ -361,7 +400,9 @@ PUBLIC_SHAPES = {
 
 
 def test_branches_that_would_not_meet_are_refused_with_the_nearest_side():
-    with pytest.raises(BadInput, match=r"--set size=103: the trunk 'bn_inception' takes sides from 95 to 102"):
+    with pytest.raises(
+        BadInput, match=r"--set size=103: the trunk 'bn_inception' takes sides from 95 to 102"
+    ):
         built("bn_inception")(torch.rand(1, 3, 103, 103))
 
 
@@ -373,7 +414,8 @@ def test_bn_inception_takes_the_sides_at_which_its_branches_meet(side):
 def test_a_trunk_of_one_side_refuses_others():
     assert find("levit_128s").smallest == 224
     with pytest.raises(
-        BadInput, match="--set size=256: the trunk 'levit_128s' takes images of 224 pixels a side; use --set size=224"
+        BadInput,
+        match="--set size=256: the trunk 'levit_128s' takes images of 224 pixels a side; use --set size=224",
     ):
         built("levit_128s")(torch.rand(1, 3, 256, 256))
 
@@ -392,14 +434,21 @@ def test_too_small_images_are_refused():
 
 @pytest.mark.parametrize(
     ("name", "side", "smallest"),
-    [("conv", None, 16), ("lite0", 224, 32), ("resnet10t", 176, 32), ("vit_small_patch14_dinov2.lvd142m", 518, 14)],
+    [
+        ("conv", None, 16),
+        ("lite0", 224, 32),
+        ("resnet10t", 176, 32),
+        ("vit_small_patch14_dinov2.lvd142m", 518, 14),
+    ],
 )
 def test_sides_are_known_before_anything_is_built(name, side, smallest):
     assert (find(name).side, find(name).smallest) == (side, smallest)
 
 
 def test_trunks_for_oblong_images_are_refused(timm):
-    oblong = next(n for n in timm.list_models() if len(set(timm.get_pretrained_cfg(n).input_size[1:])) == 2)
+    oblong = next(
+        n for n in timm.list_models() if len(set(timm.get_pretrained_cfg(n).input_size[1:])) == 2
+    )
     with pytest.raises(BadInput, match="square"):
         find(oblong)
 
@@ -415,10 +464,18 @@ def test_a_registered_name_comes_before_timms():
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("cnov", "conv"), ("bninception", "bn_inception"), ("resnet50.a1_in1x", "resnet50.a1_in1k"), ("resnet10", "resnet10t")],
+    [
+        ("cnov", "conv"),
+        ("bninception", "bn_inception"),
+        ("resnet50.a1_in1x", "resnet50.a1_in1k"),
+        ("resnet10", "resnet10t"),
+    ],
 )
 def test_an_unknown_name_suggests_the_nearest(name, near):
-    with pytest.raises(UnknownName, match=rf"no trunk is called '{name}'; did you mean .*'{near}'.* \(all: bn_inception"):
+    with pytest.raises(
+        UnknownName,
+        match=rf"no trunk is called '{name}'; did you mean .*'{near}'.* \(all: bn_inception",
+    ):
         find(name)
 
 
@@ -444,7 +501,12 @@ def test_the_network_libraries_wait_until_a_trunk_needs_them():
         "import sys, assay.trunks, assay.trunks.weights as w; w.resolve('conv', 'pretrained'); assay.trunks.find('resnet18');"
         "print([name for name in ('timm', 'torchvision', 'huggingface_hub') if name in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )
 
 
 def test_a_matching_torchvision_is_left_alone(monkeypatch):

@@ -18,12 +18,21 @@ def twins():
     sys.path.remove(str(BENCHMARKS))
 
 
-SCENARIOS = ["equal spreads", "one noisy, five times", "half noisy, five times", "spreads as measured", "recorded landscapes"]
+SCENARIOS = [
+    "equal spreads",
+    "one noisy, five times",
+    "half noisy, five times",
+    "spreads as measured",
+    "recorded landscapes",
+]
 
 
 def test_a_pool_of_real_searches_is_shown_with_its_twins_spread_coverage_and_power(twins, capsys):
     draw = np.random.default_rng(0)
-    pool = {name: draw.normal(0.5, spread, 16).tolist() for name, spread in (("a", 0.002), ("b", 0.01), ("c", 0.004))}
+    pool = {
+        name: draw.normal(0.5, spread, 16).tolist()
+        for name, spread in (("a", 0.002), ("b", 0.01), ("c", 0.004))
+    }
     twins["show_pool"](pool, benches=60)
     shown = capsys.readouterr().out
     assert "| a | 16 |" in shown
@@ -44,16 +53,22 @@ def test_few_benches_are_judged_as_compare_judges_them(twins):
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("searches", [3, 4, 8])
-def test_equal_methods_are_called_better_in_at_most_six_percent_of_benches(twins, scenario, searches):
+def test_equal_methods_are_called_better_in_at_most_six_percent_of_benches(
+    twins, scenario, searches
+):
     for methods in twins["SIZES"]:
         for yardstick in (True, False):
-            assert twins["false_better"](scenario, methods, searches, yardstick, benches=2000) <= 0.06
+            assert (
+                twins["false_better"](scenario, methods, searches, yardstick, benches=2000) <= 0.06
+            )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("smallest", [3.0, 100.0])
-def test_methods_that_differ_by_the_declared_difference_are_rarely_called_equivalent(twins, scenario, smallest):
+def test_methods_that_differ_by_the_declared_difference_are_rarely_called_equivalent(
+    twins, scenario, smallest
+):
     for methods in twins["SIZES"]:
         assert twins["false_equivalent"](scenario, methods, smallest, benches=2000) <= 0.06
 

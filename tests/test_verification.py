@@ -32,10 +32,16 @@ Pairs = tuple[list[float], list[float]]
 
 def naive_cosine(a: list[float], b: list[float]) -> float:
     norms = math.hypot(*a), math.hypot(*b)
-    return math.fsum(x / norms[0] * (y / norms[1]) for x, y in zip(a, b, strict=True)) if all(norms) else 0.0
+    return (
+        math.fsum(x / norms[0] * (y / norms[1]) for x, y in zip(a, b, strict=True))
+        if all(norms)
+        else 0.0
+    )
 
 
-def naive_pairs(z: Tensor, y: Tensor, gallery: Tensor | None = None, gallery_y: Tensor | None = None) -> Pairs:
+def naive_pairs(
+    z: Tensor, y: Tensor, gallery: Tensor | None = None, gallery_y: Tensor | None = None
+) -> Pairs:
     own = list(zip(z.tolist(), y.tolist(), strict=True))
     if gallery is None or gallery_y is None:
         pairs = list(itertools.combinations(own, 2))
@@ -56,7 +62,11 @@ def naive_points(pairs: Pairs) -> list[tuple[float, float]]:
     positives, negatives = ([round(score, 9) for score in scores] for scores in pairs)
     thresholds = [math.inf, *sorted({*positives, *negatives}, reverse=True)]
     return [
-        (sum(n >= t for n in negatives) / len(negatives), sum(p >= t for p in positives) / len(positives)) for t in thresholds
+        (
+            sum(n >= t for n in negatives) / len(negatives),
+            sum(p >= t for p in positives) / len(positives),
+        )
+        for t in thresholds
     ]
 
 
@@ -75,24 +85,33 @@ def naive_tar(pairs: Pairs, wanted: float) -> float:
 def draw_signs(seed: int, count: int | None = None) -> tuple[Tensor, Tensor]:
     """Vectors of four signs: cosines -1, -1/2, 0, 1/2 and 1 only, hence ties everywhere."""
     draw = random.Random(seed)
-    z = torch.tensor([[draw.choice([-1.0, 1.0]) for _ in range(4)] for _ in range(count or draw.randint(4, 14))])
+    z = torch.tensor(
+        [[draw.choice([-1.0, 1.0]) for _ in range(4)] for _ in range(count or draw.randint(4, 14))]
+    )
     return z, torch.tensor([0, 0, 1, *(draw.randrange(4) for _ in range(len(z) - 3))])
 
 
 def draw_samples(seed: int, count: int = 200, classes: int = 5) -> tuple[Tensor, Tensor]:
     draw = torch.Generator().manual_seed(seed)
     y = torch.randint(classes, (count,), generator=draw)
-    return torch.randn(count, 16, generator=draw) + torch.randn(classes, 16, generator=draw)[y] / 2, y
+    return torch.randn(count, 16, generator=draw) + torch.randn(classes, 16, generator=draw)[
+        y
+    ] / 2, y
 
 
 def draw_norms(count: int) -> Tensor:
     draw = random.Random(count)
-    return torch.tensor([[10 ** draw.uniform(-200, 200)] for _ in range(count)], dtype=torch.float64)
+    return torch.tensor(
+        [[10 ** draw.uniform(-200, 200)] for _ in range(count)], dtype=torch.float64
+    )
 
 
 def assert_same(found: Verification, expected: Verification, apart: int = 0) -> None:
     """The same pairs in each bin; or, where products are rounded in another order, at most `apart` that moved."""
-    for one, other in ((found.positives_B, expected.positives_B), (found.negatives_B, expected.negatives_B)):
+    for one, other in (
+        (found.positives_B, expected.positives_B),
+        (found.negatives_B, expected.negatives_B),
+    ):
         assert one.sum() == other.sum()
         assert (one.cumsum(0) - other.cumsum(0)).abs().max() <= apart
 
@@ -108,7 +127,9 @@ def test_every_figure_matches_its_definition_among_ties(seed: int) -> None:
         assert found.roc_auc == pytest.approx(naive_auc(pairs), abs=1e-12)
         assert found.eer == pytest.approx(naive_eer(pairs), abs=1e-12)
         for far in (0.2, 0.5, 0.75, 1.0):
-            assert found.tar_at_far(far) == (pytest.approx(naive_tar(pairs, far), abs=1e-12) if len(pairs[1]) * far >= 1 else NAN)
+            assert found.tar_at_far(far) == (
+                pytest.approx(naive_tar(pairs, far), abs=1e-12) if len(pairs[1]) * far >= 1 else NAN
+            )
 
 
 @given(seed=seeds)
@@ -139,7 +160,9 @@ def test_every_figure_is_that_of_scikit_learn(seed: int) -> None:
     truth, scores = [1] * len(positives) + [0] * len(negatives), positives + negatives
     fpr, tpr, _ = roc_curve(truth, scores, drop_intermediate=False)
     steps = np.arange(len(fpr))
-    crossing = brentq(lambda step: np.interp(step, steps, fpr) - 1 + np.interp(step, steps, tpr), 0, len(fpr) - 1)
+    crossing = brentq(
+        lambda step: np.interp(step, steps, fpr) - 1 + np.interp(step, steps, tpr), 0, len(fpr) - 1
+    )
     found = verification(z, y)
     assert found.roc_auc == pytest.approx(roc_auc_score(truth, scores), abs=1e-6)
     assert found.eer == pytest.approx(np.interp(crossing, steps, fpr), abs=1e-3)
@@ -157,7 +180,9 @@ def test_classes_apart_are_told_without_error() -> None:
 
 
 def test_classes_that_repel_their_own_are_always_mistaken() -> None:
-    found = verification([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], torch.tensor([0, 0, 1, 1]))
+    found = verification(
+        [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], torch.tensor([0, 0, 1, 1])
+    )
     assert (found.roc_auc, found.eer, found.tar_at_far(0.5)) == (0, 1, 0)
 
 
@@ -165,7 +190,9 @@ def test_figures_read_off_a_curve_by_hand() -> None:
     """From the top: 2 of 4 positives; a tie of 1 positive and 1 of 5 negatives; the other negatives; 1 positive."""
     found = Verification(torch.tensor([1, 0, 1, 2]), torch.tensor([0, 4, 1, 0]))
     assert found.roc_auc == pytest.approx((2 * 5 + 1 * 4.5 + 0) / 20)
-    assert found.eer == pytest.approx(0.2 + 0.8 * 0.05 / 0.8)  # FRR stays at 1/4 while FAR rises from 1/5 to 1
+    assert found.eer == pytest.approx(
+        0.2 + 0.8 * 0.05 / 0.8
+    )  # FRR stays at 1/4 while FAR rises from 1/5 to 1
     assert found.tar_at_far(0.2) == 0.75
     assert found.tar_at_far(0.99) == 0.75
     assert found.tar_at_far(1) == 1
@@ -174,8 +201,14 @@ def test_figures_read_off_a_curve_by_hand() -> None:
 def test_pairs_closer_than_the_resolution_are_ties_and_those_farther_are_not() -> None:
     near, far = 1e-7, 2e-5
     for gap, expected in ((near, 0.5), (far, 1.0)):
-        gallery = torch.tensor([[0.7, math.sqrt(1 - 0.7**2)], [0.7 - gap, math.sqrt(1 - (0.7 - gap) ** 2)]], dtype=torch.float64)
-        assert verification([[1.0, 0.0]], torch.tensor([0]), gallery, torch.tensor([0, 1])).roc_auc == expected
+        gallery = torch.tensor(
+            [[0.7, math.sqrt(1 - 0.7**2)], [0.7 - gap, math.sqrt(1 - (0.7 - gap) ** 2)]],
+            dtype=torch.float64,
+        )
+        assert (
+            verification([[1.0, 0.0]], torch.tensor([0]), gallery, torch.tensor([0, 1])).roc_auc
+            == expected
+        )
 
 
 def test_a_false_accept_rate_needs_enough_negatives_to_mean_anything() -> None:
@@ -227,7 +260,9 @@ def test_rotation_does_not_matter() -> None:
     assert found.roc_auc == pytest.approx(expected.roc_auc, abs=1e-6)
 
 
-@pytest.mark.parametrize("rename", [lambda y: 7 - y, lambda y: y * 1000 + 5, lambda y: y + 2**24, lambda y: y - 2**40])
+@pytest.mark.parametrize(
+    "rename", [lambda y: 7 - y, lambda y: y * 1000 + 5, lambda y: y + 2**24, lambda y: y - 2**40]
+)
 def test_names_of_the_classes_do_not_matter(rename) -> None:
     z, y = draw_signs(0, count=30)
     assert_same(verification(z, rename(y)), verification(z, y))
@@ -239,7 +274,9 @@ def test_numbers_of_classes_are_not_rounded() -> None:
 
 
 @pytest.mark.parametrize(("tile", "panel"), [(1, 1), (7, 7), (7, 21), (64, 512)])
-def test_size_of_the_tiles_does_not_matter(tile: int, panel: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_of_the_tiles_does_not_matter(
+    tile: int, panel: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     z, y = draw_samples(1, count=60)
     gallery, gallery_y = draw_samples(2, count=45)
     expected, expected_of_gallery = verification(z, y), verification(z, y, gallery, gallery_y)
@@ -278,7 +315,9 @@ def test_never_more_than_a_panel_is_read_at_once(monkeypatch: pytest.MonkeyPatch
     sizes: list[int] = []
     read = Vectors.read
 
-    def watched(self: Vectors, which: slice | Tensor, dtype: torch.dtype | None = torch.float32) -> Tensor:
+    def watched(
+        self: Vectors, which: slice | Tensor, dtype: torch.dtype | None = torch.float32
+    ) -> Tensor:
         if isinstance(which, Tensor):
             sizes.append(len(which))
         return read(self, which, dtype)
@@ -291,7 +330,9 @@ def test_never_more_than_a_panel_is_read_at_once(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("with_gallery", [False, True])
-def test_progress_counts_every_tile_up_to_the_last(with_gallery: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_counts_every_tile_up_to_the_last(
+    with_gallery: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "TILE", 16)
     monkeypatch.setattr(module, "PANEL", 32)
     seen: list[tuple[int, int]] = []
@@ -310,17 +351,26 @@ def test_progress_counts_every_tile_up_to_the_last(with_gallery: bool, monkeypat
     [([0, 0, 0], 3, 0), ([0, 1, 2], 0, 3), ([5], 0, 0), ([], 0, 0)],
     ids=["one class", "all singletons", "one sample", "no sample"],
 )
-def test_no_positives_or_no_negatives_have_no_figures(y: list[int], positives: int, negatives: int) -> None:
+def test_no_positives_or_no_negatives_have_no_figures(
+    y: list[int], positives: int, negatives: int
+) -> None:
     found = verification(torch.eye(3)[: len(y)], torch.tensor(y, dtype=torch.int64))
     assert (found.positives, found.negatives) == (positives, negatives)
     assert all(map(math.isnan, (found.roc_auc, found.eer, found.tar_at_far(1))))
-    assert repr(found) == f"Verification(roc_auc nan, eer nan; {positives} positives, {negatives} negatives)"
+    assert (
+        repr(found)
+        == f"Verification(roc_auc nan, eer nan; {positives} positives, {negatives} negatives)"
+    )
 
 
 def test_zero_vectors_are_neither_like_nor_unlike() -> None:
     z, y = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0]]), torch.tensor([0, 0, 1])
     found = verification(z, y)
-    assert (found.roc_auc, found.positives, found.negatives) == (0.75, 1, 2)  # 0 ties with 0 and beats -1
+    assert (found.roc_auc, found.positives, found.negatives) == (
+        0.75,
+        1,
+        2,
+    )  # 0 ties with 0 and beats -1
 
 
 def test_similarities_rounded_beyond_one_stay_in_the_last_bins() -> None:
@@ -345,7 +395,9 @@ def test_half_a_gallery_raises() -> None:
 
 
 def test_a_gallery_of_other_dimensions_raises() -> None:
-    with pytest.raises(ValueError, match="queries of 3 dimensions cannot be compared with a gallery of 2"):
+    with pytest.raises(
+        ValueError, match="queries of 3 dimensions cannot be compared with a gallery of 2"
+    ):
         verification(torch.eye(3), torch.arange(3), torch.eye(2), torch.arange(2))
 
 
@@ -366,5 +418,7 @@ def test_a_row_that_is_in_the_gallery_is_not_compared_with_itself() -> None:
         sum(bool(y[i] != y[j]) for i, j in pairs),
     )
     u = torch.nn.functional.normalize(z, dim=1)
-    expected = roc_auc_score([bool(y[i] == y[j]) for i, j in pairs], [float(u[i] @ u[j]) for i, j in pairs])
+    expected = roc_auc_score(
+        [bool(y[i] == y[j]) for i, j in pairs], [float(u[i] @ u[j]) for i, j in pairs]
+    )
     assert found.roc_auc == pytest.approx(expected, abs=1e-6)

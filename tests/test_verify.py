@@ -23,23 +23,45 @@ pytestmark = pytest.mark.usefixtures("in_this_process")
 
 SMALL = customise(protocols["quick"], MINI)
 PRUNING = customise(SMALL, ["trials=5", "startup=3", "prune=0"])
-TINY = ("size=16", "stored=16", "dim=8", "reproductions=1", "iterations=4", "epochs=2", "batch=16", "batch.classification=4x1")
-PUBLISHED = customise(protocols["reality-check/cub.v1"], ["trunk=conv", "weights=none", "frozen=nothing", *TINY])
+TINY = (
+    "size=16",
+    "stored=16",
+    "dim=8",
+    "reproductions=1",
+    "iterations=4",
+    "epochs=2",
+    "batch=16",
+    "batch.classification=4x1",
+)
+PUBLISHED = customise(
+    protocols["reality-check/cub.v1"], ["trunk=conv", "weights=none", "frozen=nothing", *TINY]
+)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Makes the finished store of a kind, once."""
     root, stores = tmp_path_factory.mktemp("verify"), {}
-    folder, features = f"folder:{make_folder(root / 'mini')}", f"features:{_write_features(root / 'mini.npz')}"
+    folder, features = (
+        f"folder:{make_folder(root / 'mini')}",
+        f"features:{_write_features(root / 'mini.npz')}",
+    )
     kinds = {
         "plain": lambda out: run_bench(folder, ["triplet", "untrained"], SMALL, out),
-        "pruned and peeked": lambda out: run_bench(folder, ["triplet"], PRUNING, out, Means(keep="all")),
-        "features": lambda out: run_bench(features, ["normalized_softmax", "pretrained"], SMALL, out),
-        "frozen": lambda out: run_bench(folder, ["triplet", "pretrained"], customise(SMALL, ["trunk=lite0", "size=32"]), out),
+        "pruned and peeked": lambda out: run_bench(
+            folder, ["triplet"], PRUNING, out, Means(keep="all")
+        ),
+        "features": lambda out: run_bench(
+            features, ["normalized_softmax", "pretrained"], SMALL, out
+        ),
+        "frozen": lambda out: run_bench(
+            folder, ["triplet", "pretrained"], customise(SMALL, ["trunk=lite0", "size=32"]), out
+        ),
         "swept": lambda out: run_sweep(features, ["triplet", "pretrained"], SMALL, "dim=4,8", out),
         "published": lambda out: run_published(folder, ["triplet", "untrained"], PUBLISHED, out),
-        "begun anew": lambda out: [run_bench(features, ["triplet"], SMALL, out, new_study=new) for new in (False, True)],
+        "begun anew": lambda out: [
+            run_bench(features, ["triplet"], SMALL, out, new_study=new) for new in (False, True)
+        ],
     }
 
     def make(kind):
@@ -66,13 +88,18 @@ def copy(made, tmp_path):
 
 
 def problems(store, anchor=None):
-    return [f"{finding.what}: {finding.problem}" for finding in verify(store, anchor) if finding.problem]
+    return [
+        f"{finding.what}: {finding.problem}" for finding in verify(store, anchor) if finding.problem
+    ]
 
 
 def record_in(store, method="triplet"):
     """The first study of the method: where there is a sweep, its base."""
     records = [record for record in study_records(store) if record.method == method]
-    return min(records, key=lambda record: ("sweep" in record.announced, record.announced.get("generation", 0)))
+    return min(
+        records,
+        key=lambda record: ("sweep" in record.announced, record.announced.get("generation", 0)),
+    )
 
 
 # --- honest stores ------------------------------------------------------------------------------------------------------
@@ -94,8 +121,12 @@ def test_the_stores_hold_what_they_are_to_show(made):
     assert {"pruned", "finished"} <= {trial["status"] for trial in pruned.trials}
     assert pruned.peek is not None
     assert any("sweep" in record.announced for record in study_records(Store(made("swept"))))
-    assert record_in(Store(made("published"))).announced["given"]["source"].startswith("published by")
-    assert {record.announced.get("generation", 0) for record in study_records(Store(made("begun anew")))} == {0, 1}
+    assert (
+        record_in(Store(made("published"))).announced["given"]["source"].startswith("published by")
+    )
+    assert {
+        record.announced.get("generation", 0) for record in study_records(Store(made("begun anew")))
+    } == {0, 1}
 
 
 def test_the_search_is_asked_again_only_where_its_versions_are_the_ones_announced(copy):
@@ -106,7 +137,9 @@ def test_the_search_is_asked_again_only_where_its_versions_are_the_ones_announce
     assert "not asked again: optuna 0.1 there and" in notes[0].note
 
 
-def test_what_a_model_asks_on_another_machine_is_noted_and_not_held_against_the_study(copy, monkeypatch):
+def test_what_a_model_asks_on_another_machine_is_noted_and_not_held_against_the_study(
+    copy, monkeypatch
+):
     from assay.verify import trials
 
     store = copy("pruned and peeked")
@@ -120,7 +153,10 @@ def test_what_a_model_asks_on_another_machine_is_noted_and_not_held_against_the_
     assert any("trial 4: the search asks for" in problem for problem in problems(store))
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
     assert problems(store) == []
-    assert any("the last digits of a model may be others on this machine" in finding.note for finding in verify(store))
+    assert any(
+        "the last digits of a model may be others on this machine" in finding.note
+        for finding in verify(store)
+    )
 
 
 def test_a_study_that_goes_on_after_the_report_is_no_problem(copy):
@@ -148,7 +184,9 @@ def test_anything_wrong_ends_with_exit_code_1(assay, copy):
     (store.run(record_in(store).reproductions[0]["key"]) / "model.safetensors").write_bytes(b"")
     code, out, _ = assay("verify", store.root)
     assert code == 1
-    assert "WRONG triplet on folder:mini: runs: run" in out and out.splitlines()[-1].endswith("1 wrong")
+    assert "WRONG triplet on folder:mini: runs: run" in out and out.splitlines()[-1].endswith(
+        "1 wrong"
+    )
 
 
 # --- what cheats do -----------------------------------------------------------------------------------------------------
@@ -163,7 +201,9 @@ def forge(store, change, method="triplet", study=None):
     ledger = Ledger(folder / "ledger.jsonl")
     for kind, body in lines:
         complete = completing_line(ledger.lines) if ledger.lines else None
-        ledger.record(kind, {**body, "receipt": complete.hash} if kind == "seal" and complete else body)
+        ledger.record(
+            kind, {**body, "receipt": complete.hash} if kind == "seal" and complete else body
+        )
     write_record(folder, ledger.lines)
 
 
@@ -337,8 +377,13 @@ def model_folder(store, method="triplet"):
 
 
 def swapped_model(store):
-    shutil.copyfile(run_of(store, 3) / "model.safetensors", model_folder(store) / "model.safetensors")
-    shutil.copyfile(model_folder(store, "untrained") / "model.safetensors", model_folder(store) / "model.safetensors")
+    shutil.copyfile(
+        run_of(store, 3) / "model.safetensors", model_folder(store) / "model.safetensors"
+    )
+    shutil.copyfile(
+        model_folder(store, "untrained") / "model.safetensors",
+        model_folder(store) / "model.safetensors",
+    )
 
 
 def renamed_study(store):
@@ -360,36 +405,81 @@ def more_startup(lines):
 
 
 TAMPERED = {
-    "a number in the ledger": (in_ledger(altered_number), "ledger.jsonl: line 2 was altered: its hash does not fit"),
-    "the first trial's line removed": (in_ledger(lambda lines: lines.pop(1)), "line 2 calls itself number 2: lines were removed"),
-    "the last line removed": (in_ledger(lambda lines: lines.pop()), "study.json does not say what the ledger says"),
-    "lines reordered": (in_ledger(swap(1, 2)), "line 2 calls itself number 2: lines were removed or moved"),
-    "a line of rubbish": (in_ledger(lambda lines: lines.insert(1, "{}\n")), "ledger.jsonl: line 2 is not a ledger line"),
+    "a number in the ledger": (
+        in_ledger(altered_number),
+        "ledger.jsonl: line 2 was altered: its hash does not fit",
+    ),
+    "the first trial's line removed": (
+        in_ledger(lambda lines: lines.pop(1)),
+        "line 2 calls itself number 2: lines were removed",
+    ),
+    "the last line removed": (
+        in_ledger(lambda lines: lines.pop()),
+        "study.json does not say what the ledger says",
+    ),
+    "lines reordered": (
+        in_ledger(swap(1, 2)),
+        "line 2 calls itself number 2: lines were removed or moved",
+    ),
+    "a line of rubbish": (
+        in_ledger(lambda lines: lines.insert(1, "{}\n")),
+        "ledger.jsonl: line 2 is not a ledger line",
+    ),
     "trials reordered in a new chain": (forged(swap(1, 2)), "trial 0 is missing in the ledger"),
-    "a trial removed in a new chain": (forged(lambda lines: lines.pop(2)), "1 trials in the ledger, 2 were announced"),
-    "the mean of a trial": (forged(lambda lines: lines[1][1].update(map_at_r=0.99)), "trial 0: its MAP@R is not the mean"),
-    "every fold of a trial": (forged(every_fold_better), "(trial 0, fold 0): the ledger does not say what its result says"),
-    "a trial called failed": (forged(lambda lines: lines[1][1].update(status="failed")), "trial 0: it is called failed"),
-    "a trial called pruned": (forged(lambda lines: lines[1][1].update(status="pruned")), "it had not to be given up after its"),
+    "a trial removed in a new chain": (
+        forged(lambda lines: lines.pop(2)),
+        "1 trials in the ledger, 2 were announced",
+    ),
+    "the mean of a trial": (
+        forged(lambda lines: lines[1][1].update(map_at_r=0.99)),
+        "trial 0: its MAP@R is not the mean",
+    ),
+    "every fold of a trial": (
+        forged(every_fold_better),
+        "(trial 0, fold 0): the ledger does not say what its result says",
+    ),
+    "a trial called failed": (
+        forged(lambda lines: lines[1][1].update(status="failed")),
+        "trial 0: it is called failed",
+    ),
+    "a trial called pruned": (
+        forged(lambda lines: lines[1][1].update(status="pruned")),
+        "it had not to be given up after its",
+    ),
     "other parameters of a trial": (forged(other_parameters), "config.json has another parameters"),
     "another selection": (forged(other_selection), "was selected, trial"),
-    "selected parameters": (forged(parameters_of_nobody), "the selected parameters are not those of the selected trial"),
+    "selected parameters": (
+        forged(parameters_of_nobody),
+        "the selected parameters are not those of the selected trial",
+    ),
     "edges left out": (
         forged(lambda lines: lines[first_of(lines, "selection")][1].update(edges={"margin": {}})),
         "on the edges of their ranges does not follow from the space",
     ),
     "a narrower space": (forged(narrower_space), "lies outside the announced space"),
     "a wider space": (forged(wider_space), "ledger.jsonl, trial 1: the search asks for margin="),
-    "another budget": (forged(more_trials), "preregistration: 3 trials were announced, the protocol says 2"),
-    "another startup": (forged(more_startup), "preregistration: 0 startup were announced, the protocol says 1"),
+    "another budget": (
+        forged(more_trials),
+        "preregistration: 3 trials were announced, the protocol says 2",
+    ),
+    "another startup": (
+        forged(more_startup),
+        "preregistration: 0 startup were announced, the protocol says 1",
+    ),
     "another setting": (forged(other_setting), "config.json has another protocol"),
     "another fingerprint": (
         forged(lambda lines: lines[0][1]["protocol"].update(fingerprint="0" * 64)),
         "does not hold the study that its preregistration announces",
     ),
-    "a field of the ledger removed": (forged(lambda lines: lines[0][1]["method"].pop("source")), "does not read like a study's"),
+    "a field of the ledger removed": (
+        forged(lambda lines: lines[0][1]["method"].pop("source")),
+        "does not read like a study's",
+    ),
     "a study renamed": (renamed_study, "studies/ffffffffffff does not hold the study"),
-    "test scores of another reproduction": (forged(of_other_reproduction), "reproduction 1: its test scores are those of other"),
+    "test scores of another reproduction": (
+        forged(of_other_reproduction),
+        "reproduction 1: its test scores are those of other",
+    ),
     "runs of another method": (
         runs_of_the_baseline,
         "this is not the run of reproduction 0, fold 0: config.json has another method",
@@ -414,19 +504,29 @@ TAMPERED = {
         "reproduction 1: its test scores (concatenated) do not come out of its vectors",
     ),
     "study.json": (
-        lambda store: edit(ledger_of(store).parent / "study.json", lambda said: said["announced"]["space"].clear()),
+        lambda store: edit(
+            ledger_of(store).parent / "study.json", lambda said: said["announced"]["space"].clear()
+        ),
         "study.json does not say what the ledger says",
     ),
     "study.json of rubbish": (
         lambda store: (ledger_of(store).parent / "study.json").write_text("{"),
         "study.json does not say what the ledger says",
     ),
-    "study.json removed": (lambda store: (ledger_of(store).parent / "study.json").unlink(), "study.json is missing"),
+    "study.json removed": (
+        lambda store: (ledger_of(store).parent / "study.json").unlink(),
+        "study.json is missing",
+    ),
     "a run's result": (
-        lambda store: edit(run_of(store) / "result.json", lambda result: result["validation"].update(map_at_r=0.99)),
+        lambda store: edit(
+            run_of(store) / "result.json", lambda result: result["validation"].update(map_at_r=0.99)
+        ),
         "(reproduction 0, fold 0): result.json was altered",
     ),
-    "a run's result cut": (lambda store: cut(run_of(store) / "result.json"), "result.json was altered: it cannot be read"),
+    "a run's result cut": (
+        lambda store: cut(run_of(store) / "result.json"),
+        "result.json was altered: it cannot be read",
+    ),
     "a run's configuration": (
         lambda store: edit(run_of(store) / "config.json", lambda config: config.update(seed=1)),
         "config.json was altered",
@@ -443,18 +543,36 @@ TAMPERED = {
         lambda store: edit_lines(run_of(store) / "history.jsonl", lambda lines: lines.pop()),
         "history.jsonl was altered: its epochs are not those of the protocol",
     ),
-    "a run's weights": (lambda store: cut(run_of(store) / "model.safetensors"), "model.safetensors was altered"),
-    "weights of two runs swapped": (swapped_weights, "(reproduction 0, fold 1): model.safetensors was altered"),
+    "a run's weights": (
+        lambda store: cut(run_of(store) / "model.safetensors"),
+        "model.safetensors was altered",
+    ),
+    "weights of two runs swapped": (
+        swapped_weights,
+        "(reproduction 0, fold 1): model.safetensors was altered",
+    ),
     **{
-        f"a run's {name} removed": (lambda store, name=name: (run_of(store) / name).unlink(), f"{name} is missing")
+        f"a run's {name} removed": (
+            lambda store, name=name: (run_of(store) / name).unlink(),
+            f"{name} is missing",
+        )
         for name in ("result.json", "config.json", "history.jsonl", "model.safetensors")
     },
     "a trial's run removed": (without_trial_folder, "(trial 1, fold 0): result.json is missing"),
     "test vectors": (reversed_vectors, "its test vectors, test/"),
-    "test vectors removed": (lambda store: shutil.rmtree(run_of(store) / "test"), ".npy is missing"),
+    "test vectors removed": (
+        lambda store: shutil.rmtree(run_of(store) / "test"),
+        ".npy is missing",
+    ),
     "test labels": (rolled_labels, "answers/"),
-    "test labels cut": (lambda store: cut(store.answers(record_in(store).seal["test"])), "labels of the test half were altered"),
-    "test labels removed": (lambda store: shutil.rmtree(store.root / "answers"), "the labels of the test half are missing"),
+    "test labels cut": (
+        lambda store: cut(store.answers(record_in(store).seal["test"])),
+        "labels of the test half were altered",
+    ),
+    "test labels removed": (
+        lambda store: shutil.rmtree(store.root / "answers"),
+        "the labels of the test half are missing",
+    ),
     "a table": (edited_table, "-scores.csv: does not say what the studies say"),
     "a table from elsewhere": (
         lambda store: (store.root / "report" / "tables" / "best.csv").write_text("ours,100\n"),
@@ -470,7 +588,10 @@ TAMPERED = {
     ),
     "a model handed over": (swapped_model, "has other weights than the run"),
     "the card of a model": (
-        lambda store: edit(model_folder(store) / "model.json", lambda card: card["test"]["separated"].update(map_at_r=1)),
+        lambda store: edit(
+            model_folder(store) / "model.json",
+            lambda card: card["test"]["separated"].update(map_at_r=1),
+        ),
         "model.json does not say what its study says (test)",
     ),
 }
@@ -490,7 +611,10 @@ def test_a_forged_preregistration_is_not_the_one_that_was_announced(copy):
     anchor = record_in(store).preregistration
     assert problems(store, anchor) == []
     forge(store, lambda lines: lines[0][1]["data"].update(name="folder:other"))
-    assert any("no study here was announced with this preregistration hash" in problem for problem in problems(store, anchor))
+    assert any(
+        "no study here was announced with this preregistration hash" in problem
+        for problem in problems(store, anchor)
+    )
 
 
 # --- pruned trials and peeks --------------------------------------------------------------------------------------------
@@ -527,7 +651,9 @@ def early_peek(lines):
 def checkpoint(store, best):
     run = run_of(store)
     chosen = json.loads((run / "result.json").read_text())["best_epoch"]
-    names = sorted((run / "checkpoints").iterdir(), key=lambda path: (path.stem == str(chosen)) != best)
+    names = sorted(
+        (run / "checkpoints").iterdir(), key=lambda path: (path.stem == str(chosen)) != best
+    )
     return names[0], names[1]
 
 
@@ -543,7 +669,10 @@ SEARCHED = {
         forged(lambda lines: pruned_line(lines).update(estimate=0.9)),
         "its estimate is not what its first fold gives",
     ),
-    "the rule of pruning": (forged(never_pruned), "by the protocol's rule it had not to be given up after its first fold"),
+    "the rule of pruning": (
+        forged(never_pruned),
+        "by the protocol's rule it had not to be given up after its first fold",
+    ),
     "a pruned trial with a value": (
         forged(lambda lines: pruned_line(lines).update(map_at_r=0.9)),
         "is not the mean of its folds",
@@ -553,19 +682,43 @@ SEARCHED = {
         "it had to be given up after its first fold, and it was not",
     ),
     "the epoch of a peek": (peeked(chosen_on_test), "as the chosen one, the run has"),
-    "the runs of a peek": (peeked(lambda body: body["epochs"].reverse()), "the peek is not at the runs of the reproductions"),
+    "the runs of a peek": (
+        peeked(lambda body: body["epochs"].reverse()),
+        "the peek is not at the runs of the reproductions",
+    ),
     "the chosen score of a peek": (peeked(score_of_the_chosen), "is not the test score of the run"),
     "a score of a peek left out": (
         peeked(lambda body: body["epochs"][0]["test"].popitem()),
         "its scores are not those of the checkpoints that are kept",
     ),
-    "the trials of a peek": (peeked(lambda body: body["trials"].pop()), "does not say of the trials what the study says"),
-    "the test half of a peek": (peeked(lambda body: body.update(test="0" * 64)), "the peek is at another test half"),
-    "a peek before the seal": (forged(early_peek), "a peek at test precedes the opening of the seal"),
-    "two peeks": (forged(lambda lines: lines.append(lines[-1])), "ledger.jsonl has 2 lines of the kind peek"),
-    "checkpoints swapped": (swapped_checkpoints, ".safetensors was altered: it is not the chosen model"),
-    "a checkpoint that was not chosen": (lambda store: cut(checkpoint(store, best=False)[0]), ".safetensors was altered"),
-    "a checkpoint removed": (lambda store: checkpoint(store, best=False)[0].unlink(), ".safetensors is missing"),
+    "the trials of a peek": (
+        peeked(lambda body: body["trials"].pop()),
+        "does not say of the trials what the study says",
+    ),
+    "the test half of a peek": (
+        peeked(lambda body: body.update(test="0" * 64)),
+        "the peek is at another test half",
+    ),
+    "a peek before the seal": (
+        forged(early_peek),
+        "a peek at test precedes the opening of the seal",
+    ),
+    "two peeks": (
+        forged(lambda lines: lines.append(lines[-1])),
+        "ledger.jsonl has 2 lines of the kind peek",
+    ),
+    "checkpoints swapped": (
+        swapped_checkpoints,
+        ".safetensors was altered: it is not the chosen model",
+    ),
+    "a checkpoint that was not chosen": (
+        lambda store: cut(checkpoint(store, best=False)[0]),
+        ".safetensors was altered",
+    ),
+    "a checkpoint removed": (
+        lambda store: checkpoint(store, best=False)[0].unlink(),
+        ".safetensors is missing",
+    ),
     "a checkpoint from elsewhere": (
         lambda store: (run_of(store) / "checkpoints" / "77.safetensors").write_bytes(b""),
         "checkpoints/77.safetensors is not of this run",
@@ -586,7 +739,11 @@ def test_tampering_with_pruned_trials_and_peeks_is_found_and_named(copy, name):
 
 
 def point_of(store):
-    records = [record for record in study_records(store) if "sweep" in record.announced and record.method == "triplet"]
+    records = [
+        record
+        for record in study_records(store)
+        if "sweep" in record.announced and record.method == "triplet"
+    ]
     return min(records, key=lambda record: record.announced["sweep"]["value"])
 
 
@@ -600,12 +757,18 @@ def given_margin(announced):
 
 SWEPT = {
     "given parameters": (at_point(given_margin), "its parameters are not those that study"),
-    "given and reproduced parameters": (at_point(given_margin), "the selected parameters are not the given ones"),
+    "given and reproduced parameters": (
+        at_point(given_margin),
+        "the selected parameters are not the given ones",
+    ),
     "the value": (
         at_point(lambda announced: announced["sweep"].update(value="8")),
         "the protocol of this point of the sweep does not have dim=8",
     ),
-    "a value that is not swept": (at_point(lambda announced: announced["sweep"].update(value="5")), "5 is not among the values"),
+    "a value that is not swept": (
+        at_point(lambda announced: announced["sweep"].update(value="5")),
+        "5 is not among the values",
+    ),
     "the base": (
         at_point(lambda announced: announced["sweep"].update(base="0" * 64)),
         "the parameters of this sweep are not those of its base 000000000000",
@@ -634,13 +797,18 @@ def test_tampering_with_a_sweep_is_found_and_named(copy, name):
 def test_a_published_parameter_that_was_altered_is_found(copy):
     store = copy("published")
     forge(store, lambda lines: given_margin(lines[0][1]))
-    assert any("margin=0.77 is not the value published for cub" in problem for problem in problems(store))
+    assert any(
+        "margin=0.77 is not the value published for cub" in problem for problem in problems(store)
+    )
 
 
 def test_a_study_whose_predecessor_was_removed_is_found(copy):
     store = copy("begun anew")
     shutil.rmtree(store.study(record_in(store).key))
-    assert any("this is study number 2 of its kind, and the one before it was removed" in problem for problem in problems(store))
+    assert any(
+        "this is study number 2 of its kind, and the one before it was removed" in problem
+        for problem in problems(store)
+    )
 
 
 # --- equal conditions ---------------------------------------------------------------------------------------------------
@@ -653,7 +821,9 @@ def test_studies_of_one_protocol_with_unequal_settings_are_found(made):
     other["protocol"]["resolved"]["reproductions"] = 20
     unequal = [records[0], replace(records[1], announced=other)]
     found = [finding.problem for finding in check_conditions(unequal)]
-    assert found == ["triplet and untrained were studied under one protocol with another reproductions each"]
+    assert found == [
+        "triplet and untrained were studied under one protocol with another reproductions each"
+    ]
 
 
 def test_an_exception_that_the_protocol_makes_for_a_method_is_equal_conditions(made):
@@ -662,5 +832,7 @@ def test_an_exception_that_the_protocol_makes_for_a_method_is_equal_conditions(m
     for one in announced:
         one["protocol"]["resolved"]["exceptions"] = [["triplet", ["dim=4"]]]
     announced[0]["protocol"]["resolved"]["dim"] = 4
-    changed = [replace(record, announced=one) for record, one in zip(records, announced, strict=True)]
+    changed = [
+        replace(record, announced=one) for record, one in zip(records, announced, strict=True)
+    ]
     assert [finding.problem for finding in check_conditions(changed)] == [""]

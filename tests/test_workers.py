@@ -45,7 +45,11 @@ def test_relative_paths_start_from_where_the_caller_is_now(two_cores, tmp_path, 
 
 def test_callers_in_several_threads_share_the_cores(two_cores):
     with ThreadPoolExecutor(4) as threads:
-        pids = [pid for found in threads.map(lambda _: in_processes(where, MANY), range(4)) for pid in found]
+        pids = [
+            pid
+            for found in threads.map(lambda _: in_processes(where, MANY), range(4))
+            for pid in found
+        ]
     assert len(set(pids)) <= os.cpu_count()
 
 
@@ -78,6 +82,8 @@ def test_a_share_whose_process_dies_is_tried_again(two_cores, tmp_path: Path):
 
 
 def test_a_value_that_kills_every_process_is_named_and_nothing_else_is_lost(two_cores):
-    with pytest.raises(RuntimeError, match=r"a process died on 64 or one of the 15 after it \(exit code 7\)"):
+    with pytest.raises(
+        RuntimeError, match=r"a process died on 64 or one of the 15 after it \(exit code 7\)"
+    ):
         in_processes(partial(die_at, 70), MANY)
     assert in_processes(square, MANY)[-1] == MANY[-1] ** 2

@@ -44,7 +44,10 @@ class WarmWorker:
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         variables = {**os.environ, **(environment or {})}
-        self._kind = search_path(), {name: value for name, value in variables.items() if name not in OF_A_TEST}
+        self._kind = (
+            search_path(),
+            {name: value for name, value in variables.items() if name not in OF_A_TEST},
+        )
         self._at_work = self._used_up = self._left = False
         self._worker = self._take() or Worker(environment)
 

@@ -25,6 +25,14 @@ class Waits(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
-        by_mask = name == "index" and any(part is not None and part.dtype == torch.bool for part in args[1])
-        self.count += by_mask or name in ("nonzero", "_local_scalar_dense", "unique", "_unique2", "masked_select")
+        by_mask = name == "index" and any(
+            part is not None and part.dtype == torch.bool for part in args[1]
+        )
+        self.count += by_mask or name in (
+            "nonzero",
+            "_local_scalar_dense",
+            "unique",
+            "_unique2",
+            "masked_select",
+        )
         return func(*args, **(kwargs or {}))

@@ -12,7 +12,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Scores", "__version__", "bench", "evaluate", "load"]
 
-_HOMES = {"Scores": "assay.metrics", "evaluate": "assay.metrics", "bench": "assay.report", "load": "assay.embed"}
+_HOMES = {
+    "Scores": "assay.metrics",
+    "evaluate": "assay.metrics",
+    "bench": "assay.report",
+    "load": "assay.embed",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -48,22 +48,34 @@ class Answers:
         """Hash of all of it."""
         return digest({name: digest_bytes(array.tobytes()) for name, array in self.marks().items()})
 
-    def evaluate(self, z: Tensor, metrics: Sequence[str] = DEFAULT, similarity: Similarity = "cosine") -> Scores:
+    def evaluate(
+        self, z: Tensor, metrics: Sequence[str] = DEFAULT, similarity: Similarity = "cosine"
+    ) -> Scores:
         """Scores of embeddings of the samples, looked up as their roles say."""
-        rows = [None if mark is None else np.flatnonzero(mark) for mark in (self.query, self.gallery)]
+        rows = [
+            None if mark is None else np.flatnonzero(mark) for mark in (self.query, self.gallery)
+        ]
         return evaluate(z, self.y, metrics, queries=rows[0], gallery=rows[1], metric=similarity)
 
-    def score(self, z: Tensor, metrics: Sequence[str] = DEFAULT, similarity: Similarity = "cosine") -> dict[str, float]:
+    def score(
+        self, z: Tensor, metrics: Sequence[str] = DEFAULT, similarity: Similarity = "cosine"
+    ) -> dict[str, float]:
         """Means of the scores, and how many queries they are over; MAP@R is always among them.
 
         A metric that looks at more references than there are has no value: NaN.
         """
         return self.scored(z, metrics, similarity)[0]
 
-    def scored(self, z: Tensor, metrics: Sequence[str], similarity: Similarity = "cosine") -> tuple[dict[str, float], Sums]:
+    def scored(
+        self, z: Tensor, metrics: Sequence[str], similarity: Similarity = "cosine"
+    ) -> tuple[dict[str, float], Sums]:
         """The means; and of each class the number of queries that count and the sum of their MAP@R, as two rows."""
         chosen = choose((*metrics, "map_at_r"))
-        reached = [one.label for one in chosen if one.metric.source != "ranks" or (one.ranks or 1) <= self.references]
+        reached = [
+            one.label
+            for one in chosen
+            if one.metric.source != "ranks" or (one.ranks or 1) <= self.references
+        ]
         scores = self.evaluate(z, reached, similarity)
         found = scores.per_query("map_at_r")
         asked, classes = self.y if self.query is None else self.y[self.query], int(self.y.max()) + 1
@@ -98,9 +110,14 @@ def score(
     """
     tensors = [torch.from_numpy(part) for part in vectors]
     joined = torch.cat(tensors, dim=1)
-    single = [answers.scored(single_vectors(part, dim, similarity), metrics, similarity) for part in tensors]
+    single = [
+        answers.scored(single_vectors(part, dim, similarity), metrics, similarity)
+        for part in tensors
+    ]
     alone = len(tensors) == 1 and (dim == 0 or dim >= joined.shape[1])
-    concatenated, sums = single[0] if alone else answers.scored(as_compared(joined, similarity), metrics, similarity)
+    concatenated, sums = (
+        single[0] if alone else answers.scored(as_compared(joined, similarity), metrics, similarity)
+    )
     scores = [found for found, _ in single]
     separated_sums = np.mean([found for _, found in single], axis=0)
     found = {"concatenated": concatenated, "separated": mean_scores(scores), "folds": scores}
@@ -124,9 +141,15 @@ def agree(again: Any, said: Any, tolerance: float = 1e-9) -> bool:
     (True, False)
     """
     if isinstance(said, Mapping):
-        return isinstance(again, Mapping) and all(name in again and agree(again[name], said[name], tolerance) for name in said)
+        return isinstance(again, Mapping) and all(
+            name in again and agree(again[name], said[name], tolerance) for name in said
+        )
     if isinstance(said, list):
-        return isinstance(again, list) and len(again) == len(said) and all(map(partial(agree, tolerance=tolerance), again, said))
+        return (
+            isinstance(again, list)
+            and len(again) == len(said)
+            and all(map(partial(agree, tolerance=tolerance), again, said))
+        )
     if isinstance(said, str) or isinstance(again, str):
         return bool(again == said)
     return bool(abs(again - said) <= tolerance)
@@ -136,7 +159,8 @@ def mean_scores(scores: Sequence[dict[str, float]]) -> dict[str, float]:
     """Mean of each entry over folds; counts stay whole where they agree."""
     means = {name: sum(part[name] for part in scores) / len(scores) for name in scores[0]}
     return {
-        name: int(value) if name in ("queries", "skipped") and value == int(value) else value for name, value in means.items()
+        name: int(value) if name in ("queries", "skipped") and value == int(value) else value
+        for name, value in means.items()
     }
 
 

@@ -22,7 +22,11 @@ DIM, CLASSES = "embedding_size", "num_classes"
 
 
 def adopt(
-    module: type[nn.Module], *, normalise: bool = False, dim: str | None = DIM, classes: str | None = CLASSES
+    module: type[nn.Module],
+    *,
+    normalise: bool = False,
+    dim: str | None = DIM,
+    classes: str | None = CLASSES,
 ) -> type[Loss]:
     """A loss that is computed by a module whose `forward` takes embeddings and labels.
 
@@ -50,10 +54,14 @@ def adopt(
     body = {
         "__doc__": _about(module),
         "__module__": sys._getframe(1).f_globals["__name__"],
-        "__init__": _constructor([item for name, item in takes.items() if name not in (dim, classes)]),
+        "__init__": _constructor(
+            [item for name, item in takes.items() if name not in (dim, classes)]
+        ),
         "normalise": normalise,
         "adopts": module,
-        "told": {name: what for name, what in ((dim, "dim"), (classes, "classes")) if name in takes},
+        "told": {
+            name: what for name, what in ((dim, "dim"), (classes, "classes")) if name in takes
+        },
     }
     made: type[Adopted] = type(module.__name__, (Adopted,), body)
     return made
@@ -78,7 +86,9 @@ class Adopted(Loss):
         """Build the module if it depends on either number."""
         if self.told:
             numbers = {"dim": dim, "classes": classes}
-            self.module = self.adopts(**self.chosen, **{name: numbers[what] for name, what in self.told.items()})
+            self.module = self.adopts(
+                **self.chosen, **{name: numbers[what] for name, what in self.told.items()}
+            )
 
     @classmethod
     def written_in(cls) -> tuple[type, ...]:
@@ -89,21 +99,33 @@ class Adopted(Loss):
     def distributions(cls) -> tuple[str, ...]:
         """Names and versions of the installed packages that the module and its bases come from, torch apart."""
         packages = {_package(part) for part in cls.adopts.__mro__ if not _is_given(part)}
-        return tuple(sorted(f"{name} {version(name)}" for package in packages for name in _installed().get(package, ())))
+        return tuple(
+            sorted(
+                f"{name} {version(name)}"
+                for package in packages
+                for name in _installed().get(package, ())
+            )
+        )
 
     @classmethod
     def takes_mined(cls) -> bool:
         """Whether the module's `forward` has a place for them."""
         return "indices_tuple" in inspect.signature(cls.adopts.forward).parameters
 
-    def forward(self, z: Tensor, y: Tensor, mined: Mined | None, references: References | None) -> Tensor:
+    def forward(
+        self, z: Tensor, y: Tensor, mined: Mined | None, references: References | None
+    ) -> Tensor:
         """The module's value."""
         if "module" not in self._modules:
-            raise ValueError(f"{type(self).__name__} depends on the data: call setup(dim, classes) first")
+            raise ValueError(
+                f"{type(self).__name__} depends on the data: call setup(dim, classes) first"
+            )
         self._check_taken("mined pairs", mined, "indices_tuple")
         self._check_taken("references", references, "ref_emb")
         if mined is None and references is not None and references.own is not None:
-            mined = all_pairs(y, references)  # else the module would take each sample for its own positive
+            mined = all_pairs(
+                y, references
+            )  # else the module would take each sample for its own positive
         value = self.module(z, y, **self._extras(mined, references))
         return self._scalar(value, z.requires_grad and torch.is_grad_enabled())
 
@@ -116,13 +138,21 @@ class Adopted(Loss):
 
     def _check_taken(self, what: str, given: object, name: str) -> None:
         if given is not None and name not in inspect.signature(self.adopts.forward).parameters:
-            raise ValueError(f"{type(self).__name__} takes no {what}: its forward has no parameter {name!r}")
+            raise ValueError(
+                f"{type(self).__name__} takes no {what}: its forward has no parameter {name!r}"
+            )
 
     def _scalar(self, value: object, trained: bool) -> Tensor:
         name = type(self).__name__
         if not isinstance(value, Tensor) or value.numel() != 1:
-            found = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-            raise ValueError(f"{name} gave {found}, but a loss is one number in a tensor; reduce it, for example by .mean()")
+            found = (
+                f"a tensor of shape {tuple(value.shape)}"
+                if isinstance(value, Tensor)
+                else f"a {type(value).__name__}"
+            )
+            raise ValueError(
+                f"{name} gave {found}, but a loss is one number in a tensor; reduce it, for example by .mean()"
+            )
         if trained and not value.requires_grad:
             raise ValueError(
                 f"{name} gave a number without gradient; use no .item(), .detach() or numpy on the way, "
@@ -160,7 +190,9 @@ def _check_class(module: object) -> None:
 
 def _check_name(module: type, takes: dict[str, Parameter], name: str | None, usual: str) -> None:
     if name not in (None, usual, *takes):
-        raise ValueError(f"{module.__name__} has no parameter {name!r}; it has {', '.join(takes) or 'none'}")
+        raise ValueError(
+            f"{module.__name__} has no parameter {name!r}; it has {', '.join(takes) or 'none'}"
+        )
 
 
 _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -175,7 +207,9 @@ def _parameters(module: type[nn.Module], told: tuple[str | None, ...]) -> dict[s
     for number, constructor in enumerate(_constructors(module)):
         own = list(inspect.signature(constructor).parameters.values())[1:]
         for item in own:
-            if item.kind in _NAMED and (number == 0 or item.default is not Parameter.empty or item.name in told):
+            if item.kind in _NAMED and (
+                number == 0 or item.default is not Parameter.empty or item.name in told
+            ):
                 found.setdefault(item.name, item.replace(kind=Parameter.KEYWORD_ONLY))
         if all(item.kind is not Parameter.VAR_KEYWORD for item in own):
             break

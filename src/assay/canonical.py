@@ -16,7 +16,9 @@ def plain(value: Any) -> Any:
     {'batch': [8, 4]}
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {
+            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
     if isinstance(value, Mapping):
         wrong = [key for key in value if not isinstance(key, str)]
         if wrong:
@@ -35,12 +37,17 @@ def canonical(value: Any) -> str:
     >>> canonical({"b": 1, "a": (1.5, None)})
     '{"a":[1.5,null],"b":1}'
     """
-    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return json.dumps(
+        plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
+    )
 
 
 def pretty(value: Any) -> str:
     """Indented JSON with sorted keys for files that people open; equal values give equal text."""
-    return json.dumps(plain(value), sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    return (
+        json.dumps(plain(value), sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False)
+        + "\n"
+    )
 
 
 def without_infinities(value: Any) -> Any:

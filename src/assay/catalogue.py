@@ -9,7 +9,15 @@ from typing import Any, get_args
 from assay.canonical import plain
 from assay.domain import BatchKind
 from assay.method import Loss, Method
-from assay.methods import DEFAULT_WEIGHTS_LR, NO_DEFAULT, departures, losses, methods, miners, signature
+from assay.methods import (
+    DEFAULT_WEIGHTS_LR,
+    NO_DEFAULT,
+    departures,
+    losses,
+    methods,
+    miners,
+    signature,
+)
 from assay.miners.miner import Miner
 from assay.protocol import Kind, resolve_training
 from assay.protocols import protocols
@@ -20,7 +28,10 @@ __all__ = ["describe", "in_order", "markdown"]
 
 def in_order() -> list[Method]:
     """All methods: the baselines, then by year; those of one year in the order of their files."""
-    return sorted(methods.values(), key=lambda method: (method.loss is not None, method.paper.year if method.paper else 9999))
+    return sorted(
+        methods.values(),
+        key=lambda method: (method.loss is not None, method.paper.year if method.paper else 9999),
+    )
 
 
 def describe(method: Method) -> dict[str, Any]:
@@ -37,7 +48,8 @@ def describe(method: Method) -> dict[str, Any]:
         "loss": method.loss and _name(method.loss),
         "compares": method.loss and method.loss.compares,
         "normalise": method.normalise,
-        "miner": method.miner and {"name": method.miner, "rule": _read(miners[method.miner]).summary},
+        "miner": method.miner
+        and {"name": method.miner, "rule": _read(miners[method.miner]).summary},
         "batch": method.loss and method.batch,
         "fixed": plain(method.fixed),
         "space": plain(method.space.describe()),
@@ -65,7 +77,11 @@ def _read(part: type[Loss | Miner] | None) -> _Said:
     summary, _, equation = head.partition("\n\n")
     section = re.split(r"^\S", tail, maxsplit=1, flags=re.MULTILINE)[0]
     meanings = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
-    return _Said(_joined(summary), equation.strip("\n"), {name: _joined(meaning) for name, meaning in meanings})
+    return _Said(
+        _joined(summary),
+        equation.strip("\n"),
+        {name: _joined(meaning) for name, meaning in meanings},
+    )
 
 
 def _joined(text: str) -> str:
@@ -77,8 +93,16 @@ def _name(loss: type[Loss]) -> str:
 
 
 _TRAINING: dict[str, dict[str, Any]] = {
-    "lr": {"of": "training", "meaning": "learning rate of trunk and head; the default is the protocol's.", "default": None},
-    "weights_lr": {"of": "training", "meaning": "learning rate of the loss's own weights.", "default": DEFAULT_WEIGHTS_LR},
+    "lr": {
+        "of": "training",
+        "meaning": "learning rate of trunk and head; the default is the protocol's.",
+        "default": None,
+    },
+    "weights_lr": {
+        "of": "training",
+        "meaning": "learning rate of the loss's own weights.",
+        "default": DEFAULT_WEIGHTS_LR,
+    },
 }
 
 
@@ -86,7 +110,11 @@ def _arguments(method: Method) -> dict[str, dict[str, Any]]:
     """What can be set, whether searched or not: by loss and miner, and what the method says of training."""
     of_loss = _arguments_of(method.loss, "loss")
     of_miner = _arguments_of(miners[method.miner] if method.miner else None, "miner")
-    return of_loss | of_miner | {name: _TRAINING[name] for name in (*method.fixed, *method.space) if name in _TRAINING}
+    return (
+        of_loss
+        | of_miner
+        | {name: _TRAINING[name] for name in (*method.fixed, *method.space) if name in _TRAINING}
+    )
 
 
 def _arguments_of(part: type[Loss | Miner] | None, kind: str) -> dict[str, dict[str, Any]]:
@@ -182,9 +210,15 @@ BATCHES = {
 
 
 def _batches() -> str:
-    networks, heads = (resolve_training(protocols["quick"], trained).batch for trained in get_args(Kind))
+    networks, heads = (
+        resolve_training(protocols["quick"], trained).batch for trained in get_args(Kind)
+    )
     rows = [
-        [f"`{kind}`", BATCHES[kind], *("{} x {}".format(*batch.shape(kind)) for batch in (networks, heads))]
+        [
+            f"`{kind}`",
+            BATCHES[kind],
+            *("{} x {}".format(*batch.shape(kind)) for batch in (networks, heads)),
+        ]
         for kind in get_args(BatchKind)
     ]
     return _table(["kind", "what it holds", "under `quick`: of images", "of vectors"], rows)
@@ -220,7 +254,11 @@ def _method(one: dict[str, Any]) -> str:
 
 
 def _facts(one: dict[str, Any]) -> list[str]:
-    miner = [f"- Miner {_miner_link(one['miner']['name'])}: {one['miner']['rule']}"] if one["miner"] else []
+    miner = (
+        [f"- Miner {_miner_link(one['miner']['name'])}: {one['miner']['rule']}"]
+        if one["miner"]
+        else []
+    )
     return [
         *miner,
         f"- Batch `{one['batch']}`, embeddings {'normalised' if one['normalise'] else 'raw'}.",
@@ -237,7 +275,9 @@ def _parameters(one: dict[str, Any]) -> str:
     for name in names:
         argument, range_ = one["arguments"][name], one["space"].get(name)
         value = one["fixed"].get(name, argument["default"])
-        ends, scale = _range(range_) if range_ else ("fixed" if name in one["fixed"] else "not searched", "")
+        ends, scale = (
+            _range(range_) if range_ else ("fixed" if name in one["fixed"] else "not searched", "")
+        )
         rows.append([f"`{name}`", argument["meaning"].rstrip("."), _number(value), ends, scale])
     return _table(["parameter", "meaning", "default", "range", "scale"], rows) if rows else ""
 
@@ -255,12 +295,20 @@ def _range(range_: dict[str, Any]) -> tuple[str, str]:
 
 def _miner(name: str, described: list[dict[str, Any]]) -> str:
     said, paper = _read(miners[name]), miners[name].paper
-    users = [f"[{one['name']}](#{one['name']})" for one in described if one["miner"] and one["miner"]["name"] == name]
+    users = [
+        f"[{one['name']}](#{one['name']})"
+        for one in described
+        if one["miner"] and one["miner"]["name"] == name
+    ]
     rows = [
         [f"`{argument}`", about["meaning"].rstrip("."), _number(about["default"])]
         for argument, about in _arguments_of(miners[name], "miner").items()
     ]
-    facts = [f"- Used by {', '.join(users)}."] if users else ["- Used by no method listed here; name it in your own."]
+    facts = (
+        [f"- Used by {', '.join(users)}."]
+        if users
+        else ["- Used by no method listed here; name it in your own."]
+    )
     facts += [f"- Departs: {_sentence(text)}" for text in miners[name].departures]
     facts += [f"- Paper: {_citation(plain(paper))}"] if paper else []
     table = _table(["parameter", "meaning", "default"], rows) if rows else ""

@@ -19,7 +19,9 @@ def at_least(low: float, name: str, value: float) -> float:
     ...
     ValueError: margin is a number of at least 0, got -0.5
     """
-    return _accept(_is_finite(value) and value >= low, f"{name} is a number of at least {low}", value)
+    return _accept(
+        _is_finite(value) and value >= low, f"{name} is a number of at least {low}", value
+    )
 
 
 def above(low: float, name: str, value: float) -> float:
@@ -29,18 +31,30 @@ def above(low: float, name: str, value: float) -> float:
 
 def between(low: float, high: float, name: str, value: float) -> float:
     """A number from `low` to `high`, both ends included."""
-    return _accept(_is_finite(value) and low <= value <= high, f"{name} is a number from {low} to {high}", value)
+    return _accept(
+        _is_finite(value) and low <= value <= high,
+        f"{name} is a number from {low} to {high}",
+        value,
+    )
 
 
 def inside(low: float, high: float, name: str, value: float) -> float:
     """A number between `low` and `high`, without these ends."""
-    return _accept(_is_finite(value) and low < value < high, f"{name} is a number above {low} and below {high}", value)
+    return _accept(
+        _is_finite(value) and low < value < high,
+        f"{name} is a number above {low} and below {high}",
+        value,
+    )
 
 
 def whole(least: int, name: str, value: int) -> int:
     """A whole number of at least `least`."""
     return int(
-        _accept(_is_finite(value) and value == int(value) >= least, f"{name} is a whole number of at least {least}", value)
+        _accept(
+            _is_finite(value) and value == int(value) >= least,
+            f"{name} is a whole number of at least {least}",
+            value,
+        )
     )
 
 

@@ -47,7 +47,13 @@ def batch_of(size: int) -> int:
     return BATCH if size <= SMALL else LARGE_BATCH
 
 
-def embed(network: nn.Module, x: Sliceable, size: int, device: torch.device, similarity: Similarity = "cosine") -> Tensor:
+def embed(
+    network: nn.Module,
+    x: Sliceable,
+    size: int,
+    device: torch.device,
+    similarity: Similarity = "cosine",
+) -> Tensor:
     """Return the embeddings (N, dim) of the samples as they are compared, on the CPU; the network is left in evaluation mode."""
     return as_compared(outputs(network, x, size, device), similarity)
 
@@ -62,12 +68,20 @@ def outputs(network: nn.Module, x: Sliceable, size: int, device: torch.device) -
     """What the network says to the centres of the samples, in batches, on the CPU."""
     network.eval()
     count = batch_of(size)
-    parts = [network(centre(x[start : start + count], size).to(device)).cpu() for start in range(0, len(x), count)]
+    parts = [
+        network(centre(x[start : start + count], size).to(device)).cpu()
+        for start in range(0, len(x), count)
+    ]
     return torch.cat(parts)
 
 
 def read_and_embed(
-    network: nn.Module, read: Read, count: int, architecture: Architecture, device: torch.device, progress: Progress
+    network: nn.Module,
+    read: Read,
+    count: int,
+    architecture: Architecture,
+    device: torch.device,
+    progress: Progress,
 ) -> Tensor:
     """What the network says to `count` samples, read, decoded and computed in parallel, a few batches in memory at a time.
 
@@ -102,7 +116,14 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def trunk_features(protocol: Protocol, read: Read, rows: Labels, inputs: int, device: torch.device, progress: Progress) -> Tensor:
+def trunk_features(
+    protocol: Protocol,
+    read: Read,
+    rows: Labels,
+    inputs: int,
+    device: torch.device,
+    progress: Progress,
+) -> Tensor:
     """What the trunk of a settled protocol says to these samples, before any head; random weights are of the protocol's seed."""
     architecture = Architecture.whole(protocol, inputs, dim=0)
     torch.manual_seed(derive(protocol.seed, "model"))
@@ -139,9 +160,14 @@ class Embedder:
         They are unit vectors where `similarity` is cosine.
         """
         if find(self.model.architecture.trunk).takes == "vectors":
-            return np.asarray(embed(self.model, self._vectors(samples), 0, self.device, self.similarity).numpy())
+            return np.asarray(
+                embed(self.model, self._vectors(samples), 0, self.device, self.similarity).numpy()
+            )
         channels = self.model.architecture.inputs
-        return self.embed_read(lambda rows, step: read_images([samples[row] for row in rows], step, channels), len(samples))
+        return self.embed_read(
+            lambda rows, step: read_images([samples[row] for row in rows], step, channels),
+            len(samples),
+        )
 
     def _vectors(self, samples: Any) -> Vectors:
         """The samples as rows of the width that the model takes."""
@@ -151,10 +177,14 @@ class Embedder:
         except (ValueError, TypeError):
             x = np.empty(0, dtype=np.float32)
         if x.ndim != 2 or len(x) == 0 or x.shape[1] != width:
-            raise BadInput(f"this model takes rows of {width} numbers, at least one; got {_shape(samples)}")
+            raise BadInput(
+                f"this model takes rows of {width} numbers, at least one; got {_shape(samples)}"
+            )
         return x
 
-    def embed_read(self, read: Read, count: int, progress: Progress = lambda done, total: None) -> Vectors:
+    def embed_read(
+        self, read: Read, count: int, progress: Progress = lambda done, total: None
+    ) -> Vectors:
         """Return embeddings (N, dim) of `count` samples that `read` gives, as they are compared."""
         if not count:
             raise BadInput("there is nothing to embed: no samples were given")
@@ -173,10 +203,16 @@ def check_kind(called: str, takes: Kind, inputs: int, given: Kind, found: int) -
 
 
 def _shape(samples: Any) -> str:
-    return f"shape {samples.shape}" if isinstance(samples, np.ndarray) else f"{type(samples).__name__} of {len(samples)}"
+    return (
+        f"shape {samples.shape}"
+        if isinstance(samples, np.ndarray)
+        else f"{type(samples).__name__} of {len(samples)}"
+    )
 
 
-def load(name: str | Path, device: str = "auto", inputs: int = 3, weights_file: str | Path | None = None) -> Embedder:
+def load(
+    name: str | Path, device: str = "auto", inputs: int = 3, weights_file: str | Path | None = None
+) -> Embedder:
     """A model folder, or a pretrained trunk by its name (`lite0`, any of timm's), whose features are the embedding.
 
     `inputs` is the number of channels that a trunk by name is to take, `weights_file` its weights where not its own.
@@ -185,20 +221,34 @@ def load(name: str | Path, device: str = "auto", inputs: int = 3, weights_file: 
     folder = Path(name)
     if folder.is_dir():
         if weights_file:
-            raise BadInput(f"--weights {weights_file}: {folder} is a model folder and has its own; leave it out")
+            raise BadInput(
+                f"--weights {weights_file}: {folder} is a model folder and has its own; leave it out"
+            )
         if not (folder / CARD).exists():
-            raise BadInput(f"{folder} is not a model folder (no {CARD} in it); `assay train --out {folder}` makes one")
+            raise BadInput(
+                f"{folder} is not a model folder (no {CARD} in it); `assay train --out {folder}` makes one"
+            )
         model, card = read_model_folder(folder)
         return Embedder(model.to(on), card, on)
     try:
         kind = find(str(name))
     except UnknownName as error:
         raise BadInput(f"{name} is neither a model folder nor a trunk: {error}") from None
-    found = weights.add_file(str(name), Path(weights_file)) if weights_file else weights.resolve(str(name), "pretrained")
+    found = (
+        weights.add_file(str(name), Path(weights_file))
+        if weights_file
+        else weights.resolve(str(name), "pretrained")
+    )
     if found is None:
-        raise BadInput(f"the trunk {name!r} has no pretrained weights to embed with; train a model first, or use lite0")
+        raise BadInput(
+            f"the trunk {name!r} has no pretrained weights to embed with; train a model first, or use lite0"
+        )
     model = begin(Architecture(str(name), inputs, kind.side or 0, 0), found.digest)
-    return Embedder(model.to(on), {"trunk": str(name), "pretrained_on": found.pretrained_on, "weights": found.digest}, on)
+    return Embedder(
+        model.to(on),
+        {"trunk": str(name), "pretrained_on": found.pretrained_on, "weights": found.digest},
+        on,
+    )
 
 
 def choose_device(device: str) -> str:
@@ -217,7 +267,9 @@ def fit_pca(features_NF: Tensor, width: int) -> nn.Linear:
     """
     exact_NF = features_NF.double()
     mean_F = exact_NF.mean(0)
-    directions_FF = torch.linalg.eigh(torch.cov(exact_NF.T, correction=0).reshape(len(mean_F), -1)).eigenvectors
+    directions_FF = torch.linalg.eigh(
+        torch.cov(exact_NF.T, correction=0).reshape(len(mean_F), -1)
+    ).eigenvectors
     chosen_WF = directions_FF.flip(1)[:, :width].T
     largest_W1 = chosen_WF.gather(1, chosen_WF.abs().argmax(1, keepdim=True))
     chosen_WF = chosen_WF * largest_W1.sign()

@@ -36,7 +36,9 @@ def usable_cache() -> Path:
             trial.write(b"x")
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        chosen = os.environ.get("ASSAY_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache/assay"
+        chosen = (
+            os.environ.get("ASSAY_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache/assay"
+        )
         raise OSError(
             f"the cache folder {chosen} cannot be used ({reason}); set ASSAY_CACHE to a folder that can be written to"
         ) from error

@@ -69,7 +69,9 @@ class Apprentice:
     def _settings(self) -> dict[str, Any]:
         miner = self.parts.miner
         held = {f"loss.{name}": value for name, value in own_attributes(self.parts.loss).items()}
-        return held | ({f"miner.{name}": value for name, value in vars(miner).items()} if miner else {})
+        return held | (
+            {f"miner.{name}": value for name, value in vars(miner).items()} if miner else {}
+        )
 
 
 def can_stack(apprentice: Apprentice, device: torch.device) -> bool:
@@ -79,7 +81,9 @@ def can_stack(apprentice: Apprentice, device: torch.device) -> bool:
     which a trace would not see.
     """
     loss, miner = apprentice.parts.loss, apprentice.parts.miner
-    own = all(type(part).__module__.startswith("assay.") for part in (loss, miner) if part is not None)
+    own = all(
+        type(part).__module__.startswith("assay.") for part in (loss, miner) if part is not None
+    )
     on_vectors = apprentice.model.architecture.trunk == "identity" and device == CPU
     return on_vectors and own and not list(loss.buffers())
 
@@ -95,11 +99,19 @@ class Source:
     by class: it gets the same labels (N,) every time, which leaves nothing in it that depends on values.
     """
 
-    def __init__(self, apprentices: Sequence[Apprentice], view: View, protocol: Protocol, shape: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        apprentices: Sequence[Apprentice],
+        view: View,
+        protocol: Protocol,
+        shape: tuple[int, int],
+    ) -> None:
         first = apprentices[0]
         self._apprentices, self._protocol, self._shape = apprentices, protocol, shape
         self.iterations = iterations_of(protocol, len(first.train), shape)
-        x_ND = torch.from_numpy(np.array(view.x[:]))  # a copy: views are memory-mapped and read-only
+        x_ND = torch.from_numpy(
+            np.array(view.x[:])
+        )  # a copy: views are memory-mapped and read-only
         with torch.no_grad():
             self._x_ND = first.model.norm(x_ND)
         self._labels = [renumber(view.y[one.train]) for one in apprentices]
@@ -111,13 +123,18 @@ class Source:
         """Places in the view and labels of the batches of a run, those of the first epochs left out."""
         one, labels = self._apprentices[number], self._labels[number]
         drawn = samplers[self._protocol.sampler](labels, self._shape, derive(one.seed, "batches"))
-        return ((one.train[rows], labels[rows]) for rows in islice(drawn, epochs * self.iterations, None))
+        return (
+            (one.train[rows], labels[rows])
+            for rows in islice(drawn, epochs * self.iterations, None)
+        )
 
     def gather(self, drawn: Sequence[tuple[Labels, Labels] | None]) -> tuple[Tensor, Tensor]:
         """The batches (S, N, D) and their labels (S, N), or (N,) where all are the same; an empty place gets any other's."""
         some = next(one for one in drawn if one is not None)
         rows_SN = np.stack([(one or some)[0] for one in drawn])
-        x_SND = self._x_ND.index_select(0, torch.from_numpy(rows_SN.ravel())).view(*rows_SN.shape, -1)
+        x_SND = self._x_ND.index_select(0, torch.from_numpy(rows_SN.ravel())).view(
+            *rows_SN.shape, -1
+        )
         if self._pattern is not None:
             return x_SND, self._pattern
         return x_SND, torch.from_numpy(np.stack([(one or some)[1] for one in drawn]))
@@ -132,7 +149,9 @@ class Stack:
         self._all = {name: torch.zeros(places, *weight.shape) for name, weight in named.items()}
         self._slopes = {name: torch.zeros_like(weight) for name, weight in self._all.items()}
         self._dials = {name: torch.zeros(places) for name in first.dials} if turnable else {}
-        self._rows = [{name: weight[place] for name, weight in self._all.items()} for place in range(places)]
+        self._rows = [
+            {name: weight[place] for name, weight in self._all.items()} for place in range(places)
+        ]
         for place, row in enumerate(self._rows):
             for name, weight in row.items():
                 weight.grad = self._slopes[name][place]
@@ -163,7 +182,11 @@ class Stack:
         """The weights in a place: those of the head, and the loss's own by name."""
         row = self._rows[place]
         heads = [weight for name, weight in row.items() if name.startswith("head.")]
-        return heads, {name.removeprefix("loss."): weight for name, weight in row.items() if name.startswith("loss.")}
+        return heads, {
+            name.removeprefix("loss."): weight
+            for name, weight in row.items()
+            if name.startswith("loss.")
+        }
 
     def trace(self, source: Source) -> Gradients:
         """Record the loss and its gradient once; raise where an operation depends on values or cannot be stacked."""
@@ -172,7 +195,13 @@ class Stack:
 
         def value(z_NK: Tensor, y_N: Tensor, *others: Tensor) -> Tensor:
             turned = dict(zip(dials, others, strict=False))
-            weights = dict(zip([name.removeprefix("loss.") for name in names], others[len(dials) :], strict=True))
+            weights = dict(
+                zip(
+                    [name.removeprefix("loss.") for name in names],
+                    others[len(dials) :],
+                    strict=True,
+                )
+            )
             with _turned(self._loss, self._miner, turned):
                 mined = self._miner(z_NK.detach(), y_N) if self._miner else None
                 result: Tensor = functional_call(self._loss, weights, (z_NK, y_N, mined))
@@ -182,10 +211,17 @@ class Stack:
             turned, weights = others[: len(dials)], others[len(dials) :]
             leaves = [leaf.detach().requires_grad_() for leaf in (z_SNK, *weights)]
             dims = (0, 0 if y.ndim == 2 else None, *(0 for _ in others))
-            values_S = torch.vmap(value, in_dims=dims, randomness="error")(leaves[0], y, *turned, *leaves[1:])
-            return [values_S.detach(), *torch.autograd.grad(values_S.sum(), leaves, materialize_grads=True)]
+            values_S = torch.vmap(value, in_dims=dims, randomness="error")(
+                leaves[0], y, *turned, *leaves[1:]
+            )
+            return [
+                values_S.detach(),
+                *torch.autograd.grad(values_S.sum(), leaves, materialize_grads=True),
+            ]
 
-        from torch.fx.experimental.proxy_tensor import make_fx  # a second or two to import, which runs on images need not pay
+        from torch.fx.experimental.proxy_tensor import (
+            make_fx,
+        )  # a second or two to import, which runs on images need not pay
 
         try:
             with _slow_ways_refused():
@@ -195,12 +231,16 @@ class Stack:
         return torch.no_grad()(with_rows_apart(traced).forward)
 
     @torch.no_grad()
-    def step(self, gradients: Gradients, optimiser: torch.optim.Optimizer, x_SND: Tensor, y: Tensor) -> Tensor:
+    def step(
+        self, gradients: Gradients, optimiser: torch.optim.Optimizer, x_SND: Tensor, y: Tensor
+    ) -> Tensor:
         """One training step of all heads; the losses (S,) they had."""
         values_S, slope_SNK, *slopes = gradients(self._embed(x_SND), y, *self._others())
         torch.sum(slope_SNK, dim=1, out=self._slopes["head.bias"])
         product(slope_SNK.transpose(1, 2), x_SND, out=self._slopes["head.weight"])
-        for name, slope in zip([name for name in self._all if name.startswith("loss.")], slopes, strict=True):
+        for name, slope in zip(
+            [name for name in self._all if name.startswith("loss.")], slopes, strict=True
+        ):
             self._slopes[name].copy_(slope)
         optimiser.step()
         return values_S
@@ -227,11 +267,17 @@ class Stack:
 
     @torch.no_grad()
     def _embed(self, x_SND: Tensor) -> Tensor:
-        return product(x_SND, self._all["head.weight"].transpose(1, 2)) + self._all["head.bias"][:, None]
+        return (
+            product(x_SND, self._all["head.weight"].transpose(1, 2))
+            + self._all["head.bias"][:, None]
+        )
 
     def _others(self) -> list[Tensor]:
         """What the recorded operations get beside embeddings and labels."""
-        return [*self._dials.values(), *(weight for name, weight in self._all.items() if name.startswith("loss."))]
+        return [
+            *self._dials.values(),
+            *(weight for name, weight in self._all.items() if name.startswith("loss.")),
+        ]
 
     def _fill_with(self, one: Apprentice) -> None:
         """Put a head's weights into all places, so that a recording begins with numbers that can occur."""

@@ -18,7 +18,9 @@ from assay.canonical import canonical, digest, plain
 from assay.errors import BadInput
 from assay.files import naming
 
-Kind = Literal["preregistration", "trial", "selection", "reproduction", "seal", "test", "peek", "look"]
+Kind = Literal[
+    "preregistration", "trial", "selection", "reproduction", "seal", "test", "peek", "look"
+]
 LOOKS: tuple[Kind, ...] = ("look", "peek")
 """Lines that come after all that a study decides, in any order."""
 START = "0" * 64
@@ -60,12 +62,18 @@ class Receipt:
         try:
             lines = read(Path(self.ledger))
         except (OSError, BrokenLedger) as error:
-            raise SealError(f"{self.ledger} cannot be relied on, so the test half stays sealed: {error}") from None
+            raise SealError(
+                f"{self.ledger} cannot be relied on, so the test half stays sealed: {error}"
+            ) from None
         complete = completing_line(lines)
         if complete is None or complete.hash != self.hash:
-            raise SealError(f"{self.ledger} does not bear out this receipt: the test half stays sealed")
+            raise SealError(
+                f"{self.ledger} does not bear out this receipt: the test half stays sealed"
+            )
         if (lines[0].body.get("data") or {}).get("trainval") != trainval:
-            raise SealError(f"{self.ledger} is of a study on other data: the test half stays sealed")
+            raise SealError(
+                f"{self.ledger} is of a study on other data: the test half stays sealed"
+            )
 
 
 class Ledger:
@@ -92,7 +100,9 @@ class Ledger:
     def look(self, body: Any, kind: Literal["look", "peek"] = "look") -> Line:
         """Append a look at the test half, however far the replay is; raises `SealError` where the seal is not open."""
         if not any(line.kind == "seal" for line in self.lines):
-            raise SealError(f"{self.path}: the seal is not open, so nothing of the test half can have been looked at")
+            raise SealError(
+                f"{self.path}: the seal is not open, so nothing of the test half can have been looked at"
+            )
         return self._append(kind, plain(body))
 
     @property
@@ -104,13 +114,17 @@ class Ledger:
         """The receipt that opens the seal; raises `SealError` before selection and reproductions are recorded."""
         line = completing_line(self.lines)
         if line is None:
-            raise SealError(f"{self.path}: selection and reproductions are not complete, so the test half stays sealed")
+            raise SealError(
+                f"{self.path}: selection and reproductions are not complete, so the test half stays sealed"
+            )
         return Receipt(str(self.path), line.hash)
 
     def _append(self, kind: Kind, body: Any) -> Line:
         number, previous = len(self.lines), self.lines[-1].hash if self.lines else START
         hashed = hash_of(number, kind, body, previous)
-        line = Line(number, kind, body, previous, hashed, datetime.now(UTC).isoformat(timespec="seconds"))
+        line = Line(
+            number, kind, body, previous, hashed, datetime.now(UTC).isoformat(timespec="seconds")
+        )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with naming(self.path):
             _append_whole(self.path, canonical(line).encode() + b"\n")
@@ -139,7 +153,9 @@ def completing_line(lines: list[Line]) -> Line | None:
         return None
     budget = lines[0].body.get("budget") or {}
     reproductions = [line for line in lines[selected[-1] :] if line.kind == "reproduction"]
-    if len(selected) != budget.get("searches") or len(reproductions) != budget.get("reproduction_runs"):
+    if len(selected) != budget.get("searches") or len(reproductions) != budget.get(
+        "reproduction_runs"
+    ):
         return None
     return reproductions[-1] if reproductions else None
 
@@ -151,7 +167,9 @@ def _parse(path: Path, number: int, text: bytes, previous: str) -> Line:
     except (ValueError, TypeError):
         raise BrokenLedger(f"{path}: line {number + 1} is not a ledger line") from None
     if line.number != number:
-        raise BrokenLedger(f"{path}: line {number + 1} calls itself number {line.number}: lines were removed or moved")
+        raise BrokenLedger(
+            f"{path}: line {number + 1} calls itself number {line.number}: lines were removed or moved"
+        )
     if line.previous != previous:
         raise BrokenLedger(f"{path}: line {number + 1} does not follow the line before it")
     if line.hash != hashed:
@@ -190,11 +208,19 @@ def _difference(path: Path, line: Line, kind: Kind, body: Any) -> str:
             f"{path}: line {line.number + 1} says that run {altered[0]} had another result.json than it has now: that file was "
             "altered. Remove the folder of that run and run the same command again: it is computed again, and nothing else"
         )
-    what = f"a {kind} where the ledger has a {line.kind}" if kind != line.kind else f"another {kind}"
-    fields = [key for key in sorted({*body, *line.body}) if line.body.get(key) != body.get(key)] if kind == line.kind else []
+    what = (
+        f"a {kind} where the ledger has a {line.kind}" if kind != line.kind else f"another {kind}"
+    )
+    fields = (
+        [key for key in sorted({*body, *line.body}) if line.body.get(key) != body.get(key)]
+        if kind == line.kind
+        else []
+    )
     named = f" (different: {', '.join(fields)})" if fields else ""
     cause = (
-        "the test half is not the one that was opened" if kind == "seal" else "the study was begun with other settings or code"
+        "the test half is not the one that was opened"
+        if kind == "seal"
+        else "the study was begun with other settings or code"
     )
     return (
         f"{path}: this command leads to {what} at line {line.number + 1}{named}; {cause}. "
@@ -205,5 +231,8 @@ def _difference(path: Path, line: Line, kind: Kind, body: Any) -> str:
 def _altered_runs(recorded: Any, found: Any) -> list[str]:
     """Keys of the runs of a line whose results had other hashes when it was written."""
     runs = [body.get("runs", [body]) for body in (recorded, found)]
-    hashes = [{run["key"]: run.get("result") for run in part if isinstance(run, dict) and "key" in run} for part in runs]
+    hashes = [
+        {run["key"]: run.get("result") for run in part if isinstance(run, dict) and "key" in run}
+        for part in runs
+    ]
     return [key for key, result in hashes[0].items() if hashes[1].get(key, result) != result]

@@ -60,7 +60,9 @@ class Loss(nn.Module):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if cls.compares not in get_args(Compares):
-            raise ValueError(f"{cls.__name__}.compares is one of {', '.join(get_args(Compares))}, got {cls.compares!r}")
+            raise ValueError(
+                f"{cls.__name__}.compares is one of {', '.join(get_args(Compares))}, got {cls.compares!r}"
+            )
 
     def setup(self, dim: int, classes: int) -> None:
         """Make the weights that depend on the data: one for each class where the loss compares with classes, else none."""
@@ -82,13 +84,17 @@ class Loss(nn.Module):
         """Whether a miner can feed the loss."""
         return cls.compares != "classes"
 
-    def __call__(self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None) -> Tensor:
+    def __call__(
+        self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None
+    ) -> Tensor:
         """The loss of a batch, a scalar."""
         self._check(z, y)
         with without_autocast(z.device):
             return self._value(as_compared(z, self.normalise), y, mined, references)
 
-    def _value(self, z: Tensor, y: Tensor, mined: Mined | None, references: References | None) -> Tensor:
+    def _value(
+        self, z: Tensor, y: Tensor, mined: Mined | None, references: References | None
+    ) -> Tensor:
         if self.compares == "classes":
             if mined is not None or references is not None:
                 raise ValueError(
@@ -96,7 +102,9 @@ class Loss(nn.Module):
                 )
             return self._forward(z, y)
         if references is not None:
-            references = References(as_compared(references.z, self.normalise), references.y, references.own)
+            references = References(
+                as_compared(references.z, self.normalise), references.y, references.own
+            )
         if self.compares == "anything":
             return self._forward(z, y, mined, references)
         references = references or References.of_batch(z, y)
@@ -111,7 +119,9 @@ class Loss(nn.Module):
     def _forward(self, *arguments: object) -> Tensor:
         value: Tensor = super().__call__(*arguments)
         if value.ndim != 0:
-            raise ValueError(f"{type(self).__name__} gave shape {tuple(value.shape)}, but a loss is one number; use .mean()")
+            raise ValueError(
+                f"{type(self).__name__} gave shape {tuple(value.shape)}, but a loss is one number; use .mean()"
+            )
         return value
 
     def _check(self, z: Tensor, y: Tensor) -> None:
@@ -159,14 +169,22 @@ class Method:
         if self.loss is None and self.head == "linear":
             object.__setattr__(self, "head", "pca")
         if self.loss is not None and self.head != "linear":
-            raise ValueError(f"{self.name}: a method with a loss trains a linear head, got head={self.head!r}; leave it out")
+            raise ValueError(
+                f"{self.name}: a method with a loss trains a linear head, got head={self.head!r}; leave it out"
+            )
         if self.miner is not None and (self.loss is None or not self.loss.takes_mined()):
-            raise ValueError(f"{self.name}: its loss takes no mined pairs or triplets; leave the miner out")
+            raise ValueError(
+                f"{self.name}: its loss takes no mined pairs or triplets; leave the miner out"
+            )
         if self.batch not in get_args(BatchKind):
-            raise ValueError(f"{self.name}: the batch is one of {', '.join(get_args(BatchKind))}, got {self.batch!r}")
+            raise ValueError(
+                f"{self.name}: the batch is one of {', '.join(get_args(BatchKind))}, got {self.batch!r}"
+            )
         both = sorted(set(self.fixed) & set(self.space))
         if both:
-            raise ValueError(f"{self.name}: the parameter {both[0]!r} is both fixed and searched; choose one")
+            raise ValueError(
+                f"{self.name}: the parameter {both[0]!r} is both fixed and searched; choose one"
+            )
 
     @property
     def normalise(self) -> bool:
@@ -181,7 +199,11 @@ class Method:
     @property
     def departures(self) -> tuple[str, ...]:
         """Where the loss and its use here differ from its paper."""
-        return self.own_departures if self.loss is None else (*self.loss.departures, *self.own_departures)
+        return (
+            self.own_departures
+            if self.loss is None
+            else (*self.loss.departures, *self.own_departures)
+        )
 
 
 class Methods(Registry[Method]):

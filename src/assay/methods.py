@@ -66,25 +66,35 @@ def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
     space, own = space_of(method, protocol), {**signature(method.loss), **_miner_signature(method)}
     both = sorted(set(method.fixed) & set(space))
     if both:
-        raise BadInput(f"{method.name}: the parameter {both[0]!r} is fixed by the method and searched by {protocol.name}")
+        raise BadInput(
+            f"{method.name}: the parameter {both[0]!r} is fixed by the method and searched by {protocol.name}"
+        )
     for name in method.fixed:
         _taker(method, name)
     for name, value in own.items():
         if value is NO_DEFAULT and name not in method.fixed and name not in space:
-            raise BadInput(f"{method.name}: the parameter {name!r} has no value; give it a default, search it or fix it")
+            raise BadInput(
+                f"{method.name}: the parameter {name!r} has no value; give it a default, search it or fix it"
+            )
     known = own | _fit_defaults(protocol)
     chosen = {}
     for name, range_ in space.items():
         _taker(method, name)
         if known[name] is NO_DEFAULT:
-            raise BadInput(f"{method.name}: the parameter {name!r} has no default, which trial 0 needs; give it one")
+            raise BadInput(
+                f"{method.name}: the parameter {name!r} has no default, which trial 0 needs; give it one"
+            )
         if not range_.takes(known[name]):
-            raise BadInput(f"{method.name}: the default {known[name]!r} of {name!r} cannot be searched as {range_}")
+            raise BadInput(
+                f"{method.name}: the default {known[name]!r} of {name!r} cannot be searched as {range_}"
+            )
         chosen[name] = known[name]
     return chosen
 
 
-def read_parameters(method: Method, protocol: Protocol, settings: Iterable[str]) -> dict[str, Value]:
+def read_parameters(
+    method: Method, protocol: Protocol, settings: Iterable[str]
+) -> dict[str, Value]:
     """The method's parameters with `name=value` settings applied, typed by their defaults and tried out.
 
     >>> from assay.protocols import protocols
@@ -97,7 +107,9 @@ def read_parameters(method: Method, protocol: Protocol, settings: Iterable[str])
         name, sign, text = (word.strip() for word in setting.partition("="))
         if not sign or name not in known or name in method.fixed:
             free = ", ".join(sorted(set(known) - set(method.fixed)))
-            raise BadInput(f"--param {setting}: write name=value; the parameters of {method.name} are {free}")
+            raise BadInput(
+                f"--param {setting}: write name=value; the parameters of {method.name} are {free}"
+            )
         chosen[name] = _read_value(known[name], text, setting)
     for name in _FIT:
         if not 0 < float(chosen.get(name, 1)) < math.inf:
@@ -114,9 +126,17 @@ def _read_value(default: Any, text: str, setting: str) -> Value:
     try:
         if isinstance(default, bool):
             return {"true": True, "false": False}[text.lower()]
-        return text if isinstance(default, str) else int(text) if isinstance(default, int) else float(text)
+        return (
+            text
+            if isinstance(default, str)
+            else int(text)
+            if isinstance(default, int)
+            else float(text)
+        )
     except (ValueError, KeyError):
-        raise BadInput(f"--param {setting}: {text!r} is not of the kind of its default, {default!r}") from None
+        raise BadInput(
+            f"--param {setting}: {text!r} is not of the kind of its default, {default!r}"
+        ) from None
 
 
 def departures(method: Method) -> tuple[str, ...]:
@@ -146,7 +166,9 @@ def source_of(method: Method, protocol: Protocol) -> str:
     if methods.get(method.name) is method:
         parts.append(sys.modules[methods.origin(method.name)])
     files = [digest_file(file) for file in dict.fromkeys(_file_of(part) for part in parts)]
-    return digest([*files, *(method.loss.distributions() if method.loss else ()), *_libraries(trunk)])
+    return digest(
+        [*files, *(method.loss.distributions() if method.loss else ()), *_libraries(trunk)]
+    )
 
 
 def trunk_source(name: str) -> str:
@@ -168,9 +190,14 @@ def import_parts(names: Iterable[str]) -> None:
             raise
         except (Exception, SystemExit) as error:
             frames = traceback.extract_tb(error.__traceback__)
-            line = next((frame for frame in reversed(frames) if not frame.filename.startswith("<frozen")), frames[-1])
+            line = next(
+                (frame for frame in reversed(frames) if not frame.filename.startswith("<frozen")),
+                frames[-1],
+            )
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise BadInput(f"--import {name} failed: {reason} ({line.filename}, line {line.lineno})") from error
+            raise BadInput(
+                f"--import {name} failed: {reason} ({line.filename}, line {line.lineno})"
+            ) from error
 
 
 def _import_file(path: Path) -> None:
@@ -198,7 +225,9 @@ def _taker(method: Method, name: str) -> str:
     takers = {"loss": signature(method.loss), "miner": _miner_signature(method), "training": _FIT}
     wanted_by = [taker for taker, names in takers.items() if name in names]
     if len(wanted_by) != 1:
-        raise BadInput(f"{method.name}: the parameter {name!r} is taken by {' and '.join(wanted_by) or 'nothing'}")
+        raise BadInput(
+            f"{method.name}: the parameter {name!r} is taken by {' and '.join(wanted_by) or 'nothing'}"
+        )
     return wanted_by[0]
 
 
@@ -230,4 +259,6 @@ def _file_of(part: Any) -> Path:
     try:
         return Path(inspect.getfile(part))
     except (TypeError, OSError):
-        raise BadInput(f"the code of {part} is in no file; put it in one and pass that with --import") from None
+        raise BadInput(
+            f"the code of {part} is in no file; put it in one and pass that with --import"
+        ) from None

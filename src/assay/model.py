@@ -63,7 +63,14 @@ class Architecture:
         """What runs of a settled protocol train: the head alone where the trunk is frozen, else everything."""
         width = protocol.dim if dim is None else dim
         if protocol.frozen == "trunk":
-            return cls("identity", inputs, 0, width, layer_norm=protocol.layer_norm, similarity=protocol.similarity)
+            return cls(
+                "identity",
+                inputs,
+                0,
+                width,
+                layer_norm=protocol.layer_norm,
+                similarity=protocol.similarity,
+            )
         return cls.whole(protocol, inputs, width)
 
     @classmethod
@@ -90,7 +97,11 @@ class Architecture:
     @property
     def described(self) -> dict[str, Any]:
         """The fields as files hold them; the usual similarity is left out, as in files from before there was another."""
-        return {name: value for name, value in vars(self).items() if (name, value) != ("similarity", "cosine")}
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if (name, value) != ("similarity", "cosine")
+        }
 
 
 class Model(nn.Module):
@@ -100,8 +111,14 @@ class Model(nn.Module):
         super().__init__()
         self.architecture = architecture
         self.trunk = build(architecture.trunk, architecture.inputs, architecture.pooling)
-        self.norm = nn.LayerNorm(self.trunk.features, elementwise_affine=False) if architecture.layer_norm else nn.Identity()
-        self.head = nn.Linear(self.trunk.features, architecture.dim) if architecture.dim else nn.Identity()
+        self.norm = (
+            nn.LayerNorm(self.trunk.features, elementwise_affine=False)
+            if architecture.layer_norm
+            else nn.Identity()
+        )
+        self.head = (
+            nn.Linear(self.trunk.features, architecture.dim) if architecture.dim else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Embeddings (N, dim)."""
@@ -111,7 +128,8 @@ class Model(nn.Module):
     def state(self) -> dict[str, Tensor]:
         """A copy of all weights and running statistics, on the CPU."""
         return {
-            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in self.state_dict().items()
+            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for name, tensor in self.state_dict().items()
         }
 
 
@@ -120,13 +138,17 @@ def settle(protocol: Protocol, look: Look) -> tuple[Protocol, Weights | None]:
     chosen = resolve(protocol, look)
     kind, given = find(chosen.trunk), kind_of(look)
     if kind.takes != given:
-        raise BadInput(f"the trunk {chosen.trunk!r} takes {kind.takes}, the data are {given}; use --set trunk=auto")
+        raise BadInput(
+            f"the trunk {chosen.trunk!r} takes {kind.takes}, the data are {given}; use --set trunk=auto"
+        )
     found = weights.resolve(chosen.trunk, protocol.weights)
     size = kind.side if protocol.size is None and kind.side else chosen.size
     frozen = protocol.frozen or ("trunk" if found else "nothing")
     trained_on = "vectors" if frozen == "trunk" else given
     chosen = resolve_training(chosen, trained_on)
-    settled = replace(chosen, weights=found.digest if found else weights.NONE, frozen=frozen, size=size)
+    settled = replace(
+        chosen, weights=found.digest if found else weights.NONE, frozen=frozen, size=size
+    )
     if given == "images":
         _check_images(settled, kind)
     return settled, found
@@ -141,7 +163,9 @@ def _check_images(protocol: Protocol, kind: type[Trunk]) -> None:
         )
     size, stored = protocol.size or 0, protocol.first_step.side
     if size < kind.smallest:
-        raise BadInput(f"--set size={size}: the trunk {protocol.trunk!r} needs at least {kind.smallest} pixels")
+        raise BadInput(
+            f"--set size={size}: the trunk {protocol.trunk!r} needs at least {kind.smallest} pixels"
+        )
     if stored < size:
         raise BadInput(f"--set stored={stored}: images are stored at least as large as size={size}")
     if protocol.resize == "short" and (protocol.augment.rotation or protocol.augment.shear):
@@ -153,12 +177,20 @@ def _check_images(protocol: Protocol, kind: type[Trunk]) -> None:
 def with_weights(protocol: Protocol, given: str, pretrained_on: str | None = None) -> Protocol:
     """The protocol with the trunk's weights as a user names them: `none`, `pretrained`, or a file, brought into the cache."""
     if given in (weights.NONE, "pretrained"):
-        if given != weights.NONE and (protocol.trunk == "auto" or weights.resolve(protocol.trunk, given) is None):
-            raise BadInput("--weights pretrained: this trunk has none; choose one that has, for example --set trunk=lite0")
+        if given != weights.NONE and (
+            protocol.trunk == "auto" or weights.resolve(protocol.trunk, given) is None
+        ):
+            raise BadInput(
+                "--weights pretrained: this trunk has none; choose one that has, for example --set trunk=lite0"
+            )
         return customise(protocol, [f"weights={given}"])
     if protocol.trunk == "auto":
-        raise BadInput(f"--weights {given}: say which trunk they are of, for example --set trunk=resnet50")
-    return customise(protocol, [f"weights={weights.add_file(protocol.trunk, Path(given), pretrained_on).digest}"])
+        raise BadInput(
+            f"--weights {given}: say which trunk they are of, for example --set trunk=resnet50"
+        )
+    return customise(
+        protocol, [f"weights={weights.add_file(protocol.trunk, Path(given), pretrained_on).digest}"]
+    )
 
 
 def begin(architecture: Architecture, digest: str) -> Model:
@@ -198,7 +230,9 @@ def write_model_folder(folder: Path, model: Model, card: Mapping[str, Any]) -> N
     """Place a model folder: the weights, and a card that says for people and programs what the model is and comes from."""
     with new_folder(folder) as draft:
         (draft / WEIGHTS).write_bytes(pack_model(model.architecture, model.state()))
-        (draft / CARD).write_text(pretty({"architecture": model.architecture.described, **card}), encoding="utf-8")
+        (draft / CARD).write_text(
+            pretty({"architecture": model.architecture.described, **card}), encoding="utf-8"
+        )
 
 
 def read_model_folder(folder: Path) -> tuple[Model, dict[str, Any]]:
@@ -206,4 +240,6 @@ def read_model_folder(folder: Path) -> tuple[Model, dict[str, Any]]:
     try:
         return read_model(folder / WEIGHTS), dict(read_json(folder / CARD))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        raise BadInput(f"{folder} cannot be read as a model folder ({error}); make it again with `assay train`") from None
+        raise BadInput(
+            f"{folder} cannot be read as a model folder ({error}); make it again with `assay train`"
+        ) from None

@@ -54,7 +54,10 @@ def _forget(module: str) -> None:
 def _adding_module() -> str:
     """Name of the module that is adding a part: the first on the stack that is no registry's own."""
     frame = sys._getframe()
-    while frame.f_globals["__name__"] in (__name__, "assay.method", "assay.metrics.metric") and frame.f_back is not None:
+    while (
+        frame.f_globals["__name__"] in (__name__, "assay.method", "assay.metrics.metric")
+        and frame.f_back is not None
+    ):
         frame = frame.f_back
     return str(frame.f_globals["__name__"])
 
@@ -91,7 +94,9 @@ class Registry(Mapping[str, T]):
     def set(self, name: str, part: T) -> None:
         """Add `part` under `name`, which must be free."""
         if name in self._parts:
-            raise ValueError(f"a {self.kind} called {name!r} is registered already; choose another name")
+            raise ValueError(
+                f"a {self.kind} called {name!r} is registered already; choose another name"
+            )
         self._parts[name] = part
         self._origins[name] = _adding_module()
 

@@ -25,14 +25,20 @@ REGISTERS = 32
 def product(first: Tensor, second: Tensor, out: Tensor | None = None) -> Tensor:
     """`torch.bmm` of (S, A, B) and (S, B, C), each row as if it were alone; into `out` where that is given."""
     shape = len(first), first.shape[1], second.shape[2]
-    if _fills_lines(first) and _fills_lines(second) and shape[1] * shape[2] * first.element_size() % LINE == 0:
+    if (
+        _fills_lines(first)
+        and _fills_lines(second)
+        and shape[1] * shape[2] * first.element_size() % LINE == 0
+    ):
         return torch.bmm(first, second, out=out)
     result = _room(shape, (shape[2], 1), first)
     torch.bmm(_aligned(first), _aligned(second), out=result)
     return result.contiguous() if out is None else out.copy_(result)
 
 
-def sum_and_product(added: Tensor, first: Tensor, second: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def sum_and_product(
+    added: Tensor, first: Tensor, second: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
     """`torch.baddbmm`, each row as if it were alone."""
     scaled = product(first, second)
     return beta * added + (scaled if alpha == 1 else alpha * scaled)
@@ -57,8 +63,14 @@ def by_registers(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def with_rows_apart(traced: GraphModule) -> GraphModule:
     """The recorded operations, those replaced that would give a row other bits in another stack."""
     aten = torch.ops.aten
-    ours: dict[Any, Callable[..., Tensor]] = {aten.bmm.default: product, aten.baddbmm.default: sum_and_product}
-    ours |= {one: by_registers(one) for one in (aten.softplus.default, aten.softplus_backward.default, aten.sigmoid.default)}
+    ours: dict[Any, Callable[..., Tensor]] = {
+        aten.bmm.default: product,
+        aten.baddbmm.default: sum_and_product,
+    }
+    ours |= {
+        one: by_registers(one)
+        for one in (aten.softplus.default, aten.softplus_backward.default, aten.sigmoid.default)
+    }
     ours |= {aten.logaddexp.default: by_registers(aten.logaddexp.default)}
     for node in traced.graph.nodes:
         if node.op == "call_function" and node.target in ours:
@@ -81,9 +93,13 @@ def _aligned(stack: Tensor) -> Tensor:
         return stack
     strides = stack.stride(1), stack.stride(2)
     by_columns = (1, stack.shape[1])
-    return _room(stack.shape, by_columns if strides == by_columns else (stack.shape[2], 1), stack).copy_(stack)
+    return _room(
+        stack.shape, by_columns if strides == by_columns else (stack.shape[2], 1), stack
+    ).copy_(stack)
 
 
 def _room(shape: tuple[int, ...], strides: tuple[int, int], like: Tensor) -> Tensor:
     a_line = LINE // like.element_size()
-    return like.new_empty_strided(shape, (math.ceil(shape[1] * shape[2] / a_line) * a_line, *strides))
+    return like.new_empty_strided(
+        shape, (math.ceil(shape[1] * shape[2] / a_line) * a_line, *strides)
+    )

@@ -12,7 +12,15 @@ def derive(*parts: str | int | None) -> int:
     return int(hashlib.sha256(repr(parts).encode()).hexdigest()[:16], 16) >> 1
 
 
-def run_seed(seed: int, trainval: str, stage: str, search: int, number: int, fold: int | None, twin: bool = False) -> int:
+def run_seed(
+    seed: int,
+    trainval: str,
+    stage: str,
+    search: int,
+    number: int,
+    fold: int | None,
+    twin: bool = False,
+) -> int:
     """Return the seed of one run of a study.
 
     | ingredient | effect |

@@ -139,12 +139,16 @@ class Space(Mapping[str, Range]):
         """Both spaces together; a name in both raises."""
         clash = sorted(set(self) & set(other))
         if clash:
-            raise BadInput(f"the parameter {clash[0]!r} is in both search spaces; rename one of them")
+            raise BadInput(
+                f"the parameter {clash[0]!r} is in both search spaces; rename one of them"
+            )
         return Space(**self._ranges, **other._ranges)
 
     def describe(self) -> dict[str, dict[str, object]]:
         """The space as plain data, for the preregistration and for reports."""
-        return {name: {"kind": type(range_).__name__, **vars(range_)} for name, range_ in self.items()}
+        return {
+            name: {"kind": type(range_).__name__, **vars(range_)} for name, range_ in self.items()
+        }
 
     def edges(self, parameters: Parameters) -> dict[str, Edge]:
         """Those of `parameters` that lie within 1% of an end of their range on the search scale."""
@@ -159,12 +163,18 @@ def read_space(described: Mapping[str, Mapping[str, Any]]) -> Space:
     Space(margin=Real(low=0.0, high=2.0, log=False, natural='none'))
     """
     kinds = {kind.__name__: kind for kind in (Real, Integer, Choice)}
-    return Space(**{name: kinds[said["kind"]](**_arguments(said)) for name, said in described.items()})
+    return Space(
+        **{name: kinds[said["kind"]](**_arguments(said)) for name, said in described.items()}
+    )
 
 
 def _arguments(said: Mapping[str, Any]) -> dict[str, Any]:
     """Of a range, with lists as the tuples that they were."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in said.items() if name != "kind"}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in said.items()
+        if name != "kind"
+    }
 
 
 def describe_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -175,7 +185,8 @@ def describe_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """
     changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
     return "; ".join(
-        f"{name} was {_searched(before.get(name))} and would now be {_searched(after.get(name))}" for name in changed
+        f"{name} was {_searched(before.get(name))} and would now be {_searched(after.get(name))}"
+        for name in changed
     )
 
 

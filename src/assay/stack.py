@@ -62,7 +62,14 @@ def fit_stacked(
     """
     try:
         places = min(len(apprentices), width or count_places(apprentices[0]))
-        course = _Course(apprentices, Source(apprentices, view, protocol, batch), protocol, kept, places, turnable)
+        course = _Course(
+            apprentices,
+            Source(apprentices, view, protocol, batch),
+            protocol,
+            kept,
+            places,
+            turnable,
+        )
         course.begin(savepoint.load() if savepoint else None)
     except CannotBeTraced:
         return None
@@ -104,7 +111,12 @@ class _Course:
         width: int,
         turnable: bool,
     ) -> None:
-        self._apprentices, self._source, self._protocol, self._kept = apprentices, source, protocol, kept
+        self._apprentices, self._source, self._protocol, self._kept = (
+            apprentices,
+            source,
+            protocol,
+            kept,
+        )
         self._width, self._turnable = width, turnable
         self._length, self._schedule = protocol.length, protocol.optimiser.schedule
         self.judges: dict[int, Judge] = {}
@@ -112,14 +124,22 @@ class _Course:
 
     def begin(self, before: State | None) -> None:
         """Take up the first runs, or those that were under way; raise `CannotBeTraced` where the loss cannot be stacked."""
-        under_way = before.said["rows"] if before else [{"number": number, "epoch": 0} for number in range(self._width)]
+        under_way = (
+            before.said["rows"]
+            if before
+            else [{"number": number, "epoch": 0} for number in range(self._width)]
+        )
         begun = before.said["begun"] if before else []
         self.judges = {number: self._judge(number, before) for number in begun}
-        self._waiting = deque(number for number in range(len(self._apprentices)) if number not in begun)
+        self._waiting = deque(
+            number for number in range(len(self._apprentices)) if number not in begun
+        )
         self._open([one["number"] for one in under_way])
         for place, one in enumerate(under_way):
             if before and one["number"] is not None:
-                self.rows[place] = _Row(one["number"], self._source.draw(one["number"], one["epoch"]), one["epoch"])
+                self.rows[place] = _Row(
+                    one["number"], self._source.draw(one["number"], one["epoch"]), one["epoch"]
+                )
                 self._stack.put(place, self._apprentices[one["number"]])
                 self._stack.restore(place, before.part(f"row{place}"))
         self._settle(rebuild=True)
@@ -152,8 +172,12 @@ class _Course:
 
     def state(self) -> State:
         """All that changes, after validations."""
-        rows = [{"number": row and row.number, "epoch": row.epoch if row else 0} for row in self.rows]
-        weights = {f"row{place}": self._stack.state(place) for place, row in enumerate(self.rows) if row}
+        rows = [
+            {"number": row and row.number, "epoch": row.epoch if row else 0} for row in self.rows
+        ]
+        weights = {
+            f"row{place}": self._stack.state(place) for place, row in enumerate(self.rows) if row
+        }
         judges = {f"judge{number}": judge.state() for number, judge in self.judges.items()}
         return State.of({**weights, **judges}, rows=rows, begun=list(self.judges))
 
@@ -223,9 +247,17 @@ class _Course:
             if row is None:
                 continue
             weights, own = self._stack.weights(place)
-            for group in groups_of(weights, own, self._apprentices[row.number].parts, self._protocol):
-                key = group["lr"], group.get("weight_decay"), None if self._schedule == "constant" else row.epoch
-                entry = merged.setdefault(key, {**group, "params": [], "rate": group["lr"], "epoch": row.epoch})
+            for group in groups_of(
+                weights, own, self._apprentices[row.number].parts, self._protocol
+            ):
+                key = (
+                    group["lr"],
+                    group.get("weight_decay"),
+                    None if self._schedule == "constant" else row.epoch,
+                )
+                entry = merged.setdefault(
+                    key, {**group, "params": [], "rate": group["lr"], "epoch": row.epoch}
+                )
                 entry["params"] += group["params"]
         self._since = 0
         optimiser = make_optimiser(list(merged.values()), self._protocol.optimiser)

@@ -91,7 +91,11 @@ def status_of(store: Store) -> Status:
     driven = set() if driver is None else set(said) or {ledger.key for ledger in ledgers}
     studies = [ledger.standing(said.get(ledger.key), ledger.key in driven) for ledger in ledgers]
     workers = board.get("workers")
-    left = board.get("seconds_left") if driver else _estimate(store, ledgers, studies, workers or _cores())
+    left = (
+        board.get("seconds_left")
+        if driver
+        else _estimate(store, ledgers, studies, workers or _cores())
+    )
     at = board.get("at")
     return Status(
         driver=driver,
@@ -162,7 +166,9 @@ class _Ledger:
     def folds(self) -> int:
         """Runs of a reproduction; a fixed baseline has one for all folds."""
         budget = self.announced["budget"]
-        return int(budget["reproduction_runs"]) // (int(budget["searches"]) * int(budget["reproductions"]))
+        return int(budget["reproduction_runs"]) // (
+            int(budget["searches"]) * int(budget["reproductions"])
+        )
 
     @property
     def trials_announced(self) -> int:
@@ -183,7 +189,9 @@ class _Ledger:
     def standing(self, said: dict[str, Any] | None, driven: bool) -> Standing:
         """How far the study is by its ledger and, for what is not in there yet, by what its driver said."""
         if not self.lines:
-            return _nothing_known(self.key, self.problem or "begun, nothing recorded yet", bool(self.problem))
+            return _nothing_known(
+                self.key, self.problem or "begun, nothing recorded yet", bool(self.problem)
+            )
         said, trials, budget = said or {}, self.bodies("trial"), self.announced["budget"]
         saved = sum(int(budget["trial_folds"]) - len(trial["runs"]) for trial in trials)
         total, done = self.announced_runs - saved, len(self.runs)
@@ -197,7 +205,10 @@ class _Ledger:
             base=self.point.get("base"),
             trials=len(trials),
             trials_announced=self.trials_announced,
-            best=max((trial["map_at_r"] for trial in trials if trial["map_at_r"] is not None), default=None),
+            best=max(
+                (trial["map_at_r"] for trial in trials if trial["map_at_r"] is not None),
+                default=None,
+            ),
             reproduction_runs=len(self.bodies("reproduction")),
             reproduction_runs_announced=int(budget["reproduction_runs"]),
             done=done if ended else min(max(done, int(said.get("done", 0))), total),
@@ -224,7 +235,9 @@ class _Ledger:
         if self.bodies("seal"):
             return "scoring the test half"
         tried, announced = len(self.bodies("trial")), self.trials_announced
-        return f"searching, trial {tried + 1} of {announced}" if tried < announced else "reproducing"
+        return (
+            f"searching, trial {tried + 1} of {announced}" if tried < announced else "reproducing"
+        )
 
 
 def _nothing_known(key: str, state: str, ended: bool) -> Standing:
@@ -240,7 +253,9 @@ def last_line(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
-def _estimate(store: Store, ledgers: Sequence[_Ledger], studies: Sequence[Standing], workers: int) -> float | None:
+def _estimate(
+    store: Store, ledgers: Sequence[_Ledger], studies: Sequence[Standing], workers: int
+) -> float | None:
     """Seconds that the runs that are left would take; a method without a finished run takes what the others do on average."""
     left = {study.study: study.total - study.done for study in studies if not study.ended}
     if not any(left.values()):
@@ -252,7 +267,9 @@ def _estimate(store: Store, ledgers: Sequence[_Ledger], studies: Sequence[Standi
     if not known:
         return None
     usual = sum(known) / len(known)
-    each = {key: sum(seconds) / len(seconds) if (seconds := clocks.get(key)) else usual for key in left}
+    each = {
+        key: sum(seconds) / len(seconds) if (seconds := clocks.get(key)) else usual for key in left
+    }
     return sum(left[key] * each[key] for key in left) / workers
 
 
@@ -278,7 +295,9 @@ def _in_order(ledgers: Sequence[_Ledger], studies: Sequence[Standing]) -> Iterat
 
     for study in sorted((one for one in studies if one.base not in by_key), key=order):
         yield study
-        yield from sorted((one for one in studies if one.base == study.study), key=lambda one: places[one.study])
+        yield from sorted(
+            (one for one in studies if one.base == study.study), key=lambda one: places[one.study]
+        )
 
 
 def _value_place(point: dict[str, Any]) -> tuple[str, int]:

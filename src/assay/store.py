@@ -33,10 +33,14 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
         if not (root / "format.json").exists():
-            raise BadInput(f"{root} is not a run store (no format.json in it); `assay bench --out {root}` makes one")
+            raise BadInput(
+                f"{root} is not a run store (no format.json in it); `assay bench --out {root}` makes one"
+            )
         found = _format_of(root)
         if found != FORMAT:
-            raise BadInput(f"{root} has store format {found}, this version of Assay reads {FORMAT}; give another --out")
+            raise BadInput(
+                f"{root} has store format {found}, this version of Assay reads {FORMAT}; give another --out"
+            )
 
     @classmethod
     def create(cls, root: Path) -> "Store":
@@ -47,7 +51,9 @@ class Store:
                 _refuse_strangers(root)
                 write_atomically(root / "format.json", pretty({"format": FORMAT}))
         except OSError as error:
-            raise BadInput(f"cannot write to {root}: {error.strerror}; give another --out") from None
+            raise BadInput(
+                f"cannot write to {root}: {error.strerror}; give another --out"
+            ) from None
         _check_writable(root)
         return cls(root)
 
@@ -61,7 +67,9 @@ class Store:
                 stack.enter_context(only_one(self.root / "driver.lock"))
             except BlockingIOError:
                 by = self.driver() or "another process"
-                raise BadInput(f"{self.root} is being driven by {by}; wait for it to end, or give another --out") from None
+                raise BadInput(
+                    f"{self.root} is being driven by {by}; wait for it to end, or give another --out"
+                ) from None
             remove_drafts(self.root)
             self._clear_partial()
             write_atomically(holder, pretty({"pid": os.getpid(), "host": socket.gethostname()}))
@@ -73,7 +81,11 @@ class Store:
         try:
             holder = read_json(self.root / "driver.json")
             here = holder["host"] == socket.gethostname()
-            return None if here and not _is_alive(holder["pid"]) else f"process {holder['pid']} on {holder['host']}"
+            return (
+                None
+                if here and not _is_alive(holder["pid"])
+                else f"process {holder['pid']} on {holder['host']}"
+            )
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -88,7 +100,9 @@ class Store:
 
     def has_run(self, key: str, keep: Keep = "best") -> bool:
         """Whether the run is finished, with the weights of every validation where those are asked for: folders appear whole."""
-        return (self.run(key) / "result.json").exists() and (keep == "best" or (self.run(key) / CHECKPOINTS).exists())
+        return (self.run(key) / "result.json").exists() and (
+            keep == "best" or (self.run(key) / CHECKPOINTS).exists()
+        )
 
     def new_run(self, key: str) -> AbstractContextManager[Path]:
         """A folder to fill that becomes the run's on leaving; what is there without a result is no run and goes."""
@@ -98,7 +112,12 @@ class Store:
 
     def checkpoints(self, key: str) -> dict[int, Path]:
         """The weights of every validation of a run by epoch; none where they were not kept."""
-        return dict(sorted((int(path.stem), path) for path in (self.run(key) / CHECKPOINTS).glob("*.safetensors")))
+        return dict(
+            sorted(
+                (int(path.stem), path)
+                for path in (self.run(key) / CHECKPOINTS).glob("*.safetensors")
+            )
+        )
 
     def new_checkpoints(self, key: str) -> AbstractContextManager[Path]:
         """A folder to fill that becomes that of a finished run's checkpoints on leaving."""
@@ -139,7 +158,11 @@ class Store:
 
     def studies(self) -> list[str]:
         """The keys of all studies begun here, sorted."""
-        return sorted(path.name for path in (self.root / "studies").glob("*") if (path / "ledger.jsonl").exists())
+        return sorted(
+            path.name
+            for path in (self.root / "studies").glob("*")
+            if (path / "ledger.jsonl").exists()
+        )
 
     def bench(self, key: str) -> Path:
         """The file of the declared bench with this key."""
@@ -170,9 +193,15 @@ def _problem_of(folder: Path) -> str | None:
     Weights may be large and are not looked at.
     """
     found: dict[str, Any] = {}
-    for name, read in (("result.json", read_json), ("config.json", read_json), ("history.jsonl", _read_lines)):
+    for name, read in (
+        ("result.json", read_json),
+        ("config.json", read_json),
+        ("history.jsonl", _read_lines),
+    ):
         try:
-            found[name] = read(folder / name) if name == "result.json" or (folder / name).exists() else None
+            found[name] = (
+                read(folder / name) if name == "result.json" or (folder / name).exists() else None
+            )
         except (OSError, ValueError, TypeError):
             return f"{name} cannot be read"
     result, config, history = found.values()
@@ -181,7 +210,9 @@ def _problem_of(folder: Path) -> str | None:
     if config is not None and digest(config) != folder.name:
         return "config.json was altered"
     chosen = (result.get("best_epoch"), result.get("validation"))
-    if history is not None and chosen not in [(line.get("epoch"), line.get("validation")) for line in history]:
+    if history is not None and chosen not in [
+        (line.get("epoch"), line.get("validation")) for line in history
+    ]:
         return "result.json does not go with history.jsonl: one of them was altered"
     return None
 
@@ -196,20 +227,26 @@ def _check_writable(root: Path) -> None:
         tempfile.TemporaryFile(dir=root).close()
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise BadInput(f"cannot write to {root}: {error.strerror}; give another --out") from None
+            raise BadInput(
+                f"cannot write to {root}: {error.strerror}; give another --out"
+            ) from None
 
 
 def _refuse_strangers(root: Path) -> None:
     strangers = sorted(path.name for path in root.iterdir() if not path.name.startswith(DRAFT))
     if strangers:
-        raise BadInput(f"{root} holds other things ({strangers[0]}, ...) and is no run store; give an empty --out")
+        raise BadInput(
+            f"{root} holds other things ({strangers[0]}, ...) and is no run store; give an empty --out"
+        )
 
 
 def _format_of(root: Path) -> object:
     try:
         return read_json(root / "format.json")["format"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise BadInput(f"{root / 'format.json'} cannot be read; restore it, or give another --out") from None
+        raise BadInput(
+            f"{root / 'format.json'} cannot be read; restore it, or give another --out"
+        ) from None
 
 
 def _is_alive(pid: int) -> bool:

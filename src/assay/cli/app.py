@@ -7,7 +7,19 @@ import sys
 import typer
 from rich.console import Console
 
-from assay.cli import baselines, bench, data, embed, evaluate, lists, merge, reproduce, stores, sweep, train
+from assay.cli import (
+    baselines,
+    bench,
+    data,
+    embed,
+    evaluate,
+    lists,
+    merge,
+    reproduce,
+    stores,
+    sweep,
+    train,
+)
 from assay.errors import BadInput
 from assay.memory import keep_freed_memory
 
@@ -59,7 +71,10 @@ def main() -> None:
         _fail(str(error), 2)
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
-            _fail("interrupted; nothing finished is lost, run the same command again to continue", INTERRUPTED)
+            _fail(
+                "interrupted; nothing finished is lost, run the same command again to continue",
+                INTERRUPTED,
+            )
         raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -75,7 +90,9 @@ def _explain(error: OSError) -> str:
     if error.strerror is None or error.filename is None:
         return error.strerror or str(error)
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    remedy = "; make room there and run the same command again: nothing finished is lost" if full else ""
+    remedy = (
+        "; make room there and run the same command again: nothing finished is lost" if full else ""
+    )
     return f"{error.filename}: {error.strerror}{remedy}"
 
 

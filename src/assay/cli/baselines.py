@@ -22,10 +22,18 @@ def add_to(app: typer.Typer) -> None:
 
 def baselines(
     data: Data = "glyphs",
-    trunks: Annotated[str, typer.Option(help="Comma-separated names; all that Assay knows by name where left out.")] = "",
-    dim: Annotated[int, typer.Option(min=1, help="Dimensions after the PCA, which is fitted on trainval.")] = 512,
+    trunks: Annotated[
+        str,
+        typer.Option(help="Comma-separated names; all that Assay knows by name where left out."),
+    ] = "",
+    dim: Annotated[
+        int, typer.Option(min=1, help="Dimensions after the PCA, which is fitted on trainval.")
+    ] = 512,
     test: Annotated[
-        bool, typer.Option("--test", help="Search the test half, as the paper does, not the validation folds.")
+        bool,
+        typer.Option(
+            "--test", help="Search the test half, as the paper does, not the validation folds."
+        ),
     ] = False,
     protocol: ProtocolName = "quick",
     settings: Settings = None,
@@ -60,7 +68,14 @@ def baselines(
             dataset = load(data)
         found = list(compute(dataset, chosen, names, list(SHOWN), test=test, progress=progress))
     if json:
-        print_json({"data": data, "test": test, "dim": dim, "trunks": [_plain(baseline) for baseline in found]})
+        print_json(
+            {
+                "data": data,
+                "test": test,
+                "dim": dim,
+                "trunks": [_plain(baseline) for baseline in found],
+            }
+        )
         return
     part = "test half" if test else "validation folds, mean"
     print_table(
@@ -70,14 +85,23 @@ def baselines(
         right=range(2, 4 + len(SHOWN)),
     )
     if test:
-        print("note: this look at the test half belongs to no study and is not recorded", file=sys.stderr)
+        print(
+            "note: this look at the test half belongs to no study and is not recorded",
+            file=sys.stderr,
+        )
     for baseline in found:
         if baseline.problem:
             print(f"{baseline.trunk}: {baseline.problem}")
 
 
 def _row(baseline: "Baseline") -> list[str]:
-    untrained = "-" if baseline.problem else "features as given" if baseline.trunk == "identity" else "nothing (random weights)"
+    untrained = (
+        "-"
+        if baseline.problem
+        else "features as given"
+        if baseline.trunk == "identity"
+        else "nothing (random weights)"
+    )
     start = baseline.pretrained_on or untrained
     if baseline.scores is None:
         return [baseline.trunk, start, *("-" for _ in range(2 + len(SHOWN)))]
@@ -86,5 +110,7 @@ def _row(baseline: "Baseline") -> list[str]:
 
 
 def _plain(baseline: "Baseline") -> dict[str, object]:
-    scores = None if baseline.scores is None else {metric: baseline.mean(metric) for metric in SHOWN}
+    scores = (
+        None if baseline.scores is None else {metric: baseline.mean(metric) for metric in SHOWN}
+    )
     return {**vars(baseline), "scores": scores}

@@ -57,7 +57,10 @@ def bench(
     weights: Weights = None,
     pretrained_on: PretrainedOn = None,
     jpeg: Annotated[
-        bool, typer.Option("--jpeg", help="Keep prepared images as JPEG of quality 95: a fifth of the disk.")
+        bool,
+        typer.Option(
+            "--jpeg", help="Keep prepared images as JPEG of quality 95: a fifth of the disk."
+        ),
     ] = False,
     engine: Engine = EngineName.local,
     address: Address = None,
@@ -67,15 +70,26 @@ def bench(
     new_study: NewStudy = False,
     control: Annotated[
         str | None,
-        typer.Option("--control", metavar="METHOD", help="Add a twin of a method, with seeds of its own: an A/A control."),
+        typer.Option(
+            "--control",
+            metavar="METHOD",
+            help="Add a twin of a method, with seeds of its own: an A/A control.",
+        ),
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option("--reference", metavar="METHOD", help="Compare every method with this one only; by default above ten."),
+        typer.Option(
+            "--reference",
+            metavar="METHOD",
+            help="Compare every method with this one only; by default above ten.",
+        ),
     ] = None,
     allow_leaks: AllowLeaks = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say how many runs, how long and how much disk; do nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Say how many runs, how long and how much disk; do nothing."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -110,8 +124,19 @@ def bench(
     from assay.store import Store
     from assay.study import run_bench
 
-    with carrying_out(out, engine, address, workers, device, imports, keep_weights, allow_leaks) as means:
-        benched = run_bench(data, names, chosen, out, means, new_study=new_study, control=control, reference=reference)
+    with carrying_out(
+        out, engine, address, workers, device, imports, keep_weights, allow_leaks
+    ) as means:
+        benched = run_bench(
+            data,
+            names,
+            chosen,
+            out,
+            means,
+            new_study=new_study,
+            control=control,
+            reference=reference,
+        )
     print_result(out, benched.studies, write_report(Store(out)), json)
 
 
@@ -120,7 +145,10 @@ def _print_plan(planned: "Plan", json: bool) -> None:
     if json:
         print_json(planned)
         return
-    rows = [[name, str(runs), "{} x {}".format(*planned.batch[name])] for name, runs in planned.runs.items()]
+    rows = [
+        [name, str(runs), "{} x {}".format(*planned.batch[name])]
+        for name, runs in planned.runs.items()
+    ]
     print_table(["method", "runs", "batch (classes x images)"], rows, right=(1,))
     print(f"a searched method: {planned.budget}")
     if planned.reference:
@@ -138,7 +166,13 @@ def print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) ->
 
     ours = [one.view(studies) for one in comparisons(Store(out)) if _holds(one, studies)]
     if json:
-        print_json({"out": str(out), "report": str(page), "comparisons": [_result(comparison) for comparison in ours]})
+        print_json(
+            {
+                "out": str(out),
+                "report": str(page),
+                "comparisons": [_result(comparison) for comparison in ours],
+            }
+        )
         return
     for comparison in ours:
         _print_comparison(comparison)
@@ -158,14 +192,23 @@ def _print_comparison(comparison: Any) -> None:
     for line in found.disagreements[:FEW]:
         print(f"{line}.")
     if len(found.disagreements) > FEW:
-        print(f"{len(found.disagreements) - FEW} more disagreements between single and concatenated models: see the report.")
+        print(
+            f"{len(found.disagreements) - FEW} more disagreements between single and concatenated models: see the report."
+        )
     for record in comparison.unfinished:
-        print(f"{record.method}: {'all trials of a search diverged' if record.failed else 'not finished'}")
+        print(
+            f"{record.method}: {'all trials of a search diverged' if record.failed else 'not finished'}"
+        )
     if not comparison.records:
         return
     _print_scores(comparison)
     about = [estimated(comparison), covered(comparison)]
-    for line in [*about, *summary(comparison), *control(comparison), *published_sentences(comparison)]:
+    for line in [
+        *about,
+        *summary(comparison),
+        *control(comparison),
+        *published_sentences(comparison),
+    ]:
         print(line)
 
 
@@ -176,8 +219,15 @@ def _print_scores(comparison: Any) -> None:
     table = scores(comparison)
     wide = shutil.get_terminal_size((200, 24)).columns >= FULL_WIDTH
     begin = FIRST if wide else FIRST + (len(table.columns) - FIRST) // 2
-    over = [heading.split()[0].lower() for heading, count in table.groups for _ in range(count) if heading]
-    headings = [f"{above} {column}" for above, column in zip(over, table.columns[FIRST:], strict=True)][begin - FIRST :]
+    over = [
+        heading.split()[0].lower()
+        for heading, count in table.groups
+        for _ in range(count)
+        if heading
+    ]
+    headings = [
+        f"{above} {column}" for above, column in zip(over, table.columns[FIRST:], strict=True)
+    ][begin - FIRST :]
     title = f"{comparison.data} under {comparison.protocol}: test half, percent, 95% intervals\ntrunk: {comparison.trunk}"
     rows = [[*row[:FIRST], *row[begin:]] for row in table.rows]
     columns = [*table.columns[:FIRST], *headings]
@@ -195,7 +245,9 @@ def _result(comparison: Any) -> dict[str, Any]:
         "estimated": estimated(comparison) if comparison.records else None,
         "covered": covered(comparison) if comparison.records else None,
         "control": control(comparison) if comparison.records else [],
-        "preregistrations": {record.method: record.preregistration for record in comparison.records},
+        "preregistrations": {
+            record.method: record.preregistration for record in comparison.records
+        },
         "unfinished": [record.method for record in comparison.unfinished],
         "problems": comparison.problems,
         **{table.name: table.raw for table in tables_of(comparison)},

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from assay.data.splits import SealedTest, TrainVal
     from assay.protocol import FirstStep, Form, Protocol
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="A name or kind:path, see `assay list datasets`.")]
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="A name or kind:path, see `assay list datasets`.")
+]
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
@@ -29,7 +31,9 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     data = typer.Typer(
-        no_args_is_help=True, help="Look at a data set and get it ready: show, prepare, splits.", rich_markup_mode="rich"
+        no_args_is_help=True,
+        help="Look at a data set and get it ready: show, prepare, splits.",
+        rich_markup_mode="rich",
     )
     data.command()(show)
     data.command()(prepare)
@@ -42,10 +46,13 @@ def show(
     protocol: ProtocolName = "quick",
     settings: Settings = None,
     sheet: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="Also draw a contact sheet: images of some classes.")
+        Path | None,
+        typer.Option(metavar="FILE.png", help="Also draw a contact sheet: images of some classes."),
     ] = None,
     imports: Imports = None,
-    json: Annotated[bool, typer.Option("--json", help="For programs; every list complete.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="For programs; every list complete.")
+    ] = False,
 ) -> None:
     """Classes, sizes, the splits that would be made, and problems: broken files, copies, leaks into the test half.
 
@@ -75,8 +82,14 @@ def prepare(
     data: Data,
     protocol: ProtocolName = "quick",
     settings: Settings = None,
-    jpeg: Annotated[bool, typer.Option("--jpeg", help="Keep images as JPEG: a fifth of the disk, more work to read.")] = False,
-    limit: Annotated[str | None, typer.Option(metavar="SIZE", help="Refuse to use more disk than this, such as 10GB.")] = None,
+    jpeg: Annotated[
+        bool,
+        typer.Option("--jpeg", help="Keep images as JPEG: a fifth of the disk, more work to read."),
+    ] = False,
+    limit: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Refuse to use more disk than this, such as 10GB."),
+    ] = None,
     imports: Imports = None,
 ) -> None:
     """Scale all images once and pack them into the cache, which the first bench would do otherwise.
@@ -99,13 +112,17 @@ def prepare(
         )
         return
     if jpeg and dataset.look == "features":
-        raise BadInput(f"{dataset.name} holds vectors, which cannot be kept as JPEG; leave out --jpeg")
+        raise BadInput(
+            f"{dataset.name} holds vectors, which cannot be kept as JPEG; leave out --jpeg"
+        )
     form: Form = "jpeg" if jpeg else settled.form
     _announce(dataset, settled, form, most)
     _pack(trainval, test, settled.first_step, form)
 
 
-def splits(data: Data, protocol: ProtocolName = "quick", settings: Settings = None, imports: Imports = None) -> None:
+def splits(
+    data: Data, protocol: ProtocolName = "quick", settings: Settings = None, imports: Imports = None
+) -> None:
     """The exact list of samples per fold and test, as CSV; with the data set's own marks of query and gallery, if any.
 
     Example: assay data splits folder:birds > splits.csv
@@ -115,7 +132,11 @@ def splits(data: Data, protocol: ProtocolName = "quick", settings: Settings = No
 
     dataset, chosen = _load(data, protocol, settings or (), imports or (), load)
     names = (dataset.class_names[label] for label in dataset.labels.tolist())
-    columns: dict[str, Any] = {"sample": dataset.ids, "class": names, "part": parts(dataset, chosen)}
+    columns: dict[str, Any] = {
+        "sample": dataset.ids,
+        "class": names,
+        "part": parts(dataset, chosen),
+    }
     for role, marks in (("query", dataset.query), ("gallery", dataset.gallery)):
         if marks is not None:
             columns[role] = marks.astype(int).tolist()
@@ -125,7 +146,11 @@ def splits(data: Data, protocol: ProtocolName = "quick", settings: Settings = No
 
 
 def _load(
-    data: str, protocol: str, settings: Sequence[str], imports: Sequence[str], read: "Callable[[str], Dataset]"
+    data: str,
+    protocol: str,
+    settings: Sequence[str],
+    imports: Sequence[str],
+    read: "Callable[[str], Dataset]",
 ) -> "tuple[Dataset, Protocol]":
     """The data set, with its progress on stderr, and the protocol that would split it."""
     from assay.cli.progress import follow
@@ -149,7 +174,10 @@ def _splitting(dataset: "Dataset", protocol: "Protocol") -> dict[str, Any]:
 
     from assay.data import splits as halves
 
-    facts: dict[str, Any] = {"protocol": protocol.name, "official_halves": dataset.trainval is not None}
+    facts: dict[str, Any] = {
+        "protocol": protocol.name,
+        "official_halves": dataset.trainval is not None,
+    }
     try:
         trainval, _ = halves.of(dataset, protocol)
     except BadInput as error:
@@ -169,7 +197,13 @@ def _part(name: str, labels: "Labels", class_names: tuple[str, ...]) -> dict[str
 
     present = np.unique(labels)
     first, last = class_names[present[0]], class_names[present[-1]]
-    return {"part": name, "classes": len(present), "samples": len(labels), "first": first, "last": last}
+    return {
+        "part": name,
+        "classes": len(present),
+        "samples": len(labels),
+        "first": first,
+        "last": last,
+    }
 
 
 # --- prepare ----------------------------------------------------------------------------------------------------------
@@ -190,17 +224,26 @@ def _announce(dataset: "Dataset", protocol: "Protocol", form: "Form", most: int 
     there = next(place for place in (folder, *folder.parents) if place.is_dir())
     kept = {"pixels": "", "jpeg": "about "}[form]
     print(f"{dataset.name} under {protocol.name}: {len(dataset.labels):,} {_stored(step, form)}")
-    print(f"{kept}{size(needed)} in {folder}, where {size(shutil.disk_usage(there).free)} are free", flush=True)
+    print(
+        f"{kept}{size(needed)} in {folder}, where {size(shutil.disk_usage(there).free)} are free",
+        flush=True,
+    )
 
 
-def _above(most: int, needed: int, dataset: "Dataset", protocol: "Protocol", form: "Form") -> BadInput:
+def _above(
+    most: int, needed: int, dataset: "Dataset", protocol: "Protocol", form: "Form"
+) -> BadInput:
     remedies = ["raise the limit"]
     if dataset.look != "features":
-        side, now = ("size", protocol.size) if protocol.stored is None else ("stored", protocol.stored)
+        side, now = (
+            ("size", protocol.size) if protocol.stored is None else ("stored", protocol.stored)
+        )
         remedies.insert(0, f"scale the images to a smaller side with --set {side}=... (now {now})")
     if dataset.look != "features" and form == "pixels":
         remedies.insert(0, "keep them as JPEG with --jpeg (about a fifth)")
-    return BadInput(f"{dataset.name} needs {size(needed)}, above --limit {size(most)}; {', or '.join(remedies)}")
+    return BadInput(
+        f"{dataset.name} needs {size(needed)}, above --limit {size(most)}; {', or '.join(remedies)}"
+    )
 
 
 def _stored(step: "FirstStep", form: "Form") -> str:
@@ -232,7 +275,11 @@ def _pack(trainval: "TrainVal", test: "SealedTest", step: "FirstStep", form: "Fo
     with follow() as progress:
         place_view(trainval, step, form, lambda what, *at: progress(f"trainval: {what}", *at))
         test.pack(step, form, lambda what, *at: progress(f"test: {what}", *at))
-    print("packed both halves" if there() - before else "nothing left to do: all of it is there already")
+    print(
+        "packed both halves"
+        if there() - before
+        else "nothing left to do: all of it is there already"
+    )
 
 
 def _bytes(text: str) -> int:

@@ -19,10 +19,18 @@ def add_to(app: typer.Typer) -> None:
 
 def embed(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model folder, or a pretrained trunk: lite0, any name of timm's.")
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A model folder, or a pretrained trunk: lite0, any name of timm's.",
+        ),
     ],
     images: Annotated[
-        str, typer.Argument(metavar="IMAGES", help="A folder of class folders, a folder or file of images, or kind:path.")
+        str,
+        typer.Argument(
+            metavar="IMAGES",
+            help="A folder of class folders, a folder or file of images, or kind:path.",
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="F.npz", help="Where the vectors go.")],
     weights: WeightsFile = None,
@@ -51,18 +59,32 @@ def embed(
         with reporting(progress):
             found, dataset = _find(images)
         embedder = load(model, device, inputs=found.inputs, weights_file=weights)
-        architecture, given = embedder.model.architecture, kind_of(dataset.look) if dataset is not None else "images"
+        architecture, given = (
+            embedder.model.architecture,
+            kind_of(dataset.look) if dataset is not None else "images",
+        )
         check_kind(model, find(architecture.trunk).takes, architecture.inputs, given, found.inputs)
         count = len(found.paths) if dataset is None else len(dataset.labels)
-        z = embedder.embed_read(found.arrays, count, lambda done, total: progress("embedding", done, total))
-    arrays = {"z": z, **(_described(dataset) if dataset is not None else {"ids": _names(found.paths, Path(images))})}
+        z = embedder.embed_read(
+            found.arrays, count, lambda done, total: progress("embedding", done, total)
+        )
+    arrays = {
+        "z": z,
+        **(
+            _described(dataset)
+            if dataset is not None
+            else {"ids": _names(found.paths, Path(images))}
+        ),
+    }
     if embedder.card.get("pretrained_on"):
         arrays["pretrained_on"] = embedder.card["pretrained_on"]
     write_atomically(out, pack_arrays(arrays))
     classes = f" of {len(dataset.class_names)} classes" if dataset is not None else ""
     print(f"{len(z)} vector{'s' * (len(z) != 1)}{classes}, {z.shape[1]} dimensions: {out}")
     if embedder.similarity != "cosine":
-        print(f"compare them by their {embedder.similarity} distance: assay evaluate {out} --metric {embedder.similarity}")
+        print(
+            f"compare them by their {embedder.similarity} distance: assay evaluate {out} --metric {embedder.similarity}"
+        )
     if dataset is not None:
         print(f"next: assay bench --data features:{out}")
 
@@ -74,18 +96,30 @@ def _find(images: str) -> tuple[Any, "Dataset | None"]:
     from assay.data.images import endings
     from assay.data.load import check_usable
 
-    if images in datasets or (images.partition(":")[1] and f"{images.partition(':')[0]}:" in datasets):
+    if images in datasets or (
+        images.partition(":")[1] and f"{images.partition(':')[0]}:" in datasets
+    ):
         dataset = load(images)
         return dataset.items, dataset
     path = Path(images)
     if not path.exists():
-        raise BadInput(f"there is no {images}; give a folder or file of images, or kind:path of `assay list datasets`")
-    if path.is_dir() and any(_has_images(child, endings()) for child in path.iterdir() if child.is_dir()):
+        raise BadInput(
+            f"there is no {images}; give a folder or file of images, or kind:path of `assay list datasets`"
+        )
+    if path.is_dir() and any(
+        _has_images(child, endings()) for child in path.iterdir() if child.is_dir()
+    ):
         dataset = load(f"folder:{images}")
         return dataset.items, dataset
-    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.suffix.lower() in endings())
+    files = (
+        [path]
+        if path.is_file()
+        else sorted(file for file in path.iterdir() if file.suffix.lower() in endings())
+    )
     if not files:
-        raise BadInput(f"{images} holds no images that can be read ({', '.join(sorted(endings())[:8])}, ...)")
+        raise BadInput(
+            f"{images} holds no images that can be read ({', '.join(sorted(endings())[:8])}, ...)"
+        )
     items = ImageFiles(files, path if path.is_dir() else path.parent)
     check_usable(items, len(files))
     return items, None
@@ -99,7 +133,11 @@ def _described(dataset: "Dataset") -> dict[str, Any]:
     """Labels and all that decides the splits."""
     import numpy as np
 
-    arrays = {"y": dataset.labels, "classes": np.array(dataset.class_names), "ids": np.array(list(dataset.ids))}
+    arrays = {
+        "y": dataset.labels,
+        "classes": np.array(dataset.class_names),
+        "ids": np.array(list(dataset.ids)),
+    }
     official = {"query": dataset.query, "gallery": dataset.gallery}
     official["trainval"] = None if dataset.trainval is None else np.array(dataset.trainval)
     return arrays | {name: value for name, value in official.items() if value is not None}
@@ -108,4 +146,6 @@ def _described(dataset: "Dataset") -> dict[str, Any]:
 def _names(paths: list[Path], root: Path) -> Any:
     import numpy as np
 
-    return np.array([path.name if root.is_file() else path.relative_to(root).as_posix() for path in paths])
+    return np.array(
+        [path.name if root.is_file() else path.relative_to(root).as_posix() for path in paths]
+    )

@@ -18,7 +18,11 @@ from assay.neighbours import Vectors
 from assay.protocol import Protocol
 from assay.study import Part
 
-OPTIONAL = {"query": ("b", "booleans"), "gallery": ("b", "booleans"), "ids": ("iuU", "integers or strings")}
+OPTIONAL = {
+    "query": ("b", "booleans"),
+    "gallery": ("b", "booleans"),
+    "ids": ("iuU", "integers or strings"),
+}
 """Arrays that an .npz may hold beside z and y: the kinds that numpy calls what they are made of, and what people do."""
 
 Array = NDArray[Any]
@@ -46,7 +50,9 @@ class Embeddings:
         """All rows, with the file's own labels."""
         return self._part("all", np.arange(len(self.z)), self.y, self.ids, self.roles)
 
-    def parts(self, dataset: Dataset, called: str, protocol: Protocol, which: Literal["fold", "test"]) -> Iterator[Part]:
+    def parts(
+        self, dataset: Dataset, called: str, protocol: Protocol, which: Literal["fold", "test"]
+    ) -> Iterator[Part]:
         """The validation part of each fold, or the test half, with the labels, ids and, for the test, roles of the data."""
         if len(self.z) != len(dataset.labels):
             raise BadInput(
@@ -57,22 +63,37 @@ class Embeddings:
         labels, ids = np.array(dataset.class_names)[dataset.labels], np.array(dataset.ids)
         marks = {"query": dataset.query, "gallery": dataset.gallery} if which == "test" else {}
         roles = {role: mask for role, mask in marks.items() if mask is not None}
-        for name in ["test"] if which == "test" else [f"fold {number}" for number in range(protocol.folds)]:
+        for name in (
+            ["test"] if which == "test" else [f"fold {number}" for number in range(protocol.folds)]
+        ):
             yield self._part(name, np.flatnonzero(belongs == name), labels, ids, roles)
 
-    def _part(self, name: str, rows: Labels, y: Array | None, ids: Array | None, roles: Mapping[str, Array]) -> Part:
+    def _part(
+        self,
+        name: str,
+        rows: Labels,
+        y: Array | None,
+        ids: Array | None,
+        roles: Mapping[str, Array],
+    ) -> Part:
         assert y is not None
         masks = {role: mask[rows] for role, mask in roles.items()}
         self._check_finite(rows[masks["query"] | masks["gallery"]] if len(masks) == 2 else rows)
         named = None if ids is None else ids[rows].tolist()
-        return Part(name, self.z[_as_slice(rows)], y[rows], named, masks.get("query"), masks.get("gallery"))
+        return Part(
+            name, self.z[_as_slice(rows)], y[rows], named, masks.get("query"), masks.get("gallery")
+        )
 
     def _check_finite(self, rows: Labels) -> None:
         """Name a row by its number in the file, which what comes later does not know."""
         bad = Vectors(self.z, chosen=torch.from_numpy(rows)).not_finite()
         if bad:
-            others = f" (and {len(bad) - 1} other row{'s' * (len(bad) > 2)})" if len(bad) > 1 else ""
-            raise BadInput(f"{self.path}: row {bad[0]} of z{others} is NaN or infinite; remove or mend it")
+            others = (
+                f" (and {len(bad) - 1} other row{'s' * (len(bad) > 2)})" if len(bad) > 1 else ""
+            )
+            raise BadInput(
+                f"{self.path}: row {bad[0]} of z{others} is NaN or infinite; remove or mend it"
+            )
 
 
 def read_embeddings(path: Path, labels: Path | None, *, needs_labels: bool) -> Embeddings:
@@ -87,7 +108,9 @@ def read_embeddings(path: Path, labels: Path | None, *, needs_labels: bool) -> E
     for name in [name for name in OPTIONAL if name in arrays]:
         (kinds, wanted), found = OPTIONAL[name], arrays[name]
         if found.dtype.kind not in kinds or found.shape != (rows,):
-            raise BadInput(f"{path}: {name} is {found.dtype} of shape {found.shape}; it must be {wanted} of shape ({rows},)")
+            raise BadInput(
+                f"{path}: {name} is {found.dtype} of shape {found.shape}; it must be {wanted} of shape ({rows},)"
+            )
     return Embeddings(
         path=path,
         z=arrays["z"],

@@ -58,28 +58,48 @@ def evaluate(
         ),
     ],
     data: Annotated[
-        str | None, typer.Option(help="A name or kind:path, see `assay list datasets`: row i of the file is its sample i.")
+        str | None,
+        typer.Option(
+            help="A name or kind:path, see `assay list datasets`: row i of the file is its sample i."
+        ),
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(metavar="Y.npy", help="Labels of the rows of F.npy, which is read as it is needed.")
+        Path | None,
+        typer.Option(
+            metavar="Y.npy", help="Labels of the rows of F.npy, which is read as it is needed."
+        ),
     ] = None,
     metrics: Annotated[
         str, typer.Option(help="Comma-separated names of `assay list metrics`.")
     ] = "precision_at_1,r_precision,map_at_r",
     metric: Annotated[
         Similarity | None,
-        typer.Option(help="How embeddings are compared; if not given, a model as in its study, all else by cosine."),
+        typer.Option(
+            help="How embeddings are compared; if not given, a model as in its study, all else by cosine."
+        ),
     ] = None,
     test: Annotated[
-        bool, typer.Option("--test", help="The test half instead of validation folds; of a run, on the record of its study.")
+        bool,
+        typer.Option(
+            "--test",
+            help="The test half instead of validation folds; of a run, on the record of its study.",
+        ),
     ] = False,
     protocol: ProtocolName = "quick",
     settings: Settings = None,
     imports: Imports = None,
     per_query: Annotated[
-        Path | None, typer.Option("--per-query", metavar="F.csv", help="Write the scores of each query, with its id, there.")
+        Path | None,
+        typer.Option(
+            "--per-query",
+            metavar="F.csv",
+            help="Write the scores of each query, with its id, there.",
+        ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="For programs; what is not finite is 'inf', '-inf' or 'nan'.")] = False,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="For programs; what is not finite is 'inf', '-inf' or 'nan'."),
+    ] = False,
 ) -> None:
     """Score embeddings, or a model, as a search: each sample is looked up among all others.
 
@@ -98,7 +118,9 @@ def evaluate(
     question = Question(what, data, _names(metrics), str(metric) if metric else None, test)
     _check(question, labels, per_query)
     if data is None and settings:
-        raise BadInput("--set changes how a data set is split, and there is none; give --data, or leave it out")
+        raise BadInput(
+            "--set changes how a data set is split, and there is none; give --data, or leave it out"
+        )
     chosen = customise(protocols[protocol], settings or ())
     if what.suffix.lower() in (".npz", ".npy"):
         results = _evaluate_file(question, labels, chosen)
@@ -136,20 +158,30 @@ def _check(question: Question, labels: Path | None, per_query: Path | None) -> N
     if not what.exists() and (ending in (".npz", ".npy") or "/" in str(what)):
         raise BadInput(f"there is no {what}")
     if labels is not None and (ending != ".npy" or question.data):
-        reason = "labels come from --data" if question.data else f"it goes with an .npy, and {what} is none"
+        reason = (
+            "labels come from --data"
+            if question.data
+            else f"it goes with an .npy, and {what} is none"
+        )
         raise BadInput(f"--labels {labels}: {reason}; leave it out")
     if ending == ".npy" and labels is None and not question.data:
-        raise BadInput(f"{what} holds no labels: give --labels Y.npy, or --data if its rows are the samples of a data set")
+        raise BadInput(
+            f"{what} holds no labels: give --labels Y.npy, or --data if its rows are the samples of a data set"
+        )
     if question.test and not question.data:
         raise BadInput(f"--test needs --data, which says what of {what} is the test half")
     if per_query is not None and not per_query.parent.is_dir():
         raise BadInput(f"--per-query {per_query}: there is no folder {per_query.parent}")
     if per_query is not None and not _of_queries(question.metrics):
         only = "is a metric" if len(question.metrics) == 1 else "are metrics"
-        raise BadInput(f"--per-query {per_query}: {', '.join(question.metrics)} {only} of the whole; add map_at_r, for example")
+        raise BadInput(
+            f"--per-query {per_query}: {', '.join(question.metrics)} {only} of the whole; add map_at_r, for example"
+        )
 
 
-def _evaluate_file(question: Question, labels: Path | None, protocol: "Protocol") -> dict[str, "Scores"]:
+def _evaluate_file(
+    question: Question, labels: Path | None, protocol: "Protocol"
+) -> dict[str, "Scores"]:
     """Scores of a file: as it is, or by the parts of a data set."""
     from assay.cli.embeddings import read_embeddings
     from assay.data import load
@@ -158,14 +190,20 @@ def _evaluate_file(question: Question, labels: Path | None, protocol: "Protocol"
     if question.data is None:
         part = embeddings.whole()
         return _score(question, lambda progress: [part])
-    parts = list(embeddings.parts(load(question.data), question.data, protocol, "test" if question.test else "fold"))
+    parts = list(
+        embeddings.parts(
+            load(question.data), question.data, protocol, "test" if question.test else "fold"
+        )
+    )
     results = _score(question, lambda progress: parts)
     if question.test:
         _note("these embeddings belong to no study, so this look at the test half is not recorded")
     return results
 
 
-def _evaluate_model(question: Question, protocol: "Protocol", settings: Sequence[str]) -> dict[str, "Scores"]:
+def _evaluate_model(
+    question: Question, protocol: "Protocol", settings: Sequence[str]
+) -> dict[str, "Scores"]:
     """Scores of a model on what it was not trained on."""
     import numpy as np
 
@@ -187,12 +225,24 @@ def _evaluate_model(question: Question, protocol: "Protocol", settings: Sequence
     if own and question.test and (behind := run_behind(question.what) if folder else run):
         return _look(question, behind, learner, sealed)
     if question.test:
-        half = splits.Half(dataset, np.flatnonzero(np.array(splits.parts(dataset, protocol)) == "test"))
-        results = _score(question, lambda progress: [_test_part(learner, half, progress)], learner.similarity)
-        _note(_keep_look(question, half.fingerprint, results["test"]) if own else _NO_STUDY.format(question.data))
+        half = splits.Half(
+            dataset, np.flatnonzero(np.array(splits.parts(dataset, protocol)) == "test")
+        )
+        results = _score(
+            question, lambda progress: [_test_part(learner, half, progress)], learner.similarity
+        )
+        _note(
+            _keep_look(question, half.fingerprint, results["test"])
+            if own
+            else _NO_STUDY.format(question.data)
+        )
     else:
         half = trainval
-        results = _score(question, lambda progress: learner.validation(trainval, protocol.folds, progress), learner.similarity)
+        results = _score(
+            question,
+            lambda progress: learner.validation(trainval, protocol.folds, progress),
+            learner.similarity,
+        )
         if not own:
             _note((_UNTRAINED if learner.trainval is None else _OTHER_HALF).format(question.data))
     if not own:
@@ -236,7 +286,11 @@ def _keep_look(question: Question, fingerprint: str, scores: "Scores") -> str:
     from assay.canonical import canonical, without_infinities
 
     looks = question.what / "looks.jsonl"
-    said = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "test": fingerprint, "metrics": dict(scores)}
+    said = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "test": fingerprint,
+        "metrics": dict(scores),
+    }
     with looks.open("a", encoding="utf-8") as stream:
         stream.write(canonical(without_infinities(said)) + "\n")
     count = len(looks.read_text(encoding="utf-8").splitlines())
@@ -247,10 +301,14 @@ def _check_folds(learner: "Learner", settings: Sequence[str]) -> None:
     """The model's own folds say what it held out."""
     asked = [setting for setting in settings if setting.partition("=")[0].strip() == "folds"]
     if asked and int(asked[-1].partition("=")[2]) != learner.folds:
-        raise BadInput(f"--set {asked[-1]}: the model held out a fold of {learner.folds}; leave the setting out")
+        raise BadInput(
+            f"--set {asked[-1]}: the model held out a fold of {learner.folds}; leave the setting out"
+        )
 
 
-def _look(question: Question, run: "FinishedRun", learner: "Learner", sealed: "SealedTest") -> dict[str, "Scores"]:
+def _look(
+    question: Question, run: "FinishedRun", learner: "Learner", sealed: "SealedTest"
+) -> dict[str, "Scores"]:
     """Scores of the test half, recorded before anything of them is told."""
     from assay.ledger import SealError
     from assay.study import Look
@@ -259,10 +317,18 @@ def _look(question: Question, run: "FinishedRun", learner: "Learner", sealed: "S
         try:
             look = Look.open(run, sealed)
         except SealError as error:
-            raise BadInput(f"{error}; run `assay bench` to its end first, or leave out --test") from None
-        results = _score(question, lambda progress: [_test_part(learner, look.half, progress)], learner.similarity)
+            raise BadInput(
+                f"{error}; run `assay bench` to its end first, or leave out --test"
+            ) from None
+        results = _score(
+            question,
+            lambda progress: [_test_part(learner, look.half, progress)],
+            learner.similarity,
+        )
         for record in look.record(results["test"]):
-            _note(f"recorded as look {len(record.looks)} at test in the study of {record.method} ({record.key[:12]})")
+            _note(
+                f"recorded as look {len(record.looks)} at test in the study of {record.method} ({record.key[:12]})"
+            )
     return results
 
 
@@ -292,7 +358,9 @@ def _score(question: Question, parts: Parts, usual: str = "cosine") -> dict[str,
 
 
 def _named(progress: "Progress", part: str) -> "Progress":
-    return lambda stage, done, total: progress(stage if part == "all" else f"{part}, {stage}", done, total)
+    return lambda stage, done, total: progress(
+        stage if part == "all" else f"{part}, {stage}", done, total
+    )
 
 
 def _note(text: str) -> None:

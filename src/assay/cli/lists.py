@@ -40,7 +40,8 @@ def add_to(app: typer.Typer) -> None:
     def list_(
         kind: Annotated[Kind, typer.Argument(help="What to list.")] = Kind.methods,
         imports: Annotated[
-            list[str] | None, typer.Option("--import", metavar="FILE|MODULE", help="Import your own parts first.")
+            list[str] | None,
+            typer.Option("--import", metavar="FILE|MODULE", help="Import your own parts first."),
         ] = None,
         json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     ) -> None:
@@ -56,7 +57,9 @@ def add_to(app: typer.Typer) -> None:
         elif kind == Kind.methods:
             _print_methods([_short(row) for row in _rows(kind)])
         elif kind == Kind.protocols:
-            _print_rows([{column: row[column] for column in PROTOCOL_COLUMNS} for row in _rows(kind)])
+            _print_rows(
+                [{column: row[column] for column in PROTOCOL_COLUMNS} for row in _rows(kind)]
+            )
         else:
             _print_rows(_rows(kind))
 
@@ -76,7 +79,9 @@ def _folded(rows: Rows) -> list[dict[str, str]]:
     texts = [{column: str(value) for column, value in row.items()} for row in rows]
     room = WIDTH - sum(3 + _width(column, texts) for column in texts[0] if column != "about")
     if "about" in texts[0]:
-        texts = [{**text, "about": textwrap.fill(text["about"], max(room, NARROWEST))} for text in texts]
+        texts = [
+            {**text, "about": textwrap.fill(text["about"], max(room, NARROWEST))} for text in texts
+        ]
     return texts
 
 
@@ -114,7 +119,11 @@ def _print_methods(rows: Rows) -> None:
 
     print(*lines({column: column for column in rows[0]}), "-" * WIDTH, sep="\n")
     for row in rows:
-        print(*lines(row), *textwrap.wrap(row["about"], WIDTH, initial_indent="    ", subsequent_indent="    "), sep="\n")
+        print(
+            *lines(row),
+            *textwrap.wrap(row["about"], WIDTH, initial_indent="    ", subsequent_indent="    "),
+            sep="\n",
+        )
 
 
 def _datasets() -> Rows:
@@ -123,7 +132,9 @@ def _datasets() -> Rows:
     def usage(name: str) -> str:
         return f"{name}PATH" if name.endswith(":") else name
 
-    return [{"name": usage(name), "about": _first_line(loader)} for name, loader in datasets.items()]
+    return [
+        {"name": usage(name), "about": _first_line(loader)} for name, loader in datasets.items()
+    ]
 
 
 def _protocols() -> Rows:
@@ -149,7 +160,9 @@ def _protocols() -> Rows:
 
 def _runs(protocol: "Protocol") -> int:
     """Runs of one method that has something to search."""
-    return protocol.searches * (protocol.trials * protocol.folds_of_a_trial + protocol.reproductions * protocol.folds)
+    return protocol.searches * (
+        protocol.trials * protocol.folds_of_a_trial + protocol.reproductions * protocol.folds
+    )
 
 
 def _metrics() -> Rows:
@@ -159,10 +172,15 @@ def _metrics() -> Rows:
 
     def numbers(name: str) -> str:
         stem = metrics[name].stem
-        return ", ".join(member.label.removeprefix(stem) for member in choose([name])) if metrics[name].values else ""
+        return (
+            ", ".join(member.label.removeprefix(stem) for member in choose([name]))
+            if metrics[name].values
+            else ""
+        )
 
     return [
-        {"name": name, "from": metric.source, "numbers": numbers(name), "about": metric.about} for name, metric in metrics.items()
+        {"name": name, "from": metric.source, "numbers": numbers(name), "about": metric.about}
+        for name, metric in metrics.items()
     ]
 
 
@@ -172,8 +190,16 @@ def _parts(kind: Kind) -> Rows:
     from assay.samplers import samplers
     from assay.trunks import trunks
 
-    registries: dict[str, Any] = {"losses": losses, "miners": miners, "samplers": samplers, "trunks": trunks}
-    return [{"name": name, "about": _first_line(part)} for name, part in sorted(registries[kind].items())]
+    registries: dict[str, Any] = {
+        "losses": losses,
+        "miners": miners,
+        "samplers": samplers,
+        "trunks": trunks,
+    }
+    return [
+        {"name": name, "about": _first_line(part)}
+        for name, part in sorted(registries[kind].items())
+    ]
 
 
 def _first_line(part: object) -> str:

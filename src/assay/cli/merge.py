@@ -18,8 +18,15 @@ def add_to(app: typer.Typer) -> None:
 
 
 def merge(
-    stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="Run stores; they are only read.")],
-    out: Annotated[Path, typer.Option(metavar="STORE", help="Where all of it goes: a new store, or an existing one.")],
+    stores: Annotated[
+        list[Path], typer.Argument(metavar="STORE...", help="Run stores; they are only read.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="STORE", help="Where all of it goes: a new store, or an existing one."
+        ),
+    ],
     json: Json = False,
 ) -> None:
     """Unite run stores of several labs or nodes in one, everything checked first.
@@ -35,13 +42,25 @@ def merge(
         merged = unite(stores, out, listener)
     if json:
         print_json(
-            {"out": str(merged.out), "runs": merged.runs, "studies": merged.studies, "came": [*map(_row, merged.contributions)]}
+            {
+                "out": str(merged.out),
+                "runs": merged.runs,
+                "studies": merged.studies,
+                "came": [*map(_row, merged.contributions)],
+            }
         )
         return
     rows = [[str(value) for value in _row(came).values()] for came in merged.contributions]
     print_table(["from", "runs", "studies", "models"], rows, right=(1, 2, 3))
-    print(f"{out} now holds {merged.runs} runs and {merged.studies} studies; `assay report {out}` writes its report")
+    print(
+        f"{out} now holds {merged.runs} runs and {merged.studies} studies; `assay report {out}` writes its report"
+    )
 
 
 def _row(came: "Contribution") -> dict[str, str | int]:
-    return {"from": str(came.store), "runs": came.runs, "studies": came.studies, "models": came.models}
+    return {
+        "from": str(came.store),
+        "runs": came.runs,
+        "studies": came.studies,
+        "models": came.models,
+    }

@@ -37,53 +37,101 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
-Data = Annotated[str, typer.Option("--data", help="A name or kind:path, see `assay list datasets`.")]
+Data = Annotated[
+    str, typer.Option("--data", help="A name or kind:path, see `assay list datasets`.")
+]
 ProtocolName = Annotated[str, typer.Option("--protocol", help="A name of `assay list protocols`.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the protocol, which gives it another name."),
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Change a field of the protocol, which gives it another name.",
+    ),
 ]
 Imports = Annotated[
     list[str] | None,
-    typer.Option("--import", metavar="FILE|MODULE", help="Import your own methods, data sets and trunks first."),
+    typer.Option(
+        "--import",
+        metavar="FILE|MODULE",
+        help="Import your own methods, data sets and trunks first.",
+    ),
 ]
 DeviceName = Annotated[Device, typer.Option("--device", help="What to compute on.")]
-Methods = Annotated[str, typer.Option("--methods", help="Comma-separated names of `assay list methods`, or 'all'.")]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The run store; an existing one is continued.")]
+Methods = Annotated[
+    str, typer.Option("--methods", help="Comma-separated names of `assay list methods`, or 'all'.")
+]
+Out = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="The run store; an existing one is continued.")
+]
 Engine = Annotated[EngineName, typer.Option("--engine", help="Where runs execute.")]
 Address = Annotated[
     str | None,
-    typer.Option("--address", metavar="HOST:PORT", help="Of a running Ray cluster, or 'auto'; else one begins on this machine."),
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Of a running Ray cluster, or 'auto'; else one begins on this machine.",
+    ),
 ]
-Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes at work; one for each core or GPU by default.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", min=1, help="Processes at work; one for each core or GPU by default."
+    ),
+]
 KeepWeights = Annotated[
     KeptWeights,
-    typer.Option("--keep-weights", help="'all' keeps every checkpoint and, after the test, tells the price of peeking."),
+    typer.Option(
+        "--keep-weights",
+        help="'all' keeps every checkpoint and, after the test, tells the price of peeking.",
+    ),
 ]
 NewStudy = Annotated[
-    bool, typer.Option("--new-study", help="Begin afresh beside what the store has, after a search space has changed, say.")
+    bool,
+    typer.Option(
+        "--new-study",
+        help="Begin afresh beside what the store has, after a search space has changed, say.",
+    ),
 ]
 AllowLeaks = Annotated[
-    bool, typer.Option("--allow-leaks", help="Go on with data that have copies in both halves, or conflicting labels.")
+    bool,
+    typer.Option(
+        "--allow-leaks",
+        help="Go on with data that have copies in both halves, or conflicting labels.",
+    ),
 ]
 STORE = Path("assay-runs")
 Json = Annotated[bool, typer.Option("--json", help="The result for programs.")]
 Weights = Annotated[
     str | None,
-    typer.Option("--weights", metavar="FILE|none", help="Weights of the trunk: a file (.pth, .safetensors), or random ones."),
+    typer.Option(
+        "--weights",
+        metavar="FILE|none",
+        help="Weights of the trunk: a file (.pth, .safetensors), or random ones.",
+    ),
 ]
 WeightsFile = Annotated[
-    str | None, typer.Option("--weights", metavar="FILE", help="Weights of the one trunk named, where not its own.")
+    str | None,
+    typer.Option(
+        "--weights", metavar="FILE", help="Weights of the one trunk named, where not its own."
+    ),
 ]
 PretrainedOn = Annotated[
-    str | None, typer.Option("--pretrained-on", metavar="TEXT", help="What the file's weights were trained on, for the report.")
+    str | None,
+    typer.Option(
+        "--pretrained-on",
+        metavar="TEXT",
+        help="What the file's weights were trained on, for the report.",
+    ),
 ]
 
 
 def choose_weights(protocol: Any, weights: str | None, pretrained_on: str | None) -> Any:
     """The protocol with the weights that were named, if any."""
     if pretrained_on is not None and weights in (None, "none", "pretrained"):
-        raise BadInput(f"--pretrained-on {pretrained_on!r} says what a file was trained on; give the file with --weights")
+        raise BadInput(
+            f"--pretrained-on {pretrained_on!r} says what a file was trained on; give the file with --weights"
+        )
     if weights is None:
         return protocol
     from assay.model import with_weights
@@ -104,7 +152,9 @@ def choose_protocol(
     from assay.protocols import protocols
 
     import_parts(imports or ())
-    chosen: Protocol = choose_weights(customise(protocols[name], settings or ()), weights, pretrained_on)
+    chosen: Protocol = choose_weights(
+        customise(protocols[name], settings or ()), weights, pretrained_on
+    )
     return chosen
 
 
@@ -127,7 +177,16 @@ def carrying_out(
     if address is not None and engine != EngineName.ray:
         raise BadInput(f"--address {address} is that of a Ray cluster; add --engine ray")
     with watch() as listener, reporting_failure(out):
-        yield Means(engine.value, address, workers, device, tuple(imports or ()), keep.value, listener, allow_leaks)
+        yield Means(
+            engine.value,
+            address,
+            workers,
+            device,
+            tuple(imports or ()),
+            keep.value,
+            listener,
+            allow_leaks,
+        )
 
 
 def split_names(methods: str) -> list[str]:

@@ -30,8 +30,12 @@ class Interruptible:
         self._ours = ExitStack()
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():  # no other may say what signals do
-            self._ours.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, self._interrupt))
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # no other may say what signals do
+            self._ours.callback(
+                signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, self._interrupt)
+            )
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -90,12 +94,16 @@ class Panel(Interruptible):
     def say(self, method: str, text: str) -> None:
         """Preregistrations are worth keeping on the screen; the table says the rest."""
         if text.startswith("preregistration"):
-            self._live.console.print(f"{method}: {text}", highlight=False, markup=False, soft_wrap=True)
+            self._live.console.print(
+                f"{method}: {text}", highlight=False, markup=False, soft_wrap=True
+            )
 
     def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
         """Redraw."""
         self.check()
-        table = Table(caption=_overall(states, seconds_left), caption_justify="left", box=None, pad_edge=False)
+        table = Table(
+            caption=_overall(states, seconds_left), caption_justify="left", box=None, pad_edge=False
+        )
         for column in ("method", "stage", "trial", "best validation MAP@R", "runs"):
             table.add_column(column, justify="left" if column in ("method", "stage") else "right")
         for state in states:
@@ -143,7 +151,9 @@ def _stage_lines() -> Callable[[str, int, int], None]:
         now = time.monotonic()
         if now - last >= EVERY:
             last = now
-            print(f"[{duration(now - start)}] {stage}: {done} of {total}", file=sys.stderr, flush=True)
+            print(
+                f"[{duration(now - start)}] {stage}: {done} of {total}", file=sys.stderr, flush=True
+            )
 
     return say
 
@@ -151,5 +161,11 @@ def _stage_lines() -> Callable[[str, int, int], None]:
 def _overall(states: Sequence[State], seconds_left: float | None) -> str:
     done, total = sum(state.done for state in states), sum(state.total for state in states)
     left = "" if seconds_left is None or done == total else f", about {duration(seconds_left)} left"
-    stages = "" if done < total else ", scoring the test half" if any(state.stage != "done" for state in states) else ""
+    stages = (
+        ""
+        if done < total
+        else ", scoring the test half"
+        if any(state.stage != "done" for state in states)
+        else ""
+    )
     return f"{done} of {total} runs done{left}{stages}"

@@ -36,10 +36,16 @@ def add_to(app: typer.Typer) -> None:
 def reproduce(
     data: Data,
     methods: Annotated[
-        str, typer.Option(help="Comma-separated names of methods with published parameters, or 'all' of them.")
+        str,
+        typer.Option(
+            help="Comma-separated names of methods with published parameters, or 'all' of them."
+        ),
     ] = "all",
     protocol: Annotated[
-        str, typer.Option(help="reality-check/cub, /cars or /sop, version 1: whose published parameters and scores.")
+        str,
+        typer.Option(
+            help="reality-check/cub, /cars or /sop, version 1: whose published parameters and scores."
+        ),
     ] = "reality-check/cub.v1",
     out: Out = STORE,
     settings: Settings = None,
@@ -66,6 +72,8 @@ def reproduce(
 
     chosen = choose_protocol(as_published(protocol), settings, weights, pretrained_on, None)
     names = methods_published(data_of(chosen.name)) if methods == "all" else split_names(methods)
-    with carrying_out(out, engine, address, workers, device, None, KeptWeights.best, allow_leaks) as means:
+    with carrying_out(
+        out, engine, address, workers, device, None, KeptWeights.best, allow_leaks
+    ) as means:
         done = run_published(data, names, chosen, out, means, new_study=new_study)
     print_result(out, done.studies, write_report(Store(out)), json)

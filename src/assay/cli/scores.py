@@ -36,7 +36,10 @@ def tell(question: "Question", results: dict[str, "Scores"], json: bool) -> None
     else:
         means = _means(results)
         columns = ["metric", *results, "mean"]
-        rows = [[name, *(f"{part[name]:.4f}" for part in results.values()), f"{mean:.4f}"] for name, mean in means.items()]
+        rows = [
+            [name, *(f"{part[name]:.4f}" for part in results.values()), f"{mean:.4f}"]
+            for name, mean in means.items()
+        ]
         title = f"{question.what}{on}"
     print_table(columns, rows, title=title, right=range(1, len(columns)))
     print(_counts(list(results.values())))
@@ -50,11 +53,16 @@ def _rows(scores: "Scores") -> list[list[str]]:
 
     overs, none = ("over_queries", "over_classes"), (None, None)
     entries = scores.to_dict()["metrics"].items()
-    return [[name, f"{entry['mean']:.4f}", *(interval(entry.get(over, none)) for over in overs)] for name, entry in entries]
+    return [
+        [name, f"{entry['mean']:.4f}", *(interval(entry.get(over, none)) for over in overs)]
+        for name, entry in entries
+    ]
 
 
 def _counts(every: list["Scores"]) -> str:
-    queries, classes, skipped = (sum(getattr(scores, name) for scores in every) for name in ("queries", "classes", "skipped"))
+    queries, classes, skipped = (
+        sum(getattr(scores, name) for scores in every) for name in ("queries", "classes", "skipped")
+    )
     said = f", {skipped} skipped (nothing to find)" if skipped else ""
     return f"{queries} queries of {classes} classes{said}; {every[0].metric}"
 
@@ -69,5 +77,7 @@ def write_queries(path: Path, results: dict[str, "Scores"], names: Sequence[str]
     for part, scores in results.items():
         values = [scores.per_query(name).tolist() for name in names]
         for id_, label, *found in zip(scores.ids, scores.labels, *values, strict=True):
-            writer.writerow([part, id_, label, *("" if value != value else value for value in found)])
+            writer.writerow(
+                [part, id_, label, *("" if value != value else value for value in found)]
+            )
     write_atomically(path, text.getvalue())

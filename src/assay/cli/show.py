@@ -19,7 +19,12 @@ def print_json(value: Any) -> None:
     print(json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", right: Sequence[int] = ()) -> None:
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    title: str = "",
+    right: Sequence[int] = (),
+) -> None:
     """A table on stdout, as wide as it needs to be; columns in `right` are numbers."""
     if title:
         print(title)
@@ -41,7 +46,11 @@ def duration(seconds: float) -> str:
     if whole < 60:
         return f"{whole} s"
     minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return (
+        f"{minutes} min {rest:02d} s"
+        if minutes < 60
+        else f"{minutes // 60} h {minutes % 60:02d} min"
+    )
 
 
 def size(bytes_: int) -> str:

@@ -24,7 +24,16 @@ EVERY = 2.0
 QUIET = 10.0
 """Seconds without a word of the driver after which that is told."""
 
-COLUMNS = ("method", "data", "protocol", "trials", "best validation MAP@R", "reproduction runs", "runs", "state")
+COLUMNS = (
+    "method",
+    "data",
+    "protocol",
+    "trials",
+    "best validation MAP@R",
+    "reproduction runs",
+    "runs",
+    "state",
+)
 NUMBERS = range(3, 7)
 
 
@@ -41,7 +50,9 @@ def add_to(app: typer.Typer) -> None:
 def status(
     directory: Dir = HERE,
     json: Json = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on telling until the bench has ended.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on telling until the bench has ended.")
+    ] = False,
 ) -> None:
     """How far each study is, what is under way, what has failed, and how long the rest takes; of a dead bench too.
 
@@ -113,10 +124,14 @@ def _heading(found: "Status") -> Iterator[str]:
     open_ones = [study for study in found.studies if not study.ended]
     silent = "" if found.silent is None else duration(found.silent)
     if found.driver:
-        quiet = f", silent for {silent}" if found.silent is not None and found.silent > QUIET else ""
+        quiet = (
+            f", silent for {silent}" if found.silent is not None and found.silent > QUIET else ""
+        )
         yield f"running: {found.driver}{quiet}"
     else:
-        yield "not running" + (f"; its driver was last heard of {silent} ago" if open_ones and silent else "")
+        yield "not running" + (
+            f"; its driver was last heard of {silent} ago" if open_ones and silent else ""
+        )
     if found.studies:
         half = f", {len(found.under_way)} half done" if found.under_way else ""
         yield f"{found.done} of {found.total} runs done{half}{_left(found)}"
@@ -130,7 +145,9 @@ def _left(found: "Status") -> str:
         return ""
     if found.driver:
         return f", about {duration(found.seconds_left)} left"
-    workers = "" if found.workers is None else f" with {found.workers} worker{'s' * (found.workers != 1)}"
+    workers = (
+        "" if found.workers is None else f" with {found.workers} worker{'s' * (found.workers != 1)}"
+    )
     return f", about {duration(found.seconds_left)}{workers} once it is started again"
 
 
@@ -157,7 +174,9 @@ def _sentence(found: "Status") -> str:
     """All of it on one line, for logs."""
     who = "" if found.driver else "not running: "
     studies = "; ".join(f"{study.method} {study.state}" for study in found.studies)
-    return f"{who}{found.done} of {found.total} runs done{_left(found)}: {studies or 'no study yet'}"
+    return (
+        f"{who}{found.done} of {found.total} runs done{_left(found)}: {studies or 'no study yet'}"
+    )
 
 
 # --- report -----------------------------------------------------------------------------------------------------------
@@ -179,12 +198,24 @@ def report(directory: Dir = HERE) -> None:
 
 def verify(
     directory: Dir = HERE,
-    anchor: Annotated[str | None, typer.Option(metavar="HASH", help="A preregistration hash announced beforehand.")] = None,
-    rerun: Annotated[
-        int | None, typer.Option(metavar="K", min=1, help="Also compute K runs again, chosen at random, and compare.")
+    anchor: Annotated[
+        str | None,
+        typer.Option(metavar="HASH", help="A preregistration hash announced beforehand."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the choice of --rerun; drawn where it is not given.")] = None,
-    data: Annotated[str | None, typer.Option(help="Where the data of --rerun lie, if not where their name says.")] = None,
+    rerun: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K", min=1, help="Also compute K runs again, chosen at random, and compare."
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Of the choice of --rerun; drawn where it is not given."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Where the data of --rerun lie, if not where their name says."),
+    ] = None,
     imports: Imports = None,
     json: Json = False,
 ) -> None:
@@ -211,7 +242,14 @@ def verify(
         repeated = _rerun(store, rerun, seed, data, imports or [], json)
     if json:
         again = {"rerun": {"seed": seed, "runs": repeated}} if rerun else {}
-        print_json({"checks": len(findings), "problems": wrong, "notes": [one for one in findings if one.note], **again})
+        print_json(
+            {
+                "checks": len(findings),
+                "problems": wrong,
+                "notes": [one for one in findings if one.note],
+                **again,
+            }
+        )
     if wrong or any(one.outcome == "DIFFERENT" for one in repeated):
         raise typer.Exit(1)
 
@@ -228,7 +266,9 @@ def _draw() -> int:
     return secrets.randbelow(2**32)
 
 
-def _rerun(store: "Store", count: int, seed: int, data: str | None, imports: list[str], json: bool) -> list["Repeated"]:
+def _rerun(
+    store: "Store", count: int, seed: int, data: str | None, imports: list[str], json: bool
+) -> list["Repeated"]:
     from assay.cli.progress import follow
     from assay.verify import rerun
 
@@ -239,7 +279,10 @@ def _rerun(store: "Store", count: int, seed: int, data: str | None, imports: lis
         for repeated in rerun(store, count, seed, data, imports, progress):
             found.append(repeated)
             if not json:
-                print(f"{repeated.outcome:16} run {repeated.run[:12]} {repeated.what}{_because(repeated)}", flush=True)
+                print(
+                    f"{repeated.outcome:16} run {repeated.run[:12]} {repeated.what}{_because(repeated)}",
+                    flush=True,
+                )
     return found
 
 

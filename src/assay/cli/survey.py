@@ -31,18 +31,34 @@ def print_survey(found: "Survey") -> None:
 
 def _lines(found: "Survey") -> Iterator[tuple[str, str]]:
     vectors = found.look == "features"
-    yield "look", f"vectors of {found.inputs} numbers" if vectors else f"{found.look}s in {_colour(found.inputs)}"
+    yield (
+        "look",
+        f"vectors of {found.inputs} numbers"
+        if vectors
+        else f"{found.look}s in {_colour(found.inputs)}",
+    )
     yield "classes", f"{found.classes:,}"
     yield "samples", f"{found.samples:,}"
     if found.sizes is not None:
         yield "image sizes", _size_line(found.sizes)
     if found.roles is not None:
         roles = found.roles
-        yield "roles at the test", f"{roles.queries:,} queries, {roles.gallery:,} in the gallery, {roles.both:,} both"
+        yield (
+            "roles at the test",
+            f"{roles.queries:,} queries, {roles.gallery:,} in the gallery, {roles.both:,} both",
+        )
         if roles.neither or roles.unanswerable:
-            yield "", f"{roles.neither:,} neither; {roles.unanswerable:,} queries have nothing to find in the gallery"
+            yield (
+                "",
+                f"{roles.neither:,} neither; {roles.unanswerable:,} queries have nothing to find in the gallery",
+            )
     if found.metadata:
-        yield "metadata", ", ".join(f"{column} ({words:,} different)" for column, words in found.metadata.items())
+        yield (
+            "metadata",
+            ", ".join(
+                f"{column} ({words:,} different)" for column, words in found.metadata.items()
+            ),
+        )
     for note in found.notes:
         yield "note", note
 
@@ -51,7 +67,11 @@ def _size_line(sizes: "Sizes") -> str:
     if sizes.smallest == sizes.largest:
         return f"all {_pixels(sizes.smallest)}"
     often = sizes.commonest[0]
-    most = f"; most often {_pixels(often)} ({_many(often.images, 'image', 'images')})" if often.images > 1 else ""
+    most = (
+        f"; most often {_pixels(often)} ({_many(often.images, 'image', 'images')})"
+        if often.images > 1
+        else ""
+    )
     return f"smallest {_pixels(sizes.smallest)}, median {_pixels(sizes.median)}, largest {_pixels(sizes.largest)}{most}"
 
 
@@ -72,11 +92,18 @@ def _print_histogram(found: "Survey") -> None:
     print(f"  min {spread.least:,}   {middle}   max {spread.most:,}   mean {spread.mean:,.1f}\n")
     block = "█" if (sys.stdout.encoding or "").lower().startswith("utf") else "#"
     highest = max(bar.classes for bar in found.histogram)
-    names = [f"{bar.least:,}" if bar.least == bar.most else f"{bar.least:,} to {bar.most:,}" for bar in found.histogram]
+    names = [
+        f"{bar.least:,}" if bar.least == bar.most else f"{bar.least:,} to {bar.most:,}"
+        for bar in found.histogram
+    ]
     width = max(map(len, names))
     for name, bar in zip(names, found.histogram, strict=True):
         blocks = block * -(-BAR * bar.classes // highest)
-        print(f"  {name:>{width}}  {blocks} {_many(bar.classes, 'class', 'classes')}" if blocks else f"  {name:>{width}}")
+        print(
+            f"  {name:>{width}}  {blocks} {_many(bar.classes, 'class', 'classes')}"
+            if blocks
+            else f"  {name:>{width}}"
+        )
 
 
 def _problems(problems: "Problems", look: str) -> Iterator[str]:
@@ -142,7 +169,14 @@ def _many(count: int, one: str, several: str) -> str:
 
 def _copies(copies: "Copies") -> str:
     named = zip(copies.samples, copies.classes, strict=True)
-    return " = ".join(_some([sample if sample.startswith(f"{label}/") else f"{sample} ({label})" for sample, label in named]))
+    return " = ".join(
+        _some(
+            [
+                sample if sample.startswith(f"{label}/") else f"{sample} ({label})"
+                for sample, label in named
+            ]
+        )
+    )
 
 
 def _some(names: Sequence[str]) -> list[str]:
@@ -152,7 +186,11 @@ def _some(names: Sequence[str]) -> list[str]:
 
 def _visible(text: str) -> str:
     """A name as it can be printed: those of files may hold line breaks and commands to the terminal."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    )
 
 
 def print_splitting(splitting: dict[str, Any]) -> None:
@@ -163,7 +201,11 @@ def print_splitting(splitting: dict[str, Any]) -> None:
         return
     columns = ["part", "classes", "samples", "first class", "last class"]
     print_table(columns, [_row(**part) for part in splitting["parts"]], right=(1, 2))
-    halves = "the data set's own" if splitting["official_halves"] else "by class order, the first half for trainval"
+    halves = (
+        "the data set's own"
+        if splitting["official_halves"]
+        else "by class order, the first half for trainval"
+    )
     print(f"\n  halves are {halves}; folds are of trainval; no class is in two parts")
     for half, fingerprint in splitting["fingerprints"].items():
         print(f"  fingerprint of {half:8}  {fingerprint}")

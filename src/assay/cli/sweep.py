@@ -37,7 +37,12 @@ def add_to(app: typer.Typer) -> None:
 
 
 def sweep(
-    vary: Annotated[str, typer.Option(metavar="FIELD=VALUE,...", help="A field of the protocol and the values to give it.")],
+    vary: Annotated[
+        str,
+        typer.Option(
+            metavar="FIELD=VALUE,...", help="A field of the protocol and the values to give it."
+        ),
+    ],
     data: Data = "glyphs",
     methods: Methods = "contrastive,triplet,multi_similarity,normalized_softmax",
     protocol: ProtocolName = "quick",
@@ -65,7 +70,9 @@ def sweep(
     from assay.study import run_sweep
 
     chosen = choose_protocol(protocol, settings, weights, pretrained_on, imports)
-    with carrying_out(out, engine, address, workers, device, imports, KeptWeights.best, allow_leaks) as means:
+    with carrying_out(
+        out, engine, address, workers, device, imports, KeptWeights.best, allow_leaks
+    ) as means:
         swept = run_sweep(data, split_names(methods), chosen, vary, out, means)
     _print_result(out, swept.studies, write_report(Store(out)), json)
 
@@ -74,11 +81,21 @@ def _print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) -
     from assay.store import Store
     from assay.tables import headings, sweep_table, sweeps
 
-    ours = [one for one in sweeps(Store(out)) if any(record.key in studies for record in one.records)]
+    ours = [
+        one for one in sweeps(Store(out)) if any(record.key in studies for record in one.records)
+    ]
     tables = [sweep_table(one) for one in ours]
     if json:
-        print_json({"out": str(out), "report": str(page), "sweeps": [{table.name: table.raw} for table in tables]})
+        print_json(
+            {
+                "out": str(out),
+                "report": str(page),
+                "sweeps": [{table.name: table.raw} for table in tables],
+            }
+        )
         return
     for table in tables:
-        print_table(headings(table), table.rows, title=table.title, right=range(1, len(table.columns)))
+        print_table(
+            headings(table), table.rows, title=table.title, right=range(1, len(table.columns))
+        )
     print(f"report: {page}")

@@ -34,13 +34,18 @@ def train(
     method: Annotated[str, typer.Option(help="A name of `assay list methods`.")],
     out: Annotated[Path, typer.Option(metavar="MODEL", help="The model folder to make.")],
     parameters: Annotated[
-        list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="A parameter of the method, else its default.")
+        list[str] | None,
+        typer.Option(
+            "--param", metavar="NAME=VALUE", help="A parameter of the method, else its default."
+        ),
     ] = None,
     protocol: ProtocolName = "quick",
     settings: Settings = None,
     weights: Weights = None,
     pretrained_on: PretrainedOn = None,
-    fold: Annotated[int, typer.Option(help="The fold of trainval that is held out and chooses the checkpoint.")] = 0,
+    fold: Annotated[
+        int, typer.Option(help="The fold of trainval that is held out and chooses the checkpoint.")
+    ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Another one gives another model.")] = 0,
     imports: Imports = None,
     device: DeviceName = Device.auto,
@@ -59,14 +64,23 @@ def train(
         with reporting(progress):
             (design,) = design_bench(data, [method], chosen, device, imports or ())
         card = train_one(
-            design, parameters or (), out, fold=fold, seed=seed, progress=progress, told=_teller(design.protocol.length.epochs)
+            design,
+            parameters or (),
+            out,
+            fold=fold,
+            seed=seed,
+            progress=progress,
+            told=_teller(design.protocol.length.epochs),
         )
     if json:
         print_json({"model": str(out), **card})
         return
     if card["status"] == "diverged":
         print("training diverged; the best checkpoint before that was kept", file=sys.stderr)
-    scores = ", ".join(f"{name} {card['validation'][name]:.4f}" for name in ("precision_at_1", "r_precision", "map_at_r"))
+    scores = ", ".join(
+        f"{name} {card['validation'][name]:.4f}"
+        for name in ("precision_at_1", "r_precision", "map_at_r")
+    )
     print(f"validation, fold {fold}, epoch {card['epoch']}: {scores}")
     print(f"model: {out}")
 
@@ -77,6 +91,10 @@ def _teller(epochs: int) -> "Told":
     def tell(epoch: int, loss: float, checkpoint: "Checkpoint | None") -> None:
         if checkpoint is not None:
             found = checkpoint.validation["map_at_r"]
-            print(f"epoch {epoch} of {epochs}: loss {loss:.4f}, validation MAP@R {found:.4f}", file=sys.stderr, flush=True)
+            print(
+                f"epoch {epoch} of {epochs}: loss {loss:.4f}, validation MAP@R {found:.4f}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     return tell

@@ -28,7 +28,11 @@ def nmi(a: Labels, b: Labels) -> float:
     0.8
     """
     table = _table(a, b)
-    return 1.0 if table.is_match else table.information() / ((_entropy(table.a) + _entropy(table.b)) / 2)
+    return (
+        1.0
+        if table.is_match
+        else table.information() / ((_entropy(table.a) + _entropy(table.b)) / 2)
+    )
 
 
 def nmi_geometric(a: Labels, b: Labels) -> float:
@@ -61,7 +65,9 @@ def ami(a: Labels, b: Labels) -> float:
     if table.is_match:
         return 1.0
     expected = _expected_information(table)
-    return (table.information() - expected) / ((_entropy(table.a) + _entropy(table.b)) / 2 - expected)
+    return (table.information() - expected) / (
+        (_entropy(table.a) + _entropy(table.b)) / 2 - expected
+    )
 
 
 def pairwise_f1(a: Labels, b: Labels) -> float:
@@ -101,7 +107,9 @@ class _Table:
 def _table(a: Labels, b: Labels) -> _Table:
     i, j = _numbers(a), _numbers(b)
     if len(i) != len(j) or not len(i):
-        raise ValueError(f"{len(i)} labels against {len(j)}; each point needs one of either, and there must be a point")
+        raise ValueError(
+            f"{len(i)} labels against {len(j)}; each point needs one of either, and there must be a point"
+        )
     cells, joint = np.unique(i * (j.max() + 1) + j, return_counts=True)
     rows, columns = np.divmod(cells, j.max() + 1)
     return _Table(np.bincount(i), np.bincount(j), rows, columns, joint)
@@ -110,7 +118,9 @@ def _table(a: Labels, b: Labels) -> _Table:
 def _numbers(labels: Labels) -> Counts:
     if isinstance(labels, list | tuple):
         numbers: dict[object, int] = {}
-        return np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.int64)
+        return np.array(
+            [numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.int64
+        )
     values = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if values.ndim != 1:
         raise ValueError(f"labels have shape (N,), got {values.shape}")
@@ -141,7 +151,20 @@ def _expected_information(table: _Table) -> float:
         counts = np.minimum(a, sizes) - low + 1
         b, columns = np.repeat(sizes, counts), np.repeat(times, counts)
         n = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts - low, counts)
-        ways = log_factorial[a] + log_factorial[b] + log_factorial[total - a] + log_factorial[total - b] - log_factorial[total]
-        ways -= log_factorial[n] + log_factorial[a - n] + log_factorial[b - n] + log_factorial[total - a - b + n]
-        expected += float(rows * (columns * (n / total) * np.log(total * n / (a * b)) @ np.exp(ways)))
+        ways = (
+            log_factorial[a]
+            + log_factorial[b]
+            + log_factorial[total - a]
+            + log_factorial[total - b]
+            - log_factorial[total]
+        )
+        ways -= (
+            log_factorial[n]
+            + log_factorial[a - n]
+            + log_factorial[b - n]
+            + log_factorial[total - a - b + n]
+        )
+        expected += float(
+            rows * (columns * (n / total) * np.log(total * n / (a * b)) @ np.exp(ways))
+        )
     return expected

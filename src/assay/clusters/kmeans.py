@@ -65,7 +65,9 @@ def kmeans(
         raise ValueError(f"{starts} starts of {iterations} iterations; each needs at least 1")
     bad = len(z) - int(z.isfinite().all(1).sum())
     if bad:
-        raise ValueError(f"{bad} of {len(z)} points are NaN or infinite; remove them before clustering")
+        raise ValueError(
+            f"{bad} of {len(z)} points are NaN or infinite; remove them before clustering"
+        )
     z_ND = _about_their_mean(z.detach())
     twin_N = torch.unique(z_ND, dim=0, return_inverse=True)[1].cpu()
 
@@ -90,12 +92,16 @@ def _random_rows(twin_N: Tensor, k: int, seed: int) -> Tensor:
     """As many rows as k, a second one of the same twin number only once each number has been taken."""
     shuffled_N = torch.randperm(len(twin_N), generator=torch.Generator().manual_seed(seed))
     places_N = torch.arange(len(twin_N))
-    first = places_N.new_full((int(twin_N.max()) + 1,), len(twin_N)).scatter_reduce_(0, twin_N[shuffled_N], places_N, "amin")
+    first = places_N.new_full((int(twin_N.max()) + 1,), len(twin_N)).scatter_reduce_(
+        0, twin_N[shuffled_N], places_N, "amin"
+    )
     is_first_N = torch.zeros(len(twin_N), dtype=torch.bool).index_fill_(0, first, True)
     return torch.cat([shuffled_N[is_first_N], shuffled_N[~is_first_N]])[:k]
 
 
-def _lloyd(z_ND: Tensor, centres_KD: Tensor, iterations: int, tell: Callable[[int], None]) -> Clustering:
+def _lloyd(
+    z_ND: Tensor, centres_KD: Tensor, iterations: int, tell: Callable[[int], None]
+) -> Clustering:
     state = _Lloyd(z_ND, centres_KD)
     for done in range(1, iterations + 1):
         is_changed = state.step()
@@ -115,7 +121,9 @@ class _Lloyd:
 
     def __init__(self, z_ND: Tensor, centres_KD: Tensor) -> None:
         self.z_ND, self.centres_KD = z_ND, centres_KD
-        self.every_point, self.every_cluster = (torch.arange(len(x), device=z_ND.device) for x in (z_ND, centres_KD))
+        self.every_point, self.every_cluster = (
+            torch.arange(len(x), device=z_ND.device) for x in (z_ND, centres_KD)
+        )
         self.labels_N = torch.zeros_like(self.every_point)
         self.own_N = z_ND.new_full((len(z_ND),), -torch.inf)
         self.slack_N = torch.zeros_like(self.own_N)
@@ -145,7 +153,9 @@ class _Lloyd:
             # Segments are summed in the order of their rows, which index_add does not promise on a GPU.
             sizes_K = self.labels_N[rows].bincount()
             clusters = sizes_K.nonzero().squeeze(1)
-            sums_KD[clusters] += torch.segment_reduce(self.z_ND[rows].double(), "sum", lengths=sizes_K[clusters])
+            sums_KD[clusters] += torch.segment_reduce(
+                self.z_ND[rows].double(), "sum", lengths=sizes_K[clusters]
+            )
         clusters_M: Tensor = torch.unique(self.labels_N[self.touched])
         means_MD = (sums_KD[clusters_M] / self.sizes()[clusters_M, None]).to(self.z_ND.dtype)
         has_moved_M = (means_MD != self.centres_KD[clusters_M]).any(1)
@@ -158,7 +168,9 @@ class _Lloyd:
             z_nD, c_nD = self.z_ND[rows], self.centres_KD[self.labels_N[rows]]
             squares_n = c_nD.square().sum(1)
             self.own_N[rows] = (z_nD * c_nD).sum(1) - squares_n / 2
-            self.slack_N[rows] = 4 * torch.finfo(z_nD.dtype).eps * (z_nD.square().sum(1) + squares_n)
+            self.slack_N[rows] = (
+                4 * torch.finfo(z_nD.dtype).eps * (z_nD.square().sum(1) + squares_n)
+            )
 
     def reassign(self, points: Tensor, clusters_M: Tensor) -> None:
         """Give each of `points` to the most similar of `clusters_M` if that is nearer than its own."""
@@ -188,8 +200,12 @@ class _Lloyd:
             return
         apart_N = self.squared_distances()
         farthest_N = apart_N.argsort(descending=True, stable=True)
-        last_K = torch.zeros_like(sizes_K).scatter_reduce_(0, self.labels_N[farthest_N], self.every_point, "amax")
-        rounding_N = (len(self.z_ND) * torch.finfo(torch.float64).eps * self.z_ND.norm(dim=1)).square()
+        last_K = torch.zeros_like(sizes_K).scatter_reduce_(
+            0, self.labels_N[farthest_N], self.every_point, "amax"
+        )
+        rounding_N = (
+            len(self.z_ND) * torch.finfo(torch.float64).eps * self.z_ND.norm(dim=1)
+        ).square()
         is_free_N = (apart_N > rounding_N)[farthest_N]
         is_free_N[last_K[sizes_K > 0]] = False
         moving = farthest_N[is_free_N][: len(empty)]
@@ -200,7 +216,12 @@ class _Lloyd:
 
     def squared_distances(self) -> Tensor:
         blocks = zip(_blocks(self.z_ND, BLOCK), _blocks(self.labels_N, BLOCK), strict=True)
-        return torch.cat([(z_nD.double() - self.centres_KD[labels_n]).square().sum(1) for z_nD, labels_n in blocks])
+        return torch.cat(
+            [
+                (z_nD.double() - self.centres_KD[labels_n]).square().sum(1)
+                for z_nD, labels_n in blocks
+            ]
+        )
 
     def inertia(self) -> float:
         self.move_centres()

@@ -106,7 +106,9 @@ def _opened(archive: Path) -> Iterator[list[Member]]:
 
 def _spoilt(archive: Path, error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None:
-        return f"{archive} cannot be unpacked: {error.strerror} ({error.filename or 'no file named'})"
+        return (
+            f"{archive} cannot be unpacked: {error.strerror} ({error.filename or 'no file named'})"
+        )
     size = archive.stat().st_size
     return (
         f"{archive} ({size:,} bytes) cannot be unpacked: {error or type(error).__name__}; it is cut off, damaged or no such "
@@ -118,7 +120,10 @@ def _spoilt(archive: Path, error: Exception) -> str:
 def _zip(archive: Path) -> Iterator[list[Member]]:
     with zipfile.ZipFile(archive) as opened:
         infos = [info for info in opened.infolist() if _is_file_in_zip(archive, info)]
-        yield [Member(_checked(archive, info.filename), info.file_size, partial(opened.open, info)) for info in infos]
+        yield [
+            Member(_checked(archive, info.filename), info.file_size, partial(opened.open, info))
+            for info in infos
+        ]
 
 
 def _is_file_in_zip(archive: Path, info: zipfile.ZipInfo) -> bool:
@@ -129,7 +134,9 @@ def _is_file_in_zip(archive: Path, info: zipfile.ZipInfo) -> bool:
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise _refused(archive, info.filename, "is a device")
     if info.flag_bits & 1:
-        raise BadInput(f"{archive}: {info.filename} is encrypted; unpack it yourself with the password and give the folder")
+        raise BadInput(
+            f"{archive}: {info.filename} is encrypted; unpack it yourself with the password and give the folder"
+        )
     return not info.is_dir()
 
 
@@ -157,9 +164,14 @@ def _tar(archive: Path) -> Iterator[list[Member]]:
         infos = [info for info in opened if _is_file_in_tar(archive, info)]
         if not opened.ended:
             raise EOFError("its end is missing")
-        while opened.fileobj is not None and opened.fileobj.read(CHUNK):  # compressed ones check themselves at their end
+        while opened.fileobj is not None and opened.fileobj.read(
+            CHUNK
+        ):  # compressed ones check themselves at their end
             pass
-        yield [Member(_checked(archive, info.name), info.size, partial(opened.extractfile, info)) for info in infos]
+        yield [
+            Member(_checked(archive, info.name), info.size, partial(opened.extractfile, info))
+            for info in infos
+        ]
 
 
 def _is_file_in_tar(archive: Path, info: tarfile.TarInfo) -> bool:
@@ -224,14 +236,18 @@ def _amount(size: int) -> str:
     return f"{value:,.{0 if unit == 'bytes' else 1}f} {unit}"
 
 
-def _write(archive: Path, members: list[Member], folder: Path, total: int, progress: Progress | None) -> None:
+def _write(
+    archive: Path, members: list[Member], folder: Path, total: int, progress: Progress | None
+) -> None:
     done = 0
     for member in members:
         target = folder / member.name
         target.parent.mkdir(parents=True, exist_ok=True)
         written = _copy(archive, member, target)
         if written != member.size:
-            raise _refused(archive, member.name, f"has {written:,} bytes but claims {member.size:,}")
+            raise _refused(
+                archive, member.name, f"has {written:,} bytes but claims {member.size:,}"
+            )
         done += written
         if progress is not None:
             progress(archive.name, done, total)
@@ -246,5 +262,7 @@ def _copy(archive: Path, member: Member, target: Path) -> int:
         while chunk := source.read(min(CHUNK, member.size - written + 1)):
             written += stream.write(chunk)
             if written > member.size:
-                raise _refused(archive, member.name, f"is larger than the {member.size:,} bytes it claims")
+                raise _refused(
+                    archive, member.name, f"is larger than the {member.size:,} bytes it claims"
+                )
     return written

@@ -28,7 +28,9 @@ def to_tensor(x: Vectors | Pixels) -> Tensor:
     return tensor.permute(0, 3, 1, 2).float() / 255 if tensor.dtype == torch.uint8 else tensor
 
 
-def augment(x: Samples, ranges: Augment, size: int, draw: torch.Generator, device: torch.device = CPU) -> Tensor:
+def augment(
+    x: Samples, ranges: Augment, size: int, draw: torch.Generator, device: torch.device = CPU
+) -> Tensor:
     """Each image cropped and mirrored at random, where the ranges say so turned and sheared too; vectors pass."""
     if _are_vectors(x):
         return to_tensor(x).to(device)
@@ -44,13 +46,18 @@ def centre(x: Samples, size: int) -> Tensor:
     if _are_vectors(x) or (isinstance(x, np.ndarray) and x.shape[1:3] == (size, size)):
         return to_tensor(x)
     corners = np.rint((_shapes(x) - size) / 2).astype(np.int64)
-    return to_tensor(np.stack(cut(x, np.concatenate([corners, np.full_like(corners, size)], axis=1))))
+    return to_tensor(
+        np.stack(cut(x, np.concatenate([corners, np.full_like(corners, size)], axis=1)))
+    )
 
 
 def cut(x: Samples, boxes: Boxes) -> list[Pixels]:
     """The boxes of the images, nothing copied."""
     corners = zip(x, boxes.tolist(), strict=True)
-    return [image[top : top + height, left : left + width] for image, (top, left, height, width) in corners]
+    return [
+        image[top : top + height, left : left + width]
+        for image, (top, left, height, width) in corners
+    ]
 
 
 def draw_crops(shapes: Boxes, ranges: Augment, draw: torch.Generator) -> tuple[Boxes, Tensor]:
@@ -59,7 +66,9 @@ def draw_crops(shapes: Boxes, ranges: Augment, draw: torch.Generator) -> tuple[B
     As torchvision's RandomResizedCrop: the share of the image's area is uniform, the aspect log-uniform; of ten draws the
     first that fits, else the largest central crop whose aspect is in range.
     """
-    assert ranges.area and ranges.aspect and ranges.flip is not None, "the protocol was not resolved"
+    assert ranges.area and ranges.aspect and ranges.flip is not None, (
+        "the protocol was not resolved"
+    )
     uniform = torch.rand(2 * TRIES + 3, len(shapes), generator=draw, dtype=torch.float64).numpy()
     high, wide = shapes.T
     area = (ranges.area[0] + (ranges.area[1] - ranges.area[0]) * uniform[:TRIES]) * high * wide
@@ -71,11 +80,17 @@ def draw_crops(shapes: Boxes, ranges: Augment, draw: torch.Generator) -> tuple[B
     found = np.logical_or.reduce(fits)[:, None]
     within = np.where(found, first, _largest(shapes, ranges.aspect))
     left_over = shapes - within
-    corners = np.where(found, np.floor(uniform[2 * TRIES : 2 * TRIES + 2].T * (left_over + 1)).astype(np.int64), left_over // 2)
+    corners = np.where(
+        found,
+        np.floor(uniform[2 * TRIES : 2 * TRIES + 2].T * (left_over + 1)).astype(np.int64),
+        left_over // 2,
+    )
     return np.concatenate([corners, within], axis=1), torch.from_numpy(uniform[-1] < ranges.flip)
 
 
-def resample(crops: Sequence[Pixels], mirrored: Tensor, size: int, device: torch.device = CPU) -> Tensor:
+def resample(
+    crops: Sequence[Pixels], mirrored: Tensor, size: int, device: torch.device = CPU
+) -> Tensor:
     """Crops of any shapes (H, W, C) scaled to (N, C, S, S) in [0, 1], some of them mirrored.
 
     Bilinear with antialiasing, which is linear in rows and in columns: two batched products with matrices of weights, one
@@ -85,7 +100,9 @@ def resample(crops: Sequence[Pixels], mirrored: Tensor, size: int, device: torch
     batch = torch.from_numpy(_pad(crops)).to(device).permute(0, 3, 1, 2).float()
     rows_NSH = weights(shapes[:, 0], batch.shape[2], size)
     columns_NSW = weights(shapes[:, 1], batch.shape[3], size)
-    columns_NSW = torch.where(mirrored.to(device)[:, None, None], columns_NSW.flip(1), columns_NSW) / 255
+    columns_NSW = (
+        torch.where(mirrored.to(device)[:, None, None], columns_NSW.flip(1), columns_NSW) / 255
+    )
     scaled = rows_NSH[:, None] @ batch @ columns_NSW.transpose(1, 2)[:, None]
     return scaled.contiguous(memory_format=torch.channels_last)
 
@@ -117,7 +134,9 @@ def turn(x: Tensor, ranges: Augment, size: int, draw: torch.Generator) -> Tensor
 
 def affine(count: int, ranges: Augment, draw: torch.Generator) -> Tensor:
     """Matrices (count, 2, 3) from output to input coordinates, both in [-1, 1]."""
-    assert ranges.area and ranges.aspect and ranges.flip is not None, "the protocol was not resolved"
+    assert ranges.area and ranges.aspect and ranges.flip is not None, (
+        "the protocol was not resolved"
+    )
     assert ranges.rotation is not None and ranges.shear is not None, "the protocol was not resolved"
     uniform = torch.rand(7, count, generator=draw)
     area = _between(*ranges.area, uniform[0])
@@ -150,7 +169,10 @@ def _largest(shapes: Boxes, aspect: tuple[float, float]) -> Boxes:
     """Height and width of the largest crops whose aspect is in range."""
     high, wide = shapes.T
     nearest = np.clip(wide / high, *aspect)
-    tall, broad = np.minimum(high, np.rint(wide / nearest)), np.minimum(wide, np.rint(high * nearest))
+    tall, broad = (
+        np.minimum(high, np.rint(wide / nearest)),
+        np.minimum(wide, np.rint(high * nearest)),
+    )
     return np.stack([tall, broad], axis=1).clip(min=1).astype(np.int64)
 
 

@@ -25,7 +25,12 @@ CARS = Official(
         "and cars_meta.mat beside cars_train/ and cars_test/ (car_devkit.tgz, cars_train.tgz, cars_test.tgz)"
     ),
     unpacking="tar -xzf car_ims.tgz",
-    counts={"classes": 196, "images": 16_185, "classes in trainval": 98, "images in trainval": 8_054},
+    counts={
+        "classes": 196,
+        "images": 16_185,
+        "classes in trainval": 98,
+        "images in trainval": 8_054,
+    },
 )
 FOLDERS = ("car_ims", "cars_train", "cars_test", "devkit")
 LATER = (("cars_train", "cars_train_annos.mat"), ("cars_test", "cars_test_annos_withlabels.mat"))
@@ -37,7 +42,9 @@ Part = tuple[Path, list[str], list[str]]
 
 def load_cars(path: Path) -> Dataset:
     """Cars196, 196 models of cars: the folder of car_ims.tgz and cars_annos.mat, or of the later devkit; first 98: trainval."""
-    place = path.absolute() if path.is_dir() and path.name not in FOLDERS else path.absolute().parent
+    place = (
+        path.absolute() if path.is_dir() and path.name not in FOLDERS else path.absolute().parent
+    )
     class_names, parts = _listing(place, path)
     ids: list[str] = []
     paths: list[Path] = []
@@ -50,11 +57,17 @@ def load_cars(path: Path) -> Dataset:
     check_once(ids, place)
     labels = as_numbers(numbers, place) - 1
     trainval = CARS.counts["classes in trainval"]
-    counts = {"images": len(ids), "classes": len(np.unique(labels)), "images in trainval": int((labels < trainval).sum())}
+    counts = {
+        "images": len(ids),
+        "classes": len(np.unique(labels)),
+        "images in trainval": int((labels < trainval).sum()),
+    }
     CARS.check(place, {"classes": len(class_names)})
     CARS.check(place, counts)
     if labels.min() < 0 or labels.max() >= len(class_names):
-        raise BadInput(f"{place}: classes are not numbered from 1 to {len(class_names)}; {CARS.remedy()}")
+        raise BadInput(
+            f"{place}: classes are not numbered from 1 to {len(class_names)}; {CARS.remedy()}"
+        )
     return assemble("cars", Rows(ids, paths, labels), class_names, trainval=trainval, notes=notes)
 
 
@@ -69,7 +82,9 @@ def _listing(place: Path, path: Path) -> tuple[list[str], list[Part]]:
     if meta:
         return _words(_read(meta, ("class_names",))["class_names"]), list(_later_parts(place))
     if lists:
-        raise BadInput(f"{place} has cars_annos.mat but neither car_ims/ nor car_ims.tgz; {CARS.remedy()}")
+        raise BadInput(
+            f"{place} has cars_annos.mat but neither car_ims/ nor car_ims.tgz; {CARS.remedy()}"
+        )
     raise CARS.not_found(path)
 
 
@@ -82,7 +97,9 @@ def _later_parts(place: Path) -> Iterator[Part]:
             )
         base = _base(place, folder)
         if base is None:
-            raise BadInput(f"{place} has {name} but neither {folder}/ nor {folder}.tgz; get it from {CARS.home}")
+            raise BadInput(
+                f"{place} has {name} but neither {folder}/ nor {folder}.tgz; get it from {CARS.home}"
+            )
         names, classes = _columns(_read(file, ("annotations",)), file, ("fname", "class"))
         yield base, [f"{folder}/{image}" for image in names], classes
 
@@ -104,14 +121,18 @@ def _read(path: Path, names: Sequence[str]) -> dict[str, Any]:
     try:
         content: dict[str, Any] = loadmat(path, squeeze_me=True)
     except Exception as error:  # a spoilt file can fail anywhere in the reader
-        raise BadInput(f"{path} cannot be read as a MATLAB file: {error}; {CARS.remedy()}") from None
+        raise BadInput(
+            f"{path} cannot be read as a MATLAB file: {error}; {CARS.remedy()}"
+        ) from None
     missing = [name for name in names if name not in content]
     if missing:
         raise BadInput(f"{path} has no {missing[0]}; {CARS.remedy()}")
     return content
 
 
-def _columns(content: dict[str, Any], path: Path, fields: tuple[str, str]) -> tuple[list[str], list[str]]:
+def _columns(
+    content: dict[str, Any], path: Path, fields: tuple[str, str]
+) -> tuple[list[str], list[str]]:
     table = np.atleast_1d(content["annotations"])
     missing = [field for field in fields if field not in (table.dtype.names or ())]
     if missing:

@@ -82,13 +82,19 @@ def find_copies(dataset: Dataset, unreadable: Container[int] = ()) -> Copies:
 
 def find_near(dataset: Dataset) -> Groups:
     """Pairs of samples that look nearly the same, their content not being the same; none of drawings, which often do."""
-    if dataset.look not in LIKE or not isinstance(dataset.items, Traced) or len(dataset.labels) > MOST:
+    if (
+        dataset.look not in LIKE
+        or not isinstance(dataset.items, Traced)
+        or len(dataset.labels) > MOST
+    ):
         return []
     traces = dataset.items.traces()
     if dataset.look == "features" and traces.shape[1] < NARROWEST:
         return []
     pairs = near_pairs(traces, LIKE[dataset.look])
-    return [pair for pair in pairs if dataset.items.digest(pair[0]) != dataset.items.digest(pair[1])]
+    return [
+        pair for pair in pairs if dataset.items.digest(pair[0]) != dataset.items.digest(pair[1])
+    ]
 
 
 def near_pairs(x: Vectors, at_least: float) -> Groups:
@@ -100,11 +106,18 @@ def near_pairs(x: Vectors, at_least: float) -> Groups:
     lengths = np.linalg.norm(x, axis=1)
     rows = np.flatnonzero(lengths > 0)
     unit = x[rows] / lengths[rows, None]
-    planes = np.random.default_rng(0).standard_normal((x.shape[1], TABLES * BITS)).astype(np.float32)
+    planes = (
+        np.random.default_rng(0).standard_normal((x.shape[1], TABLES * BITS)).astype(np.float32)
+    )
     codes = np.packbits(unit @ planes > 0, axis=1).view(f">u{BITS // 8}")
-    pairs = np.unique(np.concatenate([_in_one_bucket(codes[:, table]) for table in range(TABLES)]), axis=0)
+    pairs = np.unique(
+        np.concatenate([_in_one_bucket(codes[:, table]) for table in range(TABLES)]), axis=0
+    )
     cosines = np.concatenate(
-        [np.einsum("nk,nk->n", unit[some[:, 0]], unit[some[:, 1]]) for some in np.array_split(pairs, len(pairs) // 10_000 + 1)]
+        [
+            np.einsum("nk,nk->n", unit[some[:, 0]], unit[some[:, 1]])
+            for some in np.array_split(pairs, len(pairs) // 10_000 + 1)
+        ]
     )
     found: Groups = rows[pairs[cosines >= at_least]].tolist()
     return found
@@ -159,7 +172,12 @@ class _Words:
         return (*self.conflicts("trainval"), *self.repeats("trainval"))
 
     def of_test(self) -> tuple[str, ...]:
-        return (*self.leaks(), *self.conflicts("the test half"), *self.repeats("the test half"), *self.near())
+        return (
+            *self.leaks(),
+            *self.conflicts("the test half"),
+            *self.repeats("the test half"),
+            *self.near(),
+        )
 
     def refusal(self) -> str | None:
         serious = [*self.leaks(), *self.conflicts("trainval"), *self.conflicts("the test half")]
@@ -188,7 +206,9 @@ class _Words:
         return self._said(ambiguous, f"of {half} with more than one label")
 
     def repeats(self, half: str) -> list[str]:
-        return self._said(self._of_half(half, self._copies.repeats), f"more than once in a class of {half}")
+        return self._said(
+            self._of_half(half, self._copies.repeats), f"more than once in a class of {half}"
+        )
 
     def near(self) -> list[str]:
         near = find_near(self.dataset)

@@ -11,7 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from assay.data.dataset import Dataset
-from assay.data.official import Official, Rows, as_numbers, assemble, below, check_once, read_words, root_of
+from assay.data.official import (
+    Official,
+    Rows,
+    as_numbers,
+    assemble,
+    below,
+    check_once,
+    read_words,
+    root_of,
+)
 from assay.errors import BadInput
 
 CUB = Official(
@@ -20,7 +29,12 @@ CUB = Official(
     archives=("CUB_200_2011.tgz",),
     layout="CUB_200_2011/ with images.txt, image_class_labels.txt, classes.txt and images/001.Black_footed_Albatross/*.jpg",
     unpacking="tar -xzf CUB_200_2011.tgz",
-    counts={"classes": 200, "images": 11_788, "classes in trainval": 100, "images in trainval": 5_864},
+    counts={
+        "classes": 200,
+        "images": 11_788,
+        "classes in trainval": 100,
+        "images in trainval": 5_864,
+    },
 )
 
 
@@ -34,11 +48,17 @@ def load_cub(path: Path) -> Dataset:
     labels = as_numbers([numbers[image] for image in files], root / "image_class_labels.txt") - 1
     class_names = [names.get(str(number + 1), "") for number in range(CUB.counts["classes"])]
     trainval = CUB.counts["classes in trainval"]
-    found = {"images": len(files), "classes": len(np.unique(labels)), "images in trainval": int((labels < trainval).sum())}
+    found = {
+        "images": len(files),
+        "classes": len(np.unique(labels)),
+        "images in trainval": int((labels < trainval).sum()),
+    }
     CUB.check(root / "classes.txt", {"classes": len(names)})
     CUB.check(root, found)
     if labels.min() < 0 or labels.max() >= len(class_names) or "" in class_names:
-        raise BadInput(f"{root}: classes are not numbered from 1 to {len(class_names)}; {CUB.remedy()}")
+        raise BadInput(
+            f"{root}: classes are not numbered from 1 to {len(class_names)}; {CUB.remedy()}"
+        )
     ids = [f"images/{file}" for file in files.values()]
     check_once(ids, root / "images.txt")
     paths, notes = below(root, ids, CUB)

@@ -73,7 +73,10 @@ class Dataset:
 
     def fingerprint(self, indices: Labels) -> str:
         """Hash of everything about these samples that a run could depend on."""
-        rows = [[self.class_names[self.labels[i]], self.ids[i], self.items.digest(i)] for i in indices.tolist()]
+        rows = [
+            [self.class_names[self.labels[i]], self.ids[i], self.items.digest(i)]
+            for i in indices.tolist()
+        ]
         return digest({"look": self.look, "samples": rows} | self._roles(indices))
 
     def _roles(self, indices: Labels) -> dict[str, Any]:

@@ -67,25 +67,40 @@ def load_features(path: Path) -> Dataset:
         look="features",
         labels=labels,
         class_names=class_names,
-        ids=_own_ids(arrays["ids"], len(labels), called) if "ids" in arrays else _ids(labels, class_names),
+        ids=_own_ids(arrays["ids"], len(labels), called)
+        if "ids" in arrays
+        else _ids(labels, class_names),
         items=Features(vectors),
-        trainval=_trainval(arrays["trainval"], len(class_names), called) if "trainval" in arrays else None,
+        trainval=_trainval(arrays["trainval"], len(class_names), called)
+        if "trainval" in arrays
+        else None,
         query=_marks("query", arrays["query"], len(labels), called) if "query" in arrays else None,
-        gallery=_marks("gallery", arrays["gallery"], len(labels), called) if "gallery" in arrays else None,
+        gallery=_marks("gallery", arrays["gallery"], len(labels), called)
+        if "gallery" in arrays
+        else None,
         pretrained_on=str(arrays["pretrained_on"]) if "pretrained_on" in arrays else None,
     )
 
 
 def check_vectors(z: NDArray[Any], called: str) -> None:
     """Raise `BadInput`, with the file as it is `called`, unless `z` is real numbers of shape (N, D)."""
-    if z.ndim != 2 or z.shape[1] == 0 or not np.issubdtype(z.dtype, np.number) or np.issubdtype(z.dtype, np.complexfloating):
-        raise BadInput(f"{called}: z is {z.dtype} of shape {z.shape}; it must be real numbers of shape (N, D)")
+    if (
+        z.ndim != 2
+        or z.shape[1] == 0
+        or not np.issubdtype(z.dtype, np.number)
+        or np.issubdtype(z.dtype, np.complexfloating)
+    ):
+        raise BadInput(
+            f"{called}: z is {z.dtype} of shape {z.shape}; it must be real numbers of shape (N, D)"
+        )
 
 
 def read_labels(y: NDArray[Any], rows: int, called: str) -> NDArray[Any]:
     """Integers or words, bytes read as the words they spell; `BadInput` unless there is one for each of the rows of z."""
     if y.shape != (rows,):
-        raise BadInput(f"{called}: y has shape {y.shape}; z has {rows} rows, so y must have shape ({rows},)")
+        raise BadInput(
+            f"{called}: y has shape {y.shape}; z has {rows} rows, so y must have shape ({rows},)"
+        )
     if y.dtype.kind not in "iuSU":
         raise BadInput(f"{called}: y is {y.dtype}; labels are integers or strings")
     return _words("y", y, called)
@@ -94,12 +109,16 @@ def read_labels(y: NDArray[Any], rows: int, called: str) -> NDArray[Any]:
 def _words(name: str, values: NDArray[Any], called: str) -> NDArray[Any]:
     """Bytes as the words they spell, anything else as it is."""
     try:
-        words: NDArray[Any] = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+        words: NDArray[Any] = (
+            np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+        )
         if words.dtype.kind == "U":
             np.char.encode(words, "utf-8")
     except UnicodeError:
         kind = "label" if name == "y" else "name"
-        raise BadInput(f"{called}: a {kind} of {name} is not UTF-8; save {kind}s as text or integers") from None
+        raise BadInput(
+            f"{called}: a {kind} of {name} is not UTF-8; save {kind}s as text or integers"
+        ) from None
     return words
 
 
@@ -114,14 +133,18 @@ def _finite(z: NDArray[Any], called: str) -> Vectors:
     return vectors
 
 
-def _numbered(words: NDArray[Any], classes: NDArray[Any] | None, called: str) -> tuple[Labels, tuple[str, ...]]:
+def _numbered(
+    words: NDArray[Any], classes: NDArray[Any] | None, called: str
+) -> tuple[Labels, tuple[str, ...]]:
     """Numbers of the classes and their names: those given, else the labels in sorted order."""
     if classes is None:
         found, labels = np.unique(words, return_inverse=True)
         return labels.astype(np.int64), tuple(str(name) for name in found.tolist())
     names = _names("classes", classes, called)
     if words.dtype.kind not in "iu":
-        raise BadInput(f"{called}: y holds words; beside the names in classes it must hold their numbers, from 0")
+        raise BadInput(
+            f"{called}: y holds words; beside the names in classes it must hold their numbers, from 0"
+        )
     outside = np.flatnonzero((words < 0) | (words >= len(names)))
     if len(outside):
         raise BadInput(
@@ -141,7 +164,9 @@ def _numbered(words: NDArray[Any], classes: NDArray[Any] | None, called: str) ->
 def _names(name: str, values: NDArray[Any], called: str) -> tuple[str, ...]:
     """Words that are all different."""
     if values.ndim != 1 or values.dtype.kind not in "SU":
-        raise BadInput(f"{called}: {name} is {values.dtype} of shape {values.shape}; it must be strings, one after the other")
+        raise BadInput(
+            f"{called}: {name} is {values.dtype} of shape {values.shape}; it must be strings, one after the other"
+        )
     words = tuple(str(word) for word in _words(name, values, called).tolist())
     twice = [word for word, times in Counter(words).items() if times > 1]
     if twice:
@@ -152,22 +177,30 @@ def _names(name: str, values: NDArray[Any], called: str) -> tuple[str, ...]:
 def _own_ids(ids: NDArray[Any], rows: int, called: str) -> list[str]:
     names = _names("ids", ids, called)
     if len(names) != rows:
-        raise BadInput(f"{called}: ids has {len(names)} names; z has {rows} rows, so ids must have {rows}")
+        raise BadInput(
+            f"{called}: ids has {len(names)} names; z has {rows} rows, so ids must have {rows}"
+        )
     return list(names)
 
 
 def _trainval(number: NDArray[Any], classes: int, called: str) -> int:
     if number.size != 1 or number.dtype.kind not in "iu":
-        raise BadInput(f"{called}: trainval is {number.dtype} of shape {number.shape}; it is one integer, a number of classes")
+        raise BadInput(
+            f"{called}: trainval is {number.dtype} of shape {number.shape}; it is one integer, a number of classes"
+        )
     count = int(number.item())
     if not 0 < count < classes:
-        raise BadInput(f"{called}: trainval is {count}; of {classes} classes it has at least 1 and at most {classes - 1}")
+        raise BadInput(
+            f"{called}: trainval is {count}; of {classes} classes it has at least 1 and at most {classes - 1}"
+        )
     return count
 
 
 def _marks(name: str, values: NDArray[Any], rows: int, called: str) -> Marks:
     if values.shape != (rows,) or values.dtype != np.bool_:
-        raise BadInput(f"{called}: {name} is {values.dtype} of shape {values.shape}; it must be bool of shape ({rows},)")
+        raise BadInput(
+            f"{called}: {name} is {values.dtype} of shape {values.shape}; it must be bool of shape ({rows},)"
+        )
     return values
 
 
@@ -188,14 +221,18 @@ def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
     return packed.getvalue()
 
 
-def read_arrays(path: Path, called: str, needed: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
+def read_arrays(
+    path: Path, called: str, needed: Sequence[str], optional: Sequence[str] = ()
+) -> dict[str, NDArray[Any]]:
     """Arrays of an .npz by name, nothing unpickled; `BadInput` names the file as it is `called`."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             missing = [name for name in needed if name not in archive]
             if missing:
                 has = ", ".join(archive.files) or "nothing"
-                raise BadInput(f"{called} has no array {missing[0]!r} (it has {has}); save it with np.savez(path, z=..., y=...)")
+                raise BadInput(
+                    f"{called} has no array {missing[0]!r} (it has {has}); save it with np.savez(path, z=..., y=...)"
+                )
             arrays = {name: archive[name] for name in (*needed, *optional) if name in archive}
             strange = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
             if strange:
@@ -205,5 +242,7 @@ def read_arrays(path: Path, called: str, needed: Sequence[str], optional: Sequen
         raise
     except Exception as error:  # a spoilt archive can fail anywhere in zip, zlib or numpy
         if "Object arrays" in str(error):
-            raise BadInput(f"{called} holds Python objects; save labels as text or integers, such as y.astype(str)") from None
+            raise BadInput(
+                f"{called} holds Python objects; save labels as text or integers, such as y.astype(str)"
+            ) from None
         raise BadInput(f"{called} cannot be read as an .npz of plain arrays: {error}") from None

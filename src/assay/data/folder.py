@@ -24,12 +24,19 @@ def load_folder(path: Path) -> Dataset:
     """
     if not path.is_dir():
         raise BadInput(f"folder:{path} is a file; give the folder that holds one folder per class")
-    folders = _in_order(child for child in path.iterdir() if child.is_dir() and not _is_hidden(child))
+    folders = _in_order(
+        child for child in path.iterdir() if child.is_dir() and not _is_hidden(child)
+    )
     files = {folder: _files_in(folder) for folder in folders}
-    images = {folder: [file for file in files[folder] if file.suffix.lower() in endings()] for folder in folders}
+    images = {
+        folder: [file for file in files[folder] if file.suffix.lower() in endings()]
+        for folder in folders
+    }
     classes = [folder for folder in folders if images[folder]]
     if not classes:
-        raise BadInput(f"folder:{path} holds no folder with images in it; it needs one folder per class")
+        raise BadInput(
+            f"folder:{path} holds no folder with images in it; it needs one folder per class"
+        )
     paths = [image for folder in classes for image in images[folder]]
     for image in paths:
         _check_name(image)
@@ -66,18 +73,26 @@ def _is_hidden(path: Path) -> bool:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    return _in_order(child for child in folder.iterdir() if not child.is_dir() and not _is_hidden(child))
+    return _in_order(
+        child for child in folder.iterdir() if not child.is_dir() and not _is_hidden(child)
+    )
 
 
 def _check_distinct(paths: list[Path]) -> None:
     """Of paths in order, so that two of one name stand side by side."""
     for one, other in pairwise(paths):
         if _composed(one) == _composed(other):
-            raise BadInput(f"{one} and {other.name!a} beside it have one name, written in two ways of Unicode; rename one")
+            raise BadInput(
+                f"{one} and {other.name!a} beside it have one name, written in two ways of Unicode; rename one"
+            )
 
 
 def _empty(folders: list[Path], images: dict[Path, list[Path]]) -> list[str]:
-    return [f"{_shown(folder.name)}: no images in it, left out" for folder in folders if not images[folder]]
+    return [
+        f"{_shown(folder.name)}: no images in it, left out"
+        for folder in folders
+        if not images[folder]
+    ]
 
 
 def _beside(path: Path) -> list[str]:
@@ -85,8 +100,16 @@ def _beside(path: Path) -> list[str]:
     beside = _in_order(path.iterdir())
     hidden = [child for child in beside if _is_hidden(child)]
     files = [_shown(child.name) for child in beside if not _is_hidden(child) and not child.is_dir()]
-    notes = [f"{_many(len(hidden), 'hidden file or folder', 'hidden files and folders')} left out"] if hidden else []
-    return [*notes, f"{_many(len(files), 'file')} beside the class folders left out: {shortly(files)}"] if files else notes
+    notes = (
+        [f"{_many(len(hidden), 'hidden file or folder', 'hidden files and folders')} left out"]
+        if hidden
+        else []
+    )
+    return (
+        [*notes, f"{_many(len(files), 'file')} beside the class folders left out: {shortly(files)}"]
+        if files
+        else notes
+    )
 
 
 def _left_out(folders: list[Path], images: dict[Path, list[Path]], where: str) -> list[str]:
@@ -94,19 +117,29 @@ def _left_out(folders: list[Path], images: dict[Path, list[Path]], where: str) -
     inside = [child for folder in folders for child in folder.iterdir()]
     hidden = sum(map(_is_hidden, inside))
     nested = [
-        _shown(f"{_composed(child.parent)}/{_composed(child)}") for child in inside if child.is_dir() and not _is_hidden(child)
+        _shown(f"{_composed(child.parent)}/{_composed(child)}")
+        for child in inside
+        if child.is_dir() and not _is_hidden(child)
     ]
     read = {image for folder in folders for image in images[folder]}
-    files = (child for child in inside if child not in read and not child.is_dir() and not _is_hidden(child))
+    files = (
+        child
+        for child in inside
+        if child not in read and not child.is_dir() and not _is_hidden(child)
+    )
     others = Counter(_shown(file.suffix or file.name) for file in files)
     notes = [
         f"{_many(count, 'file')}{where} left out, no {'image' if count == 1 else 'images'} that can be read: {ending}"
         for ending, count in sorted(others.items())
     ]
     if nested:
-        notes.append(f"{_many(len(nested), 'folder')} inside classes{where} left out: {shortly(sorted(nested))}")
+        notes.append(
+            f"{_many(len(nested), 'folder')} inside classes{where} left out: {shortly(sorted(nested))}"
+        )
     if hidden:
-        notes.append(f"{_many(hidden, 'hidden file or folder', 'hidden files and folders')} in classes{where} left out")
+        notes.append(
+            f"{_many(hidden, 'hidden file or folder', 'hidden files and folders')} in classes{where} left out"
+        )
     return notes
 
 

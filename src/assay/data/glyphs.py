@@ -103,7 +103,9 @@ def _from_cache() -> tuple[Pixels, list[str]]:
 
 def _draw() -> tuple[Pixels, list[str]]:
     glyphs = _without_homoglyphs(_whole(_draw_all()))
-    ids = [f"U+{ord(character):04X}/{face}" for character, faces in glyphs.items() for face in faces]
+    ids = [
+        f"U+{ord(character):04X}/{face}" for character, faces in glyphs.items() for face in faces
+    ]
     return np.stack([image for faces in glyphs.values() for image in faces.values()]), ids
 
 
@@ -124,7 +126,12 @@ def _draw_all() -> Glyphs:
 
 def _is_plain(character: str) -> bool:
     """A letter or digit that is not another one with a mark, a size or a style."""
-    return unicodedata.category(character) in ("Lu", "Ll", "Lo", "Nd") and not unicodedata.decomposition(character)
+    return unicodedata.category(character) in (
+        "Lu",
+        "Ll",
+        "Lo",
+        "Nd",
+    ) and not unicodedata.decomposition(character)
 
 
 def _draw_one(character: str, font: ImageFont.FreeTypeFont) -> Pixels:
@@ -165,4 +172,7 @@ def _twins(glyphs: Glyphs, face: str) -> set[tuple[str, str]]:
     squares = (ink**2).sum(axis=1)
     apart = squares[:, None] + squares - 2 * ink @ ink.T
     rows, columns = np.nonzero(np.triu(apart < HOMOGLYPH, k=1))
-    return {(drawn[row], drawn[column]) for row, column in zip(rows.tolist(), columns.tolist(), strict=True)}
+    return {
+        (drawn[row], drawn[column])
+        for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
+    }

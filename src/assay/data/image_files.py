@@ -28,10 +28,14 @@ class ImageFiles:
         progress: who is told of the checking; see `scan.reporting`.
     """
 
-    def __init__(self, paths: Sequence[Path], root: Path, channels: int = 3, progress: Progress | None = None) -> None:
+    def __init__(
+        self, paths: Sequence[Path], root: Path, channels: int = 3, progress: Progress | None = None
+    ) -> None:
         self.paths, self.inputs = list(paths), channels
         self._seen = scan(self.paths, root, progress)
-        self.sizes = np.array([(seen.width, seen.height) for seen in self._seen], dtype=np.int64).reshape(-1, 2)
+        self.sizes = np.array(
+            [(seen.width, seen.height) for seen in self._seen], dtype=np.int64
+        ).reshape(-1, 2)
         """Width and height of each image (N, 2), upright; 0 where it cannot be used."""
 
     def arrays(self, indices: Labels, step: FirstStep) -> Pixels | list[Pixels]:
@@ -42,13 +46,19 @@ class ImageFiles:
         images = in_processes(partial(_read_image, step, self.inputs), files)
         if step.kind == "short":
             return images
-        return np.stack(images) if images else np.empty((0, step.side, step.side, self.inputs), dtype=np.uint8)
+        return (
+            np.stack(images)
+            if images
+            else np.empty((0, step.side, step.side, self.inputs), dtype=np.uint8)
+        )
 
     def shapes(self, indices: Labels, step: FirstStep) -> Labels:
         """Height and width of each image (n, 2) after the step, from what is known; the first that has none is named."""
         for index in indices.tolist():
             self._check(index, step)
-        shapes = [shape_after(width, height, step) for width, height in self.sizes[indices].tolist()]
+        shapes = [
+            shape_after(width, height, step) for width, height in self.sizes[indices].tolist()
+        ]
         return np.array(shapes, dtype=np.int64).reshape(-1, 2)
 
     def traces(self) -> Vectors:
@@ -84,5 +94,7 @@ def _read_image(step: FirstStep, channels: int, file: tuple[Path, str]) -> Pixel
     path, digest = file
     content = read(path)
     if digest_bytes(content) != digest:
-        raise BadInput(f"{path} has changed since it was first read; leave the data alone while it is in use")
+        raise BadInput(
+            f"{path} has changed since it was first read; leave the data alone while it is in use"
+        )
     return first_step(decode(content, path), step, channels)

@@ -17,7 +17,9 @@ from assay.workers import in_threads
 
 Image.init()
 FORMATS: list[str] = [
-    name for name in ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP") if name in Image.OPEN
+    name
+    for name in ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
+    if name in Image.OPEN
 ]
 """Formats that hold pixels. Others that Pillow opens run a program (PostScript) or are not pictures (HDF5, GRIB)."""
 
@@ -44,13 +46,24 @@ _UPRIGHT = {
 
 def endings() -> set[str]:
     """File name endings of the formats that are read, such as `.jpg`."""
-    return {ending for ending, name in Image.registered_extensions().items() if name in (*FORMATS, "MPO")}  # MPO is JPEG
+    return {
+        ending
+        for ending, name in Image.registered_extensions().items()
+        if name in (*FORMATS, "MPO")
+    }  # MPO is JPEG
 
 
 @cache
 def made_by() -> str:
     """Hash of all that decoding and scaling depend on: this file, Pillow and its JPEG library."""
-    return digest([digest_file(Path(__file__)), PIL.__version__, features.version("jpg"), features.version("libjpeg_turbo")])
+    return digest(
+        [
+            digest_file(Path(__file__)),
+            PIL.__version__,
+            features.version("jpg"),
+            features.version("libjpeg_turbo"),
+        ]
+    )
 
 
 def decode(content: bytes, path: Path) -> Image.Image:
@@ -69,9 +82,13 @@ def decode(content: bytes, path: Path) -> Image.Image:
     except BadInput:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise BadInput(f"{path} would unpack to an enormous image, above {LARGEST:,} pixels; shrink or remove it") from None
+        raise BadInput(
+            f"{path} would unpack to an enormous image, above {LARGEST:,} pixels; shrink or remove it"
+        ) from None
     except MemoryError as error:
-        raise BadInput(f"{path} needs more memory than there is; close other programs, or shrink or remove it") from error
+        raise BadInput(
+            f"{path} needs more memory than there is; close other programs, or shrink or remove it"
+        ) from error
     except Exception as error:  # decoders raise whatever they like
         reason = "not a format it knows" if "cannot identify" in str(error) else str(error)
         raise BadInput(f"{path} cannot be read as an image ({reason}); mend or remove it") from None
@@ -93,7 +110,9 @@ def first_step(image: Image.Image, step: FirstStep, channels: int) -> Pixels:
     return scaled[..., None] if channels == 1 else scaled
 
 
-def read_images(images: Sequence[str | Path | Pixels], step: FirstStep, channels: int) -> Pixels | list[Pixels]:
+def read_images(
+    images: Sequence[str | Path | Pixels], step: FirstStep, channels: int
+) -> Pixels | list[Pixels]:
     """Files, or pixels (height, width, 3) or (height, width), after the first step: one array where they get one shape."""
     read = in_threads(lambda image: first_step(_opened(image, step), step, channels), images)
     return read if step.kind == "short" else np.stack(read)
@@ -101,8 +120,14 @@ def read_images(images: Sequence[str | Path | Pixels], step: FirstStep, channels
 
 def _opened(image: str | Path | Pixels, step: FirstStep) -> Image.Image:
     if isinstance(image, np.ndarray):
-        if image.dtype != np.uint8 or image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
-            raise BadInput(f"pixels are uint8 of shape (height, width, 3), got {image.dtype} of shape {image.shape}")
+        if (
+            image.dtype != np.uint8
+            or image.ndim not in (2, 3)
+            or (image.ndim == 3 and image.shape[2] != 3)
+        ):
+            raise BadInput(
+                f"pixels are uint8 of shape (height, width, 3), got {image.dtype} of shape {image.shape}"
+            )
         opened, called = Image.fromarray(image).convert("RGB"), "an image"
     else:
         called = str(image)
@@ -111,7 +136,9 @@ def _opened(image: str | Path | Pixels, step: FirstStep) -> Image.Image:
         except OSError as error:
             raise BadInput(f"{image} cannot be read: {error.strerror}") from None
     if is_too_long(*opened.size, step):
-        raise BadInput(f"{called} is {opened.width} x {opened.height} pixels, too long and narrow to be scaled; crop it")
+        raise BadInput(
+            f"{called} is {opened.width} x {opened.height} pixels, too long and narrow to be scaled; crop it"
+        )
     return opened
 
 
@@ -142,14 +169,18 @@ def _central_square(size: tuple[int, int]) -> tuple[float, float, float, float]:
 def _upright(image: Image.Image) -> Image.Image:
     try:
         turn = _UPRIGHT.get(image.getexif().get(0x0112, 1))
-    except Exception:  # spoilt notes about a picture, which can fail anywhere, do not spoil the picture
+    except (
+        Exception
+    ):  # spoilt notes about a picture, which can fail anywhere, do not spoil the picture
         turn = None
     return image if turn is None else image.transpose(turn)
 
 
 def _to_rgb(image: Image.Image, path: Path) -> Image.Image:
     if image.mode == "F":
-        raise BadInput(f"{path} holds floating-point pixels, whose white is anybody's guess; save it with 8 or 16 bits")
+        raise BadInput(
+            f"{path} holds floating-point pixels, whose white is anybody's guess; save it with 8 or 16 bits"
+        )
     if image.mode.startswith("I"):
         image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
     if image.has_transparency_data:

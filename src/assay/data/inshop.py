@@ -38,30 +38,52 @@ def load_inshop(path: Path) -> Dataset:
     rows = read_words(listed, 3, skip=2)
     strange = [words for words in rows if words[2] not in PARTS]
     if strange:
-        raise BadInput(f"{listed}: {strange[0][0]} is in part {strange[0][2]!a}, not in {', '.join(PARTS)}; {INSHOP.remedy()}")
+        raise BadInput(
+            f"{listed}: {strange[0][0]} is in part {strange[0][2]!a}, not in {', '.join(PARTS)}; {INSHOP.remedy()}"
+        )
     _check_first_line(listed, len(rows))
     in_train = sorted({item for _, item, part in rows if part == "train"})
     in_test = sorted({item for _, item, part in rows if part != "train"})
     shared = sorted({*in_train} & {*in_test})
     if shared:
-        raise BadInput(f"{listed}: item {shared[0]} is both in train and in the test half; {INSHOP.remedy()}")
+        raise BadInput(
+            f"{listed}: item {shared[0]} is both in train and in the test half; {INSHOP.remedy()}"
+        )
     ids = [name for name, _, _ in rows]
     check_once(ids, listed)
     parts = np.array([part for _, _, part in rows])
     query, gallery = parts == "query", parts == "gallery"
     classes = [*in_train, *in_test]
-    found = {"images": len(rows), "classes": len(classes), "images in trainval": int((parts == "train").sum())}
-    found |= {"classes in trainval": len(in_train), "queries": int(query.sum()), "gallery images": int(gallery.sum())}
+    found = {
+        "images": len(rows),
+        "classes": len(classes),
+        "images in trainval": int((parts == "train").sum()),
+    }
+    found |= {
+        "classes in trainval": len(in_train),
+        "queries": int(query.sum()),
+        "gallery images": int(gallery.sum()),
+    }
     INSHOP.check(listed, found)
     paths, notes = below(_find_images(root), ids, INSHOP)
     place = {item: row for row, item in enumerate(classes)}
     labels = np.array([place[item] for _, item, _ in rows])
-    return assemble("inshop", Rows(ids, paths, labels, query, gallery), classes, trainval=len(in_train), notes=notes)
+    return assemble(
+        "inshop",
+        Rows(ids, paths, labels, query, gallery),
+        classes,
+        trainval=len(in_train),
+        notes=notes,
+    )
 
 
 def _find_list(path: Path) -> tuple[Path, Path]:
     """The folder of the data set and its list; of a file at `path`, one of the two folders above it."""
-    starts = [path.absolute()] if path.is_dir() else [path.absolute().parent, path.absolute().parent.parent]
+    starts = (
+        [path.absolute()]
+        if path.is_dir()
+        else [path.absolute().parent, path.absolute().parent.parent]
+    )
     for start in starts:
         for name in LISTS:
             if root := find(start, name, ()):
@@ -72,7 +94,9 @@ def _find_list(path: Path) -> tuple[Path, Path]:
 def _find_images(root: Path) -> Path:
     found = find(root, "img", ("Img/img.zip", "img.zip"))
     if found is None:
-        raise BadInput(f"{root} has the list of images but neither Img/img/ nor Img/img.zip; {INSHOP.remedy()}")
+        raise BadInput(
+            f"{root} has the list of images but neither Img/img/ nor Img/img.zip; {INSHOP.remedy()}"
+        )
     return found
 
 
@@ -80,4 +104,6 @@ def _check_first_line(listed: Path, rows: int) -> None:
     with listed.open(encoding="utf-8") as stream:
         first = stream.readline().strip()
     if first != str(rows):
-        raise BadInput(f"{listed} says on its first line that it has {first} rows but has {rows}; {INSHOP.remedy()}")
+        raise BadInput(
+            f"{listed} says on its first line that it has {first} rows but has {rows}; {INSHOP.remedy()}"
+        )

@@ -20,7 +20,15 @@ import numpy as np
 
 from assay.data.archives import unpack
 from assay.data.dataset import Dataset
-from assay.data.official import Official, Rows, as_numbers, assemble, check_once, files_in, some_missing
+from assay.data.official import (
+    Official,
+    Rows,
+    as_numbers,
+    assemble,
+    check_once,
+    files_in,
+    some_missing,
+)
 from assay.data.paths import check_inside
 from assay.data.scan import watching
 from assay.errors import BadInput
@@ -28,7 +36,12 @@ from assay.errors import BadInput
 LANDMARKS = Official(
     name="landmarks",
     home="https://github.com/cvdfoundation/google-landmark",
-    archives=("train_clean.csv", "index.csv", "retrieval_solution_v2.1.csv", "train|index|test/images_000.tar ..."),
+    archives=(
+        "train_clean.csv",
+        "index.csv",
+        "retrieval_solution_v2.1.csv",
+        "train|index|test/images_000.tar ...",
+    ),
     layout="train_clean.csv, index.csv, retrieval_solution_v2.1.csv and {train,index,test}/a/b/c/abc....jpg",
     unpacking="for part in train index test; do (cd $part && for f in images_*.tar; do tar -xf $f; done); done",
     counts={
@@ -64,16 +77,26 @@ def load_landmarks(path: Path) -> Dataset:
     _check_ids(index, lists[INDEX])
     solution = _read(lists[SOLUTION], ("id", "images", "Usage"))
     _check_ids([row["id"] for row in solution], lists[SOLUTION])
-    found = {"classes in trainval": len(landmarks), "images in trainval": len(train), "gallery images": len(index)}
+    found = {
+        "classes in trainval": len(landmarks),
+        "images in trainval": len(train),
+        "gallery images": len(index),
+    }
     LANDMARKS.check(root, found | {"queries, ignored ones among them": len(solution)})
     grouped = group(index, [row for row in solution if row["Usage"] != "Ignored"])
     ignored = sum(row["Usage"] == "Ignored" for row in solution)
     notes = [f"{ignored} queries left out that the solution marks as ignored"] if ignored else []
     usage = {row["id"]: row["Usage"].lower() for row in solution}
-    parts = [("train", train), ("index", _shifted(grouped.index, landmarks)), ("test", _shifted(grouped.queries, landmarks))]
+    parts = [
+        ("train", train),
+        ("index", _shifted(grouped.index, landmarks)),
+        ("test", _shifted(grouped.queries, landmarks)),
+    ]
     rows = _rows(root, parts, usage)
     class_names = [*landmarks, *grouped.class_names]
-    return assemble("landmarks", rows, class_names, trainval=len(landmarks), notes=[*notes, *grouped.notes])
+    return assemble(
+        "landmarks", rows, class_names, trainval=len(landmarks), notes=[*notes, *grouped.notes]
+    )
 
 
 def group(index: Sequence[str], queries: Sequence[dict[str, str]]) -> Grouped:
@@ -97,7 +120,10 @@ def group(index: Sequence[str], queries: Sequence[dict[str, str]]) -> Grouped:
         members[tuple(listing[image])].append(image)
     label_of = {key: label for label, key in enumerate(members)}
     labels = {image: label_of[key] for key, images in members.items() for image in images}
-    taken = {query["id"]: sorted({labels[image] for image in query["images"].split()}) for query in queries}
+    taken = {
+        query["id"]: sorted({labels[image] for image in query["images"].split()})
+        for query in queries
+    }
     class_names = [f"index/{images[0]}" for images in members.values()]
     if len(labels) < len(index):
         class_names.append(DISTRACTORS)
@@ -127,9 +153,15 @@ def _shifted(labels: dict[str, int], landmarks: list[str]) -> dict[str, int]:
 def _find_lists(path: Path) -> tuple[Path, dict[str, Path]]:
     """The folder of the data set and its three lists; the folder may be one below `path`, or above it where that is a file."""
     starts = [path] if path.is_dir() else [path.parent, path.parent.parent]
-    inner = [child for child in sorted(starts[0].iterdir()) if child.is_dir() and child.name not in PLACES]
+    inner = [
+        child
+        for child in sorted(starts[0].iterdir())
+        if child.is_dir() and child.name not in PLACES
+    ]
     for root in (*starts, *inner):
-        found = {name: file for name in (TRAIN, INDEX, SOLUTION) if (file := _find_list(root, name))}
+        found = {
+            name: file for name in (TRAIN, INDEX, SOLUTION) if (file := _find_list(root, name))
+        }
         missing = [name for name in (TRAIN, INDEX, SOLUTION) if name not in found]
         if found and missing:
             raise BadInput(f"landmarks:{root} has no {missing[0]}; {LANDMARKS.remedy()}")
@@ -167,13 +199,17 @@ def _read_train(path: Path) -> tuple[list[str], dict[str, int]]:
     check_once([row["landmark_id"] for row in rows], path)
     images = [rows[row]["images"].split() for row in order]
     _check_ids([image for some in images for image in some], path)
-    return [str(numbers[row]) for row in order], {image: label for label, some in enumerate(images) for image in some}
+    return [str(numbers[row]) for row in order], {
+        image: label for label, some in enumerate(images) for image in some
+    }
 
 
 def _check_ids(ids: Sequence[str], path: Path) -> None:
     for image in ids:
         if not ID.fullmatch(image):
-            raise BadInput(f"{path} has {image!a} where the id of an image belongs; {LANDMARKS.remedy()}")
+            raise BadInput(
+                f"{path} has {image!a} where the id of an image belongs; {LANDMARKS.remedy()}"
+            )
     check_once(ids, path)
 
 
@@ -183,10 +219,16 @@ def _rows(root: Path, parts: Sequence[tuple[str, dict[str, int]]], usage: dict[s
     return Rows(
         ids=ids,
         paths=[path for part, images in parts for path in _find_images(root, part, list(images))],
-        labels=np.array([label for _, images in parts for label in images.values()], dtype=np.int64),
+        labels=np.array(
+            [label for _, images in parts for label in images.values()], dtype=np.int64
+        ),
         query=names == "test",
         gallery=names == "index",
-        metadata={"usage": [usage[image] if part == "test" else "" for part, images in parts for image in images]},
+        metadata={
+            "usage": [
+                usage[image] if part == "test" else "" for part, images in parts for image in images
+            ]
+        },
     )
 
 
@@ -209,7 +251,9 @@ def _find_images(root: Path, part: str, ids: list[str]) -> list[Path]:
                 del wanted[three]
         if not wanted:
             break
-    missing = sorted(f"{part}/{_place(file.removesuffix('.jpg'))}" for files in wanted.values() for file in files)
+    missing = sorted(
+        f"{part}/{_place(file.removesuffix('.jpg'))}" for files in wanted.values() for file in files
+    )
     if missing:
         raise BadInput(some_missing(root, missing, len(ids), LANDMARKS))
     paths = [base_of[f"{image}.jpg"] / _place(image) for image in ids]

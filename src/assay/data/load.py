@@ -48,7 +48,10 @@ def check_usable(items: Items, count: int, remedy: str = "") -> None:
     """Raise `BadInput` with the first problem among `count` samples, how many there are, and what else can be done."""
     problems = [problem for index in range(count) if (problem := items.problem(index))]
     if problems:
-        raise BadInput(problems[0] + (f" ({len(problems):,} such samples{remedy})" if len(problems) > 1 else ""))
+        raise BadInput(
+            problems[0]
+            + (f" ({len(problems):,} such samples{remedy})" if len(problems) > 1 else "")
+        )
 
 
 def inspect(name: str) -> Dataset:

@@ -43,7 +43,9 @@ class Official:
 
     def not_found(self, path: Path) -> BadInput:
         """What to say where nothing of the data set is at `path`."""
-        return BadInput(f"{self.name}:{path} does not hold the data set, which is {self.layout}; {self.remedy()}")
+        return BadInput(
+            f"{self.name}:{path} does not hold the data set, which is {self.layout}; {self.remedy()}"
+        )
 
     def check(self, where: Path, found: Mapping[str, int], more: str = "") -> None:
         """Raise `BadInput` unless as many of each were found `where` as there officially are; `more` says which."""
@@ -51,7 +53,9 @@ class Official:
             expected = self.counts[what]
             if count != expected:
                 wrong = f"{abs(count - expected):,} too {'few' if count < expected else 'many'}"
-                raise BadInput(f"{where} has {count:,} {what}, officially {expected:,}: {wrong}{more}; {self.remedy()}")
+                raise BadInput(
+                    f"{where} has {count:,} {what}, officially {expected:,}: {wrong}{more}; {self.remedy()}"
+                )
 
 
 @dataclass(frozen=True)
@@ -100,10 +104,16 @@ def _holding(start: Path, sign: str) -> Path | None:
     if (start / sign).exists():
         return start
     with os.scandir(start) as entries:
-        folders = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith((".", "__")))
+        folders = sorted(
+            entry.name
+            for entry in entries
+            if entry.is_dir() and not entry.name.startswith((".", "__"))
+        )
     found = [start / folder for folder in folders if (start / folder / sign).exists()]
     if len(found) > 1:
-        raise BadInput(f"{start} holds the data set twice, in {found[0].name} and {found[1].name}; give one of the two")
+        raise BadInput(
+            f"{start} holds the data set twice, in {found[0].name} and {found[1].name}; give one of the two"
+        )
     return found[0] if found else None
 
 
@@ -118,7 +128,9 @@ def read_words(path: Path, columns: int, skip: int = 0) -> list[list[str]]:
     for number, line in enumerate(lines[skip:], skip + 1):
         words = line.split()
         if words and len(words) != columns:
-            raise BadInput(f"line {number} of {path} has {len(words)} words, not {columns}: {line!a}; unpack the data set again")
+            raise BadInput(
+                f"line {number} of {path} has {len(words)} words, not {columns}: {line!a}; unpack the data set again"
+            )
         if words:
             rows.append(words)
     return rows
@@ -129,7 +141,9 @@ def as_numbers(words: Sequence[str], where: Path) -> Labels:
     try:
         return np.array([int(word) for word in words], dtype=np.int64)
     except ValueError as error:
-        raise BadInput(f"{where} has a word where a number belongs ({error}); unpack the data set again") from None
+        raise BadInput(
+            f"{where} has a word where a number belongs ({error}); unpack the data set again"
+        ) from None
 
 
 def check_once(words: Sequence[str], where: Path) -> None:
@@ -145,13 +159,17 @@ def below(base: Path, names: Sequence[str], official: Official) -> tuple[list[Pa
     """Paths of the listed files, each of which is there and really lies below `base`; and notes on files that no list has."""
     for name in names:
         if name.startswith("/") or ".." in name.split("/"):
-            raise BadInput(f"{official.name}: the list names {name!a}, which leads out of {base}; {official.remedy()}")
+            raise BadInput(
+                f"{official.name}: the list names {name!a}, which leads out of {base}; {official.remedy()}"
+            )
     missing, extra = compare(base, names)
     if missing:
         raise BadInput(some_missing(base, missing, len(names), official))
     paths = [base / name for name in names]
     check_inside(base, paths)
-    return paths, [f"{len(extra)} files left out that are not in the official list: {shortly(extra)}"] if extra else []
+    return paths, [
+        f"{len(extra)} files left out that are not in the official list: {shortly(extra)}"
+    ] if extra else []
 
 
 def compare(base: Path, names: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -208,7 +226,9 @@ def assemble(
 ) -> Dataset:
     """The data set, its samples sorted by class and name, so that the order they were listed in does not matter."""
     labels = rows.labels.tolist()
-    order = np.array(sorted(range(len(labels)), key=lambda row: (labels[row], rows.ids[row])), dtype=np.int64)
+    order = np.array(
+        sorted(range(len(labels)), key=lambda row: (labels[row], rows.ids[row])), dtype=np.int64
+    )
     paths = [rows.paths[row] for row in order]
     return Dataset(
         name=name,
@@ -216,7 +236,9 @@ def assemble(
         labels=rows.labels[order],
         class_names=tuple(class_names),
         ids=[rows.ids[row] for row in order],
-        items=ImageFiles(paths, Path(os.path.commonpath({path.parent for path in paths})), channels),
+        items=ImageFiles(
+            paths, Path(os.path.commonpath({path.parent for path in paths})), channels
+        ),
         notes=tuple(notes),
         trainval=trainval,
         query=None if rows.query is None else rows.query[order],

@@ -61,28 +61,42 @@ def load_omniglot(path: Path) -> Dataset:
     background, notes = _merge([_read_part(folder, root) for folder, root in roots.items()])
     test = [] if evaluation is None else _read_part("images_evaluation", evaluation)
     characters = background + test
-    samples = [(row, person) for row, character in enumerate(characters) for person in character.drawings]
+    samples = [
+        (row, person) for row, character in enumerate(characters) for person in character.drawings
+    ]
     rows = Rows(
-        ids=[f"{characters[row].name}/{characters[row].number}_{person}.png" for row, person in samples],
+        ids=[
+            f"{characters[row].name}/{characters[row].number}_{person}.png"
+            for row, person in samples
+        ],
         paths=[characters[row].drawings[person] for row, person in samples],
         labels=np.array([row for row, _ in samples], dtype=np.int64),
     )
     trainval = len(background) if background and test else None
     names = [character.name for character in characters]
-    return assemble("omniglot", rows, names, trainval=trainval, look="drawing", channels=1, notes=notes)
+    return assemble(
+        "omniglot", rows, names, trainval=trainval, look="drawing", channels=1, notes=notes
+    )
 
 
 def _find_parts(path: Path) -> dict[str, Path]:
     """Folders of the parts that are there, by their official names."""
     if path.is_dir() and path.name in PARTS:
         return {path.name: path}
-    found = {folder: find(path, folder, (f"{folder}.zip", f"{folder.replace('images', 'omniglot')}.zip")) for folder in PARTS}
+    found = {
+        folder: find(path, folder, (f"{folder}.zip", f"{folder.replace('images', 'omniglot')}.zip"))
+        for folder in PARTS
+    }
     return {folder: base / folder for folder, base in found.items() if base is not None}
 
 
 def _read_part(folder: str, root: Path) -> list[Character]:
     """Characters of a part in the order of their numbers, checked to be all."""
-    names = [f"{alphabet}/{character}" for alphabet in _folders(root) for character in _folders(root / alphabet)]
+    names = [
+        f"{alphabet}/{character}"
+        for alphabet in _folders(root)
+        for character in _folders(root / alphabet)
+    ]
     characters = [_read_character(root, name) for name in names]
     paths = [path for character in characters for path in character.drawings.values()]
     check_inside(root, paths)
@@ -99,20 +113,30 @@ def _read_part(folder: str, root: Path) -> list[Character]:
 
 def _folders(folder: Path) -> list[str]:
     with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        return sorted(
+            entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")
+        )
 
 
 def _read_character(root: Path, name: str) -> Character:
     drawings: dict[str, Path] = {}
     numbers = set()
-    for file in sorted(path.name for path in (root / name).iterdir() if not path.name.startswith(".")):
+    for file in sorted(
+        path.name for path in (root / name).iterdir() if not path.name.startswith(".")
+    ):
         match = FILE.fullmatch(file)
         if match is None:
-            raise BadInput(f"{root / name / file} is not named like a drawing of Omniglot, such as 0108_01.png; remove it")
+            raise BadInput(
+                f"{root / name / file} is not named like a drawing of Omniglot, such as 0108_01.png; remove it"
+            )
         numbers.add(match[1])
         drawings[match[2]] = root / name / file
     if len(numbers) != 1:
-        what = f"drawings of {len(numbers)} characters, {' and '.join(sorted(numbers))}" if numbers else "no drawings"
+        what = (
+            f"drawings of {len(numbers)} characters, {' and '.join(sorted(numbers))}"
+            if numbers
+            else "no drawings"
+        )
         raise BadInput(f"{root / name} has {what}; unpack the data set again")
     return Character(numbers.pop(), name, drawings)
 
@@ -126,7 +150,11 @@ def _merge(parts: list[list[Character]]) -> tuple[list[Character], list[str]]:
         if other is not character:
             _check_the_same(other, character)
             shared.append(character.name)
-    notes = [f"{len(shared)} classes are in both small sets and are taken once: {shortly(shared)}"] if shared else []
+    notes = (
+        [f"{len(shared)} classes are in both small sets and are taken once: {shortly(shared)}"]
+        if shared
+        else []
+    )
     return [merged[number] for number in sorted(merged)], notes
 
 
@@ -134,4 +162,6 @@ def _check_the_same(one: Character, other: Character) -> None:
     for person, path in one.drawings.items():
         twin = other.drawings.get(person)
         if one.name != other.name or twin is None or not filecmp.cmp(path, twin, shallow=False):
-            raise BadInput(f"{path} and {twin or other.name} should be the same drawing; unpack the data set again")
+            raise BadInput(
+                f"{path} and {twin or other.name} should be the same drawing; unpack the data set again"
+            )

@@ -51,7 +51,9 @@ class Pack:
         about = read_json(folder / "pack.json")
         self.folder, self.form, self.channels = folder, about["form"], int(about["channels"])
         self.index: Index = read_array(folder / "index.npy")
-        self._bytes: Pixels = np.memmap(folder / "pixels.bin", dtype=np.uint8, mode="r").view(np.ndarray)
+        self._bytes: Pixels = np.memmap(folder / "pixels.bin", dtype=np.uint8, mode="r").view(
+            np.ndarray
+        )
         if len(self.index) != about["count"] or len(self._bytes) != self.index[:, 3].sum():
             raise spoilt(folder)
         self._even = bool((self.index[:, 1:3] == self.index[0, 1:3]).all())
@@ -72,7 +74,9 @@ class Pack:
         return map(self.image, range(len(self)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return read_pack, (self.folder,)  # the place alone: a pickled memory map would be all the bytes
+        return read_pack, (
+            self.folder,
+        )  # the place alone: a pickled memory map would be all the bytes
 
     def image(self, row: int) -> Pixels:
         """One image (H, W, C); of pixels a view into the map, nothing copied."""
@@ -89,7 +93,11 @@ class Pack:
         return height, width
 
     def _each(self, function: Callable[[Any], Pixels], values: list[Any]) -> list[Pixels]:
-        return [function(value) for value in values] if self.form == "pixels" else in_threads(function, values)
+        return (
+            [function(value) for value in values]
+            if self.form == "pixels"
+            else in_threads(function, values)
+        )
 
 
 def read_pack(folder: Path) -> Pack:
@@ -107,7 +115,9 @@ def read_array(path: Path) -> Any:
 def spoilt(folder: Path, error: Exception | None = None) -> BadInput:
     """What to say of a folder that is not as it was written, and of what came up in reading it."""
     because = f" ({type(error).__name__}: {' '.join(str(error).split())})" if error else ""
-    return BadInput(f"{folder} is not the pack that was written there; remove the folder, and it is made again{because}")
+    return BadInput(
+        f"{folder} is not the pack that was written there; remove the folder, and it is made again{because}"
+    )
 
 
 @contextmanager
@@ -117,7 +127,9 @@ def reading(folder: Path) -> Iterator[None]:
         yield
     except BadInput:
         raise
-    except Exception as error:  # numpy, JSON and the memory map have many words for bytes that they cannot read
+    except (
+        Exception
+    ) as error:  # numpy, JSON and the memory map have many words for bytes that they cannot read
         raise spoilt(folder, error) from error
 
 
@@ -161,11 +173,19 @@ def expected_bytes(half: Half, step: FirstStep, form: Form = "pixels") -> int:
     if isinstance(items, ImageFiles):
         pixels = int(items.shapes(indices, step).prod(axis=1).sum()) * half.inputs
     else:
-        pixels = len(indices) * half.some(np.arange(1), step)[0].nbytes  # in memory, all of one shape
+        pixels = (
+            len(indices) * half.some(np.arange(1), step)[0].nbytes
+        )  # in memory, all of one shape
     return pixels if form == "pixels" else int(JPEG_SHARE * pixels)
 
 
-def write_pack(folder: Path, half: Half, step: FirstStep, form: Form = "pixels", progress: Progress | None = None) -> None:
+def write_pack(
+    folder: Path,
+    half: Half,
+    step: FirstStep,
+    form: Form = "pixels",
+    progress: Progress | None = None,
+) -> None:
     """Place the pack of a half at `folder`, unless it is there; vectors as one array `x.npy`.
 
     A process that was killed is resumed where it was; one that packs the same at this moment is waited for.
@@ -191,7 +211,9 @@ def write_vectors(folder: Path, half: Half, x: Samples) -> None:
     with new_folder(folder) as draft:
         np.save(draft / "x.npy", np.asarray(x, dtype=np.float32))
         _write_labels(draft, half)
-        _describe(draft, {"fingerprint": half.fingerprint, "count": len(half.y), "made_by": made_by()})
+        _describe(
+            draft, {"fingerprint": half.fingerprint, "count": len(half.y), "made_by": made_by()}
+        )
 
 
 def _describe(folder: Path, about: dict[str, Any]) -> None:
@@ -264,10 +286,17 @@ class Partial:
 
     def append(self, chunk: list[Any], form: Form) -> None:
         """Add a chunk of images; it counts once the line of it in the log is on disk."""
-        contents = [np.ascontiguousarray(image).data for image in chunk] if form == "pixels" else in_threads(_encode, chunk)
+        contents = (
+            [np.ascontiguousarray(image).data for image in chunk]
+            if form == "pixels"
+            else in_threads(_encode, chunk)
+        )
         sizes = [memoryview(content).nbytes for content in contents]
         offsets = self.size + np.cumsum([0, *sizes[:-1]])
-        index = np.array([[o, *i.shape[:2], s] for o, i, s in zip(offsets, chunk, sizes, strict=True)], dtype=np.int64)
+        index = np.array(
+            [[o, *i.shape[:2], s] for o, i, s in zip(offsets, chunk, sizes, strict=True)],
+            dtype=np.int64,
+        )
         self._add("pack/pixels.bin", *contents)
         self._add("index.bin", index.data)
         self.rows, self.size = self.rows + len(chunk), self.size + sum(sizes)
@@ -276,7 +305,10 @@ class Partial:
     def finish(self, final: Path, half: Half, about: dict[str, Any]) -> None:
         """Write what else belongs to the pack, and let it appear at `final` at once."""
         pack = self.folder / "pack"
-        np.save(pack / "index.npy", np.fromfile(self.folder / "index.bin", dtype=np.int64).reshape(-1, 4))
+        np.save(
+            pack / "index.npy",
+            np.fromfile(self.folder / "index.bin", dtype=np.int64).reshape(-1, 4),
+        )
         _write_labels(pack, half)
         for path in pack.glob("*.npy"):
             with path.open("rb") as stream:
@@ -288,9 +320,15 @@ class Partial:
 
     def _resume(self, about: str) -> None:
         """Go back to the last chunk that is whole; what was begun of anything else is thrown away."""
-        log, index, pixels = (self.folder / name for name in ("log", "index.bin", "pack/pixels.bin"))
+        log, index, pixels = (
+            self.folder / name for name in ("log", "index.bin", "pack/pixels.bin")
+        )
         lines = log.read_bytes().splitlines(keepends=True) if log.exists() else []
-        if not lines or lines[0] != f"{about}\n".encode() or not (index.exists() and pixels.exists()):
+        if (
+            not lines
+            or lines[0] != f"{about}\n".encode()
+            or not (index.exists() and pixels.exists())
+        ):
             self._begin(about)
             return
         whole = list(takewhile(self._holds, lines[1:]))
@@ -313,7 +351,11 @@ class Partial:
         try:
             rows, size = json.loads(line)
             index, pixels = (self.folder / name for name in ("index.bin", "pack/pixels.bin"))
-            return line.endswith(b"\n") and index.stat().st_size >= 32 * rows and pixels.stat().st_size >= size
+            return (
+                line.endswith(b"\n")
+                and index.stat().st_size >= 32 * rows
+                and pixels.stat().st_size >= size
+            )
         except (ValueError, TypeError):
             return False
 
@@ -328,5 +370,7 @@ class Partial:
 def _encode(image: Pixels) -> bytes:
     encoded = BytesIO()
     grey = image.shape[2] == 1
-    Image.fromarray(image[..., 0] if grey else image).save(encoded, "JPEG", quality=95, subsampling=0)
+    Image.fromarray(image[..., 0] if grey else image).save(
+        encoded, "JPEG", quality=95, subsampling=0
+    )
     return encoded.getvalue()

@@ -34,7 +34,9 @@ def _target(path: Path) -> Path:
     try:
         return path.resolve()
     except RuntimeError:
-        raise BadInput(f"{path} is a link that leads round in a circle; put the file itself there") from None
+        raise BadInput(
+            f"{path} is a link that leads round in a circle; put the file itself there"
+        ) from None
 
 
 def _link_above(folder: Path, home: Path) -> Path:

@@ -70,7 +70,11 @@ def scan(paths: Sequence[Path], root: Path, progress: Progress | None = None) ->
     names = [os.fsencode(path.relative_to(root)) for path in paths]
     stamps = [_stamp(path) for path in paths]
     known = memory.read()
-    found = {row: known[name][1] for row, name in enumerate(names) if name in known and known[name][0] == stamps[row]}
+    found = {
+        row: known[name][1]
+        for row, name in enumerate(names)
+        if name in known and known[name][0] == stamps[row]
+    }
     new = [row for row in range(len(paths)) if row not in found]
     with closing(memory):
         for start in range(0, len(new), CHUNK):
@@ -135,7 +139,11 @@ class Memory:
         rows: list[tuple[bytes, str, int]] = []
         with self._forgiving(), closing(self._open()) as database:
             rows = database.execute("SELECT path, entry, checksum FROM seen_2").fetchall()
-        return {path: _unpack(entry) for path, entry, checksum in rows if zlib.crc32(path + entry.encode()) == checksum}
+        return {
+            path: _unpack(entry)
+            for path, entry, checksum in rows
+            if zlib.crc32(path + entry.encode()) == checksum
+        }
 
     def add(self, name: bytes, stamp: Stamp, seen: Seen) -> None:
         """Remember this file too, within a few seconds."""
@@ -148,7 +156,9 @@ class Memory:
         """Save what is not saved yet."""
         if self._unsaved:
             with self._forgiving(), closing(self._open()) as database, database:
-                database.executemany("INSERT OR REPLACE INTO seen_2 VALUES (?, ?, ?)", self._unsaved)
+                database.executemany(
+                    "INSERT OR REPLACE INTO seen_2 VALUES (?, ?, ?)", self._unsaved
+                )
         self._unsaved, self._saved = [], time.monotonic()
 
     @property
@@ -159,7 +169,9 @@ class Memory:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         database = sqlite3.connect(self._file, timeout=20)
         try:
-            database.execute("CREATE TABLE IF NOT EXISTS seen_2 (path BLOB PRIMARY KEY, entry TEXT, checksum INTEGER)")
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS seen_2 (path BLOB PRIMARY KEY, entry TEXT, checksum INTEGER)"
+            )
         except BaseException:
             database.close()
             raise

@@ -119,7 +119,9 @@ class SealedTest:
         dataset = self.__half._dataset
         return tuple(note for note in dataset.notes if note not in dataset.left_out)
 
-    def pack(self, step: FirstStep, form: "Form" = "pixels", progress: Progress | None = None) -> None:
+    def pack(
+        self, step: FirstStep, form: "Form" = "pixels", progress: Progress | None = None
+    ) -> None:
         """Pack the test half into the cache, so that the study which gets to open it need not.
 
         The seal holds: nothing comes back, neither samples nor labels nor the place, and nothing that trains or selects
@@ -185,12 +187,16 @@ def _need_classes(dataset: Dataset, folds: int) -> None:
             f"{folds} folds need at least {fewest // 2}"
         )
     if dataset.trainval is not None and classes - dataset.trainval < 2:
-        raise BadInput(f"{dataset.name} has {classes - dataset.trainval} classes in its test half; it needs at least 2")
+        raise BadInput(
+            f"{dataset.name} has {classes - dataset.trainval} classes in its test half; it needs at least 2"
+        )
 
 
 def _need_a_pair(y: Labels, where: str) -> None:
     if np.bincount(y).max() < 2:
-        raise BadInput(f"{where} has no class with two samples, so there is nothing to find; add samples to its classes")
+        raise BadInput(
+            f"{where} has no class with two samples, so there is nothing to find; add samples to its classes"
+        )
 
 
 def _need_something_to_find(test: Half, where: str) -> None:

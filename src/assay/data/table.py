@@ -49,21 +49,37 @@ def load_table(path: Path) -> Dataset:
         _need(table, column)
     table = _with_composed_labels(table)
     ids, paths, beside = _find_images(table)
-    split = _words(table, "split", SPLITS, "trainval (or train) or test; folds for validation are made of trainval")
+    split = _words(
+        table,
+        "split",
+        SPLITS,
+        "trainval (or train) or test; folds for validation are made of trainval",
+    )
     class_names, labels, trainval = _classes(table, split)
-    query, gallery = (_words(table, role, MARKS, "1 or 0, true or false, yes or no") for role in ("query", "gallery"))
+    query, gallery = (
+        _words(table, role, MARKS, "1 or 0, true or false, yes or no")
+        for role in ("query", "gallery")
+    )
     known = ("path", "label", "split", "query", "gallery")
     metadata = {column: cells for column, cells in table.columns.items() if column not in known}
     rows = Rows(ids, paths, labels, query, gallery, metadata)
     notes = [*beside, *_absolute(ids), *_unused(split, query, gallery)]
-    return assemble(f"table:{path.name}", rows, class_names, trainval=trainval, notes=notes, official=False)
+    return assemble(
+        f"table:{path.name}", rows, class_names, trainval=trainval, notes=notes, official=False
+    )
 
 
 def _read(path: Path) -> Table:
-    readers: dict[str, Callable[[Path], Table]] = {".csv": _read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
+    readers: dict[str, Callable[[Path], Table]] = {
+        ".csv": _read_csv,
+        ".parquet": _read_parquet,
+        ".pq": _read_parquet,
+    }
     reader = readers.get(path.suffix.lower())
     if path.is_dir() or reader is None:
-        raise BadInput(f"table:{path} must be a .csv or .parquet file with the columns path and label")
+        raise BadInput(
+            f"table:{path} must be a .csv or .parquet file with the columns path and label"
+        )
     table = reader(path)
     if not table.numbers:
         raise BadInput(f"table:{path} has no rows")
@@ -88,7 +104,10 @@ def _read_csv(path: Path) -> Table:
                 f"table:{path}: row {number} has {len(cells)} cells but the header has {len(header)}; "
                 "put cells that have a comma in them in double quotes"
             )
-    columns = {column: [lines[number - 1][place] for number in numbers] for place, column in enumerate(header)}
+    columns = {
+        column: [lines[number - 1][place] for number in numbers]
+        for place, column in enumerate(header)
+    }
     return Table(path, columns, numbers)
 
 
@@ -97,13 +116,17 @@ def _read_parquet(path: Path) -> Table:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
     except ImportError:
-        raise BadInput(f"table:{path} needs pyarrow: pip install 'assay-dml[parquet]', or save it as .csv") from None
+        raise BadInput(
+            f"table:{path} needs pyarrow: pip install 'assay-dml[parquet]', or save it as .csv"
+        ) from None
     try:
         content = parquet.ParquetFile(path).read()
     except (OSError, arrow.ArrowException) as error:
         raise BadInput(f"table:{path} cannot be read as a Parquet file: {error}") from None
     _check_header(path, content.column_names)
-    columns = {name: [_cell(cell) for cell in content[name].to_pylist()] for name in content.column_names}
+    columns = {
+        name: [_cell(cell) for cell in content[name].to_pylist()] for name in content.column_names
+    }
     return Table(path, columns, list(range(1, content.num_rows + 1)))
 
 
@@ -118,7 +141,9 @@ def _cell(cell: Any) -> str:
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
     if "" in header:
-        raise BadInput(f"table:{path}: column {header.index('') + 1} has no name; name or remove it (in pandas: index=False)")
+        raise BadInput(
+            f"table:{path}: column {header.index('') + 1} has no name; name or remove it (in pandas: index=False)"
+        )
     twice = [column for place, column in enumerate(header) if column in header[:place]]
     if twice:
         raise BadInput(f"table:{path} has two columns called {twice[0]}; rename one")
@@ -127,7 +152,9 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
 def _need(table: Table, column: str) -> None:
     if column not in table.columns:
         has = ", ".join(table.columns)
-        raise BadInput(f"table:{table.file} has no column {column} (it has {has}); it needs path and label, separated by commas")
+        raise BadInput(
+            f"table:{table.file} has no column {column} (it has {has}); it needs path and label, separated by commas"
+        )
     for row, cell in enumerate(table.columns[column]):
         if not cell:
             raise table.wrong(row, f"has no {column}; fill it in or remove the row")
@@ -142,17 +169,28 @@ def _with_composed_labels(table: Table) -> Table:
     for row, label in enumerate(table.columns["label"]):
         before = written.setdefault(_composed(label), label)
         if before != label:
-            raise table.wrong(row, f"has the label {label!a}, elsewhere written {before!a}; write it in one way of Unicode only")
-    return replace(table, columns=table.columns | {"label": [_composed(label) for label in table.columns["label"]]})
+            raise table.wrong(
+                row,
+                f"has the label {label!a}, elsewhere written {before!a}; write it in one way of Unicode only",
+            )
+    return replace(
+        table,
+        columns=table.columns | {"label": [_composed(label) for label in table.columns["label"]]},
+    )
 
 
 def _find_images(table: Table) -> tuple[list[str], list[Path], list[str]]:
     """Name and file of each row, those below the folder of the table named from there; and a note on images without a row."""
     folder = table.file.absolute().parent
     paths = [_path(table, row, folder) for row in range(len(table.numbers))]
-    ids = [_composed((path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix()) for path in paths]
+    ids = [
+        _composed((path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix())
+        for path in paths
+    ]
     _check_once(table, ids, paths)
-    there: dict[Path, set[str]] = {parent: files_in(parent) for parent in {path.parent for path in paths}}
+    there: dict[Path, set[str]] = {
+        parent: files_in(parent) for parent in {path.parent for path in paths}
+    }
     missing = [row for row, path in enumerate(paths) if path.name not in there[path.parent]]
     if missing:
         some = shortly([f"{ids[row]} (row {table.numbers[row]})" for row in missing])
@@ -169,18 +207,33 @@ def _without_row(paths: Sequence[Path], there: Mapping[Path, set[str]]) -> list[
     named: dict[Path, set[str]] = defaultdict(set)
     for path in paths:
         named[path.parent].add(path.name)
-    extra = [name for parent, files in there.items() for name in files - named[parent] if not name.startswith(".")]
+    extra = [
+        name
+        for parent, files in there.items()
+        for name in files - named[parent]
+        if not name.startswith(".")
+    ]
     images = sorted(name for name in extra if Path(name).suffix.lower() in endings())
-    return [f"{len(images)} images left out that have no row in the table: {shortly(images)}"] if images else []
+    return (
+        [f"{len(images)} images left out that have no row in the table: {shortly(images)}"]
+        if images
+        else []
+    )
 
 
 def _path(table: Table, row: int, folder: Path) -> Path:
     cell = table.columns["path"][row]
     parts = PurePosixPath(cell).parts
     if ".." in parts:
-        raise table.wrong(row, f"has .. in its path {cell!a}; move the table above its images, or write the absolute path")
+        raise table.wrong(
+            row,
+            f"has .. in its path {cell!a}; move the table above its images, or write the absolute path",
+        )
     if "\\" in cell or not cell.isprintable():
-        raise table.wrong(row, f"has a path that cannot be read here: {cell!a}; write folders with / and names in plain text")
+        raise table.wrong(
+            row,
+            f"has a path that cannot be read here: {cell!a}; write folders with / and names in plain text",
+        )
     return Path(cell).expanduser() if cell.startswith("~/") else folder / cell
 
 
@@ -199,7 +252,9 @@ def _check_once(table: Table, ids: Sequence[str], paths: Sequence[Path]) -> None
         if labels[before] != labels[row]:
             labelled = f"{labels[before]!a} in row {table.numbers[before]}, {labels[row]!a} here"
             raise table.wrong(row, f"gives {name} a second label ({labelled}); keep the right one")
-        raise table.wrong(row, f"repeats {name} of row {table.numbers[before]}; remove one of the two")
+        raise table.wrong(
+            row, f"repeats {name} of row {table.numbers[before]}; remove one of the two"
+        )
 
 
 def _words(table: Table, column: str, meaning: dict[str, bool], allowed: str) -> Marks | None:
@@ -219,11 +274,15 @@ def _classes(table: Table, split: Marks | None) -> tuple[list[str], Labels, int 
     trainval = None
     if split is not None:
         in_trainval = _check_disjoint(table, split)
-        names = [name for name in names if name in in_trainval] + [name for name in names if name not in in_trainval]
+        names = [name for name in names if name in in_trainval] + [
+            name for name in names if name not in in_trainval
+        ]
         trainval = len(in_trainval)
         if trainval in (0, len(names)):
             lacking = "trainval" if trainval == 0 else "test"
-            raise BadInput(f"table:{table.file}: no row has {lacking} as its split; mark some, or remove the column for halves")
+            raise BadInput(
+                f"table:{table.file}: no row has {lacking} as its split; mark some, or remove the column for halves"
+            )
     number = {name: place for place, name in enumerate(names)}
     return names, np.array([number[label] for label in labels], dtype=np.int64), trainval
 
@@ -239,7 +298,10 @@ def _in_order(table: Table) -> list[str]:
     for same in written.values():
         if len(same) > 1:
             row = table.columns["label"].index(same[1])
-            raise table.wrong(row, f"has the label {same[1]!a}, elsewhere written {same[0]!a}; write a number in one way only")
+            raise table.wrong(
+                row,
+                f"has the label {same[1]!a}, elsewhere written {same[0]!a}; write a number in one way only",
+            )
     return [written[value][0] for value in sorted(written)]
 
 
@@ -249,7 +311,9 @@ def _check_disjoint(table: Table, split: Marks) -> set[str]:
     in_trainval = {label for label, trains in zip(labels, split.tolist(), strict=True) if trains}
     for row, label in enumerate(labels):
         if not split[row] and label in in_trainval:
-            shared = {label for label, trains in zip(labels, split.tolist(), strict=True) if not trains} & in_trainval
+            shared = {
+                label for label, trains in zip(labels, split.tolist(), strict=True) if not trains
+            } & in_trainval
             raise table.wrong(
                 row,
                 f"has {label!a} in test, which is in trainval too ({len(shared)} such labels); the test is on classes that "
@@ -260,7 +324,11 @@ def _check_disjoint(table: Table, split: Marks) -> set[str]:
 
 def _absolute(ids: Sequence[str]) -> list[str]:
     outside = sum(name.startswith("/") for name in ids)
-    return [f"{outside} absolute paths: elsewhere this data has another fingerprint"] if outside else []
+    return (
+        [f"{outside} absolute paths: elsewhere this data has another fingerprint"]
+        if outside
+        else []
+    )
 
 
 def _unused(split: Marks | None, query: Marks | None, gallery: Marks | None) -> list[str]:

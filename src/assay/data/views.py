@@ -61,7 +61,9 @@ class Rows:
         return self.base[self.indices[rows]]
 
     def __iter__(self) -> Iterator[Pixels]:
-        return (image for row in range(len(self)) for image in self.base[self.indices[row : row + 1]])
+        return (
+            image for row in range(len(self)) for image in self.base[self.indices[row : row + 1]]
+        )
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,9 @@ class View:
 
     def rows(self, indices: Labels) -> "View":
         """Some of the samples, images of them unread; labels keep their numbers."""
-        query, gallery = (None if marks is None else marks[indices] for marks in (self.query, self.gallery))
+        query, gallery = (
+            None if marks is None else marks[indices] for marks in (self.query, self.gallery)
+        )
         return View(_some(self.x, indices), self.y[indices], query, gallery)
 
     @property
@@ -100,12 +104,20 @@ def _some(x: Vectors | Pixels | Images, indices: Labels) -> Vectors | Pixels | I
     return Rows(x, np.arange(len(x))[indices])
 
 
-def write_view(folder: Path, half: Half, step: FirstStep, form: Form = "pixels", progress: Progress | None = None) -> None:
+def write_view(
+    folder: Path,
+    half: Half,
+    step: FirstStep,
+    form: Form = "pixels",
+    progress: Progress | None = None,
+) -> None:
     """Place the view of a half at `folder`, unless it is there. A test half can be had only against a receipt."""
     write_pack(folder, half, step, form, progress)
 
 
-def place_view(half: Half, step: FirstStep, form: Form = "pixels", progress: Progress | None = None) -> Path:
+def place_view(
+    half: Half, step: FirstStep, form: Form = "pixels", progress: Progress | None = None
+) -> Path:
     """The folder in the cache with the view of a half, made unless it is there as it was written.
 
     Its name is all that its bytes depend on, so any store may use it. Labels, index and marks are compared by their hashes,
@@ -141,7 +153,12 @@ def read_view(folder: Path) -> View:
     with reading(folder):
         vectors = (folder / "x.npy").exists()
         x = np.lib.format.open_memmap(folder / "x.npy", mode="r") if vectors else read_pack(folder)
-        view = View(x, read_array(folder / "y.npy"), _marks(folder / "query.npy"), _marks(folder / "gallery.npy"))
+        view = View(
+            x,
+            read_array(folder / "y.npy"),
+            _marks(folder / "query.npy"),
+            _marks(folder / "gallery.npy"),
+        )
         whole = len(view.x) == len(view.y) and is_as_written(folder)
     if not whole:
         raise spoilt(folder)

@@ -31,7 +31,9 @@ class LocalEngine:
         self._processes: set[Worker] = set()
         self._closing = False
         seen = [{SEEN: gpus[number % len(gpus)]} if gpus else {} for number in range(self.workers)]
-        self._threads = [threading.Thread(target=self._serve, args=(one,), daemon=True) for one in seen]
+        self._threads = [
+            threading.Thread(target=self._serve, args=(one,), daemon=True) for one in seen
+        ]
 
     @classmethod
     def for_device(cls, device: str, workers: int | None = None) -> Self:

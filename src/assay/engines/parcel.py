@@ -57,7 +57,9 @@ class Parcel:
     def holding(self, task: Task) -> "Parcel":
         """The same circumstances with the task in them; raises what packing raises."""
         ours = type(task).__module__.startswith("assay.")
-        return replace(self, task=bytes(ForkingPickler.dumps(task)), source=_own_source() if ours else None)
+        return replace(
+            self, task=bytes(ForkingPickler.dumps(task)), source=_own_source() if ours else None
+        )
 
 
 def deliver(parcel: Parcel) -> tuple[bool, Any]:
@@ -84,7 +86,10 @@ def marked(folders: Sequence[Path]) -> Iterator[list[Path]]:
     They are called as drafts are, so that what a killed driver leaves behind in a store goes when the store is driven again.
     """
     with ExitStack() as stack:
-        files = [stack.enter_context(tempfile.NamedTemporaryFile(dir=_made(folder), prefix=DRAFT)) for folder in folders]
+        files = [
+            stack.enter_context(tempfile.NamedTemporaryFile(dir=_made(folder), prefix=DRAFT))
+            for folder in folders
+        ]
         yield [Path(file.name) for file in files]
 
 

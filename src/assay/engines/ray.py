@@ -51,7 +51,13 @@ KNOCK = 30.0
 OBJECT_STORE = 80_000_000
 """Bytes that a local Ray keeps for large values, about its least: tasks give small ones, the rest goes through the run store."""
 
-DEATHS = (WorkerCrashedError, NodeDiedError, LocalRayletDiedError, OutOfMemoryError, ObjectLostError)
+DEATHS = (
+    WorkerCrashedError,
+    NodeDiedError,
+    LocalRayletDiedError,
+    OutOfMemoryError,
+    ObjectLostError,
+)
 
 
 class RayEngine:
@@ -107,7 +113,9 @@ class RayEngine:
             self._waiting.popleft()[1].cancel()
         for reference, (task, future) in self._under_way.items():
             ray.cancel(reference, force=True)
-            future.set_exception(WorkerDied(f"{type(task).__name__} was under way when the engine was left"))
+            future.set_exception(
+                WorkerDied(f"{type(task).__name__} was under way when the engine was left")
+            )
         self._under_way.clear()
         self._stack.close()
 
@@ -136,7 +144,9 @@ class RayEngine:
             return self._limit
         if time.monotonic() - self._looked > LOOK_AGAIN:
             self._looked = time.monotonic()
-            self.workers = _slots(self._needs) or self.workers  # no node left: wait for one as before
+            self.workers = (
+                _slots(self._needs) or self.workers
+            )  # no node left: wait for one as before
         return AHEAD * self.workers
 
     def _send(self, task: Task, future: Future[Any]) -> None:
@@ -146,10 +156,14 @@ class RayEngine:
         try:
             self._check_room(needs)
             parcel = self._parcel.holding(task)
-        except Exception as error:  # what no node can take or cannot be packed must not leave the future waiting
+        except (
+            Exception
+        ) as error:  # what no node can take or cannot be packed must not leave the future waiting
             future.set_exception(error)
             return
-        reference = _deliver.options(num_cpus=needs.CPU, num_gpus=needs.GPU, name=type(task).__name__).remote(parcel)
+        reference = _deliver.options(
+            num_cpus=needs.CPU, num_gpus=needs.GPU, name=type(task).__name__
+        ).remote(parcel)
         self._under_way[reference] = task, future
         reference.future().add_done_callback(lambda _: self._events.put(reference))
 
@@ -171,9 +185,14 @@ class RayEngine:
         if needs in self._possible:
             return
         if _slots(needs) == 0:
-            there = "; ".join(f"{node['NodeManagerHostname']}: {Needs.of(node)}" for node in _nodes()) or "no node is alive"
+            there = (
+                "; ".join(f"{node['NodeManagerHostname']}: {Needs.of(node)}" for node in _nodes())
+                or "no node is alive"
+            )
             remedy = "--device cpu" if needs.GPU else "a smaller --set threads"
-            raise BadInput(f"no node of the Ray cluster has {needs} for a run ({there}); join one that has, or give {remedy}")
+            raise BadInput(
+                f"no node of the Ray cluster has {needs} for a run ({there}); join one that has, or give {remedy}"
+            )
         self._possible.add(needs)
 
 
@@ -190,7 +209,9 @@ class Needs(NamedTuple):
 
     def fit_into(self, there: "Needs") -> int:
         """How often they can be met at a time; one who needs nothing takes a place all the same."""
-        return min((int(amount / own) for own, amount in zip(self, there, strict=True) if own), default=1)
+        return min(
+            (int(amount / own) for own, amount in zip(self, there, strict=True) if own), default=1
+        )
 
     def __str__(self) -> str:
         return f"{self.CPU:g} CPU" + f", {self.GPU:g} GPU" * bool(self.GPU)
@@ -212,7 +233,9 @@ def _start(address: str | None, stack: ExitStack) -> None:
 def start_here(cores: int, stack: ExitStack) -> None:
     """Connect to a Ray of our own, which takes this machine for one of so many cores and ends when the stack is closed."""
     _settle()
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else Ray leaves one in the home folder
+    os.environ.setdefault(
+        "RAY_AUTH_TOKEN", secrets.token_hex(32)
+    )  # else Ray leaves one in the home folder
     folder = stack.enter_context(_short_folder())
     ray.init(
         address="local",
@@ -229,7 +252,9 @@ def start_here(cores: int, stack: ExitStack) -> None:
 def _settle() -> None:
     """Have Ray send nothing to its makers, say only what went wrong, and that on stderr."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # how Ray will behave; without it, it warns of that
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = (
+        "0"  # how Ray will behave; without it, it warns of that
+    )
     os.environ.setdefault("RAY_task_oom_retries", str(ATTEMPTS - 1))
     logging.getLogger("ray").setLevel(logging.ERROR)
     ray_worker.print_to_stdstream = _on_stderr
@@ -237,7 +262,9 @@ def _settle() -> None:
 
 def _short_folder() -> tempfile.TemporaryDirectory[str]:
     """Where Ray keeps its sockets, whose paths may not be long, as those in a job's own TMPDIR often are."""
-    return tempfile.TemporaryDirectory(dir=os.environ.get("RAY_TMPDIR", "/tmp"), prefix="assay-ray-", ignore_cleanup_errors=True)
+    return tempfile.TemporaryDirectory(
+        dir=os.environ.get("RAY_TMPDIR", "/tmp"), prefix="assay-ray-", ignore_cleanup_errors=True
+    )
 
 
 def _join(address: str) -> None:

@@ -36,7 +36,9 @@ class Angular(Loss):
 
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
         """The equation above."""
-        return masked_mean(angles(z, triplets, references, self.squared_tangent), triplets.negative.any(1))
+        return masked_mean(
+            angles(z, triplets, references, self.squared_tangent), triplets.negative.any(1)
+        )
 
 
 @losses("angular_raw")
@@ -63,8 +65,12 @@ class AngularRaw(Loss):
 
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
         """The equation above."""
-        length_P = z.square().sum(1)[triplets.anchor] + references.z.square().sum(1)[triplets.positive]
-        cost_P = angles(z, triplets, references, self.squared_tangent) + self.regularisation * length_P
+        length_P = (
+            z.square().sum(1)[triplets.anchor] + references.z.square().sum(1)[triplets.positive]
+        )
+        cost_P = (
+            angles(z, triplets, references, self.squared_tangent) + self.regularisation * length_P
+        )
         return masked_mean(cost_P, triplets.negative.any(1))
 
 
@@ -80,6 +86,18 @@ def angles(z: Tensor, triplets: Triplets, references: References, t: float) -> T
 SPACE = Space(alpha=Real(20, 60))
 
 methods.add(
-    Method("angular", Angular, batch="pairs", space=SPACE, about="the angle under which a negative sees a positive pair"),
-    Method("angular_raw", AngularRaw, batch="pairs", space=SPACE, about="angular on embeddings that are not normalised"),
+    Method(
+        "angular",
+        Angular,
+        batch="pairs",
+        space=SPACE,
+        about="the angle under which a negative sees a positive pair",
+    ),
+    Method(
+        "angular_raw",
+        AngularRaw,
+        batch="pairs",
+        space=SPACE,
+        about="angular on embeddings that are not normalised",
+    ),
 )

@@ -26,7 +26,12 @@ class CosFace(Loss):
     """
 
     compares = "classes"
-    paper = Paper("CosFace: Large Margin Cosine Loss for Deep Face Recognition", 2018, "arxiv.org/abs/1801.09414", equation="4")
+    paper = Paper(
+        "CosFace: Large Margin Cosine Loss for Deep Face Recognition",
+        2018,
+        "arxiv.org/abs/1801.09414",
+        equation="4",
+    )
     departures = (START,)
 
     def __init__(self, *, margin: float = 0.35, scale: float = 64.0) -> None:
@@ -55,9 +60,15 @@ class ArcFace(Loss):
 
     compares = "classes"
     paper = Paper(
-        "ArcFace: Additive Angular Margin Loss for Deep Face Recognition", 2019, "arxiv.org/abs/1801.07698", equation="3"
+        "ArcFace: Additive Angular Margin Loss for Deep Face Recognition",
+        2019,
+        "arxiv.org/abs/1801.07698",
+        equation="3",
     )
-    departures = (START, "the continuous extension beyond 180 degrees; the form that the reality check benchmarked had none")
+    departures = (
+        START,
+        "the continuous extension beyond 180 degrees; the form that the reality check benchmarked had none",
+    )
 
     def __init__(self, *, margin: float = 28.6, scale: float = 64.0) -> None:
         super().__init__()
@@ -87,7 +98,12 @@ class SphereFace(Loss):
     """
 
     compares = "classes"
-    paper = Paper("SphereFace: Deep Hypersphere Embedding for Face Recognition", 2017, "arxiv.org/abs/1704.08063", equation="7")
+    paper = Paper(
+        "SphereFace: Deep Hypersphere Embedding for Face Recognition",
+        2017,
+        "arxiv.org/abs/1704.08063",
+        equation="7",
+    )
     departures = (START, "embeddings are normalised and scaled, and the margin is not annealed")
 
     def __init__(self, *, margin: int = 4, scale: float = 30.0) -> None:
@@ -98,7 +114,10 @@ class SphereFace(Loss):
         """The equation above."""
         s_NC = cosines(z, y, self.weights)
         own_N1 = of_own_class(s_NC, y)
-        turns_N1 = sum((own_N1 < math.cos(math.pi * i / self.margin)).to(z.dtype) for i in range(1, self.margin))
+        turns_N1 = sum(
+            (own_N1 < math.cos(math.pi * i / self.margin)).to(z.dtype)
+            for i in range(1, self.margin)
+        )
         sign_N1 = 1 - 2 * (turns_N1 % 2)
         psi_N1 = sign_N1 * chebyshev(self.margin, own_N1) - 2 * turns_N1
         return cross_entropy(self.scale * with_own_class(s_NC, y, psi_N1), y)
@@ -124,7 +143,9 @@ methods.add(
         "arcface",
         ArcFace,
         batch="classification",
-        space=Space(margin=Real(0, 90, natural="low"), scale=Real(0.01, 300), weights_lr=WEIGHTS_LR),
+        space=Space(
+            margin=Real(0, 90, natural="low"), scale=Real(0.01, 300), weights_lr=WEIGHTS_LR
+        ),
         about="a margin on the angle to the own class's weight",
     ),
     Method(

@@ -11,7 +11,13 @@ AS_IS = "as_is"
 """The vectors that the user already has. Every bench has this row."""
 
 methods.add(
-    Method(AS_IS, None, space=Space(), head="none", about="the trunk's features or the given vectors, all of them, no PCA"),
+    Method(
+        AS_IS,
+        None,
+        space=Space(),
+        head="none",
+        about="the trunk's features or the given vectors, all of them, no PCA",
+    ),
     Method(
         "pretrained",
         None,

@@ -12,7 +12,10 @@ from assay.registry import Paper
 from assay.space import Real, Space
 
 PAPER = Paper(
-    "Circle Loss: A Unified Perspective of Pair Similarity Optimization", 2020, "arxiv.org/abs/2002.10857", equation="6"
+    "Circle Loss: A Unified Perspective of Pair Similarity Optimization",
+    2020,
+    "arxiv.org/abs/2002.10857",
+    equation="6",
 )
 
 
@@ -80,7 +83,9 @@ def encircle(s_NM: Tensor, pairs: Pairs, margin: float, gamma: float) -> Tensor:
 SPACE = Space(margin=Real(0, 1, natural="low"), gamma=Real(1, 512))
 
 methods.add(
-    Method("circle", Circle, space=SPACE, about="pairs weighed by how far they are from their optimum"),
+    Method(
+        "circle", Circle, space=SPACE, about="pairs weighed by how far they are from their optimum"
+    ),
     Method(
         "circle_class",
         CircleClass,

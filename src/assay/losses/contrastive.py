@@ -25,7 +25,10 @@ class Contrastive(Loss):
 
     compares = "pairs"
     paper = Paper(
-        "Dimensionality Reduction by Learning an Invariant Mapping", 2006, "doi.org/10.1109/CVPR.2006.100", equation="4"
+        "Dimensionality Reduction by Learning an Invariant Mapping",
+        2006,
+        "doi.org/10.1109/CVPR.2006.100",
+        equation="4",
     )
     departures = (
         "hinges are not squared, positives have a margin too, and each mean is over non-zero terms, "
@@ -50,7 +53,10 @@ def contrast(d_NM: Tensor, pairs: Pairs, pos_margin: float, neg_margin: float) -
     with torch.no_grad():
         pull_NM = pairs.positive & (d_NM > pos_margin)
         push_NM = pairs.negative & (d_NM < neg_margin)
-        pulls, pushes = pull_NM.count_nonzero().to(d_NM.dtype), push_NM.count_nonzero().to(d_NM.dtype)
+        pulls, pushes = (
+            pull_NM.count_nonzero().to(d_NM.dtype),
+            push_NM.count_nonzero().to(d_NM.dtype),
+        )
         weights_NM = torch.where(pull_NM, 1 / pulls, torch.where(push_NM, -1 / pushes, 0))
         margins = neg_margin * pushes.clamp(max=1) - pos_margin * pulls.clamp(max=1)
     return (weights_NM * d_NM).sum() + margins
@@ -69,7 +75,9 @@ methods.add(
         miner="random",
         fixed={"of": "pairs"},
         space=Space(),
-        own_departures=("N/2 random pairs of a batch of N, half of them positive: the weak baseline of the literature",),
+        own_departures=(
+            "N/2 random pairs of a batch of N, half of them positive: the weak baseline of the literature",
+        ),
         about="a weak baseline: contrastive on a few random pairs",
     ),
 )

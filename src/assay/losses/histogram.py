@@ -30,7 +30,9 @@ class Histogram(Loss):
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
         """The equation above."""
-        positive_NB, negative_NB = soft_histograms(similarities(z, references.z), pairs, -1, 1, self.bins)
+        positive_NB, negative_NB = soft_histograms(
+            similarities(z, references.z), pairs, -1, 1, self.bins
+        )
         positive_B = positive_NB.sum(0) / pairs.positive.sum().clamp(min=1)
         negative_B = negative_NB.sum(0) / pairs.negative.sum().clamp(min=1)
         return (negative_B * positive_B.cumsum(0)).sum()

@@ -23,7 +23,12 @@ class Lifted(Loss):
     """
 
     compares = "pairs"
-    paper = Paper("Deep Metric Learning via Lifted Structured Feature Embedding", 2016, "arxiv.org/abs/1511.06452", equation="4")
+    paper = Paper(
+        "Deep Metric Learning via Lifted Structured Feature Embedding",
+        2016,
+        "arxiv.org/abs/1511.06452",
+        equation="4",
+    )
     departures = ("embeddings are normalised, as in the reality check's library",)
 
     def __init__(self, *, margin: float = 1.0) -> None:
@@ -50,7 +55,11 @@ class LiftedGeneralized(Loss):
     """
 
     compares = "pairs"
-    paper = Paper("In Defense of the Triplet Loss for Person Re-Identification", 2017, "arxiv.org/abs/1703.07737")
+    paper = Paper(
+        "In Defense of the Triplet Loss for Person Re-Identification",
+        2017,
+        "arxiv.org/abs/1703.07737",
+    )
     departures = ("embeddings are normalised, so that nothing need be said about their length",)
 
     def __init__(self, *, margin: float = 1.0) -> None:
@@ -60,13 +69,25 @@ class LiftedGeneralized(Loss):
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
         """The equation above."""
         d_NM = distances(z, references.z)
-        hinge_N = torch.relu(log_sum_exp(d_NM, pairs.positive) + log_sum_exp(self.margin - d_NM, pairs.negative))
+        hinge_N = torch.relu(
+            log_sum_exp(d_NM, pairs.positive) + log_sum_exp(self.margin - d_NM, pairs.negative)
+        )
         return masked_mean(hinge_N, pairs.positive.any(1) & pairs.negative.any(1))
 
 
 SPACE = Space(margin=Real(0, 2, natural="low"))
 
 methods.add(
-    Method("lifted", Lifted, space=SPACE, about="each positive pair against all negatives of both its ends"),
-    Method("lifted_generalized", LiftedGeneralized, space=SPACE, about="all of an anchor's positives against all its negatives"),
+    Method(
+        "lifted",
+        Lifted,
+        space=SPACE,
+        about="each positive pair against all negatives of both its ends",
+    ),
+    Method(
+        "lifted_generalized",
+        LiftedGeneralized,
+        space=SPACE,
+        about="all of an anchor's positives against all its negatives",
+    ),
 )

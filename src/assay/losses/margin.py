@@ -76,7 +76,12 @@ class MarginPerClass(Loss):
     def forward(self, z: Tensor, y: Tensor, mined: Mined, references: References) -> Tensor:
         """The equation above."""
         check_labels(y, len(self.beta))
-        return around(self.beta.index_select(0, y.long())[:, None], self.margin, distances(z, references.z), mined)
+        return around(
+            self.beta.index_select(0, y.long())[:, None],
+            self.margin,
+            distances(z, references.z),
+            mined,
+        )
 
 
 def around(beta_N1: Tensor, margin: float, d_NM: Tensor, mined: Mined) -> Tensor:
@@ -94,11 +99,23 @@ def around(beta_N1: Tensor, margin: float, d_NM: Tensor, mined: Mined) -> Tensor
     return (weights_NM * beyond_NM).sum() / active.clamp(min=1) + margin * active.clamp(max=1)
 
 
-SPACE = Space(margin=Real(0, 2, natural="low"), beta=Real(0, 2, natural="both"), weights_lr=WEIGHTS_LR)
+SPACE = Space(
+    margin=Real(0, 2, natural="low"), beta=Real(0, 2, natural="both"), weights_lr=WEIGHTS_LR
+)
 
 methods.add(
-    Method("margin", Margin, space=SPACE, about="a learnt boundary between the distances of positives and negatives"),
-    Method("margin_per_class", MarginPerClass, space=SPACE, about="margin with a boundary for each class"),
+    Method(
+        "margin",
+        Margin,
+        space=SPACE,
+        about="a learnt boundary between the distances of positives and negatives",
+    ),
+    Method(
+        "margin_per_class",
+        MarginPerClass,
+        space=SPACE,
+        about="margin with a boundary for each class",
+    ),
     Method(
         "margin_distance_weighted",
         MarginPerClass,

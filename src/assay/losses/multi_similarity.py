@@ -46,7 +46,12 @@ class MultiSimilarity(Loss):
 SPACE = Space(alpha=Real(0.001, 100), beta=Real(0.01, 200), base=Real(0, 1, natural="high"))
 
 methods.add(
-    Method("multi_similarity", MultiSimilarity, space=SPACE, about="soft weights for all pairs of a batch"),
+    Method(
+        "multi_similarity",
+        MultiSimilarity,
+        space=SPACE,
+        about="soft weights for all pairs of a batch",
+    ),
     Method(
         "multi_similarity_mined",
         MultiSimilarity,

@@ -32,7 +32,9 @@ class NPairs(Loss):
     normalise = False
     compares = "pairs"
     paper = PAPER
-    departures = ("the squared length of positives is regularised too, and its weight is a parameter",)
+    departures = (
+        "the squared length of positives is regularised too, and its weight is a parameter",
+    )
 
     def __init__(self, *, regularisation: float = 0.002) -> None:
         super().__init__()
@@ -73,20 +75,42 @@ class NPairsSymmetric(Loss):
         return cost_A.sum() / max(len(cost_A), 1)
 
 
-def one_pair_of_each_class(z: Tensor, y: Tensor, pairs: Pairs, references: References) -> tuple[Tensor, Tensor, Tensor]:
+def one_pair_of_each_class(
+    z: Tensor, y: Tensor, pairs: Pairs, references: References
+) -> tuple[Tensor, Tensor, Tensor]:
     """Inner products of the anchors with the positives (A, A) of A pairs, which of them count, and |a|^2 + |p|^2 of each (A,)."""
     has_positive_N = pairs.positive.any(1)
-    anchor_A = (has_positive_N & ~((y[:, None] == y).tril_(-1) & has_positive_N).any(1)).nonzero()[:, 0]
-    positive_A = pairs.positive[anchor_A].to(torch.uint8).argmax(1) if len(references.z) else anchor_A
+    anchor_A = (has_positive_N & ~((y[:, None] == y).tril_(-1) & has_positive_N).any(1)).nonzero()[
+        :, 0
+    ]
+    positive_A = (
+        pairs.positive[anchor_A].to(torch.uint8).argmax(1) if len(references.z) else anchor_A
+    )
     anchor_AD, positive_AD = z.index_select(0, anchor_A), references.z.index_select(0, positive_A)
     own_AA = torch.eye(len(anchor_A), dtype=torch.bool, device=y.device)
     counted_AA = pairs.negative[anchor_A][:, positive_A] | own_AA
-    return anchor_AD @ positive_AD.T, counted_AA, anchor_AD.square().sum(1) + positive_AD.square().sum(1)
+    return (
+        anchor_AD @ positive_AD.T,
+        counted_AA,
+        anchor_AD.square().sum(1) + positive_AD.square().sum(1),
+    )
 
 
 SPACE = Space(regularisation=Real(1e-5, 1e-1, log=True))
 
 methods.add(
-    Method("n_pairs", NPairs, batch="pairs", space=SPACE, about="each class's positive against those of the other classes"),
-    Method("n_pairs_symmetric", NPairsSymmetric, batch="pairs", space=SPACE, about="n-pairs in both directions"),
+    Method(
+        "n_pairs",
+        NPairs,
+        batch="pairs",
+        space=SPACE,
+        about="each class's positive against those of the other classes",
+    ),
+    Method(
+        "n_pairs_symmetric",
+        NPairsSymmetric,
+        batch="pairs",
+        space=SPACE,
+        about="n-pairs in both directions",
+    ),
 )

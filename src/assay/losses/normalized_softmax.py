@@ -21,7 +21,12 @@ class NormalizedSoftmax(Loss):
     """
 
     compares = "classes"
-    paper = Paper("NormFace: L2 Hypersphere Embedding for Face Verification", 2017, "arxiv.org/abs/1704.06369", equation="3")
+    paper = Paper(
+        "NormFace: L2 Hypersphere Embedding for Face Verification",
+        2017,
+        "arxiv.org/abs/1704.06369",
+        equation="3",
+    )
     departures = (START,)
 
     def __init__(self, *, temperature: float = 0.05) -> None:

@@ -21,12 +21,18 @@ def cosines(z_ND: Tensor, y_N: Tensor, weights_CD: Tensor) -> Tensor:
 
 def is_own_class(y_N: Tensor, classes: int) -> Tensor:
     """Mask (N, C): which class is each sample's."""
-    return torch.zeros(len(y_N), classes, dtype=torch.bool, device=y_N.device).scatter(1, y_N.long()[:, None], True)
+    return torch.zeros(len(y_N), classes, dtype=torch.bool, device=y_N.device).scatter(
+        1, y_N.long()[:, None], True
+    )
 
 
 def cross_entropy(logits_NC: Tensor, y_N: Tensor) -> Tensor:
     """Mean over the batch of -log softmax at the label."""
-    return F.cross_entropy(logits_NC, y_N.long(), ignore_index=NO_LABEL) if len(y_N) else logits_NC.sum()
+    return (
+        F.cross_entropy(logits_NC, y_N.long(), ignore_index=NO_LABEL)
+        if len(y_N)
+        else logits_NC.sum()
+    )
 
 
 def of_own_class(s_NC: Tensor, y_N: Tensor) -> Tensor:
@@ -43,7 +49,9 @@ def check_fit(z_ND: Tensor, y_N: Tensor, weights: Tensor) -> None:
     """Refuse embeddings and labels that the weights (C, ..., D) were not made for."""
     check_labels(y_N, len(weights))
     if z_ND.shape[1] != weights.shape[-1]:
-        raise ValueError(f"setup was told embeddings of {weights.shape[-1]} dimensions, got {z_ND.shape[1]}")
+        raise ValueError(
+            f"setup was told embeddings of {weights.shape[-1]} dimensions, got {z_ND.shape[1]}"
+        )
 
 
 def check_labels(y_N: Tensor, classes: int) -> None:
@@ -58,4 +66,6 @@ def check_labels(y_N: Tensor, classes: int) -> None:
         return
     worst = min(labels) if min(labels) < 0 else max(labels)
     if not 0 <= worst < classes:
-        raise ValueError(f"label {worst} has no weight: setup was told {classes} classes, so labels are 0 to {classes - 1}")
+        raise ValueError(
+            f"label {worst} has no weight: setup was told {classes} classes, so labels are 0 to {classes - 1}"
+        )

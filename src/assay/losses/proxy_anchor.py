@@ -24,7 +24,9 @@ class ProxyAnchor(Loss):
     """
 
     compares = "classes"
-    paper = Paper("Proxy Anchor Loss for Deep Metric Learning", 2020, "arxiv.org/abs/2003.13911", equation="4")
+    paper = Paper(
+        "Proxy Anchor Loss for Deep Metric Learning", 2020, "arxiv.org/abs/2003.13911", equation="4"
+    )
     departures = (START,)
 
     def __init__(self, *, alpha: float = 32.0, margin: float = 0.1) -> None:
@@ -46,7 +48,9 @@ methods.add(
         ProxyAnchor,
         batch="classification",
         space=Space(alpha=Real(1, 100), margin=Real(0, 1, natural="low"), weights_lr=WEIGHTS_LR),
-        own_departures=("batches of many classes, as for all methods with class weights: often one sample of each",),
+        own_departures=(
+            "batches of many classes, as for all methods with class weights: often one sample of each",
+        ),
         about="proxies as anchors that weigh the samples of a batch",
     )
 )

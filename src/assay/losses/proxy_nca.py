@@ -67,7 +67,9 @@ class ProxyNCAStrict(Loss):
         """The equation above; with a single class there is no other proxy, and nothing to pay."""
         s_NC = 2 * self.scale * cosines(z, y, self.weights)
         other_NC = ~is_own_class(y, s_NC.shape[1])
-        return masked_mean(log_sum_exp(s_NC, other_NC) - of_own_class(s_NC, y)[:, 0], other_NC.any(1))
+        return masked_mean(
+            log_sum_exp(s_NC, other_NC) - of_own_class(s_NC, y)[:, 0], other_NC.any(1)
+        )
 
 
 @losses("proxy_triplet")

@@ -25,12 +25,21 @@ class Quadruplet(Loss):
     """
 
     compares = "triplets"
-    paper = Paper("Beyond triplet loss: a deep quadruplet network for person re-identification", 2017, "arxiv.org/abs/1704.01719")
-    departures = ("distances are not squared, all quadruplets of a batch are taken, and margins are parameters",)
+    paper = Paper(
+        "Beyond triplet loss: a deep quadruplet network for person re-identification",
+        2017,
+        "arxiv.org/abs/1704.01719",
+    )
+    departures = (
+        "distances are not squared, all quadruplets of a batch are taken, and margins are parameters",
+    )
 
     def __init__(self, *, margin: float = 0.2, pair_margin: float = 0.2) -> None:
         super().__init__()
-        self.margin, self.pair_margin = at_least(0, "margin", margin), at_least(0, "pair_margin", pair_margin)
+        self.margin, self.pair_margin = (
+            at_least(0, "margin", margin),
+            at_least(0, "pair_margin", pair_margin),
+        )
 
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
         """The equation above."""
@@ -38,11 +47,15 @@ class Quadruplet(Loss):
         near, _ = triplet_hinges(d_NM, triplets, self.margin)
         d_P = d_NM[triplets.anchor, triplets.positive]
         d_MM = d_NM if references.z is z else distances(references.z, references.z)
-        far = pair_hinges(d_P, y[triplets.anchor], triplets.negative.any(1), d_MM, references.y, self.pair_margin)
+        far = pair_hinges(
+            d_P, y[triplets.anchor], triplets.negative.any(1), d_MM, references.y, self.pair_margin
+        )
         return near / triplets.negative.count_nonzero().clamp(min=1) + far
 
 
-def pair_hinges(d_P: Tensor, label_P: Tensor, counted_P: Tensor, d_MM: Tensor, label_M: Tensor, margin: float) -> Tensor:
+def pair_hinges(
+    d_P: Tensor, label_P: Tensor, counted_P: Tensor, d_MM: Tensor, label_M: Tensor, margin: float
+) -> Tensor:
     """Mean of [d_ap - d_nn' + m]+ over the pairs that count and all pairs of references of two other classes.
 
     A hinge is linear where it is above 0, so counting how often each distance stands in such a one gives the mean and its
@@ -53,15 +66,21 @@ def pair_hinges(d_P: Tensor, label_P: Tensor, counted_P: Tensor, d_MM: Tensor, l
     with torch.no_grad():
         label_2Q = torch.cat([label_M[one_Q], label_M[other_Q]])
         reach_P = torch.where(counted_P, d_P + margin, -torch.inf)
-        below_P, above_Q, pairs_P = crossings(d_Q, torch.zeros_like(one_Q), reach_P, torch.zeros_like(label_P))
-        own_below_P, own_above_2Q, own_pairs_P = crossings(torch.cat([d_Q, d_Q]), label_2Q, reach_P, label_P)
+        below_P, above_Q, pairs_P = crossings(
+            d_Q, torch.zeros_like(one_Q), reach_P, torch.zeros_like(label_P)
+        )
+        own_below_P, own_above_2Q, own_pairs_P = crossings(
+            torch.cat([d_Q, d_Q]), label_2Q, reach_P, label_P
+        )
         active_P, active_Q = below_P - own_below_P, above_Q - own_above_2Q.view(2, -1).sum(0)
         quadruplets = ((pairs_P - own_pairs_P) * counted_P).sum().clamp(min=1)
     total: Tensor = (active_P * (d_P + margin)).sum() - (active_Q * d_Q).sum()
     return total / quadruplets
 
 
-def crossings(low_Q: Tensor, group_Q: Tensor, high_P: Tensor, group_P: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def crossings(
+    low_Q: Tensor, group_Q: Tensor, high_P: Tensor, group_P: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """For each high value the low values of its group below it (P,), for each low value the high ones above it (Q,).
 
     Also how many low values each high value's group has (P,).

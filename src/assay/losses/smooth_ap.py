@@ -23,7 +23,11 @@ class SmoothAP(Loss):
     """
 
     compares = "pairs"
-    paper = Paper("Smooth-AP: Smoothing the Path Towards Large-Scale Image Retrieval", 2020, "arxiv.org/abs/2007.12163")
+    paper = Paper(
+        "Smooth-AP: Smoothing the Path Towards Large-Scale Image Retrieval",
+        2020,
+        "arxiv.org/abs/2007.12163",
+    )
     departures = ("the mean is over anchors that have a positive",)
 
     def __init__(self, *, temperature: float = 0.01) -> None:
@@ -35,10 +39,14 @@ class SmoothAP(Loss):
         s_NM = similarities(z, references.z) / self.temperature
         anchor_P, positive_P = pairs.positive.nonzero(as_tuple=True)
         above_PM = torch.sigmoid(s_NM[anchor_P] - s_NM[anchor_P, positive_P][:, None])
-        found_P = 0.5 + (above_PM * pairs.positive[anchor_P]).sum(1)  # p itself is among them, with sigmoid(0)
+        found_P = 0.5 + (above_PM * pairs.positive[anchor_P]).sum(
+            1
+        )  # p itself is among them, with sigmoid(0)
         seen_P = found_P + (above_PM * pairs.negative[anchor_P]).sum(1)
         positives_N = pairs.positive.sum(1)
-        average_precision_N = torch.zeros_like(z[:, 0]).index_add(0, anchor_P, found_P / seen_P) / positives_N.clamp(min=1)
+        average_precision_N = torch.zeros_like(z[:, 0]).index_add(
+            0, anchor_P, found_P / seen_P
+        ) / positives_N.clamp(min=1)
         return masked_mean(1 - average_precision_N, positives_N > 0)
 
 

@@ -27,12 +27,18 @@ class SNRContrastive(Loss):
     """
 
     compares = "pairs"
-    paper = Paper("Signal-to-Noise Ratio: A Robust Distance Metric for Deep Metric Learning", 2019, "arxiv.org/abs/1904.02616")
+    paper = Paper(
+        "Signal-to-Noise Ratio: A Robust Distance Metric for Deep Metric Learning",
+        2019,
+        "arxiv.org/abs/1904.02616",
+    )
     departures = (
         "embeddings are normalised, and each mean is over non-zero terms, as in the form that the reality check benchmarked",
     )
 
-    def __init__(self, *, pos_margin: float = 0.0, neg_margin: float = 0.9, regularisation: float = 0.1) -> None:
+    def __init__(
+        self, *, pos_margin: float = 0.0, neg_margin: float = 0.9, regularisation: float = 0.1
+    ) -> None:
         super().__init__()
         self.pos_margin = at_least(0, "pos_margin", pos_margin)
         self.neg_margin = at_least(0, "neg_margin", neg_margin)
@@ -46,7 +52,10 @@ class SNRContrastive(Loss):
         ratio_NM = squared_distances(centred_ND, centred_MD) / torch.where(heard_N1, signal_N1, 1)
         heard = Pairs(pairs.positive & heard_N1, pairs.negative & heard_N1)
         balance = z.sum(1).abs().sum() / max(len(z), 1)
-        return contrast(ratio_NM, heard, self.pos_margin, self.neg_margin) + self.regularisation * balance
+        return (
+            contrast(ratio_NM, heard, self.pos_margin, self.neg_margin)
+            + self.regularisation * balance
+        )
 
 
 methods.add(
@@ -54,7 +63,9 @@ methods.add(
         "snr_contrastive",
         SNRContrastive,
         space=Space(
-            pos_margin=Real(0, 2, natural="low"), neg_margin=Real(0, 2, natural="low"), regularisation=Real(0, 1, natural="low")
+            pos_margin=Real(0, 2, natural="low"),
+            neg_margin=Real(0, 2, natural="low"),
+            regularisation=Real(0, 1, natural="low"),
         ),
         about="contrastive on signal-to-noise ratios instead of distances",
     )

@@ -29,16 +29,29 @@ class SoftTriple(Loss):
     """
 
     compares = "classes"
-    paper = Paper("SoftTriple Loss: Deep Metric Learning Without Triplet Sampling", 2019, "arxiv.org/abs/1909.05235")
+    paper = Paper(
+        "SoftTriple Loss: Deep Metric Learning Without Triplet Sampling",
+        2019,
+        "arxiv.org/abs/1909.05235",
+    )
     departures = (START,)
 
     def __init__(
-        self, *, centres: int = 10, scale: float = 20.0, gamma: float = 0.1, margin: float = 0.01, regularisation: float = 0.2
+        self,
+        *,
+        centres: int = 10,
+        scale: float = 20.0,
+        gamma: float = 0.1,
+        margin: float = 0.01,
+        regularisation: float = 0.2,
     ) -> None:
         super().__init__()
         self.centres = whole(1, "centres", centres)
         self.scale, self.gamma = above(0, "scale", scale), above(0, "gamma", gamma)
-        self.margin, self.regularisation = at_least(0, "margin", margin), at_least(0, "regularisation", regularisation)
+        self.margin, self.regularisation = (
+            at_least(0, "margin", margin),
+            at_least(0, "regularisation", regularisation),
+        )
 
     def setup(self, dim: int, classes: int) -> None:
         """K centres per class."""
@@ -51,7 +64,9 @@ class SoftTriple(Loss):
         s_NCK = (z @ unit_CKD.flatten(0, 1).T).view(len(z), len(self.weights), self.centres)
         similarity_NC = ((s_NCK / self.gamma).softmax(2) * s_NCK).sum(2)
         own_N1 = of_own_class(similarity_NC, y) - self.margin
-        return cross_entropy(self.scale * with_own_class(similarity_NC, y, own_N1), y) + self._spread(unit_CKD)
+        return cross_entropy(
+            self.scale * with_own_class(similarity_NC, y, own_N1), y
+        ) + self._spread(unit_CKD)
 
     def _spread(self, unit_CKD: Tensor) -> Tensor | float:
         """How far a class's centres lie apart, times its weight."""

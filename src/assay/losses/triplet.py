@@ -38,16 +38,22 @@ class Triplet(Loss):
         "the form of Roth et al. (2020, arxiv.org/abs/2002.08473) is distance=squared, over=all",
     )
 
-    def __init__(self, *, margin: float = 0.1, distance: str = "plain", over: str = "active") -> None:
+    def __init__(
+        self, *, margin: float = 0.1, distance: str = "plain", over: str = "active"
+    ) -> None:
         super().__init__()
         self.margin = at_least(0, "margin", margin)
-        self.apart = {"plain": distances, "squared": squared_distances}[one_of(("plain", "squared"), "distance", distance)]
+        self.apart = {"plain": distances, "squared": squared_distances}[
+            one_of(("plain", "squared"), "distance", distance)
+        ]
         self.over = one_of(("active", "all"), "over", over)
 
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
         """The equation above."""
         total, active = triplet_hinges(self.apart(z, references.z), triplets, self.margin)
-        return total / (active if self.over == "active" else triplets.negative.count_nonzero()).clamp(min=1)
+        return total / (
+            active if self.over == "active" else triplets.negative.count_nonzero()
+        ).clamp(min=1)
 
 
 methods.add(
@@ -63,7 +69,9 @@ methods.add(
         miner="random",
         fixed={"of": "triplets", "margin": 1.0},
         space=Space(),
-        own_departures=("N/3 random triplets of a batch of N, margin 1: the weak baseline of the literature",),
+        own_departures=(
+            "N/3 random triplets of a batch of N, margin 1: the weak baseline of the literature",
+        ),
         about="a weak baseline: triplet on a few random triplets",
     ),
 )

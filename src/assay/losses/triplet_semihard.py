@@ -9,7 +9,12 @@ from assay.pairs import References, Triplets, distances, squared_distances, trip
 from assay.registry import Paper
 from assay.space import Real, Space
 
-PAPER = Paper("FaceNet: A Unified Embedding for Face Recognition and Clustering", 2015, "arxiv.org/abs/1503.03832", equation="3")
+PAPER = Paper(
+    "FaceNet: A Unified Embedding for Face Recognition and Clustering",
+    2015,
+    "arxiv.org/abs/1503.03832",
+    equation="3",
+)
 
 
 @losses("triplet_mean")
@@ -58,8 +63,12 @@ class TripletSquared(Loss):
 
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
         """The equation above."""
-        centre_D = z.detach().mean(0)  # what raw embeddings have in common would drown their differences
-        total, _ = triplet_hinges(squared_distances(z - centre_D, references.z - centre_D), triplets, self.margin)
+        centre_D = z.detach().mean(
+            0
+        )  # what raw embeddings have in common would drown their differences
+        total, _ = triplet_hinges(
+            squared_distances(z - centre_D, references.z - centre_D), triplets, self.margin
+        )
         return total / triplets.negative.count_nonzero().clamp(min=1)
 
 

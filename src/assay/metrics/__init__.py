@@ -2,7 +2,14 @@
 
 from assay.metrics.evaluate import evaluate
 from assay.metrics.metric import metrics
-from assay.metrics.retrieval import map_at_k, map_at_r, mrr, precision_at_1, r_precision, recall_at_k
+from assay.metrics.retrieval import (
+    map_at_k,
+    map_at_r,
+    mrr,
+    precision_at_1,
+    r_precision,
+    recall_at_k,
+)
 from assay.metrics.scores import Scores
 from assay.registry import import_folder
 

@@ -55,23 +55,35 @@ def evaluate(
     task = Task.of(z, y, queries, gallery, metric, counts, seed, progress or _silent)
     names = range(len(task.vectors)) if ids is None else list(ids)
     if len(names) != len(task.vectors):
-        raise ValueError(f"{len(task.vectors)} embeddings but {len(names)} ids; each embedding needs one")
+        raise ValueError(
+            f"{len(task.vectors)} embeddings but {len(names)} ids; each embedding needs one"
+        )
     task.check(chosen)
     with torch.no_grad(), full_precision(task.vectors.device):
         return _score(task, chosen, names)
 
 
 def _score(task: Task, chosen: Sequence[Chosen], names: Sequence[Any]) -> Scores:
-    asked = Asked([names[row] for row in task.query_rows.tolist()], task.query_y.cpu().numpy(), task.class_names)
+    asked = Asked(
+        [names[row] for row in task.query_rows.tolist()],
+        task.query_y.cpu().numpy(),
+        task.class_names,
+    )
     values = _per_query(task.ranking, [one for one in chosen if one.metric.per_query])
-    scores = {one.label: values[one.label] if one.label in values else float(one(*task.sources(one))) for one in chosen}
+    scores = {
+        one.label: values[one.label] if one.label in values else float(one(*task.sources(one)))
+        for one in chosen
+    }
     return Scores(asked, scores, (task.ranking.total > 0).cpu().numpy(), task.metric)
 
 
 def _per_query(ranking: Ranking, chosen: Sequence[Chosen]) -> dict[str, NDArray[np.float64]]:
     """Each metric of each query, NaN where there is nothing to find; lists are made once for all of them."""
     total, first = ranking.total, torch.zeros_like(ranking.total)
-    scores = {one.label: torch.full(total.shape, torch.nan, dtype=torch.float64, device=total.device) for one in chosen}
+    scores = {
+        one.label: torch.full(total.shape, torch.nan, dtype=torch.float64, device=total.device)
+        for one in chosen
+    }
     ranked = [one for one in chosen if one.metric.source == "ranks"]
     for rows, hits in ranking.lists(_lengths(ranking, chosen)) if chosen else ():
         first[rows] = torch.where(hits.any(1), hits.byte().argmax(1) + 1, 0)
@@ -79,7 +91,9 @@ def _per_query(ranking: Ranking, chosen: Sequence[Chosen]) -> dict[str, NDArray[
             scores[one.label][rows] = one(hits, total[rows])
     for one in chosen:
         if one.metric.source == "first hit":
-            scores[one.label] = one(ranking.count_to_first_hits(first)).masked_fill(total == 0, torch.nan)
+            scores[one.label] = one(ranking.count_to_first_hits(first)).masked_fill(
+                total == 0, torch.nan
+            )
     return {label: values.cpu().numpy() for label, values in scores.items()}
 
 
@@ -88,7 +102,9 @@ def _lengths(ranking: Ranking, chosen: Sequence[Chosen]) -> torch.Tensor:
     lengths = torch.ones_like(ranking.total)
     for one in chosen:
         fixed = min(FAR_ENOUGH, ranking.most) if one.metric.source == "first hit" else one.ranks
-        lengths = torch.maximum(lengths, ranking.total if fixed is None else torch.full_like(lengths, fixed))
+        lengths = torch.maximum(
+            lengths, ranking.total if fixed is None else torch.full_like(lengths, fixed)
+        )
     return lengths
 
 

@@ -101,8 +101,12 @@ class _Sums(NamedTuple):
 def _add_up(z: ArrayLike | Tensor | Vectors, y: Tensor) -> _Sums:
     vectors = _finite(z)
     if y.shape != (len(vectors),):
-        raise ValueError(f"{len(vectors)} embeddings but labels of shape {tuple(y.shape)}; each embedding needs one")
-    _, class_N, counts_C = torch.unique(y.to(vectors.device), return_inverse=True, return_counts=True)
+        raise ValueError(
+            f"{len(vectors)} embeddings but labels of shape {tuple(y.shape)}; each embedding needs one"
+        )
+    _, class_N, counts_C = torch.unique(
+        y.to(vectors.device), return_inverse=True, return_counts=True
+    )
     u_CD = torch.zeros(len(counts_C), vectors.dim, dtype=torch.float64, device=vectors.device)
     squares_C = torch.zeros(len(counts_C), dtype=torch.float64, device=vectors.device)
     for rows, block in vectors.blocks():
@@ -114,7 +118,11 @@ def _add_up(z: ArrayLike | Tensor | Vectors, y: Tensor) -> _Sums:
 
 def _intra(sums: _Sums) -> float:
     several = sums.counts_C > 1
-    return float(_mean_distance(_Sums(sums.u_CD[several], sums.squares_C[several], sums.counts_C[several])).mean())
+    return float(
+        _mean_distance(
+            _Sums(sums.u_CD[several], sums.squares_C[several], sums.counts_C[several])
+        ).mean()
+    )
 
 
 def _inter(sums: _Sums) -> float:
@@ -123,12 +131,16 @@ def _inter(sums: _Sums) -> float:
     directed = sums.u_CD.norm(dim=1) > _rounding(sums)
     means_CD = unit(sums.u_CD) * directed[:, None]
     classes = torch.tensor([len(directed)], device=directed.device)
-    return float(_mean_distance(_Sums(means_CD.sum(0, keepdim=True), directed.sum()[None], classes)))
+    return float(
+        _mean_distance(_Sums(means_CD.sum(0, keepdim=True), directed.sum()[None], classes))
+    )
 
 
 def _mean_distance(sums: _Sums) -> Tensor:
     """Over pairs i != j of each class; exactly 0 where rounding is all there is, or a collapsed space would have a ratio."""
-    similarity_C = (sums.u_CD.square().sum(1) - sums.squares_C) / (sums.counts_C * (sums.counts_C - 1))
+    similarity_C = (sums.u_CD.square().sum(1) - sums.squares_C) / (
+        sums.counts_C * (sums.counts_C - 1)
+    )
     return torch.where(1 - similarity_C > _rounding(sums), 1 - similarity_C, 0)
 
 

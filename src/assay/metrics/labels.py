@@ -33,7 +33,9 @@ def number_classes(*lists: AnyLabels) -> Classes:
         names = values.tolist()
     else:
         names, numbers = _by_equality([label for array in arrays for label in array.tolist()])
-    return Classes(names, np.split(numbers.reshape(-1), np.cumsum([len(array) for array in arrays])[:-1]))
+    return Classes(
+        names, np.split(numbers.reshape(-1), np.cumsum([len(array) for array in arrays])[:-1])
+    )
 
 
 def _can_be_sorted_together(arrays: Sequence[NDArray[Any]]) -> bool:
@@ -54,9 +56,17 @@ def _as_array(labels: AnyLabels) -> NDArray[Any]:
         raise ValueError(f"labels have shape (N,), got {array.shape}")
     for index, label in enumerate(array.tolist() if array.dtype.kind == "O" else []):
         _check(index, label)
-    missing = np.isnan(array) if array.dtype.kind == "f" else np.isnat(array) if array.dtype.kind == "M" else np.zeros(1, bool)
+    missing = (
+        np.isnan(array)
+        if array.dtype.kind == "f"
+        else np.isnat(array)
+        if array.dtype.kind == "M"
+        else np.zeros(1, bool)
+    )
     if missing.any():
-        raise ValueError(_MISSING.format(int(missing.argmax()), "NaN" if array.dtype.kind == "f" else "NaT"))
+        raise ValueError(
+            _MISSING.format(int(missing.argmax()), "NaN" if array.dtype.kind == "f" else "NaT")
+        )
     return array
 
 
@@ -67,19 +77,29 @@ def _check(index: int, label: object) -> None:
     try:
         hash(label)
     except TypeError:
-        raise ValueError(f"label {index} is {label!r}, which cannot be told from others: labels must be hashable") from None
+        raise ValueError(
+            f"label {index} is {label!r}, which cannot be told from others: labels must be hashable"
+        ) from None
     try:
         same = bool(label == label)
     except TypeError:  # pandas.NA equals nothing and says so
         same = False
     if not same:
-        raise ValueError(_MISSING.format(index, "NaN" if isinstance(label, float | np.floating) else label))
+        raise ValueError(
+            _MISSING.format(index, "NaN" if isinstance(label, float | np.floating) else label)
+        )
 
 
 def _from_list(labels: Sequence[Any]) -> NDArray[Any]:
     """As numpy would, but whole numbers stay exact, tuples stay labels, and single tensors are their numbers."""
-    plain = [label.item() if isinstance(label, Tensor) and label.ndim == 0 else label for label in labels]
-    if plain and all(type(label) is int for label in plain) and -(2**63) <= min(plain) <= max(plain) < 2**63:
+    plain = [
+        label.item() if isinstance(label, Tensor) and label.ndim == 0 else label for label in labels
+    ]
+    if (
+        plain
+        and all(type(label) is int for label in plain)
+        and -(2**63) <= min(plain) <= max(plain) < 2**63
+    ):
         return np.array(plain, dtype=np.int64)
     array = np.empty(len(plain), dtype=object)
     array[:] = plain

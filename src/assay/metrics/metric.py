@@ -96,7 +96,11 @@ class Chosen:
 
     def __call__(self, *sources: Any) -> Any:
         """The metric of these sources."""
-        return self.metric.function(*sources) if self.value is None else self.metric.function(*sources, self.value)
+        return (
+            self.metric.function(*sources)
+            if self.value is None
+            else self.metric.function(*sources, self.value)
+        )
 
 
 def choose(names: str | Iterable[str]) -> list[Chosen]:
@@ -115,18 +119,26 @@ def choose(names: str | Iterable[str]) -> list[Chosen]:
 def _members(name: str) -> list[Chosen]:
     if name in metrics:
         found = metrics[name]
-        return [Chosen(_label(found, value), found, value) for value in found.values] or [Chosen(name, found)]
+        return [Chosen(_label(found, value), found, value) for value in found.values] or [
+            Chosen(name, found)
+        ]
     for family in metrics.values():
         number = name.removeprefix(family.stem)
         if family.values and number != name and re.fullmatch(family.number, number):
             value = float(number) if family.is_share else int(number)
             if value <= 0 or (family.is_share and value > 1):
-                raise ValueError(f"{name}: the number in it is {'between 0 and 1' if family.is_share else 'at least 1'}")
+                raise ValueError(
+                    f"{name}: the number in it is {'between 0 and 1' if family.is_share else 'at least 1'}"
+                )
             return [Chosen(_label(family, value), family, value)]
     raise UnknownName(metrics.miss(name))
 
 
 def _label(family: Metric, value: float) -> str:
     """A whole number as it is, a share as a power of ten: recall_at_8, tar_at_far_1e-3."""
-    written = re.sub(r"e-0*", "e-", np.format_float_scientific(value, trim="-")) if family.is_share else str(value)
+    written = (
+        re.sub(r"e-0*", "e-", np.format_float_scientific(value, trim="-"))
+        if family.is_share
+        else str(value)
+    )
     return f"{family.stem}{written}"

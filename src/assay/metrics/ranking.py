@@ -54,7 +54,9 @@ class Ranking:
             in_class = torch.bincount(self.gallery_y, minlength=self._classes)
             return in_class[self.query_y] - (self.own >= 0).long()
         found = torch.zeros_like(self.query_y)
-        for query_P, _ in self._relevant_pairs(torch.arange(len(self.query_y), device=found.device)):
+        for query_P, _ in self._relevant_pairs(
+            torch.arange(len(self.query_y), device=found.device)
+        ):
             found.index_add_(0, query_P, torch.ones_like(query_P))
         return found
 
@@ -77,7 +79,12 @@ class Ranking:
             yield order[:fits], self._hits(None, int(lengths[fits - 1]))[order[:fits]]
             order, lengths = order[fits:], lengths[fits:]
         while len(order):
-            count = max(1, int((torch.arange(1, len(order) + 1, device=order.device) * lengths <= budget).sum()))
+            count = max(
+                1,
+                int(
+                    (torch.arange(1, len(order) + 1, device=order.device) * lengths <= budget).sum()
+                ),
+            )
             yield order[:count], self._hits(order[:count], int(lengths[count - 1]))
             order, lengths = order[count:], lengths[count:]
 
@@ -124,7 +131,11 @@ class Ranking:
     def _counts_of(self, rows: Tensor | None) -> Counts | None:
         """What counts for a part of the queries, by their places in it."""
         counts = self.counts
-        return counts if counts is None or rows is None else lambda query, reference: counts(rows[query], reference)
+        return (
+            counts
+            if counts is None or rows is None
+            else lambda query, reference: counts(rows[query], reference)
+        )
 
     def _relevant_pairs(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Each of these queries with each reference of its class that counts, some at a time."""
@@ -138,7 +149,9 @@ class Ranking:
             count = max(1, int((widths.cumsum(0) * self.gallery.dim <= PAIRS).sum()))
             query_P = order[begin : begin + count].repeat_interleave(widths[:count])
             before = widths[:count].cumsum(0) - widths[:count]
-            rank_P = torch.arange(len(query_P), device=rows.device) - before.repeat_interleave(widths[:count])
+            rank_P = torch.arange(len(query_P), device=rows.device) - before.repeat_interleave(
+                widths[:count]
+            )
             reference_P = by_class[starts[self.query_y[query_P]] + rank_P]
             stands_P = standing(query_P, reference_P, self.own[query_P], self.counts)
             yield query_P[stands_P], reference_P[stands_P]
@@ -147,7 +160,9 @@ class Ranking:
     def _best_relevant(self, rows: Tensor) -> Tensor:
         """The most similar reference of its class for each of these queries, ties by lower index."""
         compared = comparisons[self.metric](self.queries, self.gallery)
-        score = torch.full((len(self.query_y),), -torch.inf, dtype=torch.float64, device=rows.device)
+        score = torch.full(
+            (len(self.query_y),), -torch.inf, dtype=torch.float64, device=rows.device
+        )
         best = torch.full_like(self.query_y, len(self.gallery))
         for query_P, reference_P in self._relevant_pairs(rows):  # all of a query come together
             score_P = exact_scores(compared, query_P, reference_P)

@@ -84,7 +84,9 @@ def _first_r(relevant: Tensor, total: Tensor) -> Tensor:
     """The hits among each query's first R ranks."""
     most = int(total.max()) if len(total) else 0
     if relevant.shape[1] < most:
-        raise ValueError(f"a query has {most} relevant references, but only {relevant.shape[1]} neighbours were given")
+        raise ValueError(
+            f"a query has {most} relevant references, but only {relevant.shape[1]} neighbours were given"
+        )
     return relevant & (torch.arange(relevant.shape[1], device=relevant.device) < total[:, None])
 
 

@@ -38,7 +38,11 @@ class Scores(Mapping[str, float]):
     """
 
     def __init__(
-        self, asked: Asked, values: Mapping[str, NDArray[np.float64] | float], scored: NDArray[np.bool_], metric: str
+        self,
+        asked: Asked,
+        values: Mapping[str, NDArray[np.float64] | float],
+        scored: NDArray[np.bool_],
+        metric: str,
     ) -> None:
         self._asked, self._values = asked, dict(values)
         for of_each in self._values.values():
@@ -64,7 +68,9 @@ class Scores(Mapping[str, float]):
             raise KeyError(f"{name} was not asked for; there are {', '.join(self._values)}")
         values = self._values[name]
         if isinstance(values, float):
-            raise ValueError(f"{name} is a metric of the whole embedding and has no value for a single query")
+            raise ValueError(
+                f"{name} is a metric of the whole embedding and has no value for a single query"
+            )
         return values
 
     def per_class(self, name: str) -> dict[Any, float]:
@@ -73,7 +79,10 @@ class Scores(Mapping[str, float]):
         present = np.unique(self._asked.numbers)
         with np.errstate(invalid="ignore"):
             means = (sums / counts)[present]
-        return {self._asked.names[number]: float(mean) for number, mean in zip(present.tolist(), means, strict=True)}
+        return {
+            self._asked.names[number]: float(mean)
+            for number, mean in zip(present.tolist(), means, strict=True)
+        }
 
     def interval(self, name: str, over: Unit = "classes") -> Interval:
         """95% bootstrap interval of the mean, over queries or over classes.
@@ -108,8 +117,12 @@ class Scores(Mapping[str, float]):
         try:
             import pandas
         except ImportError:
-            raise ImportError("to_frame needs pandas (pip install pandas); to_dict and per_query do without") from None
-        values = {name: values for name, values in self._values.items() if not isinstance(values, float)}
+            raise ImportError(
+                "to_frame needs pandas (pip install pandas); to_dict and per_query do without"
+            ) from None
+        values = {
+            name: values for name, values in self._values.items() if not isinstance(values, float)
+        }
         return pandas.DataFrame({"id": self.ids, "label": self.labels, **values})
 
     def __getitem__(self, name: str) -> float:
@@ -126,20 +139,30 @@ class Scores(Mapping[str, float]):
         width = max(len(name) for name in self)
         skipped = f", {self.skipped} skipped (nothing to find)" if self.skipped else ""
         head = f"Scores: {self.queries} queries of {self.classes} classes{skipped}; {self.metric}"
-        return "\n".join([head, *(f"  {name:<{width}}  {self[name]:.4f}{self._ends(name)}" for name in self)])
+        return "\n".join(
+            [head, *(f"  {name:<{width}}  {self[name]:.4f}{self._ends(name)}" for name in self)]
+        )
 
     def _ends(self, name: str) -> str:
         if isinstance(self._values[name], float):
             return ""
         found = {over: self.interval(name, over) for over in get_args(Unit)}
-        ends = [f"[{one.low:.4f}, {one.high:.4f}] over {over}" for over, one in found.items() if one.low is not None]
+        ends = [
+            f"[{one.low:.4f}, {one.high:.4f}] over {over}"
+            for over, one in found.items()
+            if one.low is not None
+        ]
         return f"  {', '.join(ends)}" if ends else ""
 
     def _entry(self, name: str) -> dict[str, Any]:
         if isinstance(self._values[name], float):
             return {"mean": self[name]}
         queries, classes = self.interval(name, "queries"), self.interval(name, "classes")
-        return {"mean": self[name], "over_queries": [queries.low, queries.high], "over_classes": [classes.low, classes.high]}
+        return {
+            "mean": self[name],
+            "over_queries": [queries.low, queries.high],
+            "over_classes": [classes.low, classes.high],
+        }
 
     def _by_class(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Sum and count of the queries of each class that have something to find."""

@@ -110,7 +110,16 @@ class Task:
             place = torch.full((len(self.y),), -1, device=self.y.device)
             place[self.gallery_rows] = torch.arange(len(gallery), device=self.y.device)
             own = place[self.query_rows]
-        return Ranking(queries, gallery, self.query_y, gallery_y, own, self._counts(), self.metric, self._progress("neighbours"))
+        return Ranking(
+            queries,
+            gallery,
+            self.query_y,
+            gallery_y,
+            own,
+            self._counts(),
+            self.metric,
+            self._progress("neighbours"),
+        )
 
     def check(self, chosen: Sequence[Chosen]) -> None:
         """Raise before any long work on what cannot be computed."""
@@ -121,10 +130,20 @@ class Task:
                     f"{one.label} is a metric of one set of vectors; give queries and gallery as rows of one array to score it"
                 )
             if not one.metric.per_query and self.metric == "hamming":
-                raise ValueError(f"{one.label} needs vectors, not packed bits; unpack them, or leave it out")
-            if one.metric.source == "pairs" and (self.counts is not None or self.metric != "cosine"):
-                raise ValueError(f"{one.label} compares all pairs by cosine; leave out counts= and metric= to score it")
-            if one.metric.source == "ranks" and one.ranks is not None and one.ranks > self.ranking.most:
+                raise ValueError(
+                    f"{one.label} needs vectors, not packed bits; unpack them, or leave it out"
+                )
+            if one.metric.source == "pairs" and (
+                self.counts is not None or self.metric != "cosine"
+            ):
+                raise ValueError(
+                    f"{one.label} compares all pairs by cosine; leave out counts= and metric= to score it"
+                )
+            if (
+                one.metric.source == "ranks"
+                and one.ranks is not None
+                and one.ranks > self.ranking.most
+            ):
                 raise ValueError(
                     f"{one.label} looks at {one.ranks} references, but a query has {self.ranking.most} to choose from; "
                     "ask for a smaller k"
@@ -135,8 +154,12 @@ class Task:
 
     def _check_vectors(self) -> None:
         if self.gallery_rows is not None:
-            if len(self.gallery_rows) == 1 and bool((self.query_rows == self.gallery_rows[0]).all()):
-                raise ValueError("there is one sample, and nothing to look it up in; give at least two")
+            if len(self.gallery_rows) == 1 and bool(
+                (self.query_rows == self.gallery_rows[0]).all()
+            ):
+                raise ValueError(
+                    "there is one sample, and nothing to look it up in; give at least two"
+                )
             self.one_set[0].check_finite("embeddings")
         else:
             self._part(self.query_rows).check_finite("embeddings")
@@ -160,7 +183,12 @@ class Task:
     def clusters(self) -> NDArray[np.int64]:
         """As many clusters as there are classes among these samples."""
         vectors, y = self.one_set
-        z = torch.cat([unit(block) if self.metric == "cosine" else block for _, block in vectors.blocks(torch.float32)])
+        z = torch.cat(
+            [
+                unit(block) if self.metric == "cosine" else block
+                for _, block in vectors.blocks(torch.float32)
+            ]
+        )
         found = kmeans(z, len(torch.unique(y)), seed=self.seed, progress=self._progress("k-means"))
         return np.asarray(found.labels.cpu().numpy())
 
@@ -170,11 +198,20 @@ class Task:
         ranking, tell = self.ranking, self._progress("pairs")
         if ranking.gallery is ranking.queries:
             return verification(ranking.queries, ranking.query_y, progress=tell)
-        return verification(ranking.queries, ranking.query_y, ranking.gallery, ranking.gallery_y, own=ranking.own, progress=tell)
+        return verification(
+            ranking.queries,
+            ranking.query_y,
+            ranking.gallery,
+            ranking.gallery_y,
+            own=ranking.own,
+            progress=tell,
+        )
 
     def _part(self, rows: Tensor) -> Vectors:
         """These rows; where they are all of them in order, the vectors themselves, which queries and gallery then share."""
-        everything = len(rows) == len(self.y) and bool((rows == torch.arange(len(rows), device=rows.device)).all())
+        everything = len(rows) == len(self.y) and bool(
+            (rows == torch.arange(len(rows), device=rows.device)).all()
+        )
         return self.vectors if everything else Vectors(self.vectors, chosen=rows)
 
     def _counts(self) -> Counts | None:
@@ -199,12 +236,18 @@ def _rows(which: Rows | None, vectors: Vectors, what: str) -> Tensor:
     try:
         given = which.detach().cpu().numpy() if isinstance(which, Tensor) else np.array(which)
     except ValueError:
-        raise ValueError(f"{what} are row numbers or a mask of shape (N,); a gallery of its own is a tuple (z, y)") from None
+        raise ValueError(
+            f"{what} are row numbers or a mask of shape (N,); a gallery of its own is a tuple (z, y)"
+        ) from None
     if given.ndim != 1 or (len(given) and given.dtype.kind not in "iub"):
-        raise ValueError(f"{what} are row numbers or a mask of shape (N,), got {given.dtype} of shape {given.shape}")
+        raise ValueError(
+            f"{what} are row numbers or a mask of shape (N,), got {given.dtype} of shape {given.shape}"
+        )
     if given.dtype.kind == "b":
         if len(given) != len(vectors):
-            raise ValueError(f"{len(vectors)} embeddings but a mask of {len(given)} entries for {what}; each needs one")
+            raise ValueError(
+                f"{len(vectors)} embeddings but a mask of {len(given)} entries for {what}; each needs one"
+            )
         given = np.flatnonzero(given)
     if not len(given):
         raise ValueError(f"there is no row in {what}: there is nothing to evaluate")

@@ -125,11 +125,19 @@ def verification(
     Verification(roc_auc 0.7500, eer 0.5000; 2 positives, 4 negatives)
     """
     if (gallery is None) != (gallery_y is None):
-        raise ValueError("a gallery needs its labels, and labels their gallery: give both, or neither")
+        raise ValueError(
+            "a gallery needs its labels, and labels their gallery: give both, or neither"
+        )
     rows = _Sorted(Vectors(z), y)
-    columns = rows if gallery is None or gallery_y is None else _Sorted(Vectors(gallery, rows.vectors.device), gallery_y)
+    columns = (
+        rows
+        if gallery is None or gallery_y is None
+        else _Sorted(Vectors(gallery, rows.vectors.device), gallery_y)
+    )
     if rows.vectors.dim != columns.vectors.dim:
-        raise ValueError(f"queries of {rows.vectors.dim} dimensions cannot be compared with a gallery of {columns.vectors.dim}")
+        raise ValueError(
+            f"queries of {rows.vectors.dim} dimensions cannot be compared with a gallery of {columns.vectors.dim}"
+        )
     every, positive = _Histogram(rows.vectors.device), _Histogram(rows.vectors.device)
     total = _number_of_tiles(rows, columns)
     for done, tile in enumerate(_tiles(rows, columns), start=1):
@@ -137,14 +145,18 @@ def verification(
         if progress is not None:
             progress(done, total)
     positives_B = positive.total()
-    return Verification(_without_itself(positives_B, rows.vectors, own), every.total() - positives_B)
+    return Verification(
+        _without_itself(positives_B, rows.vectors, own), every.total() - positives_B
+    )
 
 
 def _without_itself(positives_B: Tensor, vectors: Vectors, own: Tensor | None) -> Tensor:
     """The pairs without those of a row with itself: the most similar there are, or at 0 for a zero vector."""
     if own is None:
         return positives_B
-    alive = sum(int((block.any(1) & (own[rows] >= 0)).sum()) for rows, block in vectors.blocks(None))
+    alive = sum(
+        int((block.any(1) & (own[rows] >= 0)).sum()) for rows, block in vectors.blocks(None)
+    )
     from_the_top_B = (positives_B.flip(0).cumsum(0) - alive).clamp(min=0)
     others_B = from_the_top_B.diff(prepend=from_the_top_B.new_zeros(1)).flip(0)
     others_B[STEPS] -= int((own >= 0).sum()) - alive
@@ -156,7 +168,9 @@ class _Sorted:
 
     def __init__(self, vectors: Vectors, y: Tensor) -> None:
         if y.shape != (len(vectors),):
-            raise ValueError(f"{len(vectors)} embeddings but labels of shape {tuple(y.shape)}; each embedding needs one")
+            raise ValueError(
+                f"{len(vectors)} embeddings but labels of shape {tuple(y.shape)}; each embedding needs one"
+            )
         vectors.check_finite("embeddings")
         self.vectors = vectors
         self.y, self.order = y.to(vectors.device).sort(stable=True)
@@ -191,7 +205,9 @@ def _tiles(rows: _Sorted, columns: _Sorted) -> Iterator[_Tile]:
             for down in tiles(len(panel_y), TILE):
                 place = panel.start + down.start
                 if not triangle or place <= across.start:
-                    yield _Tile(panel_u[down], panel_y[down], u_KD, y_K, triangle and place == across.start)
+                    yield _Tile(
+                        panel_u[down], panel_y[down], u_KD, y_K, triangle and place == across.start
+                    )
 
 
 def _number_of_tiles(rows: _Sorted, columns: _Sorted) -> int:
@@ -219,7 +235,9 @@ class _Histogram:
 
     def __init__(self, device: torch.device) -> None:
         self.done_B = torch.zeros(BINS, dtype=torch.int64, device=device)
-        self.lanes_LB = torch.zeros(min(LANES, torch.get_num_threads()), BINS, dtype=torch.int32, device=device)
+        self.lanes_LB = torch.zeros(
+            min(LANES, torch.get_num_threads()), BINS, dtype=torch.int32, device=device
+        )
         self.one = torch.ones((), dtype=torch.int32, device=device)
         self.pending = 0
 

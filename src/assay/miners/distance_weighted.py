@@ -36,7 +36,9 @@ class DistanceWeightedMiner(Miner):
         triplets = as_triplets(pairs)
         log_weight_NM = self.log_weights(distances(z, references.z), pairs.negative, z.shape[1])
         log_weight_PM = log_weight_NM[triplets.anchor]
-        clock_PM = torch.empty_like(log_weight_PM).exponential_().clamp_(min=torch.finfo(z.dtype).tiny)
+        clock_PM = (
+            torch.empty_like(log_weight_PM).exponential_().clamp_(min=torch.finfo(z.dtype).tiny)
+        )
         chosen_P = (log_weight_PM - clock_PM.log()).argmax(1)
         return Triplets(triplets.anchor, triplets.positive, only(chosen_P, triplets.negative))
 
@@ -44,6 +46,10 @@ class DistanceWeightedMiner(Miner):
         """Logarithm of each negative's weight, up to a constant per row; -inf where it cannot be drawn."""
         raised_NM = d_NM.clamp(min=self.cutoff)
         admitted_NM = negative_NM & (d_NM <= self.limit)
-        log_NM = (2 - dim) * raised_NM.log() - (dim - 3) / 2 * torch.log1p(-raised_NM.square().clamp(max=4 - 1e-6) / 4)
-        log_NM = torch.where(admitted_NM.any(1, keepdim=True), log_NM.masked_fill(~admitted_NM, -torch.inf), 0)
+        log_NM = (2 - dim) * raised_NM.log() - (dim - 3) / 2 * torch.log1p(
+            -raised_NM.square().clamp(max=4 - 1e-6) / 4
+        )
+        log_NM = torch.where(
+            admitted_NM.any(1, keepdim=True), log_NM.masked_fill(~admitted_NM, -torch.inf), 0
+        )
         return log_NM.masked_fill(~negative_NM, -torch.inf)

@@ -21,7 +21,9 @@ class EasyPositiveMiner(Miner):
         negatives: `semihard` or `hard`.
     """
 
-    paper = Paper("Improved Embeddings with Easy Positive Triplet Mining", 2020, "arxiv.org/abs/1904.04370")
+    paper = Paper(
+        "Improved Embeddings with Easy Positive Triplet Mining", 2020, "arxiv.org/abs/1904.04370"
+    )
 
     def __init__(self, *, negatives: str = "semihard") -> None:
         self.negatives = one_of(("semihard", "hard"), "negatives", negatives)
@@ -30,6 +32,12 @@ class EasyPositiveMiner(Miner):
         """The rule above; an anchor that lacks either has no triplet."""
         pairs, d_NM = all_pairs(y, references), distances(z, references.z)
         d_ap_N, nearest_N = d_NM.masked_fill(~pairs.positive, torch.inf).min(1)
-        negative_NM = hard(d_NM, pairs.negative) if self.negatives == "hard" else semihard(d_NM, d_ap_N, pairs.negative)
+        negative_NM = (
+            hard(d_NM, pairs.negative)
+            if self.negatives == "hard"
+            else semihard(d_NM, d_ap_N, pairs.negative)
+        )
         has_positive_N1 = pairs.positive.any(1)[:, None]
-        return Triplets(torch.arange(len(y), device=y.device), nearest_N, negative_NM & has_positive_N1)
+        return Triplets(
+            torch.arange(len(y), device=y.device), nearest_N, negative_NM & has_positive_N1
+        )

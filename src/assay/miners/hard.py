@@ -13,7 +13,12 @@ from assay.registry import Paper
 class HardMiner(Miner):
     """Each anchor with its farthest positive and its nearest negative."""
 
-    paper = Paper("In Defense of the Triplet Loss for Person Re-Identification", 2017, "arxiv.org/abs/1703.07737", equation="5")
+    paper = Paper(
+        "In Defense of the Triplet Loss for Person Re-Identification",
+        2017,
+        "arxiv.org/abs/1703.07737",
+        equation="5",
+    )
 
     def mine(self, z: Tensor, y: Tensor, references: References) -> Triplets:
         """The rule above; an anchor that lacks either has no triplet."""

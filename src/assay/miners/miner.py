@@ -6,7 +6,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from assay.pairs import Mined, References, all_pairs, as_compared, check_batch, check_mined, without_autocast
+from assay.pairs import (
+    Mined,
+    References,
+    all_pairs,
+    as_compared,
+    check_batch,
+    check_mined,
+    without_autocast,
+)
 from assay.registry import Paper, Registry
 
 
@@ -32,7 +40,9 @@ class Miner(ABC):
             if references is None:
                 references = References.of_batch(z, y)
             else:
-                references = References(as_compared(references.z, self.normalise), references.y, references.own)
+                references = References(
+                    as_compared(references.z, self.normalise), references.y, references.own
+                )
             nothing = len(y) == 0 or len(references.y) == 0
             mined = all_pairs(y, references) if nothing else self.mine(z, y, references)
             check_mined(mined, len(y), len(references.y))

@@ -29,13 +29,20 @@ class RandomMiner(Miner):
         pairs = all_pairs(y, references)
         if self.of == "pairs":
             half = len(y) // 4
-            return Pairs(_some(pairs.positive, max(1, half)), _some(pairs.negative, max(1, len(y) // 2 - half)))
+            return Pairs(
+                _some(pairs.positive, max(1, half)),
+                _some(pairs.negative, max(1, len(y) // 2 - half)),
+            )
         triplets = as_triplets(pairs)
-        return Triplets(triplets.anchor, triplets.positive, _some(triplets.negative, max(1, len(y) // 3)))
+        return Triplets(
+            triplets.anchor, triplets.positive, _some(triplets.negative, max(1, len(y) // 3))
+        )
 
 
 def _some(mask_NM: Tensor, count: int) -> Tensor:
     """So many entries of the mask at random, or all of them where there are fewer."""
     ticket_NM = torch.rand(mask_NM.shape, device=mask_NM.device).masked_fill(~mask_NM, -1)
     chosen = ticket_NM.flatten().topk(min(count, mask_NM.numel())).indices
-    return torch.zeros_like(mask_NM).flatten().index_fill(0, chosen, True).view_as(mask_NM) & mask_NM
+    return (
+        torch.zeros_like(mask_NM).flatten().index_fill(0, chosen, True).view_as(mask_NM) & mask_NM
+    )

@@ -16,9 +16,14 @@ class SemihardMiner(Miner):
     """
 
     paper = Paper(
-        "FaceNet: A Unified Embedding for Face Recognition and Clustering", 2015, "arxiv.org/abs/1503.03832", equation="4"
+        "FaceNet: A Unified Embedding for Face Recognition and Clustering",
+        2015,
+        "arxiv.org/abs/1503.03832",
+        equation="4",
     )
-    departures = ("no margin bounds the negative from above; where none is farther than the positive, the farthest is taken",)
+    departures = (
+        "no margin bounds the negative from above; where none is farther than the positive, the farthest is taken",
+    )
 
     def mine(self, z: Tensor, y: Tensor, references: References) -> Triplets:
         """The rule above."""

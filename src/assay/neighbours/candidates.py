@@ -33,7 +33,9 @@ class Candidates:
         counts: which references count for a query, all if None.
     """
 
-    def __init__(self, ids: Tensor, k: int, compared: Comparison, dtype: torch.dtype, counts: Counts | None) -> None:
+    def __init__(
+        self, ids: Tensor, k: int, compared: Comparison, dtype: torch.dtype, counts: Counts | None
+    ) -> None:
         self.ids, self.k, self.compared, self.counts = ids, k, compared, counts
         shape = (len(ids), places(k))
         self.value = torch.full(shape, -torch.inf, dtype=dtype, device=ids.device)
@@ -59,7 +61,9 @@ class Candidates:
         self.value[self.lost], self.index[self.lost] = -torch.inf, NONE
         settled = torch.empty(len(self.ids), self.k, dtype=torch.long, device=self.ids.device)
         for rows in tiles(len(self.ids), max(1, PLACES // self.value.shape[1])):
-            settled[rows] = nearest_first(self.compared, self.ids[rows], self.value[rows], self.index[rows].long(), self.k)
+            settled[rows] = nearest_first(
+                self.compared, self.ids[rows], self.value[rows], self.index[rows].long(), self.k
+            )
         return settled
 
     def _crowded(self, rows: slice, offered: Panel | Transposed) -> Tensor:
@@ -75,12 +79,16 @@ class Candidates:
         """Bounds from what is offered alone, where that is enough; gives it without what does not count."""
         if self.counts is not None and isinstance(offered, Panel):
             last = len(self.compared.references) - 1
-            offered = offered.keep(self.counts(self.ids[None, rows, None], offered.columns.clamp(max=last)))
+            offered = offered.keep(
+                self.counts(self.ids[None, rows, None], offered.columns.clamp(max=last))
+            )
         reached_Q = offered.reached_by(self.k)
         if reached_Q is not None:
             lower_Q = reached_Q - self.compared.widest_gap(self.ids[rows], self.bound.dtype)
             # The k references that reach it are themselves on offer: what ties with them may come before them.
-            below_Q = torch.nextafter(lower_Q, lower_Q.new_tensor(-torch.inf)).minimum(lower_Q - torch.finfo(lower_Q.dtype).tiny)
+            below_Q = torch.nextafter(lower_Q, lower_Q.new_tensor(-torch.inf)).minimum(
+                lower_Q - torch.finfo(lower_Q.dtype).tiny
+            )
             self.bound[rows] = torch.maximum(self.bound[rows], below_Q)
         return offered
 
@@ -106,7 +114,9 @@ class Candidates:
             half_P &= value_P > self.bound[query_P]
             self._place(rows, query_P[half_P], reference_P[half_P], value_P[half_P])
 
-    def _write(self, rows: slice, query_P: Tensor, reference_P: Tensor, value_P: Tensor, new_Q: Tensor) -> None:
+    def _write(
+        self, rows: slice, query_P: Tensor, reference_P: Tensor, value_P: Tensor, new_Q: Tensor
+    ) -> None:
         before_Q = new_Q.cumsum(0) - new_Q
         rank_P = torch.arange(len(query_P), device=query_P.device) - before_Q[query_P - rows.start]
         place_P = self.filled[query_P] + rank_P
@@ -119,7 +129,9 @@ class Candidates:
         value_QW, index_QW = self.value[chosen], self.index[chosen]
         gap_QW = gaps(self.compared, self.ids[chosen], index_QW, self.value.dtype)
         bound_Q = (value_QW - gap_QW).topk(self.k, dim=1, sorted=False).values.amin(1)
-        stays_QW = (value_QW > bound_Q[:, None]) | self._first_of_ties(value_QW, index_QW, gap_QW, bound_Q)
+        stays_QW = (value_QW > bound_Q[:, None]) | self._first_of_ties(
+            value_QW, index_QW, gap_QW, bound_Q
+        )
         row_P, place_P = stays_QW.nonzero(as_tuple=True)
         new_place_P = (stays_QW.cumsum(1) - 1)[row_P, place_P]
         self.value[chosen], self.index[chosen] = -torch.inf, NONE
@@ -127,9 +139,13 @@ class Candidates:
         self.index[chosen[row_P], new_place_P] = index_QW[row_P, place_P]
         self.filled[chosen] = stays_QW.sum(1)
         self.lost[chosen] |= stays_QW.all(1)
-        self.bound[chosen] = bound_Q.maximum(self.bound[chosen]).masked_fill(self.lost[chosen], torch.inf)
+        self.bound[chosen] = bound_Q.maximum(self.bound[chosen]).masked_fill(
+            self.lost[chosen], torch.inf
+        )
 
-    def _first_of_ties(self, value_QW: Tensor, index_QW: Tensor, gap_QW: Tensor, bound_Q: Tensor) -> Tensor:
+    def _first_of_ties(
+        self, value_QW: Tensor, index_QW: Tensor, gap_QW: Tensor, bound_Q: Tensor
+    ) -> Tensor:
         """Where products are exact, those that tie with the bound: as many as are missing to k, by index."""
         tied_QW = (value_QW == bound_Q[:, None]) & (gap_QW == 0) & (index_QW != NONE)
         if not bool(tied_QW.any()):

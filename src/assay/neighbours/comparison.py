@@ -24,12 +24,18 @@ Counts = Callable[[Tensor, Tensor], Tensor]
 """Says elementwise which references count for which queries, both given by indices of shapes that broadcast."""
 
 
-def standing(query: Tensor, reference: Tensor, exclude: Tensor | None, counts: Counts | None) -> Tensor:
+def standing(
+    query: Tensor, reference: Tensor, exclude: Tensor | None, counts: Counts | None
+) -> Tensor:
     """Which references stand in which queries' lists, elementwise, in a shape that broadcasts with the indices.
 
     `exclude` is the index that each of `query` leaves out.
     """
-    stands = torch.ones((), dtype=torch.bool, device=reference.device) if exclude is None else reference != exclude
+    stands = (
+        torch.ones((), dtype=torch.bool, device=reference.device)
+        if exclude is None
+        else reference != exclude
+    )
     return stands if counts is None else stands & counts(query, reference)
 
 
@@ -100,7 +106,9 @@ class Cosine:
         self.queries, self.references = queries, references
         self.counts_Q = _not_zero(queries)
         self._exact_queries = _ExactUnits(queries)
-        self._exact_references = self._exact_queries if references is queries else _ExactUnits(references)
+        self._exact_references = (
+            self._exact_queries if references is queries else _ExactUnits(references)
+        )
 
     def trusts(self, dtype: torch.dtype) -> bool:
         """Unit vectors fit any precision."""
@@ -124,7 +132,9 @@ class Cosine:
 
     def exact(self, queries: Tensor, references: Tensor) -> Tensor:
         """Products of unit vectors."""
-        return row_sums(self._exact_queries.read(queries).mul_(self._exact_references.read(references)))
+        return row_sums(
+            self._exact_queries.read(queries).mul_(self._exact_references.read(references))
+        )
 
 
 @comparisons("dot")
@@ -156,11 +166,15 @@ class Dot:
     def right(self, which: slice | Tensor, dtype: torch.dtype) -> Tensor:
         """Vectors and their errors."""
         x_ND = self._raise_reference(self.references.read(which, torch.float64))
-        return torch.cat([x_ND, self._error(x_ND.norm(dim=1, keepdim=True), dtype)], dim=1).to(dtype)
+        return torch.cat([x_ND, self._error(x_ND.norm(dim=1, keepdim=True), dtype)], dim=1).to(
+            dtype
+        )
 
     def gap(self, queries: Tensor, references: Tensor, dtype: torch.dtype) -> Tensor:
         """Twice the reference's error."""
-        return (2 * self._error(self.lengths_R[references], dtype) * self.counts_Q[queries]).to(dtype)
+        return (2 * self._error(self.lengths_R[references], dtype) * self.counts_Q[queries]).to(
+            dtype
+        )
 
     def widest_gap(self, queries: Tensor, dtype: torch.dtype) -> Tensor:
         """That of the longest reference."""
@@ -168,14 +182,21 @@ class Dot:
 
     def exact(self, queries: Tensor, references: Tensor) -> Tensor:
         """Products, scaled by powers of two, which change no digit, so that they cannot overflow."""
-        a_PD, b_PD = self.queries.read(queries, torch.float64), self.references.read(references, torch.float64)
-        return row_sums(a_PD / _powers_of_two(a_PD.abs().amax(1, keepdim=True)) * (b_PD / self.exact_scale))
+        a_PD, b_PD = (
+            self.queries.read(queries, torch.float64),
+            self.references.read(references, torch.float64),
+        )
+        return row_sums(
+            a_PD / _powers_of_two(a_PD.abs().amax(1, keepdim=True)) * (b_PD / self.exact_scale)
+        )
 
     def _error(self, lengths: Tensor, dtype: torch.dtype) -> Tensor:
         return 2 * rounding(self.queries.dim + 2, dtype) * lengths + 1e3 * torch.finfo(dtype).tiny
 
     def _lengths(self) -> Tensor:
-        return torch.cat([self._raise_reference(block).norm(dim=1) for _, block in self.references.blocks()])
+        return torch.cat(
+            [self._raise_reference(block).norm(dim=1) for _, block in self.references.blocks()]
+        )
 
     def _raise_query(self, x_ND: Tensor) -> Tensor:
         return x_ND / _powers_of_two(x_ND.abs().amax(1, keepdim=True))
@@ -196,24 +217,33 @@ class Euclidean(Dot):
         self.queries, self.references = queries, references
         self.scale = _power_of_two(max(_largest(queries), _largest(references)))
         self.exact_scale = _safe_power_of_two(max(_largest(queries), _largest(references)))
-        self.centre_D = sum(((block / self.scale).sum(0) for _, block in references.blocks()), start=torch.zeros(())) / len(
-            references
-        )
+        self.centre_D = sum(
+            ((block / self.scale).sum(0) for _, block in references.blocks()), start=torch.zeros(())
+        ) / len(references)
         self.typical = 1.0
-        distances_R = torch.cat([self._centred(block).norm(dim=1) for _, block in references.blocks()])
+        distances_R = torch.cat(
+            [self._centred(block).norm(dim=1) for _, block in references.blocks()]
+        )
         self.typical = float(distances_R.median()) or float(distances_R.max()) or 1.0
         self.lengths_R = self._lengths()
         self.longest = float(self.lengths_R.max())
-        self.lengths_Q = torch.cat([self._raise_query(block).norm(dim=1) for _, block in queries.blocks()])
+        self.lengths_Q = torch.cat(
+            [self._raise_query(block).norm(dim=1) for _, block in queries.blocks()]
+        )
 
     def exact(self, queries: Tensor, references: Tensor) -> Tensor:
         """Minus the squared distance, scaled by a power of two."""
-        a_PD, b_PD = self.queries.read(queries, torch.float64), self.references.read(references, torch.float64)
+        a_PD, b_PD = (
+            self.queries.read(queries, torch.float64),
+            self.references.read(references, torch.float64),
+        )
         return -row_sums((a_PD / self.exact_scale - b_PD / self.exact_scale).square())
 
     def gap(self, queries: Tensor, references: Tensor, dtype: torch.dtype) -> Tensor:
         """Twice the reference's error, and what the exact squared distance itself loses far away: the same for all."""
-        exact = rounding(self.queries.dim, torch.float64) * (self.lengths_Q[queries] + 4 * self.longest)
+        exact = rounding(self.queries.dim, torch.float64) * (
+            self.lengths_Q[queries] + 4 * self.longest
+        )
         return (2 * self._error(self.lengths_R[references], dtype) + 2 * exact).to(dtype)
 
     def _centred(self, x_ND: Tensor) -> Tensor:
@@ -306,7 +336,9 @@ def _norms(x_ND: Tensor) -> Tensor:
 
 
 def _signs(packed_NB: Tensor, dtype: torch.dtype) -> Tensor:
-    bits = (packed_NB[:, :, None] >> torch.arange(7, -1, -1, device=packed_NB.device, dtype=torch.uint8)) & 1
+    bits = (
+        packed_NB[:, :, None] >> torch.arange(7, -1, -1, device=packed_NB.device, dtype=torch.uint8)
+    ) & 1
     return bits.flatten(1).to(dtype).mul_(2).sub_(1)
 
 
@@ -331,4 +363,6 @@ def _safe_power_of_two(largest: float) -> float:
 
 def _powers_of_two(largest: Tensor) -> Tensor:
     exponents = torch.frexp(largest).exponent.clamp(-1021, 1023).long()
-    return torch.where(largest > 0, ((exponents + 1023) << 52).view(torch.float64), 1)  # written as its bits: exact
+    return torch.where(
+        largest > 0, ((exponents + 1023) << 52).view(torch.float64), 1
+    )  # written as its bits: exact

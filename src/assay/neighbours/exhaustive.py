@@ -9,7 +9,9 @@ from assay.neighbours.order import exact_scores
 from assay.neighbours.vectors import Vectors
 
 
-def exhaustive(compared: Comparison, ids: Tensor, k: int, exclude: Tensor | None, counts: Counts | None) -> Tensor:
+def exhaustive(
+    compared: Comparison, ids: Tensor, k: int, exclude: Tensor | None, counts: Counts | None
+) -> Tensor:
     """The k nearest (Q, k) of the queries `ids`, -1 where fewer count; equal references are compared once."""
     first_U, place_R = _distinct(compared.references)
     columns_R = torch.arange(len(place_R), device=ids.device)
@@ -38,7 +40,9 @@ def _distinct(vectors: Vectors) -> tuple[Tensor, Tensor]:
     place = torch.empty(len(vectors), dtype=torch.long)
     seen: dict[str, int] = {}
     for rows, block in vectors.blocks(None):
-        for index, row in enumerate(block.cpu().contiguous().view(torch.uint8).numpy(), start=rows.start):
+        for index, row in enumerate(
+            block.cpu().contiguous().view(torch.uint8).numpy(), start=rows.start
+        ):
             place[index] = seen.setdefault(digest_bytes(row.tobytes()), len(first))
             if place[index] == len(first):
                 first.append(index)

@@ -14,7 +14,9 @@ PAIRS = 1 << 19
 """Numbers of pairs that are compared exactly at once: bounds memory."""
 
 
-def nearest_first(compared: Comparison, ids: Tensor, value_QW: Tensor, index_QW: Tensor, k: int) -> Tensor:
+def nearest_first(
+    compared: Comparison, ids: Tensor, value_QW: Tensor, index_QW: Tensor, k: int
+) -> Tensor:
     """The k nearest (Q, k) of the candidates, -1 where there are fewer.
 
     What overlaps with another by its gap is compared exactly, then by index; the rest is in order already.
@@ -26,10 +28,14 @@ def nearest_first(compared: Comparison, ids: Tensor, value_QW: Tensor, index_QW:
         index_QW: indices of the references, NONE where there is no candidate.
         k: how many.
     """
-    lower_QW, order_QW = (value_QW - gaps(compared, ids, index_QW, value_QW.dtype)).sort(dim=1, descending=True)
+    lower_QW, order_QW = (value_QW - gaps(compared, ids, index_QW, value_QW.dtype)).sort(
+        dim=1, descending=True
+    )
     value_QW, index_QW = value_QW.gather(1, order_QW), index_QW.gather(1, order_QW)
     highest_after_QW = value_QW.flip(1).cummax(1).values.flip(1)[:, 1:]
-    apart_QW = F.pad(highest_after_QW < lower_QW[:, :-1], (1, 1), value=True)  # from the one before, from the one after
+    apart_QW = F.pad(
+        highest_after_QW < lower_QW[:, :-1], (1, 1), value=True
+    )  # from the one before, from the one after
     run_QW = apart_QW[:, :-1].cumsum(1, dtype=torch.int32)
     unsure_QW = ~(apart_QW[:, :-1] & apart_QW[:, 1:]) & (index_QW != NONE)
     unsure_QW &= run_QW <= run_QW[:, k - 1, None]  # after the k-th it does not matter
@@ -50,7 +56,9 @@ def nearest_first(compared: Comparison, ids: Tensor, value_QW: Tensor, index_QW:
 
 def gaps(compared: Comparison, ids: Tensor, index_QW: Tensor, dtype: torch.dtype) -> Tensor:
     """Gaps of the candidates, of any size where there is none."""
-    return compared.gap(ids[:, None], index_QW.clamp(max=len(compared.references) - 1).long(), dtype)
+    return compared.gap(
+        ids[:, None], index_QW.clamp(max=len(compared.references) - 1).long(), dtype
+    )
 
 
 def exact_scores(compared: Comparison, query_P: Tensor, reference_P: Tensor) -> Tensor:
@@ -61,12 +69,23 @@ def exact_scores(compared: Comparison, query_P: Tensor, reference_P: Tensor) -> 
     return exact_P
 
 
-def _resolve(compared: Comparison, ids: Tensor, value_QW: Tensor, index_QW: Tensor, run_QW: Tensor, unsure_QW: Tensor) -> Tensor:
+def _resolve(
+    compared: Comparison,
+    ids: Tensor,
+    value_QW: Tensor,
+    index_QW: Tensor,
+    run_QW: Tensor,
+    unsure_QW: Tensor,
+) -> Tensor:
     """Indices sorted by (run, exact score descending, index); only unsure ones need their exact score."""
     exact_QW = value_QW.double()
     rounded_QW = unsure_QW & (gaps(compared, ids, index_QW, value_QW.dtype) > 0)
-    exact_QW[rounded_QW] = exact_scores(compared, ids[rounded_QW.nonzero()[:, 0]], index_QW[rounded_QW])
+    exact_QW[rounded_QW] = exact_scores(
+        compared, ids[rounded_QW.nonzero()[:, 0]], index_QW[rounded_QW]
+    )
     order_QW = index_QW.argsort(dim=1)
-    order_QW = order_QW.gather(1, exact_QW.gather(1, order_QW).argsort(dim=1, descending=True, stable=True))
+    order_QW = order_QW.gather(
+        1, exact_QW.gather(1, order_QW).argsort(dim=1, descending=True, stable=True)
+    )
     order_QW = order_QW.gather(1, run_QW.gather(1, order_QW).argsort(dim=1, stable=True))
     return index_QW.gather(1, order_QW)

@@ -57,7 +57,9 @@ class Panel:
         parts = self.tops
         if count * width // GROUP < 2 * k:
             parts = self.tiles.unflatten(2, (_smaller_group(count * width, k), -1)).amax(2)  # type: ignore[no-untyped-call]
-        return parts.transpose(0, 1).reshape(queries, -1).topk(k, dim=1, sorted=False).values.amin(1)
+        return (
+            parts.transpose(0, 1).reshape(queries, -1).topk(k, dim=1, sorted=False).values.amin(1)
+        )
 
     def groups_above(self, bound_Q: Tensor) -> Tensor:
         """How many groups (Q,) have an entry above the query's bound."""
@@ -65,7 +67,9 @@ class Panel:
 
     def above(self, bound_Q: Tensor) -> Found:
         """The entries above their query's bound."""
-        row_G, tile_G, group_G = (self.tops.transpose(0, 1) > bound_Q[:, None, None]).nonzero(as_tuple=True)
+        row_G, tile_G, group_G = (self.tops.transpose(0, 1) > bound_Q[:, None, None]).nonzero(
+            as_tuple=True
+        )
         width, groups = self.tiles.shape[2], self.tops.shape[2]
         members_GM = self.tiles.unflatten(2, (GROUP, groups))[tile_G, row_G, :, group_G]  # type: ignore[no-untyped-call]
         which_P, member_P = (members_GM > bound_Q[row_G, None]).nonzero(as_tuple=True)
@@ -79,7 +83,9 @@ class Multiplier:
     def __init__(self) -> None:
         self._room = torch.empty(0)
 
-    def panel(self, left_QD: Tensor, right_RD: Tensor, first: int, exclude_Q: Tensor | None) -> Panel:
+    def panel(
+        self, left_QD: Tensor, right_RD: Tensor, first: int, exclude_Q: Tensor | None
+    ) -> Panel:
         """All products, -inf where a query excludes a reference."""
         width = min(TILE, math.ceil(len(right_RD) / GROUP) * GROUP)
         tiles = self._empty(math.ceil(len(right_RD) / width), len(left_QD), width, left_QD)
@@ -129,7 +135,11 @@ class Transposed:
         row_G, group_G = (bound_Q[:, None] < self._tops.T).nonzero(as_tuple=True)
         members_GM = self._groups[group_G, :, row_G]
         which_P, member_P = (members_GM > bound_Q[row_G, None]).nonzero(as_tuple=True)
-        return row_G[which_P], self.first + group_G[which_P] * GROUP + member_P, members_GM[which_P, member_P]
+        return (
+            row_G[which_P],
+            self.first + group_G[which_P] * GROUP + member_P,
+            members_GM[which_P, member_P],
+        )
 
     @cached_property
     def _groups(self) -> Tensor:

@@ -35,7 +35,9 @@ def ranks(
     if len(wanted) != len(left):
         raise ValueError(f"{len(left)} queries but {len(wanted)} targets; each query needs one")
     if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < len(right):
-        raise ValueError(f"targets hold {int(wanted.min())} to {int(wanted.max())}; references are 0 to {len(right) - 1}")
+        raise ValueError(
+            f"targets hold {int(wanted.min())} to {int(wanted.max())}; references are 0 to {len(right) - 1}"
+        )
     found = torch.ones(len(left), dtype=torch.long, device=left.device)
     blocks = list(tiles(len(left), TILE))
     compared = comparisons[metric](left, right) if blocks else None
@@ -52,8 +54,21 @@ def ranks(
 class _Before:
     """Counts the references before the targets of some queries."""
 
-    def __init__(self, compared: Comparison, ids: Tensor, targets: Tensor, exclude: Tensor | None, counts: Counts | None) -> None:
-        self.compared, self.ids, self.targets, self.exclude, self.counts = compared, ids, targets, exclude, counts
+    def __init__(
+        self,
+        compared: Comparison,
+        ids: Tensor,
+        targets: Tensor,
+        exclude: Tensor | None,
+        counts: Counts | None,
+    ) -> None:
+        self.compared, self.ids, self.targets, self.exclude, self.counts = (
+            compared,
+            ids,
+            targets,
+            exclude,
+            counts,
+        )
         self.dtype = torch.float32 if compared.trusts(torch.float32) else torch.float64
         self.trusted = compared.trusts(self.dtype)
         self.left = compared.left(ids, self.dtype)
@@ -71,7 +86,10 @@ class _Before:
     def _count(self, columns: slice) -> Tensor:
         tile_QR = self.left @ self.compared.right(columns, self.dtype).T
         columns_R = torch.arange(columns.start, columns.stop, device=self.ids.device)
-        above_QR = tile_QR - self.compared.gap(self.ids[:, None], columns_R[None], self.dtype) > self.upper_Q[:, None]
+        above_QR = (
+            tile_QR - self.compared.gap(self.ids[:, None], columns_R[None], self.dtype)
+            > self.upper_Q[:, None]
+        )
         unsure_QR = (tile_QR >= self.lower_Q[:, None]) & ~above_QR
         if not self.trusted:
             above_QR, unsure_QR = torch.zeros_like(above_QR), torch.ones_like(unsure_QR)
@@ -82,5 +100,8 @@ class _Before:
         return before_Q.index_add_(0, query_P, self._is_before(query_P, columns_R[column_P]).long())
 
     def _is_before(self, query_P: Tensor, reference_P: Tensor) -> Tensor:
-        exact_P, own_P = exact_scores(self.compared, self.ids[query_P], reference_P), self.exact_Q[query_P]
+        exact_P, own_P = (
+            exact_scores(self.compared, self.ids[query_P], reference_P),
+            self.exact_Q[query_P],
+        )
         return (exact_P > own_P) | ((exact_P == own_P) & (reference_P < self.targets[query_P]))

@@ -81,14 +81,29 @@ def nearest(
         raise ValueError(f"k is {k}, but a query has {most} references to choose from")
     if not len(left):
         return torch.empty(0, k, dtype=torch.long, device=left.device)
-    search = _Search(comparisons[metric](left, right), k, excluded, as_mask(counts), progress or silent)
+    search = _Search(
+        comparisons[metric](left, right), k, excluded, as_mask(counts), progress or silent
+    )
     with torch.no_grad(), full_precision(left.device):
         return search.run()
 
 
 class _Search:
-    def __init__(self, compared: Comparison, k: int, exclude: Tensor | None, counts: Counts | None, progress: Progress) -> None:
-        self.compared, self.k, self.exclude, self.counts, self.progress = compared, k, exclude, counts, progress
+    def __init__(
+        self,
+        compared: Comparison,
+        k: int,
+        exclude: Tensor | None,
+        counts: Counts | None,
+        progress: Progress,
+    ) -> None:
+        self.compared, self.k, self.exclude, self.counts, self.progress = (
+            compared,
+            k,
+            exclude,
+            counts,
+            progress,
+        )
         self.references = len(compared.references)
         self.multiplier = Multiplier()
 
@@ -115,7 +130,10 @@ class _Search:
         for part in parts:
             candidates = Candidates(part, self.k, self.compared, dtype, self.counts)
             for done, total in self._scan_for(part)(candidates, dtype):
-                self.progress((before + len(part) * done // total) * self.references, len(ids) * self.references)
+                self.progress(
+                    (before + len(part) * done // total) * self.references,
+                    len(ids) * self.references,
+                )
             before += len(part)
             found[part] = candidates.settle()
             lost.append(part[candidates.lost])
@@ -128,7 +146,10 @@ class _Search:
         for rows in tiles(len(found), max(1, min(panel.TILE, ROWS // self.references))):
             ids = torch.arange(rows.start, rows.stop, device=found.device)
             left = self.compared.left(ids, torch.float32)
-            rights = (self.compared.right(columns, torch.float32) for columns in tiles(self.references, panel.TILE))
+            rights = (
+                self.compared.right(columns, torch.float32)
+                for columns in tiles(self.references, panel.TILE)
+            )
             value_QR = torch.cat([left @ right.T for right in rights], dim=1)
             exclude_Q1 = None if self.exclude is None else self.exclude[ids, None]
             absent_QR = ~standing(ids[:, None], columns_R[None], exclude_Q1, self.counts)
@@ -138,14 +159,20 @@ class _Search:
             self.progress(rows.stop * self.references, len(found) * self.references)
         return found
 
-    def _scan_for(self, ids: Tensor) -> Callable[[Candidates, torch.dtype], Iterator[tuple[int, int]]]:
+    def _scan_for(
+        self, ids: Tensor
+    ) -> Callable[[Candidates, torch.dtype], Iterator[tuple[int, int]]]:
         """The way to go through all products that costs least.
 
         Where all vectors look for one another, half of the products do, each tile looked at from both sides. But then what is
         offered comes in small portions: the lower bounds rise slowly, and about k log(R / k) references pass each of them on
         their way. It pays where a product costs more than that.
         """
-        itself = self.compared.symmetric and self.compared.queries is self.compared.references and self.counts is None
+        itself = (
+            self.compared.symmetric
+            and self.compared.queries is self.compared.references
+            and self.counts is None
+        )
         if not itself or len(ids) < self.references or self.references <= panel.TILE:
             return self._one_side
         if self.exclude is not None and not bool((self.exclude == ids).all()):
@@ -167,11 +194,16 @@ class _Search:
                 itself = columns == rows
                 right = left if itself else self.compared.right(columns, dtype)
                 products = self.multiplier.panel(
-                    left, right, columns.start, self._excluded(candidates.ids[rows]) if itself else None
+                    left,
+                    right,
+                    columns.start,
+                    self._excluded(candidates.ids[rows]) if itself else None,
                 )
                 candidates.offer(rows, products)
                 if not itself:
-                    candidates.offer(columns, Transposed(rows.start, products.tiles[0, :, : len(right)]))
+                    candidates.offer(
+                        columns, Transposed(rows.start, products.tiles[0, :, : len(right)])
+                    )
                 done += 1
                 yield done, total
 
@@ -184,7 +216,9 @@ class _Search:
             right = self.compared.right(columns, dtype)
             for rows in row_blocks:
                 ids = candidates.ids[rows]
-                products = self.multiplier.panel(self.compared.left(ids, dtype), right, columns.start, self._excluded(ids))
+                products = self.multiplier.panel(
+                    self.compared.left(ids, dtype), right, columns.start, self._excluded(ids)
+                )
                 candidates.offer(rows, products)
                 done += 1
                 yield done, total
@@ -193,7 +227,9 @@ class _Search:
         return None if self.exclude is None else self.exclude[ids]
 
 
-def sides(queries: Rows, references: Rows, exclude: ArrayLike | Tensor | None) -> tuple[Vectors, Vectors, Tensor | None]:
+def sides(
+    queries: Rows, references: Rows, exclude: ArrayLike | Tensor | None
+) -> tuple[Vectors, Vectors, Tensor | None]:
     """What is compared with what, and the reference that each query leaves out; `ValueError` where that cannot be."""
     left = queries if isinstance(queries, Vectors) else Vectors(queries)
     right = left if references is queries else Vectors(references, left.device)
@@ -207,14 +243,20 @@ def available(references: int, exclude: Tensor | None) -> int:
     return references - int(exclude is not None and len(exclude) > 0 and bool((exclude >= 0).all()))
 
 
-def _left_out(exclude: ArrayLike | Tensor | None, queries: Vectors, references: Vectors) -> Tensor | None:
+def _left_out(
+    exclude: ArrayLike | Tensor | None, queries: Vectors, references: Vectors
+) -> Tensor | None:
     if exclude is None:
         return None
     indices = as_indices(exclude, "indices to exclude", queries.device)
     if len(indices) != len(queries):
-        raise ValueError(f"exclude has {len(indices)} entries; {len(queries)} queries leave out one reference each")
+        raise ValueError(
+            f"exclude has {len(indices)} entries; {len(queries)} queries leave out one reference each"
+        )
     if len(indices) and not -1 <= int(indices.min()) <= int(indices.max()) < len(references):
-        raise ValueError(f"exclude holds {int(indices.min())} to {int(indices.max())}; references are 0 to {len(references) - 1}")
+        raise ValueError(
+            f"exclude holds {int(indices.min())} to {int(indices.max())}; references are 0 to {len(references) - 1}"
+        )
     return indices
 
 
@@ -224,7 +266,9 @@ def _check(queries: Vectors, references: Vectors) -> None:
     if not len(references):
         raise ValueError("there are no references to search in")
     if len(references) >= torch.iinfo(torch.int32).max:
-        raise ValueError(f"{len(references)} references are more than can be searched at once; split them")
+        raise ValueError(
+            f"{len(references)} references are more than can be searched at once; split them"
+        )
     queries.check_finite("queries")
     if references is not queries:
         references.check_finite("references")

@@ -25,7 +25,10 @@ class Vectors:
     """
 
     def __init__(
-        self, rows: "ArrayLike | Tensor | Vectors", device: torch.device | None = None, chosen: Tensor | None = None
+        self,
+        rows: "ArrayLike | Tensor | Vectors",
+        device: torch.device | None = None,
+        chosen: Tensor | None = None,
     ) -> None:
         self.chosen, self._is_finite = chosen, False
         if isinstance(rows, Vectors):
@@ -40,8 +43,12 @@ class Vectors:
         if not _is_real(self.rows):
             raise ValueError(f"vectors are real numbers, got {self.rows.dtype}")
         if self.rows.shape[1] == 0:
-            raise ValueError(f"vectors of no dimensions, shape {tuple(self.rows.shape)}: there is nothing to compare")
-        self.device: torch.device = device or (self.rows.device if isinstance(self.rows, Tensor) else torch.device("cpu"))
+            raise ValueError(
+                f"vectors of no dimensions, shape {tuple(self.rows.shape)}: there is nothing to compare"
+            )
+        self.device: torch.device = device or (
+            self.rows.device if isinstance(self.rows, Tensor) else torch.device("cpu")
+        )
 
     def __len__(self) -> int:
         return len(self.rows if self.chosen is None else self.chosen)
@@ -63,7 +70,9 @@ class Vectors:
         if isinstance(self.rows, Tensor):
             chosen = self.rows[which if isinstance(which, slice) else which.to(self.rows.device)]
         else:
-            chosen = torch.from_numpy(_native(self.rows[which if isinstance(which, slice) else which.cpu().numpy()]))
+            chosen = torch.from_numpy(
+                _native(self.rows[which if isinstance(which, slice) else which.cpu().numpy()])
+            )
         return chosen.to(self.device, dtype or chosen.dtype)
 
     def blocks(self, dtype: torch.dtype | None = torch.float64) -> Iterator[tuple[slice, Tensor]]:
@@ -78,15 +87,21 @@ class Vectors:
         bad = self.not_finite()
         if bad:
             others = f" and {len(bad) - 1} other rows" if len(bad) > 1 else ""
-            raise ValueError(f"row {bad[0]}{others} of the {what} is NaN or infinite; remove such rows before they are compared")
+            raise ValueError(
+                f"row {bad[0]}{others} of the {what} is NaN or infinite; remove such rows before they are compared"
+            )
         self._is_finite = True
 
     def not_finite(self) -> list[int]:
         """Rows of the array, of those chosen, that hold a NaN or an infinity."""
         bad: list[int] = []
         for rows, block in self.blocks(torch.float32):
-            suspect = (~torch.isfinite(torch.linalg.vector_norm(block, dim=1))).nonzero()[:, 0] + rows.start
-            if len(suspect):  # large numbers have an infinite norm in single precision, and are welcome
+            suspect = (~torch.isfinite(torch.linalg.vector_norm(block, dim=1))).nonzero()[
+                :, 0
+            ] + rows.start
+            if len(
+                suspect
+            ):  # large numbers have an infinite norm in single precision, and are welcome
                 bad += suspect[~torch.isfinite(self.read(suspect, torch.float64)).all(1)].tolist()
         return bad if self.chosen is None else self.chosen[bad].tolist()
 
@@ -113,7 +128,9 @@ def as_indices(numbers: ArrayLike | Tensor, what: str, device: torch.device) -> 
     """Whole numbers of any type as a tensor of indices."""
     given = numbers.detach().cpu().numpy() if isinstance(numbers, Tensor) else np.array(numbers)
     if given.ndim != 1 or (given.dtype.kind not in "iu" and len(given)):
-        raise ValueError(f"{what} are whole numbers of shape (N,), got {given.dtype} of shape {given.shape}")
+        raise ValueError(
+            f"{what} are whole numbers of shape (N,), got {given.dtype} of shape {given.shape}"
+        )
     return torch.from_numpy(given.astype(np.int64)).to(device)
 
 

@@ -1,6 +1,14 @@
 """Shared maths of losses and miners: which samples are compared, how far apart they are, sums over masks."""
 
-from assay.pairs.geometry import as_compared, distances, similarities, sine, squared_distances, unit, without_autocast
+from assay.pairs.geometry import (
+    as_compared,
+    distances,
+    similarities,
+    sine,
+    squared_distances,
+    unit,
+    without_autocast,
+)
 from assay.pairs.masks import (
     Mined,
     Pairs,
@@ -13,7 +21,14 @@ from assay.pairs.masks import (
     check_mined,
     pair_counts,
 )
-from assay.pairs.sums import log1p_exp, log1p_sum_exp, log_sum_exp, masked_mean, soft_histograms, triplet_hinges
+from assay.pairs.sums import (
+    log1p_exp,
+    log1p_sum_exp,
+    log_sum_exp,
+    masked_mean,
+    soft_histograms,
+    triplet_hinges,
+)
 
 __all__ = [
     "Mined",

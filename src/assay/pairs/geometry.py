@@ -14,7 +14,11 @@ from torch.autograd.function import once_differentiable
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     """Inside, products are taken in the precision of what is multiplied: bfloat16 cannot tell distances below 0.1 apart."""
-    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
+    return (
+        torch.autocast(device.type, enabled=False)
+        if torch.is_autocast_enabled(device.type)
+        else nullcontext()
+    )
 
 
 def as_compared(z_ND: Tensor, normalise: bool) -> Tensor:

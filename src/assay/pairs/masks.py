@@ -61,7 +61,9 @@ Mined = Pairs | Triplets
 def check_batch(z: Tensor, y: Tensor) -> None:
     """Refuse what is not embeddings (N, D) with labels (N,)."""
     if z.ndim != 2 or y.shape != z.shape[:1]:
-        raise ValueError(f"z is of shape (N, D) and y of shape (N,), got {tuple(z.shape)} and {tuple(y.shape)}")
+        raise ValueError(
+            f"z is of shape (N, D) and y of shape (N,), got {tuple(z.shape)} and {tuple(y.shape)}"
+        )
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         raise ValueError(f"labels are integers, got {y.dtype}; use y.long()")
 

@@ -48,7 +48,9 @@ def triplet_hinges(d_NM: Tensor, triplets: Triplets, margin: float) -> tuple[Ten
     return (weights_NM * d_NM).sum() + margin * active, active
 
 
-def soft_histograms(x_NM: Tensor, pairs: Pairs, low: float, high: float, bins: int) -> tuple[Tensor, Tensor]:
+def soft_histograms(
+    x_NM: Tensor, pairs: Pairs, low: float, high: float, bins: int
+) -> tuple[Tensor, Tensor]:
     """Counts of each row's positive and negative pairs at the `bins` + 1 nodes (N, B) of a grid from `low` to `high`.
 
     A value between two nodes is shared by them in proportion to its nearness (a triangular kernel one step wide), so that
@@ -60,6 +62,8 @@ def soft_histograms(x_NM: Tensor, pairs: Pairs, low: float, high: float, bins: i
     upper_NM = (place_NM - below_NM) * counted_NM
     # negatives are counted in a grid of their own, beside that of the positives
     node_NM = below_NM.nan_to_num().long() + pairs.negative * (bins + 1)
-    counts_NB = x_NM.new_zeros(len(x_NM), 2 * (bins + 1)).scatter_add(1, node_NM, counted_NM - upper_NM)
+    counts_NB = x_NM.new_zeros(len(x_NM), 2 * (bins + 1)).scatter_add(
+        1, node_NM, counted_NM - upper_NM
+    )
     counts_NB = counts_NB.scatter_add(1, node_NM + 1, upper_NM)
     return counts_NB[:, : bins + 1], counts_NB[:, bins + 1 :]

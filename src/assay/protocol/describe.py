@@ -13,9 +13,15 @@ def describe_augment(augment: Augment) -> str:
     >>> describe_augment(Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.5, rotation=10.0, shear=0.0))
     'no crops, turned by up to 10 degrees; 50% are mirrored'
     """
-    assert augment.area and augment.aspect and augment.flip is not None, "the protocol was not resolved"
+    assert augment.area and augment.aspect and augment.flip is not None, (
+        "the protocol was not resolved"
+    )
     (least, most), (narrow, wide) = augment.area, augment.aspect
-    parts = ["no crops" if least == most == 1 else f"crops of {100 * least:g}-{100 * most:g}% of the area"]
+    parts = [
+        "no crops"
+        if least == most == 1
+        else f"crops of {100 * least:g}-{100 * most:g}% of the area"
+    ]
     if (narrow, wide) != (1, 1):
         parts.append(f"width over height from {narrow:.3g} to {wide:.3g}")
     parts += [

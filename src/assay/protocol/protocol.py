@@ -52,7 +52,9 @@ class Batch:
         assert self.embedding and self.classification, "the protocol was not settled"
         classes, per_class = self.embedding
         pairs = max(1, classes * per_class // 2), 2
-        return {"embedding": self.embedding, "classification": self.classification, "pairs": pairs}[kind]
+        return {"embedding": self.embedding, "classification": self.classification, "pairs": pairs}[
+            kind
+        ]
 
     def of_size(self, images: int, setting: str) -> "Batch":
         """Return batches of so many images, with as many of each class as in these; `auto` has as many as by default."""
@@ -60,7 +62,9 @@ class Batch:
         for kind, default in vars(Batch()).items():
             per_class = (getattr(self, kind) or default)[1]
             if images < 1 or images % per_class:
-                raise BadInput(f"--set {setting}: {images} images are no batch of {per_class} of each class; set batch.{kind}")
+                raise BadInput(
+                    f"--set {setting}: {images} images are no batch of {per_class} of each class; set batch.{kind}"
+                )
             shapes[kind] = images // per_class, per_class
         return Batch(**shapes)
 
@@ -275,12 +279,18 @@ class Protocol:
         if wanted <= classes:
             return wanted, per_class
         if not self.shrink_batch:
-            field, smaller = ("embedding", f"{classes}x2") if kind == "pairs" else (kind, f"{classes}x{per_class}")
+            field, smaller = (
+                ("embedding", f"{classes}x2")
+                if kind == "pairs"
+                else (kind, f"{classes}x{per_class}")
+            )
             raise BadInput(
                 f"a batch of {self.name} holds {wanted} classes, but a fold trains on {classes}; "
                 f"use more classes, --protocol quick, or --set batch.{field}={smaller}"
             )
-        return classes, per_class if kind == "pairs" else max(1, round(wanted * per_class / classes))
+        return classes, per_class if kind == "pairs" else max(
+            1, round(wanted * per_class / classes)
+        )
 
 
 PROSE = ("name", "departures", "about")
@@ -301,7 +311,9 @@ _NEUTRAL: dict[str, Any] = {
 
 
 def _settings(protocol: Protocol, leave_out: tuple[str, ...]) -> dict[str, Any]:
-    own = _without_neutral({name: value for name, value in vars(protocol).items() if name not in leave_out})
+    own = _without_neutral(
+        {name: value for name, value in vars(protocol).items() if name not in leave_out}
+    )
     own["optimiser"] = _without_neutral(vars(protocol.optimiser), "optimiser.")
     if "space" in own:
         own["space"] = protocol.space.describe()
@@ -310,4 +322,8 @@ def _settings(protocol: Protocol, leave_out: tuple[str, ...]) -> dict[str, Any]:
 
 def _without_neutral(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """The settings but those that came later and change nothing."""
-    return {name: value for name, value in settings.items() if path + name not in _NEUTRAL or value != _NEUTRAL[path + name]}
+    return {
+        name: value
+        for name, value in settings.items()
+        if path + name not in _NEUTRAL or value != _NEUTRAL[path + name]
+    }

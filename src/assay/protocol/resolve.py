@@ -9,9 +9,21 @@ from assay.protocol.protocol import Augment, Batch, Kind, Length, Look, Optimise
 _Settings = TypeVar("_Settings", Augment, Batch, Optimiser)
 
 _AUTO: dict[Look, tuple[str, int, Augment]] = {
-    "drawing": ("conv", 28, Augment(area=(0.7, 1.0), aspect=(0.85, 1.18), flip=0.0, rotation=10.0, shear=10.0)),
-    "photo": ("conv", 48, Augment(area=(0.4, 1.0), aspect=(0.75, 1.3333), flip=0.5, rotation=0.0, shear=0.0)),
-    "features": ("identity", 0, Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0)),
+    "drawing": (
+        "conv",
+        28,
+        Augment(area=(0.7, 1.0), aspect=(0.85, 1.18), flip=0.0, rotation=10.0, shear=10.0),
+    ),
+    "photo": (
+        "conv",
+        48,
+        Augment(area=(0.4, 1.0), aspect=(0.75, 1.3333), flip=0.5, rotation=0.0, shear=0.0),
+    ),
+    "features": (
+        "identity",
+        0,
+        Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0),
+    ),
 }
 
 
@@ -52,9 +64,13 @@ def resolve(protocol: Protocol, look: Look) -> Protocol:
     trunk, size, augment = _AUTO[look]
     named = replace(protocol, trunk=trunk) if protocol.trunk == "auto" else protocol
     if kind_of(look) == "vectors":
-        return replace(named, size=size, resize="square", stored=None, form="pixels", augment=augment)
+        return replace(
+            named, size=size, resize="square", stored=None, form="pixels", augment=augment
+        )
     augment = _fill_auto(protocol.augment, vars(augment))
-    return replace(named, size=protocol.size if protocol.size is not None else size, augment=augment)
+    return replace(
+        named, size=protocol.size if protocol.size is not None else size, augment=augment
+    )
 
 
 def resolve_training(protocol: Protocol, trained_on: Kind) -> Protocol:
@@ -66,7 +82,9 @@ def resolve_training(protocol: Protocol, trained_on: Kind) -> Protocol:
     length, optimiser, batch = _TRAINING[trained_on]
     return replace(
         protocol,
-        optimiser=_fill_auto(protocol.optimiser, {"lr": optimiser.lr, "schedule": optimiser.schedule}),
+        optimiser=_fill_auto(
+            protocol.optimiser, {"lr": optimiser.lr, "schedule": optimiser.schedule}
+        ),
         batch=_fill_auto(protocol.batch, vars(batch)),
         **{name: value for name, value in vars(length).items() if getattr(protocol, name) is None},
     )
@@ -74,4 +92,7 @@ def resolve_training(protocol: Protocol, trained_on: Kind) -> Protocol:
 
 def _fill_auto(settings: _Settings, values: Mapping[str, Any]) -> _Settings:
     """Return the settings with these values in the place of `auto`."""
-    return replace(settings, **{name: value for name, value in values.items() if getattr(settings, name) is None})
+    return replace(
+        settings,
+        **{name: value for name, value in values.items() if getattr(settings, name) is None},
+    )

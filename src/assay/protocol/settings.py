@@ -37,19 +37,33 @@ _FIXED = ("name", "space", "departures", "about", "exceptions", "given")
 
 
 def _set(value: Any, path: list[str], text: str, setting: str) -> Any:
-    hints = {name: hint for name, hint in typing.get_type_hints(type(value)).items() if name not in _FIXED}
+    hints = {
+        name: hint
+        for name, hint in typing.get_type_hints(type(value)).items()
+        if name not in _FIXED
+    }
     name, *rest = path
     if name not in hints:
-        raise BadInput(f"--set {setting}: no field {name!r}; the fields here are {', '.join(hints)}")
+        raise BadInput(
+            f"--set {setting}: no field {name!r}; the fields here are {', '.join(hints)}"
+        )
     if name == "batch" and not rest and text == "auto":
         return replace(value, batch=Batch(embedding=None, classification=None))
     if name == "batch" and not rest and text.isdigit():
         return replace(value, batch=value.batch.of_size(int(text), setting))
     nested = dataclasses.is_dataclass(hints[name])
     if nested != bool(rest):
-        inner = ", ".join(f"{name}.{part}" for part in typing.get_type_hints(hints[name])) if nested else f"{name}=..."
+        inner = (
+            ", ".join(f"{name}.{part}" for part in typing.get_type_hints(hints[name]))
+            if nested
+            else f"{name}=..."
+        )
         raise BadInput(f"--set {setting}: set {inner}")
-    new = _set(getattr(value, name), rest, text, setting) if rest else _read(hints[name], text, setting)
+    new = (
+        _set(getattr(value, name), rest, text, setting)
+        if rest
+        else _read(hints[name], text, setting)
+    )
     return replace(value, **{name: new})
 
 
@@ -65,8 +79,16 @@ def _read(hint: Any, text: str, setting: str) -> Any:
     try:
         return _convert(hint, text)
     except (ValueError, KeyError):
-        example = "8x4" if typing.get_origin(hint) is tuple else "true or false" if hint is bool else f"a {hint.__name__}"
-        raise BadInput(f"--set {setting}: {text!r} is not {example}{', or auto' if optional else ''}") from None
+        example = (
+            "8x4"
+            if typing.get_origin(hint) is tuple
+            else "true or false"
+            if hint is bool
+            else f"a {hint.__name__}"
+        )
+        raise BadInput(
+            f"--set {setting}: {text!r} is not {example}{', or auto' if optional else ''}"
+        ) from None
 
 
 def _convert(hint: Any, text: str) -> Any:
@@ -102,7 +124,9 @@ def _check(protocol: Protocol) -> None:
     _check_between("optimiser.momentum", optimiser.momentum, 0, 1)
     _check_between("optimiser.weight_decay", optimiser.weight_decay, 0, math.inf)
     _check_between("prune", protocol.prune, 0, 1)
-    _check_between("smallest_difference", protocol.smallest_difference, 0, LARGEST_DIFFERENCE, open_below=True)
+    _check_between(
+        "smallest_difference", protocol.smallest_difference, 0, LARGEST_DIFFERENCE, open_below=True
+    )
     if protocol.trial_folds is not None and protocol.trial_folds > protocol.folds:
         raise BadInput(
             f"--set trial_folds={protocol.trial_folds}: the protocol has {protocol.folds} folds; set it to at most that"
@@ -114,12 +138,20 @@ def _check(protocol: Protocol) -> None:
     _check_ends("augment.aspect", augment.aspect, math.inf)
 
 
-def _check_between(name: str, value: float | None, low: float, high: float, open_below: bool = False) -> None:
+def _check_between(
+    name: str, value: float | None, low: float, high: float, open_below: bool = False
+) -> None:
     if value is None:
         return
     if not math.isfinite(value) or not low <= value <= high or (open_below and value == low):
         above = f"above {low}" if open_below else f"at least {low}"
-        allowed = above if high == math.inf else f"{above} and at most {high}" if open_below else f"between {low} and {high}"
+        allowed = (
+            above
+            if high == math.inf
+            else f"{above} and at most {high}"
+            if open_below
+            else f"between {low} and {high}"
+        )
         unit = "; 0.01 is one point of MAP@R" if name == "smallest_difference" else ""
         raise BadInput(f"--set {name}={value}: {name} is a number {allowed}{unit}")
 
@@ -127,4 +159,6 @@ def _check_between(name: str, value: float | None, low: float, high: float, open
 def _check_ends(name: str, ends: tuple[float, float] | None, high: float) -> None:
     if ends is not None and not (0 < ends[0] <= ends[1] <= high and math.isfinite(ends[1])):
         bound = "" if high == math.inf else f" <= {high}"
-        raise BadInput(f"--set {name}={ends[0]},{ends[1]}: write low,high with 0 < low <= high{bound}")
+        raise BadInput(
+            f"--set {name}={ends[0]},{ends[1]}: write low,high with 0 < low <= high{bound}"
+        )

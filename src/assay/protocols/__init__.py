@@ -21,7 +21,9 @@ class Protocols(Registry[Protocol]):
     def miss(self, name: str) -> str:
         """What to say of a name that no protocol has: those of which it is a part, else those that are written most alike."""
         word = name.casefold().strip("/")
-        near = [full for full in self if word and word in full] or difflib.get_close_matches(word, self, n=3)
+        near = [full for full in self if word and word in full] or difflib.get_close_matches(
+            word, self, n=3
+        )
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         return f"no protocol is called {name!r}{hint} (all: {', '.join(self)})"
 

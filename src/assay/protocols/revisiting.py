@@ -48,7 +48,14 @@ GIVEN: ByMethod = (
     ("arcface", ("margin=28.6", "scale=16", "weights_lr=5e-4")),
     (
         "soft_triple",
-        ("centres=2", "scale=8", "gamma=0.1", "margin=0.01", "regularisation=0.2", "weights_lr=1e-5"),
+        (
+            "centres=2",
+            "scale=8",
+            "gamma=0.1",
+            "margin=0.01",
+            "regularisation=0.2",
+            "weights_lr=1e-5",
+        ),
     ),
     ("normalized_softmax", ("temperature=0.05", "weights_lr=1e-5")),
     ("proxy_nca_strict", ("scale=9", "weights_lr=5e-4")),
@@ -56,7 +63,13 @@ GIVEN: ByMethod = (
 """The study's parameters, and the learning rates of the methods' own weights as in its public code."""
 
 GIVEN_ON_SOP: ByMethod = tuple(
-    (name, {"histogram": ("bins=10",), "normalized_softmax": ("temperature=0.05", "weights_lr=2e-3")}.get(name, given))
+    (
+        name,
+        {
+            "histogram": ("bins=10",),
+            "normalized_softmax": ("temperature=0.05", "weights_lr=2e-3"),
+        }.get(name, given),
+    )
     for name, given in GIVEN
 )
 
@@ -114,13 +127,19 @@ SOP = replace(
     CUB,
     name="revisiting/sop.v1",
     given=GIVEN_ON_SOP,
-    departures=(*DEPARTURES, "150 epochs as on the other data sets; the study's public scripts train 100 on this one"),
+    departures=(
+        *DEPARTURES,
+        "150 epochs as on the other data sets; the study's public scripts train 100 on this one",
+    ),
     about="revisiting study (2020), Online Products",
 )
 
 ANY = replace(
     CUB,
     name="revisiting/any.v1",
-    departures=(*DEPARTURES, "on data that the study did not use, parameters are those for CUB and Cars"),
+    departures=(
+        *DEPARTURES,
+        "on data that the study did not use, parameters are those for CUB and Cars",
+    ),
     about="revisiting study (2020), your own data",
 )

@@ -102,7 +102,11 @@ INCEPTION_BN = Protocol(
     metrics=("recall_at_1", "recall_at_2", "recall_at_4", "recall_at_8", "recall_at_16", "nmi"),
     space=Space(lr=Real(1e-6, 1e-3, log=True)),
     exceptions=(SCALED, BITS, ("dreml", ("dim=144",))),
-    departures=(*DEPARTURES, BY_COSINE, "the weights of BN-Inception are those that the reality check used, not MXNet's"),
+    departures=(
+        *DEPARTURES,
+        BY_COSINE,
+        "the weights of BN-Inception are those that the reality check used, not MXNet's",
+    ),
     about="unbiased evaluation (2019), Inception-BN",
 )
 
@@ -111,14 +115,20 @@ RESNET50 = replace(
     name="unbiased/resnet50.v1",
     trunk="resnet50",
     exceptions=(SCALED, BITS, ("dreml", ("trunk=resnet18", "dim=144"))),
-    departures=(*DEPARTURES, BY_COSINE, "ResNet50 is the first version, torchvision's, not MXNet's second"),
+    departures=(
+        *DEPARTURES,
+        BY_COSINE,
+        "ResNet50 is the first version, torchvision's, not MXNet's second",
+    ),
     about="unbiased evaluation (2019), ResNet50",
 )
 
 
 def _by_distance(first: Protocol, trunk: str) -> Protocol:
     """Return version 2 of a protocol: methods of `RAW` are compared by Euclidean distance, and absent ones are not named."""
-    departures = tuple(BY_DISTANCE if one == BY_COSINE else one for one in first.departures if one != RMSPROP)
+    departures = tuple(
+        BY_DISTANCE if one == BY_COSINE else one for one in first.departures if one != RMSPROP
+    )
     exceptions = tuple((method, ("similarity=euclidean",)) for method in RAW)
     name, about = first.name.replace(".v1", ".v2"), f"unbiased (2019) by distance, {trunk}"
     return replace(first, name=name, exceptions=exceptions, departures=departures, about=about)

@@ -47,7 +47,14 @@ def claimed_gains() -> tuple[Gain, ...]:
         if row["method"] in _AS_REPORTED
     }
     return tuple(
-        Gain(row["method"], int(row["year"]), baseline, ours[row["dataset"]], "precision_at_1", float(row["value"]) / below - 1)
+        Gain(
+            row["method"],
+            int(row["year"]),
+            baseline,
+            ours[row["dataset"]],
+            "precision_at_1",
+            float(row["value"]) / below - 1,
+        )
         for row in rows("claims")
         for baseline in BASELINES
         if (below := baselines.get((row["paper"], row["dataset"], baseline))) is not None

@@ -109,14 +109,21 @@ def _reported() -> dict[tuple[str, str, str, str], Reported]:
         if setting in _SETTINGS:
             _, has_width, width = row["source"].partition("ci95_halfwidth=")
             half, runs = (_share(width), _REPRODUCTIONS) if has_width else (None, 1)
-            place = REALITY_CHECK[row["method"]], ours[row["dataset"]], _METRICS[metric], _SETTINGS[setting]
+            place = (
+                REALITY_CHECK[row["method"]],
+                ours[row["dataset"]],
+                _METRICS[metric],
+                _SETTINGS[setting],
+            )
             found[place] = Reported(_share(row["value"]), half, runs)
     return found
 
 
 def _unbiased(method: str, data: str) -> list[Elsewhere]:
     return [
-        Elsewhere(_TRUNKS[row["backbone"]], _unbiased_metric(row["metric"]), _share(row["value"]), None)
+        Elsewhere(
+            _TRUNKS[row["backbone"]], _unbiased_metric(row["metric"]), _share(row["value"]), None
+        )
         for row in rows("dmlplayground_results")
         if (UNBIASED[row["method"]], _OF_OTHERS[row["dataset"]]) == (method, data)
     ]
@@ -128,7 +135,9 @@ def _unbiased_metric(name: str) -> str:
 
 def _revisiting(method: str, data: str) -> list[Elsewhere]:
     return [
-        Elsewhere("resnet50", "recall_at_1", _share(row["R@1_mean_pct"]), _share(row["R@1_std_pct"]))
+        Elsewhere(
+            "resnet50", "recall_at_1", _share(row["R@1_mean_pct"]), _share(row["R@1_std_pct"])
+        )
         for row in rows("roth_results")
         if (REVISITING.get(row["method"]), _OF_OTHERS[row["dataset"]]) == (method, data)
     ]

@@ -61,9 +61,27 @@ def bench(
         allow_leaks: go on with data that have copies in both halves, or conflicting labels; they are refused otherwise.
         listener: hears of the progress; silent where not given.
     """
-    means = Means(engine, address, workers, device, tuple(imports), keep_weights, listener or Silent(), allow_leaks)
+    means = Means(
+        engine,
+        address,
+        workers,
+        device,
+        tuple(imports),
+        keep_weights,
+        listener or Silent(),
+        allow_leaks,
+    )
     with reporting_failure(Path(out)):
-        done = run_bench(data, methods, protocol, Path(out), means, new_study=new_study, control=control, reference=reference)
+        done = run_bench(
+            data,
+            methods,
+            protocol,
+            Path(out),
+            means,
+            new_study=new_study,
+            control=control,
+            reference=reference,
+        )
     return Benched(done.out, done.studies, write_report(Store(done.out)))
 
 

@@ -51,7 +51,9 @@ def sweep_figure(sweep: Sweep, metric: str) -> Figure:
         axes.set_ylabel(f"test {heading(metric)}{unit}")
         axes.set_title(setting, fontsize=9)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False
+    )
     return figure
 
 
@@ -67,20 +69,39 @@ def _draw_scale(axes: Axes, count: int, test: Friedman) -> None:
     axes.text(1 + reach / 2, 0.68, label, ha="center", va="bottom", fontsize=8, color=SERIES[1])
 
 
-def _draw_names(axes: Axes, methods: Sequence[str], ranks: Mapping[str, float], start: float, side: float, align: str) -> None:
+def _draw_names(
+    axes: Axes,
+    methods: Sequence[str],
+    ranks: Mapping[str, float],
+    start: float,
+    side: float,
+    align: str,
+) -> None:
     """A line from each rank down and out to its name."""
     for row, method in enumerate(methods):
         height = start - STEP * (row + 0.8)
-        axes.plot([ranks[method], ranks[method], side], [0, height, height], color="#7a8594", linewidth=0.9)
-        name = f"{method}  {ranks[method]:.2f}" if align == "right" else f"{ranks[method]:.2f}  {method}"
+        axes.plot(
+            [ranks[method], ranks[method], side],
+            [0, height, height],
+            color="#7a8594",
+            linewidth=0.9,
+        )
+        name = (
+            f"{method}  {ranks[method]:.2f}"
+            if align == "right"
+            else f"{ranks[method]:.2f}  {method}"
+        )
         gap = -0.05 if align == "right" else 0.05
         axes.text(side + gap, height, name, ha=align, va="center", fontsize=8.5, color=INK)
 
 
-def _draw_line(axes: Axes, sweep: Sweep, method: str, setting: Setting, metric: str, number: int) -> None:
+def _draw_line(
+    axes: Axes, sweep: Sweep, method: str, setting: Setting, metric: str, number: int
+) -> None:
     unit = 100 if in_percent(metric) else 1
     found = [
-        (place, sweep.interval(method, value, setting, metric)) for place, value in zip(_places(sweep), sweep.values, strict=True)
+        (place, sweep.interval(method, value, setting, metric))
+        for place, value in zip(_places(sweep), sweep.values, strict=True)
     ]
     there = [(place, interval) for place, interval in found if interval is not None]
     axes.errorbar(
@@ -111,5 +132,7 @@ def _draw_values(axes: Axes, sweep: Sweep) -> None:
 def _places(sweep: Sweep) -> list[float]:
     """Where the values stand: as numbers on a logarithmic axis, else side by side."""
     return (
-        [float(value) for value in sweep.values] if sweep.logarithmic else [float(number) for number in range(len(sweep.values))]
+        [float(value) for value in sweep.values]
+        if sweep.logarithmic
+        else [float(number) for number in range(len(sweep.values))]
     )

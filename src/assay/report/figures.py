@@ -35,7 +35,9 @@ ORIGINS: dict[Origin, tuple[str, str]] = {
 
 def intervals(comparison: Comparison) -> Figure:
     """MAP@R of every method with its 95% interval, the best on top."""
-    methods = sorted(comparison.methods, key=lambda name: comparison.interval(name, "separated", "map_at_r").mean)
+    methods = sorted(
+        comparison.methods, key=lambda name: comparison.interval(name, "separated", "map_at_r").mean
+    )
     figure = Figure(figsize=(7.2, 1.3 + 0.42 * len(methods)), layout="constrained")
     axes = figure.add_subplot()
     for setting, shift in zip(SETTINGS, (0.13, -0.13), strict=True):
@@ -68,9 +70,21 @@ def over_the_years(comparison: Comparison) -> Figure | None:
     for row, metric in enumerate(metrics):
         for column, baseline in enumerate(baselines):
             series = trend(comparison, baseline, metric)
-            _draw_trend(panels[row][column], series, f"gain in {heading(metric)} over {baseline}, %")
-    handles = {label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=len(handles), frameon=False)
+            _draw_trend(
+                panels[row][column], series, f"gain in {heading(metric)} over {baseline}, %"
+            )
+    handles = {
+        label: handle
+        for axes in figure.axes
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="outside upper center",
+        ncols=len(handles),
+        frameon=False,
+    )
     return figure
 
 
@@ -99,7 +113,10 @@ def where_from(comparison: Comparison) -> Figure | None:
             label=name,
         )
     spreads = [spread for one in found for spread in one.by_name.values() if spread is not None]
-    reach = min(1.05 * max(spread.high for spread in spreads), FARTHEST * max(spread.deviation for spread in spreads))
+    reach = min(
+        1.05 * max(spread.high for spread in spreads),
+        FARTHEST * max(spread.deviation for spread in spreads),
+    )
     axes.set_xlim(0, 100 * reach or 1)
     axes.set_xlabel("standard deviation of test MAP@R if drawn again, points, with 95% limits")
     _list_methods(axes, [one.method for one in found])
@@ -114,8 +131,13 @@ def price_of_peeking(comparison: Comparison) -> Figure | None:
         return None
     figure = Figure(figsize=(7.2, 1.5 + 0.42 * len(found)), layout="constrained")
     axes = figure.add_subplot()
-    kinds = {"epoch chosen on test": _by_epoch(found), "parameters chosen on test": _by_parameters(found)}
-    for (label, gains), shift, colour in zip(kinds.items(), (0.13, -0.13), SERIES[2:4], strict=True):
+    kinds = {
+        "epoch chosen on test": _by_epoch(found),
+        "parameters chosen on test": _by_parameters(found),
+    }
+    for (label, gains), shift, colour in zip(
+        kinds.items(), (0.13, -0.13), SERIES[2:4], strict=True
+    ):
         rows = [row for row, gain in enumerate(gains) if gain is not None]
         there = [gain for gain in gains if gain is not None]
         axes.errorbar(

@@ -12,7 +12,12 @@ from assay.tables.form import number_of
 
 def notices_of(comparison: Comparison) -> list[str]:
     """Of a comparison, the general ones first."""
-    notices = [*comparison.problems, *_contamination(comparison), *given_notices(comparison), *_augmentation(comparison)]
+    notices = [
+        *comparison.problems,
+        *_contamination(comparison),
+        *given_notices(comparison),
+        *_augmentation(comparison),
+    ]
     notices += [_unfinished(record) for record in comparison.unfinished]
     notices += [
         f"{record.method}: begun again; the study of generation {generation_of(record)} is kept, and stands in no table."
@@ -25,21 +30,37 @@ def notices_of(comparison: Comparison) -> list[str]:
 
 def notices_of_sweep(sweep: Sweep) -> list[str]:
     """Which values are not there yet, and which runs diverged."""
-    notices = [f"{_place(record)}: not finished; run the same sweep again to continue." for record in sweep.unfinished]
-    return notices + [f"{_place(record)}: {text}" for record in sweep.records for text in _diverged(record)]
+    notices = [
+        f"{_place(record)}: not finished; run the same sweep again to continue."
+        for record in sweep.unfinished
+    ]
+    return notices + [
+        f"{_place(record)}: {text}" for record in sweep.records for text in _diverged(record)
+    ]
 
 
 def departures_of(comparison: Comparison) -> list[tuple[str, str]]:
     """Where protocol and methods depart from their papers, each with whose departure it is."""
-    protocol = [(comparison.protocol, text) for text in comparison.announced["protocol"]["resolved"]["departures"]]
+    protocol = [
+        (comparison.protocol, text)
+        for text in comparison.announced["protocol"]["resolved"]["departures"]
+    ]
     records = (*comparison.records, *comparison.unfinished)
-    return protocol + [(record.method, text) for record in records for text in record.announced["method"]["departures"]]
+    return protocol + [
+        (record.method, text)
+        for record in records
+        for text in record.announced["method"]["departures"]
+    ]
 
 
 def _augmentation(comparison: Comparison) -> list[str]:
     """Return how training images are changed; nothing where a head is trained on vectors."""
     resolved = comparison.announced["protocol"]["resolved"]
-    if resolved["trunk"] == "identity" or resolved.get("frozen") == "trunk" or not resolved.get("augment"):
+    if (
+        resolved["trunk"] == "identity"
+        or resolved.get("frozen") == "trunk"
+        or not resolved.get("augment")
+    ):
         return []
     return [f"Training images: {describe_augment(Augment(**resolved['augment']))}."]
 
@@ -47,7 +68,14 @@ def _augmentation(comparison: Comparison) -> list[str]:
 def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:
     """Return that a study was declared when others on the same question had been opened."""
     look = comparison.family.looks[record.method]
-    bench = next((bench for bench in comparison.benches if record.key in bench.studies and bench.look == look), None)
+    bench = next(
+        (
+            bench
+            for bench in comparison.benches
+            if record.key in bench.studies and bench.look == look
+        ),
+        None,
+    )
     if bench is None or look == 1:
         return []
     after, level = number_of(len(bench.after), "study"), 1 - alpha_of_look(look)
@@ -69,7 +97,9 @@ def given_notices(section: Comparison | Across) -> list[str]:
     """That nothing was searched, where it was not."""
     if section.given_by is None:
         return []
-    return [f"Nothing was searched here: parameters {section.given_by}. Searched methods stand in a table of their own."]
+    return [
+        f"Nothing was searched here: parameters {section.given_by}. Searched methods stand in a table of their own."
+    ]
 
 
 def _unfinished(record: StudyRecord) -> str:
@@ -115,14 +145,22 @@ def _place(record: StudyRecord) -> str:
 
 def _exceptions(record: StudyRecord) -> list[str]:
     """Settings that the protocol has for this method alone."""
-    own = dict(record.announced["protocol"]["resolved"].get("exceptions", ())).get(record.method, ())
-    return [f"{record.method}: the protocol makes an exception for it: {', '.join(own)}."] if own else []
+    own = dict(record.announced["protocol"]["resolved"].get("exceptions", ())).get(
+        record.method, ()
+    )
+    return (
+        [f"{record.method}: the protocol makes an exception for it: {', '.join(own)}."]
+        if own
+        else []
+    )
 
 
 def _lost_trials(record: StudyRecord) -> list[str]:
     lost = {
         "diverged": sum(trial["status"] == "failed" for trial in record.trials),
-        "were given up after their first fold": sum(trial["status"] == "pruned" for trial in record.trials),
+        "were given up after their first fold": sum(
+            trial["status"] == "pruned" for trial in record.trials
+        ),
     }
     return [
         f"{record.method}: {count} of {len(record.trials)} trials {what}; they count in the budget."
@@ -135,4 +173,6 @@ def _diverged(record: StudyRecord) -> list[str]:
     diverged = sum(run["status"] == "diverged" for run in record.reproductions)
     if not diverged:
         return []
-    return [f"{diverged} of {len(record.reproductions)} reproduction runs diverged; the best checkpoint before that was scored."]
+    return [
+        f"{diverged} of {len(record.reproductions)} reproduction runs diverged; the best checkpoint before that was scored."
+    ]

@@ -53,7 +53,12 @@ SHOWN = 3
 WORDS = ("differences", "needed", "parameters", "trials", "published", "sources", "classes")
 """How the names of tables begin whose cells are words."""
 
-BESIDE = {"gains-precision_at_1": "trend", "gains-recall_at_1": "trend", "sources": "sources", "peeking": "peeking"}
+BESIDE = {
+    "gains-precision_at_1": "trend",
+    "gains-recall_at_1": "trend",
+    "sources": "sources",
+    "peeking": "peeking",
+}
 """The figure that stands above a table; others stand at the head of their section."""
 
 
@@ -68,16 +73,26 @@ class Part:
 
 def page_of(store: Store, parts: Sequence[Part]) -> str:
     """The whole page, one file that fetches nothing."""
-    environment = Environment(loader=PackageLoader("assay.report", "."), autoescape=True, undefined=StrictUndefined)
+    environment = Environment(
+        loader=PackageLoader("assay.report", "."), autoescape=True, undefined=StrictUndefined
+    )
     template = environment.get_template("page.html.j2")
-    return template.render(version=__version__, shown=SHOWN, sections=[_said(store, part) for part in parts])
+    return template.render(
+        version=__version__, shown=SHOWN, sections=[_said(store, part) for part in parts]
+    )
 
 
 def _said(store: Store, part: Part) -> dict[str, Any]:
     """All that the page says of one section."""
     section, tables = part.section, part.tables
-    inline = {file.removesuffix(".svg"): Markup(_inline(drawn)) for file, drawn in part.figures.items() if file.endswith(".svg")}
-    beside = {table.name: BESIDE[table.name] for table in tables if BESIDE.get(table.name) in inline}
+    inline = {
+        file.removesuffix(".svg"): Markup(_inline(drawn))
+        for file, drawn in part.figures.items()
+        if file.endswith(".svg")
+    }
+    beside = {
+        table.name: BESIDE[table.name] for table in tables if BESIDE.get(table.name) in inline
+    }
     shared = {
         "slug": section.slug,
         "tables": tables,
@@ -90,7 +105,12 @@ def _said(store: Store, part: Part) -> dict[str, Any]:
         "head": [name for name in inline if name not in beside.values()],
     }
     if isinstance(section, Across):
-        return shared | {"kind": "across", "section": section, "lines": in_words(section), "notices": given_notices(section)}
+        return shared | {
+            "kind": "across",
+            "section": section,
+            "lines": in_words(section),
+            "notices": given_notices(section),
+        }
     if isinstance(section, Sweep):
         return shared | {"kind": "sweep", "section": section, "notices": notices_of_sweep(section)}
     return shared | _compared(store, section)

@@ -9,7 +9,14 @@ from assay.canonical import pretty
 from assay.errors import BadInput
 from assay.files import write_atomically
 from assay.report.diagrams import critical_difference_diagram, sweep_figure
-from assay.report.figures import FORMS, draw, intervals, over_the_years, price_of_peeking, where_from
+from assay.report.figures import (
+    FORMS,
+    draw,
+    intervals,
+    over_the_years,
+    price_of_peeking,
+    where_from,
+)
 from assay.report.page import Part, page_of
 from assay.store import Store
 from assay.study import StudyRecord
@@ -24,14 +31,19 @@ def write_report(store: Store) -> Path:
     """Make the report of everything in the store; its page."""
     found = sections(store)
     if not found:
-        raise BadInput(f"{store.root} holds no study yet; `assay bench --out {store.root}` makes some")
+        raise BadInput(
+            f"{store.root} holds no study yet; `assay bench --out {store.root}` makes some"
+        )
     folder = store.root / "report"
     parts = [Part(section, tables_of(section), _drawn(section)) for section in found]
     written = {path for part in parts for path in _write_part(folder, part)}
     page = folder / "index.html"
     write_atomically(page, page_of(store, parts))
     write_atomically(folder / "studies.json", pretty(sorted(set(_covered(found)))))
-    for old in [*folder.glob("tables/*"), *(path for name in OURS for path in folder.glob(f"figures/*-{name}.*"))]:
+    for old in [
+        *folder.glob("tables/*"),
+        *(path for name in OURS for path in folder.glob(f"figures/*-{name}.*")),
+    ]:
         if old not in written and old.is_file():
             old.unlink()
     return page
@@ -42,7 +54,11 @@ def figures_of(section: Section) -> dict[str, Figure]:
     if isinstance(section, Across):
         return {"ranks": critical_difference_diagram(section)}
     if isinstance(section, Sweep):
-        return {f"sweep-{metric}": sweep_figure(section, metric) for metric in section.metrics} if section.records else {}
+        return (
+            {f"sweep-{metric}": sweep_figure(section, metric) for metric in section.metrics}
+            if section.records
+            else {}
+        )
     if not section.records:
         return {}
     drawn = {
@@ -58,9 +74,13 @@ def _write_part(folder: Path, part: Part) -> list[Path]:
     """Write tables and figures; their paths."""
     slug = part.section.slug
     content: dict[Path, str | bytes] = {
-        folder / "tables" / f"{slug}-{table.name}.{form}": render(table, form) for table in part.tables for form in RENDERERS
+        folder / "tables" / f"{slug}-{table.name}.{form}": render(table, form)
+        for table in part.tables
+        for form in RENDERERS
     }
-    content |= {folder / "figures" / f"{slug}-{file}": drawn for file, drawn in part.figures.items()}
+    content |= {
+        folder / "figures" / f"{slug}-{file}": drawn for file, drawn in part.figures.items()
+    }
     for path, text in content.items():
         write_atomically(path, text)
     return list(content)
@@ -68,7 +88,11 @@ def _write_part(folder: Path, part: Part) -> list[Path]:
 
 def _drawn(section: Section) -> dict[str, bytes]:
     """The section's figures as the contents of files."""
-    return {f"{name}.{form}": draw(figure, form) for name, figure in figures_of(section).items() for form in FORMS}
+    return {
+        f"{name}.{form}": draw(figure, form)
+        for name, figure in figures_of(section).items()
+        for form in FORMS
+    }
 
 
 def _covered(found: Iterable[Section]) -> list[str]:

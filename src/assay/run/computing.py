@@ -55,7 +55,9 @@ def train_alone(run: Run, view: Path, inputs: int, told: Told | None = None) -> 
     return with_trunk(model, run.protocol, inputs), fitted
 
 
-def make_apprentice(run: Run, view: View, validated: dict[int | None, View] | None = None) -> Apprentice:
+def make_apprentice(
+    run: Run, view: View, validated: dict[int | None, View] | None = None
+) -> Apprentice:
     """A run's model before training, its parts and its data, from the run's seed.
 
     `validated` keeps the samples of each fold that is validated, so that the runs of a stack share them.
@@ -82,12 +84,22 @@ def _compute_stacked(runs: Sequence[Run], view: View, desk: Desk | None) -> dict
     if not can_stack(first, torch.device(runs[0].environment.device)):
         return {}
     apprentices = [first, *(make_apprentice(run, view, validated) for run in runs[1:])]
-    lengths = [iterations_of(run.protocol, len(one.train), run.batch) for run, one in zip(runs, apprentices, strict=True)]
-    alike = [(one.shapes, steps, digest(one.switches)) for one, steps in zip(apprentices, lengths, strict=True)]
+    lengths = [
+        iterations_of(run.protocol, len(one.train), run.batch)
+        for run, one in zip(runs, apprentices, strict=True)
+    ]
+    alike = [
+        (one.shapes, steps, digest(one.switches))
+        for one, steps in zip(apprentices, lengths, strict=True)
+    ]
     fits: dict[int, Fit] = {}
     for numbers in _equal(alike):
         found = _fit_some(runs, apprentices, numbers, view, desk, turnable=True)
-        for same in _equal([tuple(one.dials.values()) for one in apprentices], numbers) if found is None else ():
+        for same in (
+            _equal([tuple(one.dials.values()) for one in apprentices], numbers)
+            if found is None
+            else ()
+        ):
             constant = _fit_some(runs, apprentices, same, view, desk, turnable=False)
             if constant is None:
                 break
@@ -162,7 +174,9 @@ def _compute_baseline(run: Run, view: View, desk: Desk | None) -> Computed:
     architecture = replace(model.architecture, dim=width)
     z = single_vectors(model.head(features), protocol.dim, protocol.similarity).detach()
     validated = [fold.validation for fold in _folds(run, view)]
-    scores = mean_scores([summary(evaluate(z[rows], view.y[rows], metric=protocol.similarity)) for rows in validated])
+    scores = mean_scores(
+        [summary(evaluate(z[rows], view.y[rows], metric=protocol.similarity)) for rows in validated]
+    )
     checkpoint, weights = Checkpoint(0, None, scores), model.state()
     for shelf in desk.shelves([run], architecture) if desk else ():
         shelf.keep(0, weights)
@@ -175,12 +189,16 @@ def _folds(run: Run, view: View) -> list[Fold]:
     return folds if run.fold is None else [folds[run.fold]]
 
 
-def _training_scores(run: Run, view: View, architecture: Architecture, weights: dict[str, Tensor]) -> dict[str, float]:
+def _training_scores(
+    run: Run, view: View, architecture: Architecture, weights: dict[str, Tensor]
+) -> dict[str, float]:
     """What the protocol asks of the embeddings of the training samples; a deterministic baseline has the mean over folds."""
     model = Model(architecture)
     model.load_state_dict(weights)
     model.to(torch.device(run.environment.device))
-    return mean_scores([_scores_of_rows(run, view, model, fold.train) for fold in _folds(run, view)])
+    return mean_scores(
+        [_scores_of_rows(run, view, model, fold.train) for fold in _folds(run, view)]
+    )
 
 
 def _scores_of_rows(run: Run, view: View, model: Model, rows: Labels) -> dict[str, float]:
@@ -189,5 +207,9 @@ def _scores_of_rows(run: Run, view: View, model: Model, rows: Labels) -> dict[st
     z = embed(model, samples.x, model.architecture.size, device, similarity)
     z = single_vectors(z, run.protocol.dim, similarity)
     labels = [chosen.label for chosen in choose(metrics)]
-    found = Answers(samples.y).score(z, metrics, similarity) if torch.isfinite(z).all() else dict.fromkeys(labels, math.nan)
+    found = (
+        Answers(samples.y).score(z, metrics, similarity)
+        if torch.isfinite(z).all()
+        else dict.fromkeys(labels, math.nan)
+    )
     return {label: found[label] for label in labels}

@@ -29,7 +29,11 @@ class Desk:
 
     def shelves(self, runs: Sequence[Run], architecture: Architecture) -> list[Shelf]:
         """Where the weights of every validation of these runs are kept; none where they are not."""
-        folders = [self._store.partial(run.key) / CHECKPOINTS for run in runs] if self._keep == "all" else []
+        folders = (
+            [self._store.partial(run.key) / CHECKPOINTS for run in runs]
+            if self._keep == "all"
+            else []
+        )
         return [Shelf(folder, architecture) for folder in folders]
 
     def savepoint(self, runs: Sequence[Run], shelves: Sequence[Shelf]) -> Savepoint:

@@ -52,5 +52,9 @@ def own_source() -> str:
     """Hash of Assay's own source, from the bottom up to this folder."""
     files = [path.relative_to(ROOT) for path in sorted(ROOT.rglob("*.py"))]
     return digest(
-        [[path.as_posix(), digest_file(ROOT / path)] for path in files if path.parts[0].removesuffix(".py") not in ABOVE]
+        [
+            [path.as_posix(), digest_file(ROOT / path)]
+            for path in files
+            if path.parts[0].removesuffix(".py") not in ABOVE
+        ]
     )

@@ -40,7 +40,9 @@ class Run:
     def config(self) -> dict[str, Any]:
         """The same as plain data, the protocol by its training fields only."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return dict(plain({**own, "protocol": {**self.protocol.training, "folds": self.protocol.folds}}))
+        return dict(
+            plain({**own, "protocol": {**self.protocol.training, "folds": self.protocol.folds}})
+        )
 
     @cached_property
     def key(self) -> str:

@@ -66,7 +66,11 @@ class Training:
             return
         import_parts(self.imports)
         torch.set_num_threads(self.runs[0].environment.threads)
-        started, clock, desk = datetime.now(UTC), time.perf_counter(), Desk(store, self.keep, self.save_after)
+        started, clock, desk = (
+            datetime.now(UTC),
+            time.perf_counter(),
+            Desk(store, self.keep, self.save_after),
+        )
         computed = compute(missing, read_view(Path(self.view)), desk)
         timing = {
             "seconds": (desk.spent + time.perf_counter() - clock) / len(missing),
@@ -98,7 +102,11 @@ def _write(folder: Path, run: Run, computed: Computed, timing: dict[str, Any]) -
     weights, result = pack_model(computed[0], computed[1].weights), computed[1]
     (folder / WEIGHTS).write_bytes(weights)
     (folder / "history.jsonl").write_text(_history(result), encoding="utf-8")
-    documents = {"config": run.config, "result": _result(result, digest_bytes(weights)), "timing": timing}
+    documents = {
+        "config": run.config,
+        "result": _result(result, digest_bytes(weights)),
+        "timing": timing,
+    }
     for name, document in documents.items():
         (folder / f"{name}.json").write_text(pretty(document), encoding="utf-8")
 

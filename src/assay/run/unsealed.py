@@ -175,4 +175,8 @@ class CheckpointScoring(OnTestHalf):
         model = read_model(weights)
         similarity = model.architecture.similarity
         z = single_vectors(self.test.embed(model, half), self.dim, similarity)
-        return Answers.of(half).evaluate(z, ["map_at_r"], similarity)["map_at_r"] if torch.isfinite(z).all() else 0.0
+        return (
+            Answers.of(half).evaluate(z, ["map_at_r"], similarity)["map_at_r"]
+            if torch.isfinite(z).all()
+            else 0.0
+        )

@@ -12,7 +12,9 @@ FEWEST_FOR_BOUND = 4
 """Values without which a bootstrap of their mean has no bound: the lowest of three lies above the mean in one of eight draws."""
 
 
-def bootstrap_bound(values: Sequence[float], confidence: float = 1 - ALPHA, resamples: int = 2000, seed: int = 0) -> Interval:
+def bootstrap_bound(
+    values: Sequence[float], confidence: float = 1 - ALPHA, resamples: int = 2000, seed: int = 0
+) -> Interval:
     """Return the mean with a one-sided lower bound from a bootstrap; there is no upper end, and no bound below four values.
 
     For values that are 0 or more by construction, such as what the best of several adds to the chosen one: an interval that is

@@ -60,7 +60,9 @@ def components(by_search: Sequence[Sequence[float]]) -> Components:
     seed = None if within is None else with_limits(within, freedom)
     if len(by_search) == 1:
         return Components(seed, None, None)
-    together = with_limits(deviation([math.fsum(row) / len(row) for row in by_search]), len(by_search) - 1)
+    together = with_limits(
+        deviation([math.fsum(row) / len(row) for row in by_search]), len(by_search) - 1
+    )
     if seed is None:
         return Components(None, None, together)
     repeats = len(by_search) / math.fsum(1 / len(row) for row in by_search)
@@ -74,7 +76,12 @@ def with_limits(deviation: float, freedom: int) -> Component:
     Component(deviation=1.0, low=0.520..., high=6.284..., freedom=2)
     """
     least, most = (float(stats.chi2.ppf(tail, freedom)) for tail in (ALPHA / 2, 1 - ALPHA / 2))
-    return Component(deviation, deviation * math.sqrt(freedom / most), deviation * math.sqrt(freedom / least), freedom)
+    return Component(
+        deviation,
+        deviation * math.sqrt(freedom / most),
+        deviation * math.sqrt(freedom / least),
+        freedom,
+    )
 
 
 def aa_difference(spreads: Sequence[float]) -> float:
@@ -86,7 +93,9 @@ def aa_difference(spreads: Sequence[float]) -> float:
     0.005
     """
     if not spreads:
-        raise ValueError("the difference between two searches needs the spread of at least one method")
+        raise ValueError(
+            "the difference between two searches needs the spread of at least one method"
+        )
     return math.sqrt(2 * math.fsum(value**2 for value in spreads) / len(spreads))
 
 
@@ -131,7 +140,9 @@ def _without_seeds(together: Component, seed: Component, repeats: float) -> Comp
 def _ratio(sums_a: Floats, sums_b: Floats, counts: Floats) -> tuple[float, float | None, int]:
     """Compute the mean over queries, its standard error over classes, and the number of classes."""
     if not len(sums_a) == len(sums_b) == len(counts):
-        raise ValueError(f"classes differ in number: {len(sums_a)}, {len(sums_b)} and {len(counts)}")
+        raise ValueError(
+            f"classes differ in number: {len(sums_a)}, {len(sums_b)} and {len(counts)}"
+        )
     if not np.isfinite([sums_a, sums_b, counts]).all():
         raise ValueError("a sum or a count over classes is no number")
     counted = counts > 0

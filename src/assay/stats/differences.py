@@ -106,7 +106,9 @@ def compare(
         if repeated:
             error = math.sqrt(errors.variance[number])
             freedom = float(errors.freedom[number]) if error else None
-        interval = _interval(round(means_M[high] - means_M[low], DIGITS), error, freedom, alpha_of_look(k) / m, n)
+        interval = _interval(
+            round(means_M[high] - means_M[low], DIGITS), error, freedom, alpha_of_look(k) / m, n
+        )
         found.append(
             Difference(
                 first=names[high],
@@ -118,7 +120,9 @@ def compare(
                 look=k,
                 comparisons=m,
                 smallest=smallest,
-                needed=_needed(smallest, variances_M, counts_M, (a, b), freedom, m, alpha_of_look(k + 1)),
+                needed=_needed(
+                    smallest, variances_M, counts_M, (a, b), freedom, m, alpha_of_look(k + 1)
+                ),
             )
         )
     return found
@@ -153,23 +157,31 @@ def relative_gain(first: Sequence[float], second: Sequence[float]) -> Interval |
     above, below = math.fsum(first) / len(first), math.fsum(second) / len(second)
     ratio = above / below
     gained = round(ratio - 1, DIGITS)
-    terms = [(values, scale) for values, scale in ((first, 1.0), (second, ratio)) if len(values) > 1]
+    terms = [
+        (values, scale) for values, scale in ((first, 1.0), (second, ratio)) if len(values) > 1
+    ]
     if not terms:
         return Interval(gained, None, None, 1)
     n = min(len(values) for values, _ in terms)
     shares = [(scale * deviation(values)) ** 2 / len(values) for values, scale in terms]
     if sum(shares) == 0:
         return Interval(gained, gained, gained, n)
-    squares = sum(share**2 / (len(values) - 1) for share, (values, _) in zip(shares, terms, strict=True))
+    squares = sum(
+        share**2 / (len(values) - 1) for share, (values, _) in zip(shares, terms, strict=True)
+    )
     half = stats.t.isf(ALPHA / 2, sum(shares) ** 2 / squares) * math.sqrt(sum(shares)) / below
     return Interval(gained, gained - float(half), gained + float(half), n)
 
 
-def _interval(difference: float, error: float | None, freedom: float | None, alpha: float, n: int) -> Interval:
+def _interval(
+    difference: float, error: float | None, freedom: float | None, alpha: float, n: int
+) -> Interval:
     if error is None:
         return Interval(difference, None, None, n)
     if freedom is None and difference:
-        return Interval(difference, None, None, n)  # that nothing varied in a few units is no certainty
+        return Interval(
+            difference, None, None, n
+        )  # that nothing varied in a few units is no certainty
     half = 0.0 if freedom is None else -float(special.stdtrit(freedom, alpha / 2)) * error
     assert math.isfinite(half)
     return Interval(difference, difference - half, difference + half, n)
@@ -219,10 +231,14 @@ def _check(
     for pair in pairs:
         missing = [name for name in pair if name not in units]
         if missing or pair[0] == pair[1]:
-            raise ValueError(f"a pair takes two different methods of {', '.join(units)}; got {pair[0]} and {pair[1]}")
+            raise ValueError(
+                f"a pair takes two different methods of {', '.join(units)}; got {pair[0]} and {pair[1]}"
+            )
     if comparisons < len(pairs):
         raise ValueError(f"{len(pairs)} pairs cannot be compared where {comparisons} were declared")
     if not smallest > 0:
         raise ValueError(f"the smallest difference that matters must be above 0, got {smallest}")
     if len(looks) != len(pairs) or any(look < 1 for look in looks):
-        raise ValueError(f"each of {len(pairs)} pairs has a look, counted from 1; got {list(looks)}")
+        raise ValueError(
+            f"each of {len(pairs)} pairs has a look, counted from 1; got {list(looks)}"
+        )

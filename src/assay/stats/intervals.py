@@ -47,7 +47,11 @@ def t_interval(values: Sequence[float], confidence: float = 1 - ALPHA) -> Interv
 
 
 def bootstrap(
-    sums: NDArray[np.float64], counts: NDArray[np.float64], confidence: float = 1 - ALPHA, resamples: int = 2000, seed: int = 0
+    sums: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    confidence: float = 1 - ALPHA,
+    resamples: int = 2000,
+    seed: int = 0,
 ) -> Interval:
     """Bootstrap of a mean over units of several values each: sum_u S_u / sum_u n_u, units redrawn.
 
@@ -72,7 +76,11 @@ def bootstrap(
     if len(sums) < FEWEST_UNITS:
         return Interval(mean, None, None, len(sums))
     if len(sums) > LARGE:
-        half = float(stats.norm.ppf((1 + confidence) / 2) * np.sqrt(np.square(sums - mean * counts).sum()) / counts.sum())
+        half = float(
+            stats.norm.ppf((1 + confidence) / 2)
+            * np.sqrt(np.square(sums - mean * counts).sum())
+            / counts.sum()
+        )
         least, most = float((sums / counts).min()), float((sums / counts).max())
         return Interval(mean, max(mean - half, least), min(mean + half, most), len(sums))
     draw = np.random.default_rng(seed)
@@ -102,4 +110,7 @@ def spread(groups: Sequence[Sequence[float]]) -> float | None:
     freedom = sum(len(group) - 1 for group in groups)
     if freedom == 0:
         return None
-    return math.sqrt(sum((len(group) - 1) * deviation(group) ** 2 for group in groups if len(group) > 1) / freedom)
+    return math.sqrt(
+        sum((len(group) - 1) * deviation(group) ** 2 for group in groups if len(group) > 1)
+        / freedom
+    )

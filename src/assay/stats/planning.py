@@ -54,12 +54,18 @@ def searches_to_see(
     [8, 12, 16]
     """
     if not all(math.isfinite(value) and value >= 0 for value in (difference, *deviations)):
-        raise ValueError(f"planning needs finite values of at least 0, got {difference} and deviations {list(deviations)}")
+        raise ValueError(
+            f"planning needs finite values of at least 0, got {difference} and deviations {list(deviations)}"
+        )
     if len(deviations) not in (1, 2) or methods < len(deviations):
-        raise ValueError(f"one or two methods of {methods} are compared, got {len(deviations)} deviations")
+        raise ValueError(
+            f"one or two methods of {methods} are compared, got {len(deviations)} deviations"
+        )
     if difference == 0:
         return None
-    deviations = sorted(deviations, reverse=True)  # the draws of the first and the second method are not the same
+    deviations = sorted(
+        deviations, reverse=True
+    )  # the draws of the first and the second method are not the same
     if others is None:
         others = math.sqrt(math.fsum(value**2 for value in deviations) / len(deviations))
     if not any((*deviations, others)):
@@ -105,12 +111,16 @@ def power(
     mean = None
     if methods > WELCH_UP_TO:
         rest = methods - len(drawn)
-        mean = (sum(drawn) + rest * others**2 * _relative_variances(rest * freedom, axis=2)) / methods
+        mean = (
+            sum(drawn) + rest * others**2 * _relative_variances(rest * freedom, axis=2)
+        ) / methods
     second = (drawn[1], count) if len(drawn) == 2 else (np.zeros(DRAWS), np.array(1))
     found = errors_of_two(drawn[0], count, *second, mean, most=float(methods * freedom))
     half = _quantiles(found.freedom, alpha / 2 / comparisons) * np.sqrt(found.variance)
     truth = math.sqrt(math.fsum(value**2 for value in deviations) / searches)
-    chances = special.ndtr((difference - half) / truth) if truth else (difference > half).astype(float)
+    chances = (
+        special.ndtr((difference - half) / truth) if truth else (difference > half).astype(float)
+    )
     assert np.isfinite(chances).all()
     return float(chances.mean())
 

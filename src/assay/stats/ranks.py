@@ -56,7 +56,9 @@ class Friedman:
 def ranks(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Mean rank over reproductions, 1 is best; ties share their mean rank; a single value stands for every row."""
     rows = max(len(values) for values in scores.values())
-    table = np.array([list(values) * rows if len(values) == 1 else list(values) for values in scores.values()])
+    table = np.array(
+        [list(values) * rows if len(values) == 1 else list(values) for values in scores.values()]
+    )
     return dict(zip(scores, stats.rankdata(-table, axis=0).mean(axis=1).tolist(), strict=True))
 
 
@@ -72,7 +74,9 @@ def friedman(scores: Mapping[str, Sequence[float]], alpha: float = ALPHA) -> Fri
     table = np.array(list(scores.values())).T
     blocks, k = table.shape
     if blocks < 2 or k < 2:
-        raise ValueError(f"ranks over data sets need at least two of them and two methods, got {blocks} and {k}")
+        raise ValueError(
+            f"ranks over data sets need at least two of them and two methods, got {blocks} and {k}"
+        )
     ranked = stats.rankdata(-table, axis=1)
     counts = [np.unique(row, return_counts=True)[1] for row in ranked]
     tied = 1 - sum(float((count**3 - count).sum()) for count in counts) / (blocks * (k**3 - k))
@@ -108,13 +112,17 @@ def permutation_p(ranked_NK: NDArray[np.float64]) -> tuple[float, Source]:
     rows = tuple(sorted(tuple(sorted(row)) for row in doubled.tolist()))
     exact = all_permutations(rows)
     if exact is None:
-        return (1 + int((sample_permutations(rows) >= observed).sum())) / (1 + SAMPLED), "permutations"
+        return (1 + int((sample_permutations(rows) >= observed).sum())) / (
+            1 + SAMPLED
+        ), "permutations"
     unequal, ways = exact
     return float(ways[unequal >= observed].sum() / ways.sum()), "exact"
 
 
 @lru_cache(maxsize=16)
-def all_permutations(rows: tuple[tuple[int, ...], ...]) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+def all_permutations(
+    rows: tuple[tuple[int, ...], ...],
+) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
     """Return all values of sum_j R_j^2 over permutations of each row, and in how many ways; None: too many.
 
     Rows are added one after another. Methods are exchangeable, so rank sums count in ascending order only, and the first row
@@ -132,7 +140,9 @@ def all_permutations(rows: tuple[tuple[int, ...], ...]) -> tuple[NDArray[np.int6
             if base**k >= 2**62:
                 return None
             sums_SK.sort(axis=1)
-            _, first, place = np.unique(sums_SK @ (base ** np.arange(k)), return_index=True, return_inverse=True)
+            _, first, place = np.unique(
+                sums_SK @ (base ** np.arange(k)), return_index=True, return_inverse=True
+            )
             sums_SK, ways_S = sums_SK[first], np.bincount(place, weights=ways_S).astype(np.float64)
     values, place = np.unique(np.square(sums_SK).sum(1), return_inverse=True)
     return values, np.bincount(place, weights=ways_S).astype(np.float64)
@@ -169,10 +179,18 @@ def ties(mean_ranks: Mapping[str, float], critical_difference: float) -> list[tu
     """
     order = sorted(mean_ranks, key=lambda name: (mean_ranks[name], name))
     reach = [
-        max(j for j in range(i, len(order)) if mean_ranks[order[j]] - mean_ranks[order[i]] <= critical_difference)
+        max(
+            j
+            for j in range(i, len(order))
+            if mean_ranks[order[j]] - mean_ranks[order[i]] <= critical_difference
+        )
         for i in range(len(order))
     ]
-    return [tuple(order[i : end + 1]) for i, end in enumerate(reach) if end > i and (i == 0 or end > reach[i - 1])]
+    return [
+        tuple(order[i : end + 1])
+        for i, end in enumerate(reach)
+        if end > i and (i == 0 or end > reach[i - 1])
+    ]
 
 
 def _range_of_normals(k: int, probability: float) -> float:
@@ -185,7 +203,10 @@ def _range_of_normals(k: int, probability: float) -> float:
     density, below, step = stats.norm.pdf(z), special.ndtr(z), z[1] - z[0]
 
     def missing(q: float) -> float:
-        return float(k * step * (density * (below - special.ndtr(z - q)) ** (k - 1)).sum()) - probability
+        return (
+            float(k * step * (density * (below - special.ndtr(z - q)) ** (k - 1)).sum())
+            - probability
+        )
 
     return float(optimize.brentq(missing, 0, 20, xtol=1e-10))
 

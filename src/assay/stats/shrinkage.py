@@ -50,14 +50,23 @@ def pair_errors(variances_M: Floats, counts_M: Counts, first_P: Counts, second_P
         second_P: index of the second method of each pair.
     """
     repeated_M = counts_M > 1
-    mean = variances_M[..., repeated_M].mean(axis=-1, keepdims=True) if repeated_M.sum() > WELCH_UP_TO else None
+    mean = (
+        variances_M[..., repeated_M].mean(axis=-1, keepdims=True)
+        if repeated_M.sum() > WELCH_UP_TO
+        else None
+    )
     own_M = np.where(repeated_M, variances_M, 0.0)
     first, second = ((own_M[..., index_P], counts_M[index_P]) for index_P in (first_P, second_P))
     return errors_of_two(*first, *second, mean, most=float((counts_M - 1).sum()))
 
 
 def errors_of_two(
-    variance_a: Floats, count_a: Counts, variance_b: Floats, count_b: Counts, mean: Floats | None, most: float
+    variance_a: Floats,
+    count_a: Counts,
+    variance_b: Floats,
+    count_b: Counts,
+    mean: Floats | None,
+    most: float,
 ) -> Errors:
     """Compute V and nu as `pair_errors` does, from the two methods' own variances.
 

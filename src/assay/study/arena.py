@@ -83,18 +83,27 @@ class Arena:
         """The folder of the view of a half, made where it is not there: features where the trunk is frozen, else samples."""
         if self.resolved.frozen != "trunk":
             return place_view(half, self.resolved.first_step, self.resolved.form, progress)
-        return place_vectors(half, self._features_name(half), lambda: self.features(half, None, progress))
+        return place_vectors(
+            half, self._features_name(half), lambda: self.features(half, None, progress)
+        )
 
     def _features_name(self, half: Half) -> str:
         """Features depend on the samples, on trunk and first step, and on the code and library that compute them."""
-        settings = {name: getattr(self.resolved, name) for name in ("trunk", "weights", "pooling", "size", "resize", "stored")}
+        settings = {
+            name: getattr(self.resolved, name)
+            for name in ("trunk", "weights", "pooling", "size", "resize", "stored")
+        }
         return f"{half.fingerprint}-{digest([settings, self.environment, trunk_source(self.resolved.trunk)])[:16]}"
 
-    def features(self, half: Half, rows: Labels | None = None, progress: Progress = nobody) -> Vectors:
+    def features(
+        self, half: Half, rows: Labels | None = None, progress: Progress = nobody
+    ) -> Vectors:
         """What the frozen trunk says to these samples of a half, to all if None."""
         chosen = np.arange(len(half.y)) if rows is None else rows
         told = partial(progress, f"features of {self.resolved.trunk}")
-        z = trunk_features(self.resolved, half.some, chosen, half.inputs, torch.device(self.device), told)
+        z = trunk_features(
+            self.resolved, half.some, chosen, half.inputs, torch.device(self.device), told
+        )
         return np.asarray(z.numpy())
 
     @cached_property
@@ -120,7 +129,12 @@ class Arena:
     def check_data(self, say: Callable[[str, str], None], allow_leaks: bool) -> None:
         """Say what was left out and what is wrong with the data; raise `BadInput` where no bench should start on them."""
         flaws = self.test.flaws
-        for text in (*self.data.get("left_out", ()), *self.test.left_out, *flaws.of_trainval, *flaws.of_test):
+        for text in (
+            *self.data.get("left_out", ()),
+            *self.test.left_out,
+            *flaws.of_trainval,
+            *flaws.of_test,
+        ):
             say("data", text)
         if flaws.refusal and not allow_leaks:
             raise BadInput(flaws.refusal)
@@ -128,7 +142,11 @@ class Arena:
     @property
     def augmentation(self) -> str:
         """What is done to training images, in words."""
-        return "none, heads are trained on features" if self.on_vectors else describe_augment(self.resolved.augment)
+        return (
+            "none, heads are trained on features"
+            if self.on_vectors
+            else describe_augment(self.resolved.augment)
+        )
 
     def check_trunk(self) -> None:
         """Show the trunk one blank image, so that what it cannot take is refused before anything is begun."""

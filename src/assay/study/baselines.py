@@ -51,7 +51,13 @@ class Baseline:
 
 
 def baselines(
-    dataset: Dataset, protocol: Protocol, names: Sequence[str], metrics: Sequence[str], *, test: bool, progress: Progress
+    dataset: Dataset,
+    protocol: Protocol,
+    names: Sequence[str],
+    metrics: Sequence[str],
+    *,
+    test: bool,
+    progress: Progress,
 ) -> Iterator[Baseline]:
     """Each trunk with random and, where it has some, with pretrained weights, under the protocol's input and `dim`.
 
@@ -60,10 +66,18 @@ def baselines(
     """
     for name in names or _suitable(dataset):
         for start in ("none", protocol.weights if protocol.weights != "none" else "pretrained"):
-            found = _baseline(dataset, replace(protocol, trunk=name, weights=start, frozen="nothing"), metrics, test, progress)
+            found = _baseline(
+                dataset,
+                replace(protocol, trunk=name, weights=start, frozen="nothing"),
+                metrics,
+                test,
+                progress,
+            )
             if found is not None:
                 yield found
-            if found is not None and found.problem and start == "none":  # nothing that weights would mend
+            if (
+                found is not None and found.problem and start == "none"
+            ):  # nothing that weights would mend
                 break
 
 
@@ -72,16 +86,23 @@ def _suitable(dataset: Dataset) -> list[str]:
     return [name for name, kind in trunks.items() if kind.takes == kind_of(dataset.look)]
 
 
-def _baseline(dataset: Dataset, protocol: Protocol, metrics: Sequence[str], test: bool, progress: Progress) -> Baseline | None:
+def _baseline(
+    dataset: Dataset, protocol: Protocol, metrics: Sequence[str], test: bool, progress: Progress
+) -> Baseline | None:
     belongs = np.array(parts(dataset, protocol))
     rows = np.flatnonzero((belongs != "test") | test)
     try:
         settled, weights = settle(protocol, dataset.look)
         if protocol.weights != "none" and weights is None:
             return None
-        told = partial(progress, f"features of {protocol.trunk}, {'pretrained' if weights else 'random weights'}")
+        told = partial(
+            progress,
+            f"features of {protocol.trunk}, {'pretrained' if weights else 'random weights'}",
+        )
         device = torch.device(choose_device("auto"))
-        features = trunk_features(settled, dataset.items.arrays, rows, dataset.items.inputs, device, told)
+        features = trunk_features(
+            settled, dataset.items.arrays, rows, dataset.items.inputs, device, told
+        )
     except (BadInput, UnknownName) as error:
         return Baseline(protocol.trunk, None, problem=str(error))
     where = belongs[rows]
@@ -89,11 +110,19 @@ def _baseline(dataset: Dataset, protocol: Protocol, metrics: Sequence[str], test
     with torch.no_grad():
         z = F.normalize(fit_pca(features[where != "test"], width)(features), dim=1)
     names = ["test"] if test else [f"fold {number}" for number in range(protocol.folds)]
-    scores = {name: _answers(dataset, rows[where == name], test).evaluate(z[where == name], metrics) for name in names}
-    return Baseline(protocol.trunk, weights.pretrained_on if weights else None, features.shape[1], width, scores)
+    scores = {
+        name: _answers(dataset, rows[where == name], test).evaluate(z[where == name], metrics)
+        for name in names
+    }
+    return Baseline(
+        protocol.trunk, weights.pretrained_on if weights else None, features.shape[1], width, scores
+    )
 
 
 def _answers(dataset: Dataset, rows: Labels, test: bool) -> Answers:
     """Of these samples: at the test by the roles that the data give them, else all in all."""
-    marks = [None if mark is None or not test else mark[rows] for mark in (dataset.query, dataset.gallery)]
+    marks = [
+        None if mark is None or not test else mark[rows]
+        for mark in (dataset.query, dataset.gallery)
+    ]
     return Answers(dataset.labels[rows], *marks)

@@ -92,7 +92,13 @@ def check_data(designs: Sequence[Design], means: Means) -> None:
     designs[0].arena.check_data(means.listener.say, means.allow_leaks)
 
 
-def run_designs(designs: Sequence[Design], out: Path, means: Means, new_study: bool, reference: str | None = None) -> Bench:
+def run_designs(
+    designs: Sequence[Design],
+    out: Path,
+    means: Means,
+    new_study: bool,
+    reference: str | None = None,
+) -> Bench:
     """Carry out the newest studies of these designs that the store has, or new ones; declared before anything is run."""
     with driving(out, means) as (store, engine):
         designs = [in_generation(design, store, new_study) for design in designs]
@@ -101,7 +107,10 @@ def run_designs(designs: Sequence[Design], out: Path, means: Means, new_study: b
         if bench.reference:
             means.listener.say("bench", f"every method is compared with {bench.reference}")
         if bench.look > 1:
-            means.listener.say("bench", f"look number {bench.look}: {len(bench.after)} studies were declared or tested before")
+            means.listener.say(
+                "bench",
+                f"look number {bench.look}: {len(bench.after)} studies were declared or tested before",
+            )
         carry_out(designs, store, engine, means)
     return Bench(out, tuple(design.key for design in designs))
 
@@ -131,10 +140,16 @@ def check_studies(designs: Sequence[Design], store: Store) -> None:
 def carry_out(designs: Sequence[Design], store: Store, engine: Engine, means: Means) -> None:
     """Drive the studies of these designs to their ends, none begun before all are known to be what they were announced as."""
     check_studies(designs, store)
-    to_train = [design for design in designs if design.method.loss and not Study(design, store, Silent()).trained]
+    to_train = [
+        design
+        for design in designs
+        if design.method.loss and not Study(design, store, Silent()).trained
+    ]
     parts = _parts(engine.workers, len(to_train))
     studies = [Study(design, store, means.listener, means.keep, parts) for design in designs]
-    for words in dict.fromkeys(design.arena.augmentation for design in designs if design.method.loss):
+    for words in dict.fromkeys(
+        design.arena.augmentation for design in designs if design.method.loss
+    ):
         means.listener.say("augmentation", words)
     for needed in dict.fromkeys(design.arena.disk_needed() for design in designs):
         if needed:
@@ -175,7 +190,9 @@ def plan_bench(
 ) -> Plan:
     """What the bench would cost; nothing is written."""
     engine = LocalEngine.for_device(choose_device(device), workers)
-    designs = with_control(design_bench(data, with_yardstick(names), protocol, device, imports), control)
+    designs = with_control(
+        design_bench(data, with_yardstick(names), protocol, device, imports), control
+    )
     check_data(designs, Means(allow_leaks=allow_leaks))
     return plan(designs, engine.workers, reference_of(designs, reference))
 
@@ -205,7 +222,9 @@ def with_control(designs: Sequence[Design], control: str | None) -> list[Design]
     found = next((design for design in designs if design.name == control), None)
     if found is None or not found.trials:
         searched = [design.name for design in designs if design.trials]
-        raise BadInput(f"--control {control}: name a method of this bench that is searched: {', '.join(searched) or 'none is'}")
+        raise BadInput(
+            f"--control {control}: name a method of this bench that is searched: {', '.join(searched) or 'none is'}"
+        )
     return [*designs, replace(found, twin=True)]
 
 
@@ -256,5 +275,7 @@ def choose(names: Sequence[str]) -> list[str]:
         return list(methods)
     twice = [name for number, name in enumerate(names) if name in names[:number]]
     if twice or not names:
-        raise BadInput(f"the method {twice[0]!r} is named twice" if twice else "name at least one method")
+        raise BadInput(
+            f"the method {twice[0]!r} is named twice" if twice else "name at least one method"
+        )
     return [methods[name].name for name in names]

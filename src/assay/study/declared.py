@@ -76,10 +76,18 @@ def declare(store: Store, designs: Sequence[Design], reference: str | None = Non
         return known[key_of_bench(studies, reference)]
     protocol = designs[0].preregistration["protocol"]
     question, trainval = protocol["question"], designs[0].arena.trainval.fingerprint
-    alike = [bench for bench in known.values() if (bench.question, bench.trainval) == (question, trainval)]
+    alike = [
+        bench
+        for bench in known.values()
+        if (bench.question, bench.trainval) == (question, trainval)
+    ]
     opened = {record.key for record in study_records(store) if record.seal is not None}
     own = dict(zip((design.name for design in designs), studies, strict=True))
-    before = [bench for bench in alike if opened & set(bench.studies) or _is_another_try(bench, protocol["fingerprint"], own)]
+    before = [
+        bench
+        for bench in alike
+        if opened & set(bench.studies) or _is_another_try(bench, protocol["fingerprint"], own)
+    ]
     bench = Declared(
         studies=tuple(studies),
         methods=tuple(design.name for design in designs),
@@ -98,7 +106,9 @@ def declare(store: Store, designs: Sequence[Design], reference: str | None = Non
 def _is_another_try(bench: Declared, protocol: str, own: Mapping[str, str]) -> bool:
     """Whether a bench asks the same question with other numbers or seeds, or is another generation of the same studies."""
     theirs = dict(zip(bench.methods, bench.studies, strict=True))
-    return bench.protocol != protocol or any(key != theirs.get(name, key) for name, key in own.items())
+    return bench.protocol != protocol or any(
+        key != theirs.get(name, key) for name, key in own.items()
+    )
 
 
 def trained_of(designs: Sequence[Design]) -> list[str]:
@@ -108,9 +118,13 @@ def trained_of(designs: Sequence[Design]) -> list[str]:
 
 def reference_of(designs: Sequence[Design], wanted: str | None) -> str | None:
     """Return the method that all others are compared with: the wanted one; else above ten methods `contrastive` or the first."""
-    trained = [design.name for design in designs if design.method.loss is not None and not design.twin]
+    trained = [
+        design.name for design in designs if design.method.loss is not None and not design.twin
+    ]
     if wanted is not None and wanted not in trained:
-        raise BadInput(f"--reference {wanted}: name a trained method of this bench: {', '.join(trained) or 'none is'}")
+        raise BadInput(
+            f"--reference {wanted}: name a trained method of this bench: {', '.join(trained) or 'none is'}"
+        )
     if wanted is not None or len(trained) <= ALL_PAIRS:
         return wanted
     return OLDEST if OLDEST in trained else trained[0]
@@ -126,13 +140,22 @@ def read_declared(store: Store, key: str) -> Declared:
     path = store.bench(key)
     try:
         document: dict[str, Any] = read_json(path)
-        said: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
+        said: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in document.items()
+        }
         found = Declared(**said)
-        sound = found.key == key and len(found.methods) == len(found.studies) and set(found.trained) <= set(found.methods)
+        sound = (
+            found.key == key
+            and len(found.methods) == len(found.studies)
+            and set(found.trained) <= set(found.methods)
+        )
     except (OSError, ValueError, TypeError, AttributeError):
         sound = False
     if not sound:
-        raise BadInput(f"{path} was altered: it is not the declaration of a bench. Restore it, or give another --out")
+        raise BadInput(
+            f"{path} was altered: it is not the declaration of a bench. Restore it, or give another --out"
+        )
     return found
 
 
@@ -144,7 +167,9 @@ def in_turn(benches: Iterable[Declared]) -> list[Declared]:
             other.look
             for other in found
             if (other.question, other.trainval) == (bench.question, bench.trainval)
-            and _is_another_try(other, bench.protocol, dict(zip(bench.methods, bench.studies, strict=True)))
+            and _is_another_try(
+                other, bench.protocol, dict(zip(bench.methods, bench.studies, strict=True))
+            )
         ]
         found.append(replace(bench, look=max(bench.look, 1 + max(rivals, default=0))))
     return found

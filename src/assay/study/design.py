@@ -97,12 +97,21 @@ class Design:
     @property
     def called(self) -> str:
         """How progress names it: the method, and the value in a sweep."""
-        return self.name if self.point is None else f"{self.name}, {self.point.field}={self.point.value}"
+        return (
+            self.name
+            if self.point is None
+            else f"{self.name}, {self.point.field}={self.point.value}"
+        )
 
     @cached_property
     def key(self) -> str:
         """Protocol, data, method and generation; where the parameters were chosen, if elsewhere."""
-        parts = [self.arena.protocol.fingerprint, self.arena.trainval.fingerprint, self.name, self.generation]
+        parts = [
+            self.arena.protocol.fingerprint,
+            self.arena.trainval.fingerprint,
+            self.name,
+            self.generation,
+        ]
         elsewhere = [] if self.given is None else [plain(self.given), plain(self.point)]
         return digest([*parts, *elsewhere])
 
@@ -129,7 +138,11 @@ class Design:
     def first(self) -> dict[str, Value]:
         """The parameters of trial 0: the method's defaults, changed by what the protocol gives it."""
         settings = self.protocol.given_for(self.method.name)
-        return read_parameters(self.method, self.protocol, settings) if settings else defaults(self.method, self.protocol)
+        return (
+            read_parameters(self.method, self.protocol, settings)
+            if settings
+            else defaults(self.method, self.protocol)
+        )
 
     @property
     def chosen(self) -> dict[str, Value]:
@@ -144,7 +157,11 @@ class Design:
     @property
     def folds(self) -> Sequence[int | None]:
         """The folds that a trial or reproduction consists of; None where one run stands for all: nothing is fitted to a fold."""
-        return [None] if self.fixed_baseline or self.method.head == "none" else range(self.protocol.folds)
+        return (
+            [None]
+            if self.fixed_baseline or self.method.head == "none"
+            else range(self.protocol.folds)
+        )
 
     @property
     def dim(self) -> int:
@@ -182,7 +199,9 @@ class Design:
     @property
     def runs(self) -> int:
         """Runs in all."""
-        return self.searches * (self.trials * self.runs_of_a_trial + self.reproductions * len(self.folds))
+        return self.searches * (
+            self.trials * self.runs_of_a_trial + self.reproductions * len(self.folds)
+        )
 
     @cached_property
     def preregistration(self) -> dict[str, Any]:
@@ -231,11 +250,18 @@ class Design:
         """
         first, protocol = len(told), self.protocol
         last = first + 1
-        while last < self.trials and not self.prunes and not depends_on_answers(last, protocol.startup, protocol.search):
+        while (
+            last < self.trials
+            and not self.prunes
+            and not depends_on_answers(last, protocol.startup, protocol.search)
+        ):
             last += 1
         seed = question_seed(*self._seeds, self.method.name, search, self.twin)
         return [
-            {**self.first, **ask(self.space, seen, self.first, protocol.startup, seed, protocol.search)}
+            {
+                **self.first,
+                **ask(self.space, seen, self.first, protocol.startup, seed, protocol.search),
+            }
             for number in range(first, min(last, self.trials))
             for seen in [[*told, *[Told({}, None)] * (number - first)]]
         ]
@@ -249,7 +275,9 @@ class Design:
         """Whether hopeless trials are given up after their first fold; on vectors all folds are one task."""
         return self.protocol.prune is not None and not self.arena.on_vectors
 
-    def run(self, stage: Stage, search: int, number: int, fold: int | None, parameters: Parameters) -> Run:
+    def run(
+        self, stage: Stage, search: int, number: int, fold: int | None, parameters: Parameters
+    ) -> Run:
         """A run whose seed depends on its place alone: the same for every method, never for two searches."""
         return Run(
             protocol=self._run_protocol,
@@ -283,12 +311,19 @@ class Design:
         else:
             has = "random" if found == "random" else "pretrained"
             reason = f"the trunk {self.protocol.trunk!r} has {has} weights here"
-        others = [name for name, other in methods.items() if other.loss is None and other.starts == found]
-        raise BadInput(f"{self.method.name}: {reason}, so it is not {self.method.name}; use {' or '.join(others)} instead")
+        others = [
+            name for name, other in methods.items() if other.loss is None and other.starts == found
+        ]
+        raise BadInput(
+            f"{self.method.name}: {reason}, so it is not {self.method.name}; use {' or '.join(others)} instead"
+        )
 
     @property
     def _announced_protocol(self) -> dict[str, Any]:
-        resolved = {**plain(replace(self.protocol, space=Space())), "space": self.protocol.space.describe()}
+        resolved = {
+            **plain(replace(self.protocol, space=Space())),
+            "space": self.protocol.space.describe(),
+        }
         declared = self.arena.protocol
         return {
             "name": declared.name,

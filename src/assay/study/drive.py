@@ -66,7 +66,11 @@ class _Progress:
         try:
             while not self.waiting:
                 begun = self._step is not None
-                tasks = self._steps.send([future.result() for future in self._step or ()]) if begun else next(self._steps)
+                tasks = (
+                    self._steps.send([future.result() for future in self._step or ()])
+                    if begun
+                    else next(self._steps)
+                )
                 self._step = {self._engine.submit(task): task for task in tasks}
                 self.waiting = set(self._step)
         except StopIteration:
@@ -115,5 +119,9 @@ class _Clock:
     def seconds_left(self) -> float | None:
         if not self.finished:
             return None
-        left = sum(study.state.total - study.state.done for study in self._studies if study.state.stage != "failed")
+        left = sum(
+            study.state.total - study.state.done
+            for study in self._studies
+            if study.state.stage != "failed"
+        )
         return left * (time.monotonic() - self._start) / self.finished

@@ -124,7 +124,13 @@ class Learner:
         ids = half.ids
         labels = np.array(half.class_names)[half.y[rows]]
         marks = [None if mark is None else mark[rows] for mark in (half.query, half.gallery)]
-        return Part(name, self._embed(name, half, rows, progress), labels, [ids[row] for row in rows.tolist()], *marks)
+        return Part(
+            name,
+            self._embed(name, half, rows, progress),
+            labels,
+            [ids[row] for row in rows.tolist()],
+            *marks,
+        )
 
     def _embed(self, name: str, half: Half, rows: Labels, progress: Progress) -> Tensor:
         """Return embeddings as they are compared, of a run as the run itself made them: in its batches, with its threads."""
@@ -134,6 +140,14 @@ class Learner:
         many, parts = batch_of(size), []
         with torch_threads(self.threads):
             for start in range(0, len(rows), many):
-                parts.append(embed(model, half.some(rows[start : start + many], step), size, device, self.similarity))
+                parts.append(
+                    embed(
+                        model,
+                        half.some(rows[start : start + many], step),
+                        size,
+                        device,
+                        self.similarity,
+                    )
+                )
                 progress(f"{name}, embedding", min(start + many, len(rows)), len(rows))
         return as_compared(torch.cat(parts)[:, : self.dim], self.similarity)

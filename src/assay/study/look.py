@@ -42,14 +42,18 @@ class FinishedRun:
         store = Store(folder.parents[2])
         weights = folder / WEIGHTS
         if not weights.exists():
-            raise BadInput(f"{path} has no weights: only the selected trial and the reproductions keep theirs; name one of those")
+            raise BadInput(
+                f"{path} has no weights: only the selected trial and the reproductions keep theirs; name one of those"
+            )
         try:
             config, result = read_json(folder / "config.json"), read_json(folder / "result.json")
             sound = digest(config) == folder.name and digest_file(weights) == result["weights"]
         except (OSError, ValueError, KeyError, TypeError):
             sound = False
         if not sound:
-            raise BadInput(f"{path} is not what it was when it was made; `assay verify {store.root}` names what was altered")
+            raise BadInput(
+                f"{path} is not what it was when it was made; `assay verify {store.root}` names what was altered"
+            )
         return cls(store, folder.name, config)
 
     @property
@@ -83,7 +87,18 @@ class FinishedRun:
     def protocol(self) -> Protocol:
         """What of the protocol the run's model depends on."""
         said = self.config["protocol"]
-        names = ("trunk", "weights", "frozen", "pooling", "layer_norm", "size", "resize", "stored", "dim", "similarity")
+        names = (
+            "trunk",
+            "weights",
+            "frozen",
+            "pooling",
+            "layer_norm",
+            "size",
+            "resize",
+            "stored",
+            "dim",
+            "similarity",
+        )
         return Protocol(name="run", **{name: said[name] for name in names if name in said})
 
     def model(self, inputs: int) -> Model:
@@ -93,7 +108,11 @@ class FinishedRun:
     def made(self, model: Model) -> bool:
         """Whether the model has the run's weights: all of them, of a wide head the first rows; a frozen trunk is not compared."""
         own, given = self._trained.state(), model.state()
-        own |= {name: own[name][: model.architecture.dim] for name in ("head.weight", "head.bias") if name in own}
+        own |= {
+            name: own[name][: model.architecture.dim]
+            for name in ("head.weight", "head.bias")
+            if name in own
+        }
         return all(name in given and torch.equal(own[name], given[name]) for name in own)
 
     @cached_property
@@ -105,7 +124,11 @@ def run_behind(path: Path) -> FinishedRun | None:
     """The run whose study left this model folder, on whose record looks at the test half belong; None: no study did."""
     key = read_json(path / CARD).get("run")
     folder = path.resolve()
-    if not key or folder.parent.name != "models" or not (folder.parents[1] / "format.json").exists():
+    if (
+        not key
+        or folder.parent.name != "models"
+        or not (folder.parents[1] / "format.json").exists()
+    ):
         return None
     run = FinishedRun.at(Store(folder.parents[1]).run(key))
     if not run.made(read_model(path / WEIGHTS)):
@@ -138,12 +161,18 @@ class Look:
         """
         records = [record for record in study_records(run.store) if run.key in record.runs]
         if not records:
-            raise SealError(f"no study of {run.store.root} has recorded the run {run.key[:12]}, so the test half stays sealed")
+            raise SealError(
+                f"no study of {run.store.root} has recorded the run {run.key[:12]}, so the test half stays sealed"
+            )
         ledgers = [Ledger(run.store.study(record.key) / "ledger.jsonl") for record in records]
-        complete = [ledger for ledger, record in zip(ledgers, records, strict=True) if record.complete]
+        complete = [
+            ledger for ledger, record in zip(ledgers, records, strict=True) if record.complete
+        ]
         if not complete:
             ledgers[0].receipt()
-            raise SealError(f"{ledgers[0].path}: the study is still being scored, so nobody else looks at the test half")
+            raise SealError(
+                f"{ledgers[0].path}: the study is still being scored, so nobody else looks at the test half"
+            )
         halves = [sealed.open(ledger.receipt()) for ledger in complete]
         return cls(run, halves[0], complete)
 

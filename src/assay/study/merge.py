@@ -61,7 +61,11 @@ def merge(stores: Sequence[Path], out: Path, listener: Listener | None = None) -
     before the ledgers that name them, each whole or not at all.
     """
     listener = listener or Silent()
-    others = [Store(path) for path in dict.fromkeys(path.resolve() for path in stores) if path != out.resolve()]
+    others = [
+        Store(path)
+        for path in dict.fromkeys(path.resolve() for path in stores)
+        if path != out.resolve()
+    ]
     target = Store.create(out)
     with target.driving():
         everyone = [target, *others]
@@ -70,7 +74,10 @@ def merge(stores: Sequence[Path], out: Path, listener: Listener | None = None) -
             listener.preparing("stores checked", number, len(everyone))
             _check(store, own)
         _check_agreement(everyone, ledgers)
-        contributions = [_take(store, own, target, listener) for store, own in zip(others, ledgers[1:], strict=True)]
+        contributions = [
+            _take(store, own, target, listener)
+            for store, own in zip(others, ledgers[1:], strict=True)
+        ]
     return Merged(out, tuple(contributions), len(_runs(target)), len(_ledgers(target)))
 
 
@@ -87,10 +94,16 @@ def _check(store: Store, ledgers: Ledgers) -> None:
     """Raise `BadInput` where a store is not what it says."""
     problems = [
         *(problem for key in _runs(store) for problem in _altered(store, key)),
-        *(problem for key, lines in ledgers.items() for problem in _unsupported(store, StudyRecord.of(key, lines))),
+        *(
+            problem
+            for key, lines in ledgers.items()
+            for problem in _unsupported(store, StudyRecord.of(key, lines))
+        ),
     ]
     if problems:
-        raise BadInput(f"{problems[0]}; `assay verify {store.root}` says what else is wrong. Restore it, or leave this store out")
+        raise BadInput(
+            f"{problems[0]}; `assay verify {store.root}` says what else is wrong. Restore it, or leave this store out"
+        )
 
 
 def _check_agreement(stores: Sequence[Store], ledgers: Sequence[Ledgers]) -> None:
@@ -130,7 +143,10 @@ def _altered(store: Store, key: str) -> Iterator[str]:
 def _unsupported(store: Store, record: StudyRecord) -> Iterator[str]:
     """What a ledger says that its store does not bear out."""
     ledger = store.study(record.key) / "ledger.jsonl"
-    for entry in [*(run for trial in record.trials for run in trial["runs"]), *record.reproductions]:
+    for entry in [
+        *(run for trial in record.trials for run in trial["runs"]),
+        *record.reproductions,
+    ]:
         path = store.run(entry["key"]) / "result.json"
         if not path.exists() or digest_file(path) != entry["result"]:
             yield f"{path} is missing or not what {ledger} says"
@@ -153,7 +169,11 @@ def _compare(here: Path, there: Path) -> None:
     """Raise `BadInput` where two folders of one name hold different files of one name."""
     for path in _files(here):
         other = there / path
-        if path.name != CLOCK and other.exists() and not filecmp.cmp(here / path, other, shallow=False):
+        if (
+            path.name != CLOCK
+            and other.exists()
+            and not filecmp.cmp(here / path, other, shallow=False)
+        ):
             raise BadInput(
                 f"{here / path} and {other} should be the same and are not{_difference(here / path, other)}; nothing is chosen "
                 "between them: leave out one of the stores, or remove that folder from the one that is wrong"
@@ -208,13 +228,22 @@ def _look(line: Line) -> tuple[str, str]:
 def _linked(line: Line, last: Line) -> Line:
     """The line as the next one of another ledger; when it was recorded stays."""
     number = last.number + 1
-    return replace(line, number=number, previous=last.hash, hash=hash_of(number, line.kind, line.body, last.hash))
+    return replace(
+        line,
+        number=number,
+        previous=last.hash,
+        hash=hash_of(number, line.kind, line.body, last.hash),
+    )
 
 
 def _words(mine: Line, other: Line) -> str:
     if mine.kind != other.kind:
         return f"a {mine.kind} and a {other.kind}"
-    fields = [name for name in sorted({*mine.body, *other.body}) if mine.body.get(name) != other.body.get(name)]
+    fields = [
+        name
+        for name in sorted({*mine.body, *other.body})
+        if mine.body.get(name) != other.body.get(name)
+    ]
     return f"{mine.kind}: {', '.join(fields)}"
 
 
@@ -283,4 +312,6 @@ def _copy(folder: Path, draft: Path) -> None:
         try:
             shutil.copyfile(folder / path, draft / path)
         except FileNotFoundError:
-            raise BadInput(f"{folder / path} went away while it was copied; wait until nobody drives that store") from None
+            raise BadInput(
+                f"{folder / path} went away while it was copied; wait until nobody drives that store"
+            ) from None

@@ -61,7 +61,9 @@ def train_one(
     """Train one model on all folds of trainval but one, which chooses its checkpoint; leave it at `out`. Its card."""
     arena = design.arena
     if design.method.loss is None:
-        raise BadInput(f"{design.method.name} is not trained; `assay embed` takes a pretrained trunk by its name")
+        raise BadInput(
+            f"{design.method.name} is not trained; `assay embed` takes a pretrained trunk by its name"
+        )
     _check_out(out)
     if not 0 <= fold < arena.resolved.folds:
         raise BadInput(f"--fold {fold}: the protocol has folds 0 to {arena.resolved.folds - 1}")
@@ -69,7 +71,11 @@ def train_one(
     run = design.run("trial", 0, seed, fold, parameters)
     view = arena.place(arena.trainval, progress)
     model, fit = train_alone(run, view, arena.trainval.inputs, told)
-    card = {**_card(design, run.config, fit.best.validation), "status": fit.status, "epoch": fit.best.epoch}
+    card = {
+        **_card(design, run.config, fit.best.validation),
+        "status": fit.status,
+        "epoch": fit.best.epoch,
+    }
     write_model_folder(out, model, card)
     return card
 

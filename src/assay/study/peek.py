@@ -8,7 +8,9 @@ from assay.store import Store
 from assay.study.record import StudyRecord
 
 
-def peek_body(record: StudyRecord, test: str, found: Sequence[dict[int, float]], store: Store) -> dict[str, Any]:
+def peek_body(
+    record: StudyRecord, test: str, found: Sequence[dict[int, float]], store: Store
+) -> dict[str, Any]:
     """The line of a peek: test MAP@R by epoch of each reproduction run, then of each trial's runs at their best epoch."""
     scored = iter(found)
     epochs = [
@@ -19,7 +21,10 @@ def peek_body(record: StudyRecord, test: str, found: Sequence[dict[int, float]],
             "run": entry["key"],
             "chosen": entry["best_epoch"],
             "test": {str(epoch): value for epoch, value in next(scored).items()},
-            "weights": {str(epoch): digest_file(path) for epoch, path in store.checkpoints(entry["key"]).items()},
+            "weights": {
+                str(epoch): digest_file(path)
+                for epoch, path in store.checkpoints(entry["key"]).items()
+            },
         }
         for entry in record.reproductions
     ]

@@ -48,14 +48,26 @@ def plan(designs: Sequence[Design], workers: int, reference: str | None = None) 
     """Time a few steps of the first trained method and count up."""
     arena = designs[0].arena
     protocol, trainval = arena.resolved, arena.trainval
-    rows: Labels = np.flatnonzero(trainval.y < max(FEWEST, *(design.batch[0] for design in designs)))
+    rows: Labels = np.flatnonzero(
+        trainval.y < max(FEWEST, *(design.batch[0] for design in designs))
+    )
     view, reading = _sample(arena, rows)
     seconds, size = _measure(arena, view, designs)
     trained = [design for design in designs if design.trials]
     work = sum(design.runs for design in trained) * seconds
-    kept = sum(design.searches * (design.reproductions * len(design.folds) + design.runs_of_a_trial) for design in designs)
-    wide = build(arena.resolved.trunk, trainval.inputs).features if any(design.dim == 0 for design in designs) else 0
-    numbers = sum(design.searches * design.reproductions * len(design.folds) * (design.dim or wide) for design in designs)
+    kept = sum(
+        design.searches * (design.reproductions * len(design.folds) + design.runs_of_a_trial)
+        for design in designs
+    )
+    wide = (
+        build(arena.resolved.trunk, trainval.inputs).features
+        if any(design.dim == 0 for design in designs)
+        else 0
+    )
+    numbers = sum(
+        design.searches * design.reproductions * len(design.folds) * (design.dim or wide)
+        for design in designs
+    )
     vectors = numbers * len(trainval.y) * 4
     return Plan(
         budget=budget_of(protocol),
@@ -63,7 +75,8 @@ def plan(designs: Sequence[Design], workers: int, reference: str | None = None) 
         batch={design.name: design.batch for design in designs},
         reference=reference,
         workers=workers,
-        seconds=work / min(workers, max(1, len(trained)) * protocol.folds) + 2 * len(trainval.y) * reading,
+        seconds=work / min(workers, max(1, len(trained)) * protocol.folds)
+        + 2 * len(trainval.y) * reading,
         bytes=round(kept * size + vectors + 2 * _bytes(arena, view)),
     )
 
@@ -85,8 +98,14 @@ def _sample(arena: Arena, rows: Labels) -> tuple[View, float]:
     """The view of a few classes, and the seconds that making one sample of it took."""
     protocol, trainval = arena.resolved, arena.trainval
     start = time.perf_counter()
-    squares = FirstStep("square", protocol.first_step.side)  # as much work as images that keep their shapes
-    x = arena.features(trainval, rows) if protocol.frozen == "trunk" else cast("Pixels", trainval.some(rows, squares))
+    squares = FirstStep(
+        "square", protocol.first_step.side
+    )  # as much work as images that keep their shapes
+    x = (
+        arena.features(trainval, rows)
+        if protocol.frozen == "trunk"
+        else cast("Pixels", trainval.some(rows, squares))
+    )
     return View(x, trainval.y[rows]), (time.perf_counter() - start) / len(rows)
 
 
@@ -100,11 +119,18 @@ def _measure(arena: Arena, sample: View, designs: Sequence[Design]) -> tuple[flo
         return 0.0, weights
     parts = assemble(design.method, defaults(design.method, protocol), protocol)
     parts.loss.setup(protocol.dim, int(sample.y.max()) + 1)
-    optimisers, batches = optimisers_of(model, parts, protocol), draw_batches(sample, protocol, design.batch, 0)
+    optimisers, batches = (
+        optimisers_of(model, parts, protocol),
+        draw_batches(sample, protocol, design.batch, 0),
+    )
     with torch_threads(protocol.threads):
         set_training(model, protocol)
-        training = _seconds(lambda: step(model, parts, optimisers, *next(batches), protocol, device))
-        looking = _seconds(lambda: embed(model, sample.x, model.architecture.size, device)) / len(sample.y)
+        training = _seconds(
+            lambda: step(model, parts, optimisers, *next(batches), protocol, device)
+        )
+        looking = _seconds(lambda: embed(model, sample.x, model.architecture.size, device)) / len(
+            sample.y
+        )
     validations = 1 + protocol.length.epochs // protocol.length.validate_every
     validated = len(arena.trainval.y) / protocol.folds
     trained = len(arena.trainval.y) - round(validated)

@@ -47,12 +47,19 @@ class Board:
     def __init__(self, store: Store) -> None:
         self._path, self._next = store.progress, 0.0
 
-    def post(self, states: Sequence[State], seconds_left: float | None, workers: int, last: bool = False) -> None:
+    def post(
+        self, states: Sequence[State], seconds_left: float | None, workers: int, last: bool = False
+    ) -> None:
         """Write where things stand, not too often; the last word is always written."""
         if time.monotonic() < self._next and not last:
             return
         self._next = time.monotonic() + EVERY
-        said = {"at": time.time(), "seconds_left": seconds_left, "workers": workers, "studies": states}
+        said = {
+            "at": time.time(),
+            "seconds_left": seconds_left,
+            "workers": workers,
+            "studies": states,
+        }
         with suppress(OSError):  # a board that cannot be written is no reason to stop
             write_atomically(self._path, pretty(said))
 

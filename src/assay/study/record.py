@@ -86,7 +86,9 @@ class StudyRecord:
     @property
     def runs(self) -> set[str]:
         """Keys of all its runs, of trials and reproductions."""
-        return {run["key"] for trial in self.trials for run in trial["runs"]} | {run["key"] for run in self.reproductions}
+        return {run["key"] for trial in self.trials for run in trial["runs"]} | {
+            run["key"] for run in self.reproductions
+        }
 
     @property
     def selection(self) -> dict[str, Any] | None:
@@ -94,7 +96,9 @@ class StudyRecord:
 
         Best by mean validation MAP@R over the search's reproductions and all folds, the first among equals.
         """
-        if self.failed or len(self.reproductions) < int(self.announced["budget"]["reproduction_runs"]):
+        if self.failed or len(self.reproductions) < int(
+            self.announced["budget"]["reproduction_runs"]
+        ):
             return None
         by_search: list[list[float]] = [[] for _ in range(self.searches)]
         for entry in self.reproductions:
@@ -104,7 +108,11 @@ class StudyRecord:
 
     def test_of(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         """The test scores of the reproduction that a run belongs to."""
-        return next(test for test in self.tests if all(test[name] == entry[name] for name in ("search", "reproduction")))
+        return next(
+            test
+            for test in self.tests
+            if all(test[name] == entry[name] for name in ("search", "reproduction"))
+        )
 
     def scores(self, setting: str, metric: str) -> list[float]:
         """A test score of each reproduction of each search, in order; setting is concatenated or separated."""
@@ -131,7 +139,9 @@ def classes_file(folder: Path, search: int, reproduction: int) -> Path:
 
 def study_records(store: Store) -> list[StudyRecord]:
     """Every study of a store that has got as far as its preregistration."""
-    return [record for key in store.studies() if (record := read_record(store.study(key))) is not None]
+    return [
+        record for key in store.studies() if (record := read_record(store.study(key))) is not None
+    ]
 
 
 def read_record(folder: Path) -> StudyRecord | None:

@@ -43,7 +43,9 @@ def run_published(
 
 def methods_published(data: str) -> list[str]:
     """Return the methods whose best parameters the reality check published for a data set, and its baseline, `pretrained`."""
-    return [name for name in methods if name == "pretrained" or best_parameters(name, data) is not None]
+    return [
+        name for name in methods if name == "pretrained" or best_parameters(name, data) is not None
+    ]
 
 
 def as_published(protocol: str) -> str:
@@ -66,7 +68,9 @@ def data_of(protocol: str) -> str:
     """
     name, _, version = protocol.partition(CUSTOM)[0].rpartition(".v")
     if name not in _NAMES:
-        raise BadInput(f"{protocol}: parameters are published for {', '.join(_NAMES[:-1])} and {_NAMES[-1]}")
+        raise BadInput(
+            f"{protocol}: parameters are published for {', '.join(_NAMES[:-1])} and {_NAMES[-1]}"
+        )
     if version != "1":
         raise BadInput(
             f"{protocol}: the paper's parameters come from one search and 10 reproductions, which is {name}.v1; use that"
@@ -77,7 +81,9 @@ def data_of(protocol: str) -> str:
 def _with_published(design: Design) -> Design:
     data, given = data_of(design.arena.protocol.name), design.arena.data["name"]
     if given in DATA and given != data:
-        raise BadInput(f"{given} is not the data of {design.arena.protocol.name}; use --protocol reality-check/{given}")
+        raise BadInput(
+            f"{given} is not the data of {design.arena.protocol.name}; use --protocol reality-check/{given}"
+        )
     found = {} if design.method.loss is None else best_parameters(design.method.name, data)
     if found is None:
         raise BadInput(
@@ -85,5 +91,7 @@ def _with_published(design: Design) -> Design:
             f"{', '.join(methods_published(data))}"
         )
     settings = [f"{name}={value}" for name, value in found.items()]
-    parameters = read_parameters(design.method, design.protocol, settings) if settings else design.first
+    parameters = (
+        read_parameters(design.method, design.protocol, settings) if settings else design.first
+    )
     return replace(design, given=Given(parameters, SOURCE.format(data=data)))

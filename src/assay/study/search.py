@@ -27,7 +27,12 @@ class Told:
 
 
 def ask(
-    space: Space, told: Sequence[Told], defaults: Mapping[str, Value], startup: int, seed: int, search: Search = "bayesian"
+    space: Space,
+    told: Sequence[Told],
+    defaults: Mapping[str, Value],
+    startup: int,
+    seed: int,
+    search: Search = "bayesian",
 ) -> dict[str, Value]:
     """The parameters of the next trial, which is number `len(told)`."""
     number = len(told)
@@ -40,7 +45,9 @@ def ask(
         return quasi_random(space, number - 1, seed)
     worst = min(completed)
     answers = [worst if trial.value is None else trial.value for trial in told]
-    return _by_model(space, [trial.parameters for trial in told], answers, derive(seed, "model", number))
+    return _by_model(
+        space, [trial.parameters for trial in told], answers, derive(seed, "model", number)
+    )
 
 
 def depends_on_answers(number: int, startup: int, search: Search) -> bool:
@@ -55,28 +62,40 @@ def uniform(space: Space, number: int, seed: int) -> dict[str, Value]:
 
 def quasi_random(space: Space, index: int, seed: int) -> dict[str, Value]:
     """Point `index` of a scrambled Halton sequence over the space."""
-    points = qmc.Halton(len(space), scramble=True, rng=derive(seed, "halton") % 2**32).random(index + 1)
+    points = qmc.Halton(len(space), scramble=True, rng=derive(seed, "halton") % 2**32).random(
+        index + 1
+    )
     return _at(space, points[index])
 
 
 def _at(space: Space, shares: Iterable[float]) -> dict[str, Value]:
-    return {name: range_.at(float(share)) for (name, range_), share in zip(space.items(), shares, strict=True)}
+    return {
+        name: range_.at(float(share))
+        for (name, range_), share in zip(space.items(), shares, strict=True)
+    }
 
 
-def _by_model(space: Space, tried: Sequence[Parameters], values: Sequence[float], seed: int) -> dict[str, Value]:
+def _by_model(
+    space: Space, tried: Sequence[Parameters], values: Sequence[float], seed: int
+) -> dict[str, Value]:
     """What a Gaussian process over the trials so far expects most of (optuna's GPSampler).
 
     A failed trial stands among them with the worst completed value: worse news than that would be invented.
     """
     distributions = {name: _distribution(range_) for name, range_ in space.items()}
-    with torch_threads(1), warnings.catch_warnings():  # a sum in another order would be another question
+    with (
+        torch_threads(1),
+        warnings.catch_warnings(),
+    ):  # a sum in another order would be another question
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         sampler = optuna.samplers.GPSampler(seed=seed % 2**32, n_startup_trials=0)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         for parameters, value in zip(tried, values, strict=True):
             inside = {name: _inside(space[name], parameters[name]) for name in space}
-            study.add_trial(optuna.trial.create_trial(params=inside, distributions=distributions, value=value))
+            study.add_trial(
+                optuna.trial.create_trial(params=inside, distributions=distributions, value=value)
+            )
         answer = study.ask(distributions).params
     return {name: _inside(range_, answer[name]) for name, range_ in space.items()}
 

@@ -62,8 +62,16 @@ class Reproduced:
 class Study:
     """A study under way: the design of one method, carried out in a store; `steps` is driven by a bench."""
 
-    def __init__(self, design: Design, store: Store, listener: Listener, keep: Keep = "best", parts: int = 1) -> None:
-        self.design, self.store, self.listener, self.keep, self.parts = design, store, listener, keep, parts
+    def __init__(
+        self, design: Design, store: Store, listener: Listener, keep: Keep = "best", parts: int = 1
+    ) -> None:
+        self.design, self.store, self.listener, self.keep, self.parts = (
+            design,
+            store,
+            listener,
+            keep,
+            parts,
+        )
         self.state = State(design.key, design.called, design.trials, design.runs)
 
     @cached_property
@@ -122,7 +130,10 @@ class Study:
         prose = {name: protocol["resolved"][name] for name in PROSE if name in protocol["resolved"]}
         return {
             **announced,
-            "data": {**{name: value for name, value in announced["data"].items() if name != "left_out"}, **_said_of(data)},
+            "data": {
+                **{name: value for name, value in announced["data"].items() if name != "left_out"},
+                **_said_of(data),
+            },
             "protocol": {
                 **announced["protocol"],
                 "name": protocol["name"],
@@ -153,7 +164,10 @@ class Study:
 
     def _runs_of(self, question: Asked) -> list[Run]:
         folds = self.design.folds_of_trials(question.search)
-        return [self.design.run("trial", question.search, question.number, fold, question.parameters) for fold in folds]
+        return [
+            self.design.run("trial", question.search, question.number, fold, question.parameters)
+            for fold in folds
+        ]
 
     def _first_folds(
         self, asked: Sequence[Asked], runs: Sequence[list[Run]], searches: Searches
@@ -168,7 +182,9 @@ class Study:
             kept.append(row[:1] if hopeless else row)
         return kept
 
-    def _trial(self, question: Asked, runs: Sequence[Run], before: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _trial(
+        self, question: Asked, runs: Sequence[Run], before: Sequence[dict[str, Any]]
+    ) -> dict[str, Any]:
         """The mean over folds; a trial with a diverged fold has failed, one given up was pruned: neither has a value."""
         results = [self._finished(run) for run in runs]
         diverged = any(result["status"] == "diverged" for result in results)
@@ -188,7 +204,9 @@ class Study:
         value = trial["map_at_r"]
         if value is not None:
             self.state.best = max(value, self.state.best or 0.0)
-        said = {"failed": "diverged", "pruned": "given up after the first fold"}.get(trial["status"], "")
+        said = {"failed": "diverged", "pruned": "given up after the first fold"}.get(
+            trial["status"], ""
+        )
         said = said or f"validation MAP@R {value:.4f}"
         chosen = ", ".join(f"{name}={setting}" for name, setting in trial["parameters"].items())
         place = f"search {trial['search']}, " if self.design.searches > 1 else ""
@@ -205,29 +223,43 @@ class Study:
             parameters = best["parameters"] if best else None if trials else self.design.chosen
             edges = self.design.space.edges(best["parameters"]) if best else {}
             number = best["trial"] if best else None
-            self.ledger.record("selection", {"search": search, "trial": number, "parameters": parameters, "edges": edges})
+            self.ledger.record(
+                "selection",
+                {"search": search, "trial": number, "parameters": parameters, "edges": edges},
+            )
             chosen.append(parameters)
             if parameters is None:
-                self.say(f"all {self.design.trials} trials of search {search} diverged: nothing to select")
+                self.say(
+                    f"all {self.design.trials} trials of search {search} diverged: nothing to select"
+                )
             for trial in trials if self.keep == "best" and best else ():
                 if trial is not best:
                     self._drop_weights(trial)
         self._save()
-        return None if None in chosen else [parameters for parameters in chosen if parameters is not None]
+        return (
+            None
+            if None in chosen
+            else [parameters for parameters in chosen if parameters is not None]
+        )
 
     def _drop_weights(self, trial: dict[str, Any]) -> None:
         """Losing trials keep their scores and the hash of their weights, not the weights."""
         for run in trial["runs"]:
             (self.store.run(run["key"]) / WEIGHTS).unlink(missing_ok=True)
 
-    def _reproduce(self, chosen: Sequence[Parameters]) -> Generator[list[Task], list[Any], list[Reproduced]]:
+    def _reproduce(
+        self, chosen: Sequence[Parameters]
+    ) -> Generator[list[Task], list[Any], list[Reproduced]]:
         """Each search's parameters with fresh seeds; the trial that was selected is not one of them."""
         self.state.stage = "reproductions"
         reproduced = [
             Reproduced(
                 search,
                 number,
-                [self.design.run("reproduction", search, number, fold, parameters) for fold in self.design.folds],
+                [
+                    self.design.run("reproduction", search, number, fold, parameters)
+                    for fold in self.design.folds
+                ],
             )
             for search, parameters in enumerate(chosen)
             for number in range(self.design.reproductions)
@@ -235,20 +267,38 @@ class Study:
         yield self._training([one.runs for one in reproduced])
         for one in reproduced:
             for fold, run in zip(self.design.folds, one.runs, strict=True):
-                self.ledger.record("reproduction", {**one.place, "fold": fold, **self._finished(run)})
+                self.ledger.record(
+                    "reproduction", {**one.place, "fold": fold, **self._finished(run)}
+                )
         self._save()
         return reproduced
 
     def _score(self, reproduced: Sequence[Reproduced], test: Unsealed) -> Steps:
         """Embed the opened test half with every reproduction, score each reproduction, hand the best model over."""
-        missing = [run.key for one in reproduced for run in one.runs if not test.vectors(run.key).exists()]
+        missing = [
+            run.key for one in reproduced for run in one.runs if not test.vectors(run.key).exists()
+        ]
         yield [TestEmbedding(key, test) for key in missing]
         scored = [line.body for line in self.ledger.lines if line.kind == "test"]
-        dim, metrics, similarity = self.design.dim, self.design.protocol.metrics, self.design.protocol.similarity
-        fresh = yield [Scoring(one.keys, dim, metrics, similarity, test) for one in reproduced[len(scored) :]]
-        bodies = [*scored, *(self._test(one, *found) for one, found in zip(reproduced[len(scored) :], fresh, strict=True))]
+        dim, metrics, similarity = (
+            self.design.dim,
+            self.design.protocol.metrics,
+            self.design.protocol.similarity,
+        )
+        fresh = yield [
+            Scoring(one.keys, dim, metrics, similarity, test) for one in reproduced[len(scored) :]
+        ]
+        bodies = [
+            *scored,
+            *(
+                self._test(one, *found)
+                for one, found in zip(reproduced[len(scored) :], fresh, strict=True)
+            ),
+        ]
         for one, body in zip(reproduced, bodies, strict=True):
-            self.ledger.record("test", {**body, **one.place, "test": test.fingerprint, "runs": one.keys})
+            self.ledger.record(
+                "test", {**body, **one.place, "test": test.fingerprint, "runs": one.keys}
+            )
         hand_over(self.design, self._save(), self.store)
 
     def _test(self, one: Reproduced, scores: dict[str, Any], classes: bytes) -> dict[str, Any]:
@@ -278,9 +328,15 @@ class Study:
         self.state.stage = "test"
         receipt = self.ledger.receipt()
         half = self.design.arena.test.open(receipt)
-        opening = {"test": half.fingerprint, "classes": len(half.class_names), "samples": len(half.y)}
+        opening = {
+            "test": half.fingerprint,
+            "classes": len(half.class_names),
+            "samples": len(half.y),
+        }
         answers = Answers.of(half).fingerprint
-        self.ledger.record("seal", {**opening, "labels": answers, "receipt": receipt.hash, **self._found()})
+        self.ledger.record(
+            "seal", {**opening, "labels": answers, "receipt": receipt.hash, **self._found()}
+        )
         place_answers(self.store, half)
         view = self.design.arena.place(half, self.listener.preparing)
         return Unsealed(
@@ -298,7 +354,9 @@ class Study:
         """What is wrong with the test half and what was left out of it, as it was first recorded."""
         begun, test = self.ledger.next, self.design.arena.test
         if begun is not None:
-            return {name: begun.body[name] for name in ("problems", "left_out") if name in begun.body}
+            return {
+                name: begun.body[name] for name in ("problems", "left_out") if name in begun.body
+            }
         found = {"problems": list(test.flaws.of_test), "left_out": list(test.left_out)}
         return {name: value for name, value in found.items() if value}
 
@@ -314,7 +372,9 @@ class Study:
         missing = [run for run in runs if not self.store.has_run(run.key, self.keep)]
         self.state.done += len(runs) - len(missing)
         groups = self.design.together(missing, self.parts)
-        return [Training(group, store, view, self.design.arena.imports, self.keep) for group in groups]
+        return [
+            Training(group, store, view, self.design.arena.imports, self.keep) for group in groups
+        ]
 
     def _finished(self, run: Run) -> dict[str, Any]:
         """What the ledger keeps of a run: its scores, and the hash of its result file, which holds that of its weights."""

@@ -11,7 +11,15 @@ from assay.methods import import_parts
 from assay.protocol import Protocol, customise
 from assay.space import Value
 from assay.store import Store
-from assay.study.bench import Means, carry_out, check_data, design_bench, design_in, driving, in_generation
+from assay.study.bench import (
+    Means,
+    carry_out,
+    check_data,
+    design_bench,
+    design_in,
+    driving,
+    in_generation,
+)
 from assay.study.declared import declare
 from assay.study.design import Design, Given, Point
 from assay.study.record import read_record
@@ -67,7 +75,12 @@ def run_sweep(
         points = [
             point
             for one, value in zip(varied, values, strict=True)
-            for point in _designs_at(one, Point(field, value, tuple(values), "", bases[0].arena.protocol.name), bases, store)
+            for point in _designs_at(
+                one,
+                Point(field, value, tuple(values), "", bases[0].arena.protocol.name),
+                bases,
+                store,
+            )
         ]
         carry_out(points, store, engine, means)
     return Swept(out, tuple(design.key for design in bases), tuple(design.key for design in points))
@@ -86,14 +99,18 @@ def read_values(vary: str) -> tuple[str, list[str]]:
             f"--vary {vary}: the parameters of a sweep are chosen once, so {field} changes nothing; vary another field"
         )
     if not sign or not values:
-        raise BadInput(f"--vary {vary}: write field=value,value,..., for example --vary dim=16,32,64")
+        raise BadInput(
+            f"--vary {vary}: write field=value,value,..., for example --vary dim=16,32,64"
+        )
     twice = [value for number, value in enumerate(values) if value in values[:number]]
     if twice:
         raise BadInput(f"--vary {vary}: {twice[0]} is there twice")
     return field.strip(), values
 
 
-def _check_varied(vary: str, field: str, bases: Sequence[Design], varied: Sequence[Protocol]) -> None:
+def _check_varied(
+    vary: str, field: str, bases: Sequence[Design], varied: Sequence[Protocol]
+) -> None:
     """Raise `BadInput` where two values are one, or a method has a value of its own."""
     if len({one.fingerprint for one in varied}) < len(varied):
         raise BadInput(f"--vary {vary}: two of these values are the same; name each once")
@@ -111,12 +128,18 @@ def names_of(designs: Sequence[Design]) -> list[str]:
     return [design.method.name for design in designs]
 
 
-def _designs_at(protocol: Protocol, point: Point, bases: Sequence[Design], store: Store) -> list[Design]:
+def _designs_at(
+    protocol: Protocol, point: Point, bases: Sequence[Design], store: Store
+) -> list[Design]:
     """The designs at one value: of those methods for which something was selected."""
     chosen = {design.method.name: (design.key, _selected(design, store)) for design in bases}
     designs = design_in(replace(bases[0].arena, protocol=protocol), names_of(bases))
     return [
-        replace(design, given=Given(parameters, f"selected by study {base}"), point=replace(point, base=base))
+        replace(
+            design,
+            given=Given(parameters, f"selected by study {base}"),
+            point=replace(point, base=base),
+        )
         for design in designs
         for base, parameters in [chosen[design.method.name]]
         if parameters is not None

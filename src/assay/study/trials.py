@@ -25,4 +25,6 @@ def is_hopeless(first: dict[str, Any], trials: Sequence[Trial], share: float | N
     best = best_of(trials)
     if share is None or best is None or first["status"] == "diverged":
         return False
-    return bool(first["validation"]["map_at_r"] < (1 - share) * best["runs"][0]["validation"]["map_at_r"])
+    return bool(
+        first["validation"]["map_at_r"] < (1 - share) * best["runs"][0]["validation"]["map_at_r"]
+    )

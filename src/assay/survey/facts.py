@@ -203,14 +203,18 @@ def histogram(per_class: Labels) -> tuple[Bar, ...]:
     edges = _edges(least, most, float(np.median(per_class)))
     counts = np.histogram(per_class, edges)[0].tolist()
     return tuple(
-        Bar(max(begin, least), min(end - 1, most), classes) for (begin, end), classes in zip(pairwise(edges), counts, strict=True)
+        Bar(max(begin, least), min(end - 1, most), classes)
+        for (begin, end), classes in zip(pairwise(edges), counts, strict=True)
     )
 
 
 def _edges(least: int, most: int, median: float) -> list[int]:
     """Where each bar begins, and where the last one ends."""
     if most > TAIL * median:
-        return [2**power if power >= 0 else 0 for power in range(least.bit_length() - 1, most.bit_length() + 1)]
+        return [
+            2**power if power >= 0 else 0
+            for power in range(least.bit_length() - 1, most.bit_length() + 1)
+        ]
     width = next(width for width in _widths() if most // width - least // width < BARS)
     return list(range(least // width * width, (most // width + 1) * width + 1, width))
 
@@ -223,7 +227,9 @@ def _widths() -> Iterator[int]:
 
 def _spread(per_class: Labels) -> Spread:
     first, median, third = np.quantile(per_class, (0.25, 0.5, 0.75)).tolist()
-    return Spread(int(per_class.min()), first, median, third, int(per_class.max()), float(per_class.mean()))
+    return Spread(
+        int(per_class.min()), first, median, third, int(per_class.max()), float(per_class.mean())
+    )
 
 
 def _sizes(items: Items, samples: int) -> Labels:
@@ -238,9 +244,14 @@ def _ranked(sizes: Labels) -> Sizes | None:
     if not len(sizes):
         return None
     found, counts = np.unique(sizes, axis=0, return_counts=True)
-    known = [Size(width, height, images) for (width, height), images in zip(found.tolist(), counts.tolist(), strict=True)]
+    known = [
+        Size(width, height, images)
+        for (width, height), images in zip(found.tolist(), counts.tolist(), strict=True)
+    ]
     known.sort(key=lambda size: (size.width * size.height, size.width))
-    middle = int(np.searchsorted(np.cumsum([size.images for size in known]), len(sizes) // 2, side="right"))
+    middle = int(
+        np.searchsorted(np.cumsum([size.images for size in known]), len(sizes) // 2, side="right")
+    )
     commonest = sorted(known, key=lambda size: -size.images)[:OFTEN]
     return Sizes(known[0], known[middle], known[-1], tuple(commonest))
 
@@ -249,14 +260,21 @@ def _roles(dataset: Dataset) -> Roles | None:
     if dataset.query is None and dataset.gallery is None:
         return None
     test: Marks = dataset.labels >= first_of_test(dataset)
-    query, gallery = (test if marks is None else test & marks for marks in (dataset.query, dataset.gallery))
-    relevant = np.bincount(dataset.labels[gallery], minlength=len(dataset.class_names))[dataset.labels] - gallery
+    query, gallery = (
+        test if marks is None else test & marks for marks in (dataset.query, dataset.gallery)
+    )
+    relevant = (
+        np.bincount(dataset.labels[gallery], minlength=len(dataset.class_names))[dataset.labels]
+        - gallery
+    )
     found = query, gallery, query & gallery, test & ~query & ~gallery, query & (relevant == 0)
     return Roles(*(int(marks.sum()) for marks in found))
 
 
 def _problems(dataset: Dataset, per_class: Labels, sizes: Labels) -> Problems:
-    reasons = {row: reason for row in range(len(dataset.labels)) if (reason := dataset.items.problem(row))}
+    reasons = {
+        row: reason for row in range(len(dataset.labels)) if (reason := dataset.items.problem(row))
+    }
     copies = find_copies(dataset, reasons)
     short, long = sizes.min(axis=1), sizes.max(axis=1)
     tiny = (short > 0) & (short < TINY) & (dataset.look == "photo")
@@ -268,7 +286,9 @@ def _problems(dataset: Dataset, per_class: Labels, sizes: Labels) -> Problems:
         near=tuple(_named(dataset, rows) for rows in find_near(dataset)),
         tiny=_shapes(dataset, sizes, tiny),
         long=_shapes(dataset, sizes, long > LONG * short),
-        single=tuple(dataset.class_names[label] for label in np.flatnonzero(per_class == 1).tolist()),
+        single=tuple(
+            dataset.class_names[label] for label in np.flatnonzero(per_class == 1).tolist()
+        ),
     )
 
 
@@ -278,4 +298,6 @@ def _named(dataset: Dataset, rows: Sequence[int]) -> Copies:
 
 
 def _shapes(dataset: Dataset, sizes: Labels, marked: Marks) -> tuple[Shape, ...]:
-    return tuple(Shape(dataset.ids[row], *sizes[row].tolist()) for row in np.flatnonzero(marked).tolist())
+    return tuple(
+        Shape(dataset.ids[row], *sizes[row].tolist()) for row in np.flatnonzero(marked).tolist()
+    )

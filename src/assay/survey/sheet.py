@@ -26,7 +26,9 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 def check_sheet(path: Path) -> None:
     """Raise `BadInput` where no contact sheet can be put at `path`."""
     if path.suffix.lower() != ".png" or path.is_dir():
-        raise BadInput(f"--sheet {path}: a contact sheet is a .png file, for example --sheet {path.with_suffix('.png').name}")
+        raise BadInput(
+            f"--sheet {path}: a contact sheet is a .png file, for example --sheet {path.with_suffix('.png').name}"
+        )
     if not path.absolute().parent.is_dir():
         raise BadInput(f"--sheet {path}: there is no folder {path.parent}; make it first")
 
@@ -45,7 +47,9 @@ def write_sheet(path: Path, dataset: Dataset) -> None:
 def draw_sheet(dataset: Dataset) -> Image.Image:
     """Classes spread evenly over all, a row each; an image that cannot be read is a grey box with a cross."""
     if dataset.look == "features":
-        raise BadInput(f"{dataset.name} holds vectors, of which there is nothing to draw; leave out --sheet")
+        raise BadInput(
+            f"{dataset.name} holds vectors, of which there is nothing to draw; leave out --sheet"
+        )
     classes = _spread(np.arange(len(dataset.class_names)), CLASSES)
     rows = [_spread(np.flatnonzero(dataset.labels == label), IMAGES) for label in classes.tolist()]
     top = MARGIN + TITLE + SMALL + 3 * GAP
@@ -97,7 +101,9 @@ def _read(dataset: Dataset, index: int) -> Image.Image | None:
 
 
 def _write_title(pen: ImageDraw.ImageDraw, dataset: Dataset, shown: int) -> None:
-    counts = f"{shown:,} of {len(dataset.class_names):,} classes, {len(dataset.labels):,} images in all"
+    counts = (
+        f"{shown:,} of {len(dataset.class_names):,} classes, {len(dataset.labels):,} images in all"
+    )
     pen.text((MARGIN, MARGIN), dataset.name, fill=INK, font=ImageFont.load_default(TITLE))
     pen.text((MARGIN, MARGIN + TITLE + GAP), counts, fill=FAINT, font=ImageFont.load_default(SMALL))
 
@@ -119,7 +125,11 @@ def _wrapped(text: str, font: Font, width: int, most: int = 3) -> list[str]:
     lines: list[str] = []
     rest = "".join(letter if letter.isprintable() else "?" for letter in text)
     while rest and len(lines) < most:
-        fits = next(count for count in range(len(rest), 0, -1) if count == 1 or font.getlength(rest[:count]) <= width)
+        fits = next(
+            count
+            for count in range(len(rest), 0, -1)
+            if count == 1 or font.getlength(rest[:count]) <= width
+        )
         space = rest.rfind(" ", 1, fits + 1) if fits < len(rest) else -1
         fits = space if space > 0 else fits
         lines.append(rest[:fits])

@@ -56,7 +56,10 @@ class Across:
 
     def means(self, setting: Setting) -> dict[str, list[float]]:
         """MAP@R of each method on each data set, mean over reproductions."""
-        return {method: [part.interval(method, setting, "map_at_r").mean for part in self.parts] for method in self.methods}
+        return {
+            method: [part.interval(method, setting, "map_at_r").mean for part in self.parts]
+            for method in self.methods
+        }
 
     def test(self, setting: Setting) -> Friedman:
         """Friedman's test of the ranks."""
@@ -68,13 +71,25 @@ def across(comparisons: Sequence[Comparison]) -> list[Across]:
     families: dict[tuple[str, str], dict[str, Comparison]] = {}
     for comparison in sorted(comparisons, key=lambda one: (-len(one.records), one.slug)):
         if len(comparison.records) >= FEWEST_METHODS:
-            source, _ = source_and_data(comparison.given_by)  # published parameters are given for one data set each
-            place = family_of(comparison.protocol), f"{source} {digest(comparison.announced['environment'])}"
-            families.setdefault(place, {}).setdefault(comparison.announced["data"]["trainval"], comparison)
+            source, _ = source_and_data(
+                comparison.given_by
+            )  # published parameters are given for one data set each
+            place = (
+                family_of(comparison.protocol),
+                f"{source} {digest(comparison.announced['environment'])}",
+            )
+            families.setdefault(place, {}).setdefault(
+                comparison.announced["data"]["trainval"], comparison
+            )
     found = [
-        Across(protocol, tuple(sorted(by_data.values(), key=lambda one: one.slug))) for (protocol, _), by_data in families.items()
+        Across(protocol, tuple(sorted(by_data.values(), key=lambda one: one.slug)))
+        for (protocol, _), by_data in families.items()
     ]
-    large = [one for one in found if len(one.parts) >= FEWEST_DATA_SETS and len(one.methods) >= FEWEST_METHODS]
+    large = [
+        one
+        for one in found
+        if len(one.parts) >= FEWEST_DATA_SETS and len(one.methods) >= FEWEST_METHODS
+    ]
     return sorted(large, key=lambda one: one.slug)
 
 
@@ -97,7 +112,10 @@ def ranks_over_data(found: Across, setting: Setting) -> Table:
     test = found.test(setting)
     means = found.means(setting)
     order = sorted(found.methods, key=lambda method: (test.ranks[method], method))
-    on_each = [ranks({method: [values[number]] for method, values in means.items()}) for number in range(len(found.parts))]
+    on_each = [
+        ranks({method: [values[number]] for method, values in means.items()})
+        for number in range(len(found.parts))
+    ]
     by_method = {method: [column[method] for column in on_each] for method in found.methods}
     return Table(
         name=f"mean-ranks-{setting}",
@@ -109,7 +127,10 @@ def ranks_over_data(found: Across, setting: Setting) -> Table:
         ),
         groups=[("", 2), ("Rank on", len(found.parts))],
         columns=["method", "mean rank", *found.data],
-        rows=[[method, f"{test.ranks[method]:.2f}", *(f"{rank:g}" for rank in by_method[method])] for method in order],
+        rows=[
+            [method, f"{test.ranks[method]:.2f}", *(f"{rank:g}" for rank in by_method[method])]
+            for method in order
+        ],
         raw=[
             {
                 "method": method,
@@ -145,7 +166,10 @@ def in_words(found: Across, setting: Setting = "separated", alpha: float = 0.05)
         for method in order
         if test.p <= alpha and test.ranks[method] - test.ranks[order[0]] > test.critical_difference
     ]
-    groups = [f"not told apart: {', '.join(group)}" for group in ties(test.ranks, test.critical_difference)]
+    groups = [
+        f"not told apart: {', '.join(group)}"
+        for group in ties(test.ranks, test.critical_difference)
+    ]
     return [*lines, *apart, *groups]
 
 

@@ -43,14 +43,25 @@ def answer(comparison: Comparison, setting: Setting = "separated") -> Answer:
     there = answer_in(comparison, other) if comparison.records else found
     tied = found.use in there.alike and there.use in found.alike
     if there.use != found.use and not tied:
-        apart = [f"By {FORMS[other]} the answer is another one: {there.sentence.rstrip('.')}", *apart]
-    return Answer(found.sentence, found.use, found.over, found.difference, found.alike, setting, tuple(apart))
+        apart = [
+            f"By {FORMS[other]} the answer is another one: {there.sentence.rstrip('.')}",
+            *apart,
+        ]
+    return Answer(
+        found.sentence, found.use, found.over, found.difference, found.alike, setting, tuple(apart)
+    )
 
 
 def answer_in(comparison: Comparison, setting: Setting) -> Answer:
     """Return the answer by one form of the models alone."""
-    trained = [name for name in comparison.by_mean(setting) if name in comparison.family.methods] if comparison.records else []
-    yardstick = comparison.family.yardstick if comparison.family.yardstick in comparison.methods else None
+    trained = (
+        [name for name in comparison.by_mean(setting) if name in comparison.family.methods]
+        if comparison.records
+        else []
+    )
+    yardstick = (
+        comparison.family.yardstick if comparison.family.yardstick in comparison.methods else None
+    )
     if not trained:
         return Answer(_nothing_trained(comparison, setting), None, yardstick, None, (), setting)
     if yardstick is None:
@@ -64,8 +75,12 @@ def answer_in(comparison: Comparison, setting: Setting) -> Answer:
 
 def disagreements(comparison: Comparison) -> list[str]:
     """Return each pair that single models settle one way and concatenated ones do not settle, or the other way."""
-    single = {frozenset((one.first, one.second)): one for one in _differences(comparison, "separated")}
-    joined = {frozenset((one.first, one.second)): one for one in _differences(comparison, "concatenated")}
+    single = {
+        frozenset((one.first, one.second)): one for one in _differences(comparison, "separated")
+    }
+    joined = {
+        frozenset((one.first, one.second)): one for one in _differences(comparison, "concatenated")
+    }
     return [
         f"{_side(single[pair])} by single models, {_side(joined[pair])} by concatenated models"
         for pair in single
@@ -81,31 +96,51 @@ def _use(comparison: Comparison, setting: Setting, method: str, difference: Diff
     return Answer(sentence, method, difference.second, difference, tuple(alike), setting)
 
 
-def _keep(comparison: Comparison, setting: Setting, yardstick: str, trained: Sequence[str]) -> Answer:
+def _keep(
+    comparison: Comparison, setting: Setting, yardstick: str, trained: Sequence[str]
+) -> Answer:
     """Return that no method is shown to be better than the yardstick by more than is too little to matter."""
     by_method = _against(comparison, setting, yardstick)
-    little = [name for name in trained if name in by_method and is_settled(by_method[name]) and by_method[name].first == name]
+    little = [
+        name
+        for name in trained
+        if name in by_method and is_settled(by_method[name]) and by_method[name].first == name
+    ]
     worse = [name for name in trained if (yardstick, name) in comparison.better(setting)]
     alike = [name for name in trained if name not in (*little, *worse)]
     what = _what_to_do(comparison, by_method, yardstick, alike)
-    parts = [f"{what}: no method is shown to be better than {yardstick} by MAP@R ({FORMS[setting]})"]
+    parts = [
+        f"{what}: no method is shown to be better than {yardstick} by MAP@R ({FORMS[setting]})"
+    ]
     if little:
         nearest = by_method[little[0]]
-        parts[0] += f" by enough to matter: {little[0]} by {100 * nearest.interval.mean:.1f} points ({ends(nearest.interval)})"
+        parts[0] += (
+            f" by enough to matter: {little[0]} by {100 * nearest.interval.mean:.1f} points ({ends(nearest.interval)})"
+        )
     if alike:
-        parts.append(f"{_named(alike)} cannot be told from it{_nearest(comparison, by_method, alike)}")
+        parts.append(
+            f"{_named(alike)} cannot be told from it{_nearest(comparison, by_method, alike)}"
+        )
     if worse:
         parts.append(f"{_named(worse)} {'is' if len(worse) == 1 else 'are'} worse")
     sentence = "; ".join(parts) + _caveats(comparison, [yardstick, *trained]) + "."
     return Answer(sentence, None, yardstick, None, tuple(alike), setting)
 
 
-def _what_to_do(comparison: Comparison, by_method: dict[str, Difference], yardstick: str, alike: Sequence[str]) -> str:
+def _what_to_do(
+    comparison: Comparison, by_method: dict[str, Difference], yardstick: str, alike: Sequence[str]
+) -> str:
     """Return `Undecided` where a method may still be better than the yardstick by enough to matter."""
     gains = [_gain(by_method[name], name) for name in alike if name in by_method]
-    if len(gains) < len(alike) or any(gain.high is None or gain.high > comparison.smallest for gain in gains):
+    if len(gains) < len(alike) or any(
+        gain.high is None or gain.high > comparison.smallest for gain in gains
+    ):
         return "Undecided"
-    return "Keep what you have" if yardstick == AS_IS and not comparison.random_trunk else f"Use {yardstick}"
+    return (
+        "Keep what you have"
+        if yardstick == AS_IS and not comparison.random_trunk
+        else f"Use {yardstick}"
+    )
 
 
 def _gain(difference: Difference, method: str) -> Interval:
@@ -130,17 +165,25 @@ def _without_yardstick(comparison: Comparison, setting: Setting, trained: Sequen
     best = trained[0]
     score = percent(comparison.interval(best, setting, "map_at_r"))
     if len(trained) == 1:
-        text = f"{best} has a MAP@R of {score} ({FORMS[setting]}); there is nothing to compare it with"
+        text = (
+            f"{best} has a MAP@R of {score} ({FORMS[setting]}); there is nothing to compare it with"
+        )
         return Answer(text + _caveats(comparison, [best]) + ".", None, None, None, (), setting)
     alike = _alike(comparison, setting, best)
     if len(alike) == len(trained) - 1:
         text = f"No method is shown to be the best: {best} has the highest MAP@R ({score}, {FORMS[setting]})"
         nearest = _against(comparison, setting, best).get(alike[0])
-        takes = f"; {what_it_takes(comparison, nearest)}" if nearest and nearest.verdict == "undecided" else ""
+        takes = (
+            f"; {what_it_takes(comparison, nearest)}"
+            if nearest and nearest.verdict == "undecided"
+            else ""
+        )
         text += _beside(comparison, setting, best, alike) + takes + _caveats(comparison, trained)
         return Answer(f"{text}.", None, None, None, tuple(alike), setting)
     text = f"Use {best}: highest MAP@R ({score}, {FORMS[setting]}){_beside(comparison, setting, best, alike)}"
-    return Answer(text + _caveats(comparison, [best, *alike]) + ".", best, None, None, tuple(alike), setting)
+    return Answer(
+        text + _caveats(comparison, [best, *alike]) + ".", best, None, None, tuple(alike), setting
+    )
 
 
 def _nothing_trained(comparison: Comparison, setting: Setting) -> str:
@@ -154,7 +197,11 @@ def _nothing_trained(comparison: Comparison, setting: Setting) -> str:
 def _alike(comparison: Comparison, setting: Setting, method: str) -> list[str]:
     """Return the trained methods shown that are not known to be better or worse than this one, the best mean first."""
     better = comparison.better(setting)
-    others = [name for name in comparison.by_mean(setting) if name in comparison.family.methods and name != method]
+    others = [
+        name
+        for name in comparison.by_mean(setting)
+        if name in comparison.family.methods and name != method
+    ]
     return [name for name in others if not {(method, name), (name, method)} & better]
 
 
@@ -164,24 +211,52 @@ def _beside(comparison: Comparison, setting: Setting, method: str, alike: Sequen
     same = [name for name in alike if name in by_method and by_method[name].verdict == "equivalent"]
     unknown = [name for name in alike if name in by_method and name not in same]
     apart = [name for name in alike if name not in by_method]
-    little = [name for name, one in by_method.items() if one.verdict == "better, too little to matter" and name != AS_IS]
+    little = [
+        name
+        for name, one in by_method.items()
+        if one.verdict == "better, too little to matter" and name != AS_IS
+    ]
     within = in_points(comparison.smallest)
     parts = [f"{_named(unknown)} cannot be told from it"] if unknown else []
-    parts += [f"{_named(same)} {'is' if len(same) == 1 else 'are'} equivalent to it, within {within}"] if same else []
-    parts += [f"{_named(little)} differ{'s' * (len(little) == 1)} from it by less than {within}"] if little else []
-    parts += [f"{_named(apart)} {'was' if len(apart) == 1 else 'were'} not compared with it"] if apart else []
-    above = [name for name in comparison.family.methods if (name, method) in comparison.better_of_all(setting)]
+    parts += (
+        [f"{_named(same)} {'is' if len(same) == 1 else 'are'} equivalent to it, within {within}"]
+        if same
+        else []
+    )
+    parts += (
+        [f"{_named(little)} differ{'s' * (len(little) == 1)} from it by less than {within}"]
+        if little
+        else []
+    )
+    parts += (
+        [f"{_named(apart)} {'was' if len(apart) == 1 else 'were'} not compared with it"]
+        if apart
+        else []
+    )
+    above = [
+        name
+        for name in comparison.family.methods
+        if (name, method) in comparison.better_of_all(setting)
+    ]
     shown = [name for name in comparison.methods if name in comparison.family.methods]
     parts += [_above(above, shown)] if above else []
     if not parts and len(shown) > 1:
         whole = set(comparison.family.methods) <= set(comparison.methods)
-        parts = ["every other method is worse" if whole else "every other method shown here is worse"]
+        parts = [
+            "every other method is worse" if whole else "every other method shown here is worse"
+        ]
     return "".join(f"; {part}" for part in parts)
 
 
 def _above(names: Sequence[str], shown: Sequence[str]) -> str:
     """Return which methods are better, with a word on those that are not shown."""
-    hidden = "" if set(names) <= set(shown) else ", not all of them shown here," if len(names) > 1 else ", not shown here,"
+    hidden = (
+        ""
+        if set(names) <= set(shown)
+        else ", not all of them shown here,"
+        if len(names) > 1
+        else ", not shown here,"
+    )
     return f"{_named(names)}{hidden} {'is' if len(names) == 1 else 'are'} better than it"
 
 

@@ -38,7 +38,9 @@ def heading(metric: str) -> str:
     """
     if metric in _HEADINGS:
         return _HEADINGS[metric]
-    found = next((family for family in _FAMILIES if re.fullmatch(rf"{family}\d[\w.-]*", metric)), None)
+    found = next(
+        (family for family in _FAMILIES if re.fullmatch(rf"{family}\d[\w.-]*", metric)), None
+    )
     return metric if found is None else _FAMILIES[found] + metric.removeprefix(found)
 
 

@@ -45,7 +45,10 @@ class Comparison:
     pairs_before: int = 0
 
     def __post_init__(self) -> None:
-        found = {conditions(record) for record in (*self.records, *self.unfinished, *self.replaced, *self.hidden)}
+        found = {
+            conditions(record)
+            for record in (*self.records, *self.unfinished, *self.replaced, *self.hidden)
+        }
         if len(found) != 1:
             raise ValueError(
                 f"a table holds one protocol, data set, environment and origin of parameters, got {len(found)} combinations"
@@ -54,7 +57,9 @@ class Comparison:
         if len(tested) > 1:
             raise ValueError(f"a table holds one test half, got {len(tested)}")
         if len(set(self.methods)) < len(self.methods):
-            raise ValueError(f"a table holds one study of each method, got {', '.join(self.methods)}")
+            raise ValueError(
+                f"a table holds one study of each method, got {', '.join(self.methods)}"
+            )
         if any("sweep" in record.announced for record in self.records):
             raise ValueError("a table holds no study of a sweep; those stand with their sweep")
 
@@ -84,9 +89,14 @@ class Comparison:
         resolved, weights = self.announced["protocol"]["resolved"], self.announced.get("weights")
         if resolved["trunk"] == "identity":
             seen = self.pretrained_on
-            return "features as they were given" + (f", by a model pretrained on {seen}" if seen else "")
+            return "features as they were given" + (
+                f", by a model pretrained on {seen}" if seen else ""
+            )
         start = f"pretrained on {weights['pretrained_on']}" if weights else "from random weights"
-        frozen = {"trunk": ", frozen: only the head was trained", "batchnorm": ", its batch normalisation frozen"}
+        frozen = {
+            "trunk": ", frozen: only the head was trained",
+            "batchnorm": ", its batch normalisation frozen",
+        }
         return f"{resolved['trunk']}, {start}{frozen.get(resolved.get('frozen'), '')}"
 
     @property
@@ -106,12 +116,21 @@ class Comparison:
         """What is wrong with the data, and what was left out of them: of trainval, and of the opened test half."""
         opened = [record.seal for record in self.records if record.seal]
         said = [self.announced["data"], *opened[:1]]
-        return [text for part in said for name in ("problems", "left_out") for text in part.get(name, ())]
+        return [
+            text
+            for part in said
+            for name in ("problems", "left_out")
+            for text in part.get(name, ())
+        ]
 
     @property
     def slug(self) -> str:
         """A name for files."""
-        half = self.records[0].seal["test"][:8] if self.records and self.records[0].seal else "untested"
+        half = (
+            self.records[0].seal["test"][:8]
+            if self.records and self.records[0].seal
+            else "untested"
+        )
         given = f"-{digest(self.given_by)[:8]}" if self.given_by else ""
         return file_name(self.announced, half, self.protocol) + given
 
@@ -128,7 +147,9 @@ class Comparison:
     @cached_property
     def first_place(self) -> str:
         """The metric that says how often the nearest is right, by whichever name the protocol has it; else MAP@R."""
-        return next((name for name in ("precision_at_1", "recall_at_1") if name in self.metrics), "map_at_r")
+        return next(
+            (name for name in ("precision_at_1", "recall_at_1") if name in self.metrics), "map_at_r"
+        )
 
     def record(self, method: str) -> StudyRecord:
         """The study of a method."""
@@ -137,7 +158,11 @@ class Comparison:
     @cached_property
     def family(self) -> Family:
         """The methods that were declared together, by those studies whose results will not change any more."""
-        ended = [record for record in (*self.records, *self.unfinished, *self.hidden) if has_ended(record)]
+        ended = [
+            record
+            for record in (*self.records, *self.unfinished, *self.hidden)
+            if has_ended(record)
+        ]
         return family_of(ended, self.benches)
 
     @property
@@ -158,7 +183,9 @@ class Comparison:
     @property
     def searched_once(self) -> list[str]:
         """The methods whose parameters are those that one search found."""
-        return [record.method for record in self.records if record.searched and record.searches == 1]
+        return [
+            record.method for record in self.records if record.searched and record.searches == 1
+        ]
 
     def interval(self, method: str, setting: Setting, metric: str) -> Interval:
         """Return the mean and its 95% interval over searches, or over reproductions where there is one search."""
@@ -166,18 +193,26 @@ class Comparison:
 
     def gain(self, method: str, baseline: str, setting: Setting, metric: str) -> Interval | None:
         """Return the share of the baseline's score by which the method lies above it."""
-        return relative_gain(self.record(method).units(setting, metric), self.record(baseline).units(setting, metric))
+        return relative_gain(
+            self.record(method).units(setting, metric), self.record(baseline).units(setting, metric)
+        )
 
     def differences(self, setting: Setting, metric: str = "map_at_r") -> list[Difference]:
         """Return every declared pair of the methods shown, the better mean first."""
         order = {name: place for place, name in enumerate(self.by_mean(setting, metric))}
-        shown = [one for one in self._compared[setting, metric] if {one.first, one.second} <= order.keys()]
+        shown = [
+            one
+            for one in self._compared[setting, metric]
+            if {one.first, one.second} <= order.keys()
+        ]
         return sorted(shown, key=lambda one: (order[one.first], order[one.second]))
 
     def by_mean(self, setting: Setting, metric: str = "map_at_r") -> list[str]:
         """Return the methods shown, the best mean first."""
         sign = direction(metric)
-        return sorted(self.methods, key=lambda method: -sign * self.interval(method, setting, metric).mean)
+        return sorted(
+            self.methods, key=lambda method: -sign * self.interval(method, setting, metric).mean
+        )
 
     def better(self, setting: Setting, metric: str = "map_at_r") -> set[tuple[str, str]]:
         """Return the pairs (better, worse) of the methods shown that are settled."""
@@ -194,12 +229,17 @@ class Comparison:
             return {}
         better = self.better(setting, metric)
         ranked = [method for method in self.methods if method in self.family.ranked]
-        return {method: 1 + sum(worse == method and one in ranked for one, worse in better) for method in ranked}
+        return {
+            method: 1 + sum(worse == method and one in ranked for one, worse in better)
+            for method in ranked
+        }
 
     def view(self, keys: Iterable[str]) -> "Comparison":
         """Return the comparison with the studies of these keys alone; what they pay for stays that of the whole family."""
         wanted = set(keys)
-        others = [record for record in (*self.records, *self.unfinished) if record.key not in wanted]
+        others = [
+            record for record in (*self.records, *self.unfinished) if record.key not in wanted
+        ]
         return replace(
             self,
             records=tuple(record for record in self.records if record.key in wanted),
@@ -210,15 +250,23 @@ class Comparison:
     def needed(self, setting: Setting, difference: float) -> dict[tuple[str, str], int | None]:
         """Return how many searches of each would find a true difference of this size, for every pair that is shown."""
         declared = difference == self.smallest
-        found = self._compared[setting, "map_at_r"] if declared else self._compare(setting, "map_at_r", difference)
+        found = (
+            self._compared[setting, "map_at_r"]
+            if declared
+            else self._compare(setting, "map_at_r", difference)
+        )
         return {(one.first, one.second): one.needed for one in found}
 
     @cached_property
     def _compared(self) -> dict[tuple[Setting, str], list[Difference]]:
         """The differences of the whole family, by each metric of which more or less is better."""
-        metrics = [metric for metric in dict.fromkeys([*self.metrics, "map_at_r"]) if direction(metric)]
+        metrics = [
+            metric for metric in dict.fromkeys([*self.metrics, "map_at_r"]) if direction(metric)
+        ]
         return {
-            (setting, metric): self._compare(setting, metric, self.smallest if metric == "map_at_r" else WHOLE)
+            (setting, metric): self._compare(
+                setting, metric, self.smallest if metric == "map_at_r" else WHOLE
+            )
             for setting in SETTINGS
             for metric in metrics
         }
@@ -237,29 +285,46 @@ class Comparison:
         pairs = [
             (a, b)
             for a, b in self.family.pairs
-            if {a, b} <= units.keys() and (not {a, b} & single or len(units[a]) == len(units[b]) == 1)
+            if {a, b} <= units.keys()
+            and (not {a, b} & single or len(units[a]) == len(units[b]) == 1)
         ]
         count = self.pairs_paid_for
-        return [*self._judge(units, pairs, count, smallest, twins=False), *self._judge(units, pairs, count, smallest, twins=True)]
+        return [
+            *self._judge(units, pairs, count, smallest, twins=False),
+            *self._judge(units, pairs, count, smallest, twins=True),
+        ]
 
     def _judge(
-        self, units: Mapping[str, list[float]], pairs: Sequence[tuple[str, str]], count: int, smallest: float, twins: bool
+        self,
+        units: Mapping[str, list[float]],
+        pairs: Sequence[tuple[str, str]],
+        count: int,
+        smallest: float,
+        twins: bool,
     ) -> list[Difference]:
         """Return the differences of pairs with, or without, a control twin. A control has no part in any other verdict."""
         controls = self.family.twins.keys()
         own = {name: values for name, values in units.items() if twins or name not in controls}
         chosen = [pair for pair in pairs if bool(controls & set(pair)) == twins]
         looks = self.family.looks_of_pairs(chosen)
-        return compare(own, chosen, comparisons=count, smallest=smallest, looks=looks) if chosen else []
+        return (
+            compare(own, chosen, comparisons=count, smallest=smallest, looks=looks)
+            if chosen
+            else []
+        )
 
 
 def _is_one_draw(record: StudyRecord) -> bool:
     """Whether a study has one value that another seed would change: it has no spread, and is no constant either."""
-    return len(record.tests) == 1 and (_has_random_trunk(record.announced) or not is_baseline(record.method, record))
+    return len(record.tests) == 1 and (
+        _has_random_trunk(record.announced) or not is_baseline(record.method, record)
+    )
 
 
 def _has_random_trunk(announced: Mapping[str, Any]) -> bool:
-    return announced.get("weights") is None and announced["data"].get("look", "features") != "features"
+    return (
+        announced.get("weights") is None and announced["data"].get("look", "features") != "features"
+    )
 
 
 def ended(comparison: Comparison) -> Sequence[StudyRecord]:
@@ -285,13 +350,17 @@ def source_of_parameters(announced: Mapping[str, Any]) -> str:
 
 def metrics_of(announced: Mapping[str, Any]) -> list[str]:
     """The metrics of the test half that a preregistration names; a family by its members."""
-    return [chosen.label for chosen in choose(announced["protocol"]["resolved"].get("metrics", DEFAULT))]
+    return [
+        chosen.label for chosen in choose(announced["protocol"]["resolved"].get("metrics", DEFAULT))
+    ]
 
 
 def file_name(announced: Mapping[str, Any], half: str, protocol: str) -> str:
     """Data, halves, protocol and environment in letters that any file system takes."""
     where = digest(announced["environment"])[:8]
-    words = f"{announced['data']['name']}-{announced['data']['trainval'][:8]}-{half}-{protocol}-{where}"
+    words = (
+        f"{announced['data']['name']}-{announced['data']['trainval'][:8]}-{half}-{protocol}-{where}"
+    )
     return re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
 
 

@@ -42,7 +42,10 @@ class Family:
 
         So a pair that is chosen after the scores of both were seen pays for that.
         """
-        return [max(self._look(a), self._look(b), self.pair_looks.get(frozenset((a, b)), 1)) for a, b in pairs]
+        return [
+            max(self._look(a), self._look(b), self.pair_looks.get(frozenset((a, b)), 1))
+            for a, b in pairs
+        ]
 
     def _look(self, method: str) -> int:
         """Return the look of a method. The yardstick has none of its own: it is in every bench, chosen by nobody."""
@@ -71,17 +74,29 @@ def family_of(records: Sequence[StudyRecord], benches: Sequence[Declared] = ()) 
     """
     own = {record.method: record for record in records}
     looks = looks_of(benches)
-    counting = [bench for bench in benches if any(looks[key] == bench.look for key in bench.studies if key in _keys(records))]
+    counting = [
+        bench
+        for bench in benches
+        if any(looks[key] == bench.look for key in bench.studies if key in _keys(records))
+    ]
     names = list(dict.fromkeys([*(name for bench in counting for name in bench.methods), *own]))
     untrained = {name for bench in counting for name in bench.methods if name not in bench.trained}
     baselines = [name for name in names if name in untrained or is_baseline(name, own.get(name))]
-    twins = {name: original for name in names if (original := twin_of(name, own.get(name))) is not None}
+    twins = {
+        name: original for name in names if (original := twin_of(name, own.get(name))) is not None
+    }
     trained = [name for name in names if name not in baselines and name not in twins]
     return Family(
         methods=tuple(trained),
         yardstick=next((name for name in BASELINES if name in baselines), None),
-        references=tuple(dict.fromkeys(bench.reference for bench in counting if bench.reference in trained)),
-        groups=tuple(tuple(name for name in trained if name in bench.methods) for bench in counting if bench.reference is None),
+        references=tuple(
+            dict.fromkeys(bench.reference for bench in counting if bench.reference in trained)
+        ),
+        groups=tuple(
+            tuple(name for name in trained if name in bench.methods)
+            for bench in counting
+            if bench.reference is None
+        ),
         twins=twins,
         looks={record.method: looks.get(record.key, 1) for record in records},
         pair_looks=_pair_looks(counting, set(trained)),
@@ -100,7 +115,9 @@ def pairs_before(own: Sequence[Declared], benches: Sequence[Declared]) -> int:
 
 def _pairs_of(bench: Declared) -> list[tuple[str, str]]:
     """Return every pair that one bench declares."""
-    twins = {name: original for name in bench.trained if (original := twin_of(name, None)) is not None}
+    twins = {
+        name: original for name in bench.trained if (original := twin_of(name, None)) is not None
+    }
     trained = tuple(name for name in bench.trained if name not in twins)
     return Family(
         methods=trained,
@@ -117,7 +134,11 @@ def _pair_looks(benches: Sequence[Declared], trained: set[str]) -> dict[frozense
     found: dict[frozenset[str], int] = {}
     for bench in sorted(benches, key=lambda one: one.look):
         methods = [name for name in bench.methods if name in trained]
-        pairs = itertools.combinations(methods, 2) if bench.reference is None else ((name, bench.reference) for name in methods)
+        pairs = (
+            itertools.combinations(methods, 2)
+            if bench.reference is None
+            else ((name, bench.reference) for name in methods)
+        )
         for pair in pairs:
             found.setdefault(frozenset(pair), bench.look)
     return found

@@ -60,7 +60,13 @@ def number_of(count: int, what: str) -> str:
     >>> number_of(1, "search"), number_of(1200, "search"), number_of(3, "reproduction")
     ('1 search', '1,200 searches', '3 reproductions')
     """
-    plural = f"{what}es" if what.endswith("ch") else f"{what[:-1]}ies" if what.endswith("dy") else f"{what}s"
+    plural = (
+        f"{what}es"
+        if what.endswith("ch")
+        else f"{what[:-1]}ies"
+        if what.endswith("dy")
+        else f"{what}s"
+    )
     return f"{count:,} {what if count == 1 else plural}"
 
 

@@ -32,16 +32,34 @@ def gains(comparison: Comparison) -> list[Table]:
     """Each method against the full and the weak baselines, a table for each metric; none where no baseline was benched."""
     beside = _baselines(comparison)
     left_out = {*beside, *comparison.family.twins}
-    others = sorted((name for name in comparison.methods if name not in left_out), key=lambda m: (_year(comparison, m), m))
+    others = sorted(
+        (name for name in comparison.methods if name not in left_out),
+        key=lambda m: (_year(comparison, m), m),
+    )
     if not beside or not others:
         return []
-    return [_gains_in(comparison, metric, beside, [*beside, *others]) for metric in _metrics(comparison)]
+    return [
+        _gains_in(comparison, metric, beside, [*beside, *others]) for metric in _metrics(comparison)
+    ]
 
 
 def _gains_in(comparison: Comparison, metric: str, beside: list[str], methods: list[str]) -> Table:
-    found = {(m, baseline): _gain(comparison, m, baseline, metric) for m in methods for baseline in beside}
-    claimed = {(m, baseline): claim(comparison, m, baseline) for m in methods for baseline in FULL if metric != "map_at_r"}
-    papers = [baseline for baseline in FULL if any(claimed.get((method, baseline)) is not None for method in methods)]
+    found = {
+        (m, baseline): _gain(comparison, m, baseline, metric)
+        for m in methods
+        for baseline in beside
+    }
+    claimed = {
+        (m, baseline): claim(comparison, m, baseline)
+        for m in methods
+        for baseline in FULL
+        if metric != "map_at_r"
+    }
+    papers = [
+        baseline
+        for baseline in FULL
+        if any(claimed.get((method, baseline)) is not None for method in methods)
+    ]
     return Table(
         name=f"gains-{metric}",
         title=f"Gain in {heading(metric)} over the old baselines, measured{' and claimed' if papers else ''}",
@@ -70,7 +88,9 @@ def _gains_in(comparison: Comparison, metric: str, beside: list[str], methods: l
                 "gain": interval.mean if interval else None,
                 "low": interval.low if interval else None,
                 "high": interval.high if interval else None,
-                "claimed": next((claimed[method, full] for full in papers if full == baseline), None),
+                "claimed": next(
+                    (claimed[method, full] for full in papers if full == baseline), None
+                ),
             }
             for (method, baseline), interval in found.items()
         ],
@@ -81,7 +101,11 @@ def trend(comparison: Comparison, baseline: Baseline, metric: str) -> dict[Origi
     """Gains over a baseline by year, for the methods of this comparison that have one; nothing where it was not benched."""
     if baseline not in comparison.methods:
         return {}
-    years = {record.method: year for record in comparison.records if (year := year_of(record)) is not None}
+    years = {
+        record.method: year
+        for record in comparison.records
+        if (year := year_of(record)) is not None
+    }
     beside = {*FULL, *WEAK.values(), *comparison.family.twins}
     later = {method: year for method, year in years.items() if method not in beside}
     measured = [
@@ -101,7 +125,11 @@ def trend(comparison: Comparison, baseline: Baseline, metric: str) -> dict[Origi
 
 def claim(comparison: Comparison, method: str, baseline: Baseline) -> float | None:
     """What a paper claimed for the method in P@1: on this data set if it is one of theirs, else the mean over theirs."""
-    found = [one.gain for one in _on_data(comparison, claimed_gains()) if (one.method, one.baseline) == (method, baseline)]
+    found = [
+        one.gain
+        for one in _on_data(comparison, claimed_gains())
+        if (one.method, one.baseline) == (method, baseline)
+    ]
     return math.fsum(found) / len(found) if found else None
 
 
@@ -118,13 +146,19 @@ def _in_words(comparison: Comparison, baseline: Baseline) -> list[str]:
         return []
     measured = [point.gain for point in series["measured here"]]
     ends = [end for gain in measured for end in (gain.low, gain.high) if end is not None]
-    reach = f"; 95% intervals reach from {100 * min(ends):+.1f}% to {100 * max(ends):+.1f}%" if ends else ""
+    reach = (
+        f"; 95% intervals reach from {100 * min(ends):+.1f}% to {100 * max(ends):+.1f}%"
+        if ends
+        else ""
+    )
     means = _range([gain.mean for gain in measured])
     said = f"Over {baseline}, later methods were measured at {means} in {heading(metric)} here (single models{reach})"
     claims = series.get("claimed by papers")
     if not claims:
         return [said]
-    return [f"{said}; papers claimed {_range([point.gain.mean for point in claims])} for {_names(claims)}"]
+    return [
+        f"{said}; papers claimed {_range([point.gain.mean for point in claims])} for {_names(claims)}"
+    ]
 
 
 def _weak_in_words(comparison: Comparison, baseline: Baseline) -> list[str]:
@@ -182,19 +216,31 @@ def _note(comparison: Comparison, claimed: bool) -> str:
         "that are not paired (Welch, delta method). contrastive_sampled and triplet_sampled are the weak baselines of "
         "the literature: a few random pairs or triplets of each batch."
     )
-    where = "on this data set" if comparison.data in DATA else "on CUB-200, Cars196 and Online Products, averaged"
+    where = (
+        "on this data set"
+        if comparison.data in DATA
+        else "on CUB-200, Cars196 and Online Products, averaged"
+    )
     return text + claimed * f" Claimed: by the method's own paper over its own baseline, {where}."
 
 
-def _points(comparison: Comparison, found: Sequence[Gain], baseline: Baseline, years: dict[str, int]) -> list[Point]:
+def _points(
+    comparison: Comparison, found: Sequence[Gain], baseline: Baseline, years: dict[str, int]
+) -> list[Point]:
     """One point for each method: its mean over data sets, or its value on this one."""
-    chosen = [one for one in _on_data(comparison, found) if one.baseline == baseline and one.method in years]
+    chosen = [
+        one
+        for one in _on_data(comparison, found)
+        if one.baseline == baseline and one.method in years
+    ]
     by_method: dict[tuple[str, int], list[float]] = {}
     for one in chosen:
         by_method.setdefault((one.method, one.year), []).append(one.gain)
     return [
         Point(method, year, Interval(math.fsum(values) / len(values), None, None, len(values)))
-        for (method, year), values in sorted(by_method.items(), key=lambda item: (item[0][1], item[0][0]))
+        for (method, year), values in sorted(
+            by_method.items(), key=lambda item: (item[0][1], item[0][0])
+        )
     ]
 
 

@@ -21,7 +21,9 @@ def comparisons(store: Store, keys: Iterable[str] | None = None) -> list[Compari
             groups.setdefault(conditions(record), []).append(record)
     found = [part for key in sorted(groups) for part in _by_test_half(groups[key])]
     benches = in_turn(declared(store))
-    return sorted((_with_store(store, one, benches) for one in found), key=lambda comparison: comparison.slug)
+    return sorted(
+        (_with_store(store, one, benches) for one in found), key=lambda comparison: comparison.slug
+    )
 
 
 def _with_store(store: Store, comparison: Comparison, benches: Sequence[Declared]) -> Comparison:
@@ -50,7 +52,9 @@ def newest(records: Iterable[StudyRecord]) -> tuple[list[StudyRecord], list[Stud
         by_method.setdefault(record.method, []).append(record)
     standing, replaced = [], []
     for generations in by_method.values():
-        count = 1 + next((number for number, record in enumerate(generations) if has_ended(record)), 0)
+        count = 1 + next(
+            (number for number, record in enumerate(generations) if has_ended(record)), 0
+        )
         standing += generations[:count]
         replaced += generations[count:]
     return standing, replaced
@@ -67,6 +71,12 @@ def _by_test_half(records: Sequence[StudyRecord]) -> list[Comparison]:
     done = [record for record in standing if record.complete and record.seal]
     unfinished = tuple(sorted((record for record in standing if record not in done), key=by_year))
     halves = sorted({record.seal["test"] for record in done if record.seal})
-    parts = [tuple(sorted((r for r in done if r.seal and r.seal["test"] == half), key=by_year)) for half in halves]
+    parts = [
+        tuple(sorted((r for r in done if r.seal and r.seal["test"] == half), key=by_year))
+        for half in halves
+    ]
     others = unfinished, tuple(sorted(replaced, key=by_year))
-    return [Comparison(part, *(others if number == 0 else ())) for number, part in enumerate(parts or [()])]
+    return [
+        Comparison(part, *(others if number == 0 else ()))
+        for number, part in enumerate(parts or [()])
+    ]

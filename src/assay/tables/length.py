@@ -70,7 +70,15 @@ def length(comparison: Comparison) -> Table | None:
             "when validation had not risen for as many epochs as the protocol waits; a longer wait might have found more. "
             "Runs that kept their initial weights validated best before any training."
         ),
-        columns=["method", "runs", "best epoch is the last", "share", "kept initial weights", "median best epoch", "in words"],
+        columns=[
+            "method",
+            "runs",
+            "best epoch is the last",
+            "share",
+            "kept initial weights",
+            "median best epoch",
+            "in words",
+        ],
         rows=[
             [
                 str(row["method"]),

@@ -27,7 +27,9 @@ def differences(comparison: Comparison, setting: Setting) -> Table | None:
                 d.first,
                 d.second,
                 f"{100 * d.interval.mean:+.2f}",
-                "" if d.interval.low is None else f"{100 * d.interval.low:+.2f} to {100 * (d.interval.high or 0):+.2f}",
+                ""
+                if d.interval.low is None
+                else f"{100 * d.interval.low:+.2f} to {100 * (d.interval.high or 0):+.2f}",
                 _seen_from(d, elsewhere[frozenset((d.first, d.second))]),
                 sentence(comparison, d),
             ]
@@ -77,7 +79,13 @@ def needed(comparison: Comparison, setting: Setting) -> Table | None:
         ),
         columns=["first", "second", "standard error", *(in_points(x) for x in WORTH_SEEING), "run"],
         rows=[
-            [d.first, d.second, points(d.error), *(_count(counts[x]) for x in WORTH_SEEING), str(d.interval.n)]
+            [
+                d.first,
+                d.second,
+                points(d.error),
+                *(_count(counts[x]) for x in WORTH_SEEING),
+                str(d.interval.n),
+            ]
             for d, counts in found
         ],
         raw=[
@@ -97,8 +105,14 @@ def _note(comparison: Comparison, found: list[Difference]) -> str:
     unit = "searches" if comparison.replicated else "reproductions"
     level = f"{1 - sum(alpha_of_look(look) for look in {d.look for d in found}):.3g}"
     declared, references = comparison.pairs_paid_for, " and ".join(comparison.family.references)
-    among = f"each method with the declared reference, {references}" if _with_reference(comparison) else "all pairs of methods"
-    few = among + (f", each with {comparison.family.yardstick}" if comparison.family.yardstick else "")
+    among = (
+        f"each method with the declared reference, {references}"
+        if _with_reference(comparison)
+        else "all pairs of methods"
+    )
+    few = among + (
+        f", each with {comparison.family.yardstick}" if comparison.family.yardstick else ""
+    )
     smallest = in_points(comparison.smallest)
     return (
         f"First minus second, in points of MAP@R, over {unit}, not paired. The intervals are simultaneous: they hold all "
@@ -118,7 +132,11 @@ def _seen_from(difference: Difference, other: Difference) -> str:
     """Return the verdict of the other form, in the direction of this row."""
     if not is_settled(other):
         return other.verdict
-    return other.verdict if other.first == difference.first else other.verdict.replace("better", "worse")
+    return (
+        other.verdict
+        if other.first == difference.first
+        else other.verdict.replace("better", "worse")
+    )
 
 
 def _count(count: int | None) -> str:

@@ -37,7 +37,11 @@ class Price:
 
 def prices(comparison: Comparison) -> list[Price]:
     """Of every method whose checkpoints were kept and scored after the seal was opened, if there was more than one."""
-    return [price(record) for record in comparison.records if record.peek is not None and _had_a_choice(record.peek)]
+    return [
+        price(record)
+        for record in comparison.records
+        if record.peek is not None and _had_a_choice(record.peek)
+    ]
 
 
 def price(record: StudyRecord) -> Price:
@@ -107,10 +111,14 @@ def _gains_by_epoch(searches: int, entries: Sequence[Mapping[str, Any]]) -> list
     return [sum(gained) / len(gained) for gained in by_unit.values()]
 
 
-def _gain_by_parameters(record: StudyRecord, trials: Sequence[Mapping[str, Any]]) -> Interval | None:
+def _gain_by_parameters(
+    record: StudyRecord, trials: Sequence[Mapping[str, Any]]
+) -> Interval | None:
     """Return the gain of the trial that is best on test over the selected one, over searches; None where none was selected."""
     gains = [
-        _gain_of_search(selection["trial"], [trial for trial in trials if trial["search"] == search])
+        _gain_of_search(
+            selection["trial"], [trial for trial in trials if trial["search"] == search]
+        )
         for search, selection in enumerate(record.selections)
         if selection["trial"] is not None
     ]
@@ -123,7 +131,11 @@ def _gain_of_search(chosen: int, trials: Sequence[Mapping[str, Any]]) -> float |
     selected = next((trial["test"] for trial in trials if trial["trial"] == chosen), None)
     if selected is None:
         return None
-    finished = [trial["test"] for trial in trials if trial["validation"] is not None and len(trial["test"]) == len(selected)]
+    finished = [
+        trial["test"]
+        for trial in trials
+        if trial["validation"] is not None and len(trial["test"]) == len(selected)
+    ]
     return float(max(map(sum, [selected, *finished])) - sum(selected)) / len(selected)
 
 

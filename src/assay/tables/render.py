@@ -15,7 +15,10 @@ def render(table: Table, form: str) -> str:
 def markdown(table: Table) -> str:
     """A pipe table with title and note; a heading over several columns goes before each of them."""
     columns = headings(table)
-    rows = [[_bold(cell, (i, j) in table.best) for j, cell in enumerate(row)] for i, row in enumerate(table.rows)]
+    rows = [
+        [_bold(cell, (i, j) in table.best) for j, cell in enumerate(row)]
+        for i, row in enumerate(table.rows)
+    ]
     lines = [_pipes(columns), _pipes(["---"] * len(columns)), *(_pipes(row) for row in rows)]
     return f"## {table.title}\n\n" + "\n".join(lines) + f"\n\n{table.note}\n"
 
@@ -55,7 +58,11 @@ def latex(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-RENDERERS: dict[str, Callable[[Table], str]] = {"md": markdown, "csv": comma_separated, "tex": latex}
+RENDERERS: dict[str, Callable[[Table], str]] = {
+    "md": markdown,
+    "csv": comma_separated,
+    "tex": latex,
+}
 
 
 def headings(table: Table) -> list[str]:
@@ -75,7 +82,13 @@ def _bold(cell: str, best: bool) -> str:
 
 
 def _latex_groups(groups: Sequence[tuple[str, int]]) -> str:
-    return " & ".join(rf"\multicolumn{{{count}}}{{c}}{{{_escape(text)}}}" if text else "" for text, count in groups) + r" \\"
+    return (
+        " & ".join(
+            rf"\multicolumn{{{count}}}{{c}}{{{_escape(text)}}}" if text else ""
+            for text, count in groups
+        )
+        + r" \\"
+    )
 
 
 def _latex_cell(cell: str, best: bool) -> str:
@@ -94,4 +107,6 @@ _LATEX = {
 
 
 def _escape(text: str) -> str:
-    return "".join(_LATEX.get(letter, f"\\{letter}" if letter in "&%$#_{}" else letter) for letter in text)
+    return "".join(
+        _LATEX.get(letter, f"\\{letter}" if letter in "&%$#_{}" else letter) for letter in text
+    )

@@ -34,7 +34,10 @@ class Pair:
     @property
     def overlap(self) -> bool | None:
         """Whether the two intervals have a value in common; None where one of them has no ends."""
-        theirs, ours = (self.published.low, self.published.high), (self.measured.low, self.measured.high)
+        theirs, ours = (
+            (self.published.low, self.published.high),
+            (self.measured.low, self.measured.high),
+        )
         if theirs[0] is None or theirs[1] is None or ours[0] is None or ours[1] is None:
             return None
         return theirs[0] <= ours[1] and ours[0] <= theirs[1]
@@ -48,7 +51,11 @@ class Pair:
             return f"published without an interval; measured {apart} it"
         if self.inside:
             return "the measured mean lies in the published interval"
-        shared = {True: "; the intervals overlap", False: "; the intervals do not overlap", None: ""}[self.overlap]
+        shared = {
+            True: "; the intervals overlap",
+            False: "; the intervals do not overlap",
+            None: "",
+        }[self.overlap]
         return f"the measured mean lies outside the published interval, {apart} its mean{shared}"
 
 
@@ -69,13 +76,22 @@ def pairs(comparison: Comparison) -> list[Pair]:
 
 def published_sentences(comparison: Comparison) -> list[str]:
     """For each method whether its MAP@R (concatenated, with which the paper's tables begin) comes out as published; the count."""
-    found = [pair for pair in pairs(comparison) if (pair.setting, pair.metric) == ("concatenated", "map_at_r")]
+    found = [
+        pair
+        for pair in pairs(comparison)
+        if (pair.setting, pair.metric) == ("concatenated", "map_at_r")
+    ]
     changed = "under changed settings " if CUSTOM in comparison.protocol else ""
     lines = [f"{pair.method}: {changed}{pair.sentence}" for pair in found]
     judged = [pair for pair in found if pair.inside is not None]
     inside = sum(bool(pair.inside) for pair in judged)
     return (
-        [*lines, f"{inside} of {len(judged)} methods lie in the published interval of MAP@R (concatenated)"] if judged else lines
+        [
+            *lines,
+            f"{inside} of {len(judged)} methods lie in the published interval of MAP@R (concatenated)",
+        ]
+        if judged
+        else lines
     )
 
 
@@ -93,7 +109,14 @@ def published_or_measured(comparison: Comparison) -> Table | None:
         ),
         columns=["method", "setting", "metric", "published", "measured", "in words"],
         rows=[
-            [pair.method, pair.setting, heading(pair.metric), _published(pair.published), percent(pair.measured), pair.sentence]
+            [
+                pair.method,
+                pair.setting,
+                heading(pair.metric),
+                _published(pair.published),
+                percent(pair.measured),
+                pair.sentence,
+            ]
             for pair in found
         ],
         raw=[
@@ -128,7 +151,10 @@ def beside_other_studies(comparison: Comparison) -> Table | None:
             "in percent."
         ),
         columns=["method", "metric", "published", "measured"],
-        rows=[[method, heading(one.metric), _elsewhere(one), percent(measured)] for method, one, measured in found],
+        rows=[
+            [method, heading(one.metric), _elsewhere(one), percent(measured)]
+            for method, one, measured in found
+        ],
         raw=[
             {
                 "method": method,

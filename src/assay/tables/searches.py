@@ -10,7 +10,9 @@ from assay.tables.form import Table
 
 def parameters(comparison: Comparison) -> Table:
     """What each search chose, or what was given, with a flag where a value lies on the edge of its range."""
-    rows = [row for record in ended(comparison) if not record.failed for row in _parameter_rows(record)]
+    rows = [
+        row for record in ended(comparison) if not record.failed for row in _parameter_rows(record)
+    ]
     searched = (
         "Ranges were declared before the search and stayed as they were. A value within 1% of an end of its range, "
         "on the search scale, is flagged; a natural end is where the parameter's own domain ends."
@@ -45,7 +47,9 @@ def handed_on(comparison: Comparison) -> str:
 
 def trials(comparison: Comparison) -> Table:
     """Every trial of every search."""
-    estimated = any(trial["status"] == "pruned" for record in ended(comparison) for trial in record.trials)
+    estimated = any(
+        trial["status"] == "pruned" for record in ended(comparison) for trial in record.trials
+    )
     raw = [
         {
             "method": record.method,
@@ -55,7 +59,9 @@ def trials(comparison: Comparison) -> Table:
             "validation_map_at_r": trial["map_at_r"],
             **({"estimate": trial.get("estimate")} if estimated else {}),
             "selected": (trial["search"], trial["trial"]) in _selected(record),
-            "parameters": "; ".join(f"{name}={value}" for name, value in trial["parameters"].items()),
+            "parameters": "; ".join(
+                f"{name}={value}" for name, value in trial["parameters"].items()
+            ),
         }
         for record in ended(comparison)
         for trial in record.trials
@@ -94,7 +100,11 @@ def _selected(record: StudyRecord) -> set[tuple[int, int]]:
 def _validation(row: Mapping[str, Any]) -> str:
     if row["status"] == "pruned":
         return f"given up after its first fold (estimate {100 * row['estimate']:.2f})"
-    return "diverged" if row["validation_map_at_r"] is None else f"{100 * row['validation_map_at_r']:.2f}"
+    return (
+        "diverged"
+        if row["validation_map_at_r"] is None
+        else f"{100 * row['validation_map_at_r']:.2f}"
+    )
 
 
 def _parameter_rows(record: StudyRecord) -> list[dict[str, Any]]:

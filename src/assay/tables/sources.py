@@ -5,7 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assay.stats import Component, Components, aa_difference, class_error, components, deviation, over_classes, with_limits
+from assay.stats import (
+    Component,
+    Components,
+    aa_difference,
+    class_error,
+    components,
+    deviation,
+    over_classes,
+    with_limits,
+)
 from assay.study import StudyRecord
 from assay.tables.classes import ClassScores
 from assay.tables.comparison import Comparison, Setting
@@ -31,7 +40,11 @@ def sources_of(comparison: Comparison) -> list[Sources]:
 def sources(comparison: Comparison) -> Table:
     """Each source with its own uncertainty."""
     found = sources_of(comparison)
-    names = [name for name in SOURCES if any(one.by_name[name] for one in found) or name == "test classes"]
+    names = [
+        name
+        for name in SOURCES
+        if any(one.by_name[name] for one in found) or name == "test classes"
+    ]
     return Table(
         name="sources",
         title="Where uncertainty comes from",
@@ -54,7 +67,9 @@ def classes(comparison: Comparison, setting: Setting) -> Table | None:
     for difference in comparison.differences(setting):
         first, second = by_method[difference.first], by_method[difference.second]
         if first is not None and second is not None:
-            interval = over_classes(getattr(first, setting), getattr(second, setting), first.queries)
+            interval = over_classes(
+                getattr(first, setting), getattr(second, setting), first.queries
+            )
             found.append((difference, interval))
     if not found:
         return None
@@ -71,12 +86,21 @@ def classes(comparison: Comparison, setting: Setting) -> Table | None:
                 d.first,
                 d.second,
                 f"{100 * i.mean:+.2f}",
-                "" if i.low is None or i.high is None else f"{100 * i.low:+.2f} to {100 * i.high:+.2f}",
+                ""
+                if i.low is None or i.high is None
+                else f"{100 * i.low:+.2f} to {100 * i.high:+.2f}",
             ]
             for d, i in found
         ],
         raw=[
-            {"first": d.first, "second": d.second, "difference": i.mean, "low": i.low, "high": i.high, "classes": i.n}
+            {
+                "first": d.first,
+                "second": d.second,
+                "difference": i.mean,
+                "low": i.low,
+                "high": i.high,
+                "classes": i.n,
+            }
             for d, i in found
         ],
     )
@@ -91,21 +115,38 @@ def control(comparison: Comparison, setting: Setting = "separated") -> list[str]
     }
     lines = []
     if spreads:
-        each = ", ".join(f"{method} {100 * aa_difference([spread]):.2f}" for method, spread in spreads.items())
+        each = ", ".join(
+            f"{method} {100 * aa_difference([spread]):.2f}" for method, spread in spreads.items()
+        )
         lines.append(
             "Two independent searches of the same method differ by about "
             f"{100 * aa_difference(list(spreads.values())):.2f} points of MAP@R on these data (root mean square over methods; "
             f"{each})"
         )
     for twin, original in comparison.family.twins.items():
-        pair = [one for one in comparison.differences(setting) if {one.first, one.second} == {twin, original}]
-        lines += [f"Control: {twin} is {original} with seeds of its own; {sentence(comparison, one)}" for one in pair]
+        pair = [
+            one
+            for one in comparison.differences(setting)
+            if {one.first, one.second} == {twin, original}
+        ]
+        lines += [
+            f"Control: {twin} is {original} with seeds of its own; {sentence(comparison, one)}"
+            for one in pair
+        ]
     return lines
 
 
 def _sources(comparison: Comparison, record: StudyRecord) -> Sources:
-    over = components(record.by_search("separated", "map_at_r")) if len(record.tests) > 1 else Components(None, None, None)
-    folds = [[float(fold["map_at_r"]) for fold in test["folds"]] for test in record.tests if test.get("folds")]
+    over = (
+        components(record.by_search("separated", "map_at_r"))
+        if len(record.tests) > 1
+        else Components(None, None, None)
+    )
+    folds = [
+        [float(fold["map_at_r"]) for fold in test["folds"]]
+        for test in record.tests
+        if test.get("folds")
+    ]
     per_class = comparison.classes.get(record.key)
     by_name = {
         "search": over.search,
@@ -128,7 +169,9 @@ def _class_error(found: ClassScores) -> Component | None:
 
 
 def _apart(comparison: Comparison) -> str:
-    if comparison.replicated and all(len(record.tests) == record.searches for record in comparison.records):
+    if comparison.replicated and all(
+        len(record.tests) == record.searches for record in comparison.records
+    ):
         return "With one reproduction of each search, search and seed cannot be told apart. "
     return ""
 
@@ -142,4 +185,8 @@ def _cell(one: Sources, name: str) -> str:
 
 def _raw(method: str, name: str, found: Component | None) -> Raw:
     values = (None, None, None) if found is None else (found.deviation, found.low, found.high)
-    return {"method": method, "source": name, **dict(zip(("deviation", "low", "high"), values, strict=True))}
+    return {
+        "method": method,
+        "source": name,
+        **dict(zip(("deviation", "low", "high"), values, strict=True)),
+    }

@@ -53,13 +53,20 @@ class Sweep:
     @property
     def slug(self) -> str:
         """A name for files."""
-        half = self.records[0].seal["test"][:8] if self.records and self.records[0].seal else "untested"
+        half = (
+            self.records[0].seal["test"][:8]
+            if self.records and self.records[0].seal
+            else "untested"
+        )
         return file_name(self.announced, half, f"{self.protocol}-{self.field}")
 
     @cached_property
     def places(self) -> dict[Place, StudyRecord]:
         """The study at each method and value; a base stands at its own value where the sweep has none there."""
-        own = {(record.method, str(record.announced["sweep"]["value"])): record for record in self.records}
+        own = {
+            (record.method, str(record.announced["sweep"]["value"])): record
+            for record in self.records
+        }
         known = {_number(value): value for _, value in own if _number(value) is not None}
         for base in self.bases:
             value = value_of(base.announced["protocol"]["resolved"], self.field)
@@ -69,9 +76,13 @@ class Sweep:
     @cached_property
     def values(self) -> list[str]:
         """In order: of size where all are numbers, else as they were written, the base's last."""
-        announced = [value for record in self.records for value in record.announced["sweep"]["values"]]
+        announced = [
+            value for record in self.records for value in record.announced["sweep"]["values"]
+        ]
         present = {value for _, value in self.places}
-        ordered = list(dict.fromkeys(value for value in (*announced, *sorted(present)) if value in present))
+        ordered = list(
+            dict.fromkeys(value for value in (*announced, *sorted(present)) if value in present)
+        )
         return sorted(ordered, key=float) if self.numeric else ordered
 
     @cached_property
@@ -91,13 +102,18 @@ class Sweep:
     def base_values(self) -> set[str]:
         """The values under which the parameters were selected."""
         known = {_number(value): value for value in self.values if _number(value) is not None}
-        found = [value_of(base.announced["protocol"]["resolved"], self.field) for base in self.bases]
+        found = [
+            value_of(base.announced["protocol"]["resolved"], self.field) for base in self.bases
+        ]
         return {known.get(_number(value), value) for value in found}
 
     @cached_property
     def methods(self) -> list[str]:
         """Names of the methods, baseline first, then by year of the paper."""
-        return [record.method for record in sorted({r.method: r for r in self.records}.values(), key=by_year)]
+        return [
+            record.method
+            for record in sorted({r.method: r for r in self.records}.values(), key=by_year)
+        ]
 
     @cached_property
     def metrics(self) -> list[str]:
@@ -124,8 +140,15 @@ def sweeps(store: Store, keys: Iterable[str] | None = None) -> list[Sweep]:
 
 def sweep_table(sweep: Sweep) -> Table:
     """Every metric with intervals at every value, method by method."""
-    places = [(method, value) for method in sweep.methods for value in sweep.values if (method, value) in sweep.places]
-    cells: list[tuple[Setting, str]] = [(setting, metric) for setting in SETTINGS for metric in sweep.metrics]
+    places = [
+        (method, value)
+        for method in sweep.methods
+        for value in sweep.values
+        if (method, value) in sweep.places
+    ]
+    cells: list[tuple[Setting, str]] = [
+        (setting, metric) for setting in SETTINGS for metric in sweep.metrics
+    ]
     found = {(place, cell): sweep.interval(*place, *cell) for place in places for cell in cells}
     return Table(
         name="sweep",
@@ -197,10 +220,17 @@ def _cell(interval: Interval | None, metric: str) -> str:
 def _conditions(record: StudyRecord) -> tuple[str, ...]:
     announced = record.announced
     sweep = announced["sweep"]
-    return sweep["field"], sweep["protocol"], announced["data"]["trainval"], digest(announced["environment"])
+    return (
+        sweep["field"],
+        sweep["protocol"],
+        announced["data"]["trainval"],
+        digest(announced["environment"]),
+    )
 
 
-def _of_newest_bases(records: Sequence[StudyRecord], by_key: Mapping[str, StudyRecord]) -> list[StudyRecord]:
+def _of_newest_bases(
+    records: Sequence[StudyRecord], by_key: Mapping[str, StudyRecord]
+) -> list[StudyRecord]:
     """Of each method the points whose parameters its latest study has selected."""
 
     def age(record: StudyRecord) -> int:
@@ -216,8 +246,15 @@ def _of_newest_bases(records: Sequence[StudyRecord], by_key: Mapping[str, StudyR
 def _by_test_half(records: Sequence[StudyRecord], by_key: Mapping[str, StudyRecord]) -> list[Sweep]:
     records = _of_newest_bases(records, by_key)
     values = dict.fromkeys(record.announced["sweep"]["value"] for record in records)
-    standing = [record for value in values for record in newest(r for r in records if r.announced["sweep"]["value"] == value)[0]]
-    field, protocol = records[0].announced["sweep"]["field"], records[0].announced["sweep"]["protocol"]
+    standing = [
+        record
+        for value in values
+        for record in newest(r for r in records if r.announced["sweep"]["value"] == value)[0]
+    ]
+    field, protocol = (
+        records[0].announced["sweep"]["field"],
+        records[0].announced["sweep"]["protocol"],
+    )
     done = [record for record in standing if record.complete and record.seal]
     unfinished = tuple(record for record in standing if record not in done)
     halves = sorted({record.seal["test"] for record in done if record.seal})
@@ -233,7 +270,9 @@ def _by_test_half(records: Sequence[StudyRecord], by_key: Mapping[str, StudyReco
     ]
 
 
-def _bases(records: Iterable[StudyRecord], by_key: Mapping[str, StudyRecord], half: str) -> list[StudyRecord]:
+def _bases(
+    records: Iterable[StudyRecord], by_key: Mapping[str, StudyRecord], half: str
+) -> list[StudyRecord]:
     keys = dict.fromkeys(record.announced["sweep"]["base"] for record in records)
     found = [by_key[key] for key in keys if key in by_key]
     return [base for base in found if base.complete and base.seal and base.seal["test"] == half]

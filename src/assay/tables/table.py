@@ -27,15 +27,25 @@ def scores(comparison: Comparison) -> Table:
     }
     dim = int(comparison.announced["protocol"]["resolved"]["dim"])
     folds = int(comparison.announced["budget"]["folds"])
-    headings = {"concatenated": f"Concatenated ({folds} x {dim})", "separated": f"Separated ({dim})"}
+    headings = {
+        "concatenated": f"Concatenated ({folds} x {dim})",
+        "separated": f"Separated ({dim})",
+    }
     return Table(
         name="scores",
         title="Scores on the test half",
         note=_scores_note(comparison),
-        groups=[("", FIRST), *((headings[setting], len(comparison.metrics)) for setting in SETTINGS)],
+        groups=[
+            ("", FIRST),
+            *((headings[setting], len(comparison.metrics)) for setting in SETTINGS),
+        ],
         columns=["method", "rank", *(heading(metric) for _, metric in cells)],
         rows=[
-            [m, str(ranks.get(m, "")), *(score(comparison.interval(m, *cell), cell[1]) for cell in cells)]
+            [
+                m,
+                str(ranks.get(m, "")),
+                *(score(comparison.interval(m, *cell), cell[1]) for cell in cells),
+            ]
             for m in comparison.methods
         ],
         best=frozenset(best),
@@ -65,7 +75,9 @@ def _best(comparison: Comparison, setting: Setting, metric: str) -> list[str]:
 def over_folds(comparison: Comparison) -> Table | None:
     """How far single models lie apart over folds and over searches; None where no study kept the scores of its folds."""
     metrics = [metric for metric in comparison.metrics if in_percent(metric)]
-    records = [record for record in comparison.records if any("folds" in test for test in record.tests)]
+    records = [
+        record for record in comparison.records if any("folds" in test for test in record.tests)
+    ]
     if not records:
         return None
     raw = [
@@ -92,7 +104,14 @@ def over_folds(comparison: Comparison) -> Table | None:
         groups=[("", 1), ("Over folds", len(metrics)), (f"Over {units}", len(metrics))],
         columns=["method", *(heading(metric) for _ in kinds for metric in metrics)],
         rows=[
-            [record.method, *(points(_number(cells[record.method, metric][kind])) for kind in kinds for metric in metrics)]
+            [
+                record.method,
+                *(
+                    points(_number(cells[record.method, metric][kind]))
+                    for kind in kinds
+                    for metric in metrics
+                ),
+            ]
             for record in records
         ],
         raw=raw,
@@ -114,7 +133,10 @@ def training(comparison: Comparison) -> Table | None:
             "unseen classes are told apart."
         ),
         columns=["method", *map(heading, metrics)],
-        rows=[[name, *(_training_cell(values.get(metric), metric) for metric in metrics)] for name, values in found.items()],
+        rows=[
+            [name, *(_training_cell(values.get(metric), metric) for metric in metrics)]
+            for name, values in found.items()
+        ],
         raw=[
             {"method": name, "metric": metric, **_raw_training(values)}
             for name, by_metric in found.items()
@@ -145,21 +167,44 @@ def _scores_note(comparison: Comparison) -> str:
 def _baselines(comparison: Comparison) -> str:
     """Return what the baselines among the rows are."""
     announced = [record.announced["method"] for record in comparison.records]
-    return "".join(f"{one['name']}: {one['about']}. " for one in announced if one.get("baseline") and one.get("about"))
+    return "".join(
+        f"{one['name']}: {one['about']}. "
+        for one in announced
+        if one.get("baseline") and one.get("about")
+    )
 
 
 def _units(comparison: Comparison) -> str:
     """Return how many searches or reproductions the intervals rest on; a single value has no interval."""
-    counts = sorted({(unit_of(record), len(record.units("separated", "map_at_r"))) for record in comparison.records})
-    each = sorted({len(record.tests) // record.searches for record in comparison.records if record.searches > 1})
+    counts = sorted(
+        {
+            (unit_of(record), len(record.units("separated", "map_at_r")))
+            for record in comparison.records
+        }
+    )
+    each = sorted(
+        {
+            len(record.tests) // record.searches
+            for record in comparison.records
+            if record.searches > 1
+        }
+    )
     nested = f" ({number_of(each[0], 'reproduction')} of each)" if len(each) == 1 else ""
-    several = [number_of(count, unit) + nested * (unit == "search") for unit, count in reversed(counts) if count > 1]
+    several = [
+        number_of(count, unit) + nested * (unit == "search")
+        for unit, count in reversed(counts)
+        if count > 1
+    ]
     return " or ".join(several) if several else "1 reproduction"
 
 
 def _fold_scores(record: StudyRecord, metric: str) -> list[list[float]]:
     """The single models' scores, reproduction by reproduction."""
-    return [[float(fold[metric]) for fold in test["folds"] if metric in fold] for test in record.tests if "folds" in test]
+    return [
+        [float(fold[metric]) for fold in test["folds"] if metric in fold]
+        for test in record.tests
+        if "folds" in test
+    ]
 
 
 def _over_units(record: StudyRecord, metric: str) -> float | None:
@@ -174,8 +219,13 @@ def _training_scores(record: StudyRecord) -> dict[str, list[float]]:
         if entry.get("training"):
             unit = entry["search"] if record.searches > 1 else entry["reproduction"]
             by_unit.setdefault(unit, []).append(entry["training"])
-    metrics = dict.fromkeys(metric for folds in by_unit.values() for fold in folds for metric in fold)
-    return {metric: [_mean([fold.get(metric) for fold in folds]) for folds in by_unit.values()] for metric in metrics}
+    metrics = dict.fromkeys(
+        metric for folds in by_unit.values() for fold in folds for metric in fold
+    )
+    return {
+        metric: [_mean([fold.get(metric) for fold in folds]) for folds in by_unit.values()]
+        for metric in metrics
+    }
 
 
 def _mean(values: Sequence[float | str | None]) -> float:
@@ -188,7 +238,11 @@ def _training_cell(values: Sequence[float] | None, metric: str) -> str:
     if not values:
         return ""
     infinite = sum(math.isinf(value) for value in values)
-    return f"infinite in {infinite} of {len(values)}" if infinite else score(t_interval(values), metric)
+    return (
+        f"infinite in {infinite} of {len(values)}"
+        if infinite
+        else score(t_interval(values), metric)
+    )
 
 
 def _raw_training(values: Sequence[float]) -> Raw:

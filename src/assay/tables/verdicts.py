@@ -19,8 +19,15 @@ FORMS: dict[Setting, str] = {"separated": "single models", "concatenated": "conc
 def sentence(comparison: Comparison, difference: Difference) -> str:
     """Return what one comparison of two methods shows, for a reader who skips the figures."""
     pair = [difference.first, difference.second]
-    takes = f"; {what_it_takes(comparison, difference)}" if difference.verdict == "undecided" else ""
-    return _verdict(difference) + _one_search(comparison, pair) + takes + not_converged_clause(comparison, pair)
+    takes = (
+        f"; {what_it_takes(comparison, difference)}" if difference.verdict == "undecided" else ""
+    )
+    return (
+        _verdict(difference)
+        + _one_search(comparison, pair)
+        + takes
+        + not_converged_clause(comparison, pair)
+    )
 
 
 def summary(comparison: Comparison, setting: Setting = "separated") -> list[str]:
@@ -32,13 +39,19 @@ def summary(comparison: Comparison, setting: Setting = "separated") -> list[str]
     lines = _together(comparison, [one for one in found if is_settled(one)])
     same = [one for one in found if one.verdict == "equivalent"]
     if same:
-        lines.append(f"{len(same)} of {len(found)} pairs: equivalent, within {in_points(comparison.smallest)}")
-    return lines + _undecided(comparison, [one for one in found if one.verdict == "undecided"], len(found))
+        lines.append(
+            f"{len(same)} of {len(found)} pairs: equivalent, within {in_points(comparison.smallest)}"
+        )
+    return lines + _undecided(
+        comparison, [one for one in found if one.verdict == "undecided"], len(found)
+    )
 
 
 def covered(comparison: Comparison) -> str:
     """Return which sources of uncertainty the intervals cover, and which they leave out."""
-    fixed = "Folds and test classes are the same for all methods, and the intervals do not cover them"
+    fixed = (
+        "Folds and test classes are the same for all methods, and the intervals do not cover them"
+    )
     if comparison.replicated:
         return f"Intervals cover the luck of the search and of the training seed. {fixed}."
     if comparison.searched_once:
@@ -78,7 +91,11 @@ def what_it_takes(comparison: Comparison, difference: Difference) -> str:
         return "two searches hardly show a spread; begin with --set searches=4"
     find = f"would find a difference of {in_points(difference.smallest)} 4 times in 5"
     if difference.needed is None:
-        return f"no number of {unit}es that can be run {find}" if unit == "search" else f"no number of reproductions {find}"
+        return (
+            f"no number of {unit}es that can be run {find}"
+            if unit == "search"
+            else f"no number of reproductions {find}"
+        )
     run = min(map(len, units))
     if difference.needed <= run:
         return f"the {number_of(run, unit)} of {of} {find}"
@@ -98,7 +115,9 @@ def _verdict(difference: Difference) -> str:
     if is_settled(difference):
         by = f"{100 * difference.interval.mean:.1f}"
         little = ", too little to matter" if difference.verdict != "better" else ""
-        return f"{first} is better than {second} by {by} points ({ends(difference.interval)}){little}"
+        return (
+            f"{first} is better than {second} by {by} points ({ends(difference.interval)}){little}"
+        )
     if difference.verdict == "equivalent":
         return f"{first} and {second} are equivalent: within {in_points(difference.smallest)} ({ends(difference.interval)})"
     seen = f" ({ends(difference.interval)})" if difference.interval.low is not None else ""
@@ -114,7 +133,9 @@ def _together(comparison: Comparison, settled: Sequence[Difference]) -> list[str
     by_first: dict[tuple[str, str], list[Difference]] = {}
     for difference in settled:
         by_first.setdefault((difference.first, difference.verdict), []).append(difference)
-    return [_line(comparison, first, verdict, pairs) for (first, verdict), pairs in by_first.items()]
+    return [
+        _line(comparison, first, verdict, pairs) for (first, verdict), pairs in by_first.items()
+    ]
 
 
 def _line(comparison: Comparison, first: str, verdict: str, pairs: Sequence[Difference]) -> str:
@@ -122,7 +143,9 @@ def _line(comparison: Comparison, first: str, verdict: str, pairs: Sequence[Diff
     points = by[0] if len(by) == 1 else f"{by[0]} to {by[-1]}"
     others = [pair.second for pair in pairs]
     little = ", too little to matter" if verdict != "better" else ""
-    added = _one_search(comparison, [first, *others]) + not_converged_clause(comparison, [first, *others])
+    added = _one_search(comparison, [first, *others]) + not_converged_clause(
+        comparison, [first, *others]
+    )
     return f"{first} is better than {', '.join(others)}, by {points} points{little}{added}"
 
 

@@ -17,7 +17,13 @@ from assay.protocol import Protocol
 from assay.train.state import State
 
 Status = Literal["finished", "diverged"]
-NOTHING_FOUND = {"precision_at_1": 0.0, "r_precision": 0.0, "map_at_r": 0.0, "queries": 0, "skipped": 0}
+NOTHING_FOUND = {
+    "precision_at_1": 0.0,
+    "r_precision": 0.0,
+    "map_at_r": 0.0,
+    "queries": 0,
+    "skipped": 0,
+}
 """What a network that gives no finite embedding finds."""
 
 
@@ -105,7 +111,12 @@ class Judge:
     def state(self) -> State:
         """All that it would have to know to go on from the last validation."""
         best = self.fit.history.index(self.fit.best)
-        said = {"history": plain(self.fit.history), "best": best, "status": self.fit.status, "done": self.done}
+        said = {
+            "history": plain(self.fit.history),
+            "best": best,
+            "status": self.fit.status,
+            "done": self.done,
+        }
         return State(self.fit.weights, said)
 
     def _begin(self) -> None:
@@ -118,7 +129,9 @@ class Judge:
 
     def _go_on(self, before: State) -> None:
         history = [Checkpoint(**entry) for entry in before.said["history"]]
-        self.fit = Fit(history, history[before.said["best"]], dict(before.tensors), before.said["status"])
+        self.fit = Fit(
+            history, history[before.said["best"]], dict(before.tensors), before.said["status"]
+        )
         self.done = before.said["done"]
         if self._protocol.compile:
             self._validate()  # torch compiles for the shapes it has met, in the order in which it met them
@@ -136,8 +149,18 @@ class Judge:
     def _validate(self) -> dict[str, float] | None:
         """Scores of the validation classes; None where an embedding is not finite."""
         similarity = self._protocol.similarity
-        z = embed(self._network, self._validation.x, self._model.architecture.size, self._device, similarity)
-        return summary(evaluate(z, self._validation.y, metric=similarity)) if torch.isfinite(z).all() else None
+        z = embed(
+            self._network,
+            self._validation.x,
+            self._model.architecture.size,
+            self._device,
+            similarity,
+        )
+        return (
+            summary(evaluate(z, self._validation.y, metric=similarity))
+            if torch.isfinite(z).all()
+            else None
+        )
 
 
 def summary(scores: Scores) -> dict[str, float]:

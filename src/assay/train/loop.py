@@ -44,9 +44,20 @@ def fit(
     """Train until the epochs or the patience run out, from where the savepoint was left if it holds a state."""
     network = prepare(model, protocol, device)
     parts.loss.to(device)
-    course = _Course(model, parts, optimisers_of(model, parts, protocol), augmentation(seed), device)
+    course = _Course(
+        model, parts, optimisers_of(model, parts, protocol), augmentation(seed), device
+    )
     before = savepoint.load() if savepoint else None
-    judge = Judge(model, network, validation, protocol, device, told, kept, before.part("judge") if before else None)
+    judge = Judge(
+        model,
+        network,
+        validation,
+        protocol,
+        device,
+        told,
+        kept,
+        before.part("judge") if before else None,
+    )
     past = course.restore(before) if before else 0
     iterations = iterations_of(protocol, len(train.y), batch)
     batches = draw_batches(train, protocol, batch, seed, device, course.draw, past * iterations)
@@ -70,7 +81,12 @@ class _Course:
     """Everything that changes in a training, apart from its judge."""
 
     def __init__(
-        self, model: Model, parts: Parts, optimisers: list[torch.optim.Optimizer], draw: torch.Generator, device: torch.device
+        self,
+        model: Model,
+        parts: Parts,
+        optimisers: list[torch.optim.Optimizer],
+        draw: torch.Generator,
+        device: torch.device,
     ) -> None:
         self.optimisers, self.draw = optimisers, draw
         self._parts, self._device = parts, device
@@ -87,7 +103,9 @@ class _Course:
 
     def state(self, epoch: int, judge: Judge) -> State:
         """After this epoch, which has been validated."""
-        modules = {name: state_of_tensors(weights_of(module)) for name, module in self._modules.items()}
+        modules = {
+            name: state_of_tensors(weights_of(module)) for name, module in self._modules.items()
+        }
         others = {
             "optimisers": state_of_optimisers(self.optimisers),
             "chance": state_of_chance(self._device, self.draw),
@@ -129,7 +147,9 @@ def step(
     device: torch.device,
 ) -> float:
     """One training step on a batch; the loss it had."""
-    with torch.autocast(device.type, torch.bfloat16, enabled=protocol.autocast and device.type == "cuda"):
+    with torch.autocast(
+        device.type, torch.bfloat16, enabled=protocol.autocast and device.type == "cuda"
+    ):
         z, y = network(x.to(device)), y.to(device)
     mined = parts.miner(z.detach(), y) if parts.miner else None
     value = parts.loss(z, y, mined)

@@ -16,7 +16,9 @@ Make = Callable[..., torch.optim.Optimizer]
 
 def optimisers_of(model: Model, parts: Parts, protocol: Protocol) -> list[torch.optim.Optimizer]:
     """Those of one model and its method."""
-    return make_optimisers(list(model.parameters()), dict(parts.loss.named_parameters()), parts, protocol)
+    return make_optimisers(
+        list(model.parameters()), dict(parts.loss.named_parameters()), parts, protocol
+    )
 
 
 def make_optimisers(
@@ -27,7 +29,9 @@ def make_optimisers(
     return [make_optimiser(groups, protocol.optimiser) for groups in ([head], others) if groups]
 
 
-def groups_of(weights: Sequence[Tensor], own: Mapping[str, Tensor], parts: Parts, protocol: Protocol) -> list[dict[str, Any]]:
+def groups_of(
+    weights: Sequence[Tensor], own: Mapping[str, Tensor], parts: Parts, protocol: Protocol
+) -> list[dict[str, Any]]:
     """What torch's optimisers are made of: the weights of trunk and head, then the method's own, with their learning rates.
 
     Of the method's own, those that it names are not decayed, and none are where the protocol says so.
@@ -40,10 +44,16 @@ def groups_of(weights: Sequence[Tensor], own: Mapping[str, Tensor], parts: Parts
         )
     kept = undecayed if protocol.optimiser.decay_own else tuple(own)
     others = [
-        {"params": [weight for name, weight in own.items() if name not in kept], "lr": parts.weights_lr},
+        {
+            "params": [weight for name, weight in own.items() if name not in kept],
+            "lr": parts.weights_lr,
+        },
         {"params": [own[name] for name in kept], "lr": parts.weights_lr, "weight_decay": 0.0},
     ]
-    return [{"params": list(weights), "lr": parts.lr}, *(group for group in others if group["params"])]
+    return [
+        {"params": list(weights), "lr": parts.lr},
+        *(group for group in others if group["params"]),
+    ]
 
 
 def share_of_rate(schedule: Schedule | None, done: int, steps: int) -> float:
@@ -61,9 +71,13 @@ class Rates:
     They depend on the number of the step alone, so that a training that goes on after a kill needs no more than that.
     """
 
-    def __init__(self, optimisers: Sequence[torch.optim.Optimizer], protocol: Protocol, steps: int) -> None:
+    def __init__(
+        self, optimisers: Sequence[torch.optim.Optimizer], protocol: Protocol, steps: int
+    ) -> None:
         self._schedule, self._steps = protocol.optimiser.schedule, steps
-        self._groups = [(group, group["lr"]) for optimiser in optimisers for group in optimiser.param_groups]
+        self._groups = [
+            (group, group["lr"]) for optimiser in optimisers for group in optimiser.param_groups
+        ]
 
     def set(self, done: int) -> None:
         """Set them for the step that follows `done` others."""

@@ -45,7 +45,9 @@ class Shelf:
         """Go on with those of these hashes; False where one of them is not there as it was."""
         self.hashes = dict(hashes)
         paths = [self.path(int(epoch)) for epoch in hashes]
-        return all(path.exists() for path in paths) and [digest_file(path) for path in paths] == list(hashes.values())
+        return all(path.exists() for path in paths) and [
+            digest_file(path) for path in paths
+        ] == list(hashes.values())
 
 
 class Savepoint:
@@ -60,7 +62,9 @@ class Savepoint:
         after: seconds after which a state is worth its file.
     """
 
-    def __init__(self, path: Path, key: str, shelves: Sequence[Shelf] = (), after: float = SAVE_AFTER) -> None:
+    def __init__(
+        self, path: Path, key: str, shelves: Sequence[Shelf] = (), after: float = SAVE_AFTER
+    ) -> None:
         self._path, self._key, self._shelves, self._after = path, key, shelves, after
         self._began = self._saved = time.monotonic()
         self._took = 0.0
@@ -72,7 +76,9 @@ class Savepoint:
         if found is None or found.said["key"] != self._key:
             return None
         kept = found.said["kept"]
-        if not all(shelf.take_up(hashes) for shelf, hashes in zip(self._shelves, kept, strict=True)):
+        if not all(
+            shelf.take_up(hashes) for shelf, hashes in zip(self._shelves, kept, strict=True)
+        ):
             return None
         self.spent = found.said["seconds"]
         return found.part("training")
@@ -85,7 +91,10 @@ class Savepoint:
         kept = [shelf.hashes for shelf in self._shelves]
         seconds = self.spent + start - self._began
         with suppress(OSError):
-            _write(self._path, State.of({"training": state()}, key=self._key, kept=kept, seconds=seconds))
+            _write(
+                self._path,
+                State.of({"training": state()}, key=self._key, kept=kept, seconds=seconds),
+            )
         self._saved = time.monotonic()
         self._took = self._saved - start
 
@@ -93,8 +102,13 @@ class Savepoint:
 def _write(path: Path, state: State) -> None:
     """One file: the tensors, and in its header what is said with the hashes of all of it."""
     tensors = {name: _bytes_of(tensor) for name, tensor in state.tensors.items()}
-    said = {"said": state.said, "tensors": {name: digest_bytes(content) for name, content in tensors.items()}}
-    write_atomically(path, save(dict(state.tensors), metadata={"state": canonical(said), "digest": digest(said)}))
+    said = {
+        "said": state.said,
+        "tensors": {name: digest_bytes(content) for name, content in tensors.items()},
+    }
+    write_atomically(
+        path, save(dict(state.tensors), metadata={"state": canonical(said), "digest": digest(said)})
+    )
 
 
 def _read(path: Path) -> State | None:

@@ -27,13 +27,21 @@ class State:
     @classmethod
     def of(cls, parts: Mapping[str, "State"], **said: Any) -> "State":
         """The states of several parts as one, and what is to be said beside them."""
-        tensors = {f"{name}/{inner}": tensor for name, one in parts.items() for inner, tensor in one.tensors.items()}
+        tensors = {
+            f"{name}/{inner}": tensor
+            for name, one in parts.items()
+            for inner, tensor in one.tensors.items()
+        }
         return cls(tensors, {**said, **{name: one.said for name, one in parts.items()}})
 
     def part(self, name: str) -> "State":
         """The state of one of the parts."""
         own = f"{name}/"
-        tensors = {inner.removeprefix(own): tensor for inner, tensor in self.tensors.items() if inner.startswith(own)}
+        tensors = {
+            inner.removeprefix(own): tensor
+            for inner, tensor in self.tensors.items()
+            if inner.startswith(own)
+        }
         return State(tensors, self.said[name])
 
 
@@ -73,7 +81,9 @@ def restore_optimisers(optimisers: Sequence[torch.optim.Optimizer], state: State
         number, place, name = path.split(".", 2)
         weight = weights[int(number)][int(place)]
         alike = name != "step" and value.shape == weight.shape
-        optimisers[int(number)].state[weight][name] = torch.empty_like(weight).copy_(value).detach() if alike else value.clone()
+        optimisers[int(number)].state[weight][name] = (
+            torch.empty_like(weight).copy_(value).detach() if alike else value.clone()
+        )
 
 
 def state_of_chance(device: torch.device, own: torch.Generator | None = None) -> State:

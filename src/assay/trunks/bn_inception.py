@@ -144,7 +144,9 @@ class BNInception(Photo):
         super().check_side(height, width)
         if any((side + 1) % 32 >= 8 for side in (height, width)):
             near = 32 * round(width / 32)
-            raise BadInput(f"--set size={width}: the trunk {self.name!r} takes sides from {near - 1} to {near + 6}, for example")
+            raise BadInput(
+                f"--set size={width}: the trunk {self.name!r} takes sides from {near - 1} to {near + 6}, for example"
+            )
 
     def normalise(self, x: Tensor) -> Tensor:
         """BGR: 255 x less the mean colour."""

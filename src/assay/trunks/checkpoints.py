@@ -39,7 +39,9 @@ def read(path: Path) -> State:
     state: State = _unwrap(readers[path.suffix](path))
     wrong = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
     if wrong or not state:
-        raise BadInput(f"--weights {path} is no state dict: {f'{wrong[0]!r} is no tensor' if wrong else 'it is empty'}")
+        raise BadInput(
+            f"--weights {path} is no state dict: {f'{wrong[0]!r} is no tensor' if wrong else 'it is empty'}"
+        )
     return state
 
 
@@ -71,9 +73,15 @@ def fit(trunk: Trunk, state: State, what: str) -> dict[str, Tensor]:
     if unknown:
         raise BadInput(f"{what} does not fit the trunk, which has no {_few(unknown)}")
     fitted = {name: _shaped(named[name], tensor) for name, tensor in wanted.items()}
-    wrong = {name: (named[name], wanted[name]) for name in wanted if fitted[name].shape != wanted[name].shape}
+    wrong = {
+        name: (named[name], wanted[name])
+        for name in wanted
+        if fitted[name].shape != wanted[name].shape
+    }
     for name, (given, tensor) in wrong.items():
-        raise BadInput(f"{what} does not fit the trunk: {name} is {tuple(given.shape)}, not {tuple(tensor.shape)}")
+        raise BadInput(
+            f"{what} does not fit the trunk: {name} is {tuple(given.shape)}, not {tuple(tensor.shape)}"
+        )
     return {name: fitted[name].to(tensor.dtype).contiguous() for name, tensor in wanted.items()}
 
 
@@ -108,7 +116,9 @@ def _few(names: set[str]) -> str:
 
 def _unwrap(content: Any) -> Any:
     while isinstance(content, Mapping):
-        inside = next((content[key] for key in WRAPPERS if isinstance(content.get(key), Mapping)), None)
+        inside = next(
+            (content[key] for key in WRAPPERS if isinstance(content.get(key), Mapping)), None
+        )
         if inside is None:
             return content
         content = inside
@@ -127,7 +137,9 @@ def _read_torch(path: Path) -> Any:
         warnings.simplefilter("ignore")
         try:
             return torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # of many kinds, for a damaged file as for one that would run code
+        except (
+            Exception
+        ) as error:  # of many kinds, for a damaged file as for one that would run code
             raise BadInput(
                 f"--weights {path} is damaged, or holds more than weights: objects whose loading runs code are refused; "
                 "write it anew with torch.save(model.state_dict(), ...)"

@@ -23,7 +23,9 @@ class Conv(Trunk):
 
     def __init__(self, inputs: int, pooling: Pooling = "avg") -> None:
         super().__init__(inputs, pooling)
-        blocks = [_block(before, after) for before, after in zip((inputs, *WIDTHS), WIDTHS, strict=False)]
+        blocks = [
+            _block(before, after) for before, after in zip((inputs, *WIDTHS), WIDTHS, strict=False)
+        ]
         self.blocks = nn.Sequential(*blocks).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.pool = make_pool(pooling)
 

@@ -33,14 +33,18 @@ def from_address(address: str, sha256: str) -> Mapping[str, Tensor]:
             raise OSError(f"{address}: {error}") from error
     file = Path(torch.hub.get_dir()) / "checkpoints" / Path(urlsplit(address).path).name
     if not digest_file(file).startswith(sha256):
-        raise OSError(f"{file} is not the published file: its SHA-256 does not begin with {sha256}; remove it")
+        raise OSError(
+            f"{file} is not the published file: its SHA-256 does not begin with {sha256}; remove it"
+        )
     return state
 
 
 def reachable(address: str) -> bool:
     """Whether anything answers at `address`."""
     try:
-        urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=PATIENCE).close()
+        urllib.request.urlopen(
+            urllib.request.Request(address, method="HEAD"), timeout=PATIENCE
+        ).close()
     except urllib.error.HTTPError as answer:
         answer.close()
     except OSError:

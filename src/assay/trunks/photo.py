@@ -36,7 +36,9 @@ class Photo(Trunk):
     def __init__(self, inputs: int, pooling: Pooling = "avg") -> None:
         super().__init__(inputs, pooling)
         if inputs not in (1, 3):
-            raise BadInput(f"the trunk {self.name!r} takes images of 1 or 3 channels, got {inputs}; use --set trunk=conv")
+            raise BadInput(
+                f"the trunk {self.name!r} takes images of 1 or 3 channels, got {inputs}; use --set trunk=conv"
+            )
         self.register_buffer("_mean", torch.tensor(self.mean).view(3, 1, 1), persistent=False)
         self.register_buffer("_std", torch.tensor(self.std).view(3, 1, 1), persistent=False)
 
@@ -63,7 +65,9 @@ class Photo(Trunk):
             raise BadInput(f"{given} of at least {self.smallest} pixels a side")
         if height % self.multiple or width % self.multiple:
             near = max(self.multiple, round(width / self.multiple) * self.multiple)
-            raise BadInput(f"{given} whose side is a multiple of {self.multiple}; use --set size={near}")
+            raise BadInput(
+                f"{given} whose side is a multiple of {self.multiple}; use --set size={near}"
+            )
 
 
 def channels_last(module: nn.Module) -> nn.Module:

@@ -47,5 +47,9 @@ class GeneralisedMean(nn.Module):
 
 def make_pool(pooling: Pooling) -> nn.Module:
     """The module called `pooling`, from maps (N, C, H, W) to features (N, C)."""
-    pools: dict[Pooling, type[nn.Module]] = {"avg": Average, "avg+max": AveragePlusMax, "gem": GeneralisedMean}
+    pools: dict[Pooling, type[nn.Module]] = {
+        "avg": Average,
+        "avg+max": AveragePlusMax,
+        "gem": GeneralisedMean,
+    }
     return pools[pooling]()

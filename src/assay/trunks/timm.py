@@ -52,7 +52,9 @@ class Timm(Photo):
             self.only = self.side
         pool = _global_pool(body)
         if pool is None and pooling != "avg":
-            raise BadInput(f"--set pooling={pooling}: the trunk {self.name!r} pools in its own way; leave it at avg")
+            raise BadInput(
+                f"--set pooling={pooling}: the trunk {self.name!r} pools in its own way; leave it at avg"
+            )
         if pool is None:
             self.layout, self.body = torch.contiguous_format, body
         else:
@@ -157,7 +159,11 @@ def _create(name: str) -> Any:
 def _global_pool(body: nn.Module) -> Any:
     """The module that takes the mean over a convolutional network's positions; None where there is no such one."""
     select = importlib.import_module("timm.layers").SelectAdaptivePool2d
-    found = [module for module in body.modules() if isinstance(module, select) and module.pool_type in ("avg", "fast", "fastavg")]
+    found = [
+        module
+        for module in body.modules()
+        if isinstance(module, select) and module.pool_type in ("avg", "fast", "fastavg")
+    ]
     maps = all(getattr(module.pool, "dim", (2, 3)) == (2, 3) for module in found)
     return found[0] if len(found) == 1 and maps else None
 
@@ -177,7 +183,9 @@ def _fetch(name: str) -> Mapping[str, Tensor]:
         with quietly():
             model = _timm().create_model(name, pretrained=True, num_classes=0)
     except Exception as error:  # the hub's client has other errors in every major version
-        reason = f"{constants.ENDPOINT} is out of reach" if offline else " ".join(str(error).split())
+        reason = (
+            f"{constants.ENDPOINT} is out of reach" if offline else " ".join(str(error).split())
+        )
         raise OSError(reason) from error
     finally:
         constants.HF_HUB_OFFLINE = before

@@ -98,7 +98,11 @@ class GoogLeNet(Torchvision):
     name = "googlenet"
     mean = std = (0.5, 0.5, 0.5)
     classifier = ("fc", "aux1", "aux2")
-    options: ClassVar[dict[str, Any]] = {"aux_logits": False, "init_weights": False, "transform_input": False}
+    options: ClassVar[dict[str, Any]] = {
+        "aux_logits": False,
+        "init_weights": False,
+        "transform_input": False,
+    }
 
     def __init__(self, inputs: int, pooling: Pooling = "avg") -> None:
         super().__init__(inputs, pooling)

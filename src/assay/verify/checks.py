@@ -18,7 +18,14 @@ from assay.verify.models import check_models
 from assay.verify.runs import check_runs
 from assay.verify.scores import check_looks, check_order, check_peek, check_scores, check_seal
 from assay.verify.tables import check_tables
-from assay.verify.trials import ask_again, by_model, check_selection, check_trials, ran_here, unlike_here
+from assay.verify.trials import (
+    ask_again,
+    by_model,
+    check_selection,
+    check_trials,
+    ran_here,
+    unlike_here,
+)
 
 Check = Callable[[], Iterable[str]]
 
@@ -57,10 +64,18 @@ def _benches(store: Store) -> Iterator[Finding]:
         except BadInput as error:
             yield Finding(what, str(error))
             continue
-        missing = [name for name, study in zip(bench.methods, bench.studies, strict=True) if study not in begun]
+        missing = [
+            name
+            for name, study in zip(bench.methods, bench.studies, strict=True)
+            if study not in begun
+        ]
         note = f"declared and not here: {', '.join(missing)}" if missing else ""
         wrong = bool(bench.after) != (bench.look > 1)
-        yield Finding(what, f"benches/{key}.json was altered: look {bench.look} does not follow" if wrong else "", note=note)
+        yield Finding(
+            what,
+            f"benches/{key}.json was altered: look {bench.look} does not follow" if wrong else "",
+            note=note,
+        )
 
 
 def verify_study(store: Store, key: str) -> Iterator[Finding]:
@@ -70,7 +85,10 @@ def verify_study(store: Store, key: str) -> Iterator[Finding]:
         lines = read(folder / "ledger.jsonl")
         record = StudyRecord.of(key, lines) if lines else None
     except (BadInput, KeyError, TypeError) as error:
-        yield Finding(f"study {key[:12]}: ledger chain", str(error) if isinstance(error, BadInput) else _unlike_a_study(error))
+        yield Finding(
+            f"study {key[:12]}: ledger chain",
+            str(error) if isinstance(error, BadInput) else _unlike_a_study(error),
+        )
         return
     if record is None:
         yield Finding(f"study {key[:12]}: begun, nothing recorded yet")
@@ -124,7 +142,9 @@ def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterato
         written = read_json(path)
     except (ValueError, TypeError):
         written = {}
-    if written not in (plain(StudyRecord.of(record.key, lines[:count])) for count in range(len(lines), 0, -1)):
+    if written not in (
+        plain(StudyRecord.of(record.key, lines[:count])) for count in range(len(lines), 0, -1)
+    ):
         yield "study.json does not say what the ledger says"
 
 
@@ -139,7 +159,8 @@ def _search(store: Store, record: StudyRecord, what: str) -> Finding:
     number, difference = other
     if by_model(record.announced, number) and not ran_here(store, record):
         return Finding(
-            what, note=f"trial {number}: {difference}; the last digits of a model may be others on this machine, where none ran"
+            what,
+            note=f"trial {number}: {difference}; the last digits of a model may be others on this machine, where none ran",
         )
     return Finding(what, f"ledger.jsonl, trial {number}: {difference}")
 
@@ -151,5 +172,6 @@ def _anchor(store: Store, anchor: str) -> Finding:
         with suppress(BadInput):
             announced += [line.hash for line in read(store.study(key) / "ledger.jsonl")[:1]]
     return Finding(
-        f"anchor {anchor[:12]}", "" if anchor in announced else "no study here was announced with this preregistration hash"
+        f"anchor {anchor[:12]}",
+        "" if anchor in announced else "no study here was announced with this preregistration hash",
     )

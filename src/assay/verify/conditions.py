@@ -30,7 +30,11 @@ def check_conditions(records: Sequence[StudyRecord]) -> Iterator[Finding]:
     groups: dict[tuple[str, str, str], list[StudyRecord]] = {}
     for record in records:
         announced = record.announced
-        conditions = announced["protocol"]["fingerprint"], announced["data"]["trainval"], digest(announced["environment"])
+        conditions = (
+            announced["protocol"]["fingerprint"],
+            announced["data"]["trainval"],
+            digest(announced["environment"]),
+        )
         groups.setdefault(conditions, []).append(record)
     for group in groups.values():
         announced = group[0].announced
@@ -43,7 +47,9 @@ def _unequal(group: Sequence[StudyRecord]) -> Iterator[str]:
     for other in group[1:]:
         ours, theirs = _settings(first), _settings(other)
         excepted = _exceptions(first) | _exceptions(other)
-        compared = [name for name in ({*ours, *theirs} if not excepted else SHARED) if name not in excepted]
+        compared = [
+            name for name in ({*ours, *theirs} if not excepted else SHARED) if name not in excepted
+        ]
         wrong = sorted(name for name in compared if ours.get(name) != theirs.get(name))
         if wrong:
             yield f"{first.method} and {other.method} were studied under one protocol with another {wrong[0]} each"

@@ -97,9 +97,17 @@ class _Workshop:
             announced = record.announced
             name = str(announced.get("twin_of", record.method))
             if name not in methods:
-                raise BadInput(f"there is no method {name!r} here; where it is your own, give its file with --import")
-            device = "cuda" if announced["environment"]["device"] == "cuda" and torch.cuda.is_available() else "cpu"
-            arena = open_arena(self._dataset(record), declarable(read_protocol(announced)), device, self.imports)
+                raise BadInput(
+                    f"there is no method {name!r} here; where it is your own, give its file with --import"
+                )
+            device = (
+                "cuda"
+                if announced["environment"]["device"] == "cuda" and torch.cuda.is_available()
+                else "cpu"
+            )
+            arena = open_arena(
+                self._dataset(record), declarable(read_protocol(announced)), device, self.imports
+            )
             self._designs[record.key] = Design(arena, methods[name], twin="twin_of" in announced)
         return self._designs[record.key]
 
@@ -109,13 +117,22 @@ class _Workshop:
             if name not in self._loaded:
                 self._loaded[name] = load(name)
         except BadInput as error:
-            remedy = "" if self.data else "; a store keeps the name of its data, not where they lie: give --data kind:path"
+            remedy = (
+                ""
+                if self.data
+                else "; a store keeps the name of its data, not where they lie: give --data kind:path"
+            )
             raise BadInput(f"{error}{remedy}") from None
         return self._loaded[name]
 
 
 def rerun(
-    store: Store, count: int, seed: int, data: str | None = None, imports: Sequence[str] = (), progress: Progress = nobody
+    store: Store,
+    count: int,
+    seed: int,
+    data: str | None = None,
+    imports: Sequence[str] = (),
+    progress: Progress = nobody,
 ) -> Iterator[Repeated]:
     """Compute `count` runs of the store again, chosen at random by the seed, and compare; the store itself is only read.
 
@@ -132,7 +149,9 @@ def rerun(
     chosen = _choose(store, workshop, count, seed)
     with tempfile.TemporaryDirectory(prefix="assay-rerun-") as folder:
         scratch = Store.create(Path(folder) / "store")
-        repetitions = [_repetition(record, place, workshop, scratch, progress) for record, place in chosen]
+        repetitions = [
+            _repetition(record, place, workshop, scratch, progress) for record, place in chosen
+        ]
         progress("runs repeated", 0, len(repetitions))
         device = "cuda" if any(repetition.task.gpus for repetition in repetitions) else "cpu"
         with LocalEngine.for_device(device) as engine:
@@ -143,7 +162,9 @@ def rerun(
                 yield _compare(store, scratch, waiting[future])
 
 
-def _choose(store: Store, workshop: _Workshop, count: int, seed: int) -> list[tuple[StudyRecord, Place]]:
+def _choose(
+    store: Store, workshop: _Workshop, count: int, seed: int
+) -> list[tuple[StudyRecord, Place]]:
     """So many runs, each once, of the studies whose data are at hand."""
     records = _records(store)
     if workshop.data:
@@ -154,7 +175,9 @@ def _choose(store: Store, workshop: _Workshop, count: int, seed: int) -> list[tu
     found = {place.entry["key"]: (record, place) for record in records for place in places(record)}
     if not found:
         raise BadInput(f"{store.root} holds no finished run that could be repeated")
-    chosen = [found[key] for key in random.Random(seed).sample(sorted(found), min(count, len(found)))]
+    chosen = [
+        found[key] for key in random.Random(seed).sample(sorted(found), min(count, len(found)))
+    ]
     for record in {record.key: record for record, _ in chosen}.values():
         if not workshop.has_data_of(record):
             raise BadInput(_other_data(record.announced["data"]["name"], record))
@@ -179,12 +202,16 @@ def _other_data(name: str, record: StudyRecord) -> str:
     )
 
 
-def _repetition(record: StudyRecord, place: Place, workshop: _Workshop, scratch: Store, progress: Progress) -> _Repetition:
+def _repetition(
+    record: StudyRecord, place: Place, workshop: _Workshop, scratch: Store, progress: Progress
+) -> _Repetition:
     """The run as the announcement has it, in a task of its own."""
     design = workshop.design(record)
     run = design.run(place.stage, place.search, place.number, place.fold, place.parameters)
     view = design.arena.place(design.arena.trainval, progress)
-    return _Repetition(record, place, run, Training((run,), str(scratch.root), str(view), design.arena.imports))
+    return _Repetition(
+        record, place, run, Training((run,), str(scratch.root), str(view), design.arena.imports)
+    )
 
 
 def _compare(store: Store, scratch: Store, repetition: _Repetition) -> Repeated:
@@ -193,19 +220,26 @@ def _compare(store: Store, scratch: Store, repetition: _Repetition) -> Repeated:
     try:
         stored, config = read_json(folder / "result.json"), read_json(folder / "config.json")
         same = (folder / "result.json").read_bytes() == (again / "result.json").read_bytes()
-        there, here = float(stored["validation"]["map_at_r"]), float(read_json(again / "result.json")["validation"]["map_at_r"])
+        there, here = (
+            float(stored["validation"]["map_at_r"]),
+            float(read_json(again / "result.json")["validation"]["map_at_r"]),
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         return repetition.ended("DIFFERENT", f"its folder in the store cannot be read ({error})")
     other = [name for name, value in repetition.run.config.items() if config.get(name) != value]
     settings = [name for name in other if name not in OF_THE_ENVIRONMENT]
     if settings:
-        return repetition.ended("DIFFERENT", f"config.json has another {settings[0]} than the study announced")
+        return repetition.ended(
+            "DIFFERENT", f"config.json has another {settings[0]} than the study announced"
+        )
     if same and digest_file(again / WEIGHTS) == stored["weights"]:
         return repetition.ended("same bytes")
     difference = f"validation MAP@R {here:.6f}, in the store {there:.6f}"
     unlike = _unlike(folder, config, repetition.run)
     if not unlike:
-        return repetition.ended("DIFFERENT", f"{difference}, on the same machine and with the same versions")
+        return repetition.ended(
+            "DIFFERENT", f"{difference}, on the same machine and with the same versions"
+        )
     outcome: Outcome = "within tolerance" if abs(here - there) <= TOLERANCE else "DIFFERENT"
     return repetition.ended(outcome, f"{difference}, tolerance {TOLERANCE}; {'; '.join(unlike)}")
 
@@ -215,7 +249,9 @@ def _unlike(folder: Path, config: dict[str, Any], run: Run) -> list[str]:
     there, here = config["environment"], run.config["environment"]
     named = {"source": "another source of Assay", "images": "another decoder of images"}
     unlike = [
-        named.get(name, f"{name} {there.get(name)} there, {here[name]} here") for name in here if there.get(name) != here[name]
+        named.get(name, f"{name} {there.get(name)} there, {here[name]} here")
+        for name in here
+        if there.get(name) != here[name]
     ]
     if config["source"] != run.source:
         unlike.append("another source of the method")

@@ -38,7 +38,9 @@ class Place:
 
     def __str__(self) -> str:
         search = f"search {self.search}, " if self.search else ""
-        return f"{search}{self.stage} {self.number}" + (f", fold {self.fold}" if self.fold is not None else "")
+        return f"{search}{self.stage} {self.number}" + (
+            f", fold {self.fold}" if self.fold is not None else ""
+        )
 
 
 def places(record: StudyRecord) -> Iterator[Place]:
@@ -48,11 +50,16 @@ def places(record: StudyRecord) -> Iterator[Place]:
         for fold, entry in zip(folds, trial["runs"], strict=False):
             yield Place("trial", trial["search"], trial["trial"], fold, trial["parameters"], entry)
     chosen = {selection["search"]: selection["parameters"] for selection in record.selections}
-    folds_tested, each = folds_of(record.announced), int(record.announced["budget"]["reproductions"])
+    folds_tested, each = (
+        folds_of(record.announced),
+        int(record.announced["budget"]["reproductions"]),
+    )
     for count, entry in enumerate(record.reproductions):
         place, position = divmod(count, len(folds_tested))
         search, number = divmod(place, each)
-        yield Place("reproduction", search, number, folds_tested[position], chosen.get(search, {}), entry)
+        yield Place(
+            "reproduction", search, number, folds_tested[position], chosen.get(search, {}), entry
+        )
 
 
 def check_runs(store: Store, record: StudyRecord) -> Iterator[str]:
@@ -72,7 +79,11 @@ def check_runs(store: Store, record: StudyRecord) -> Iterator[str]:
 def _run(store: Store, record: StudyRecord, protocol: Protocol, place: Place) -> Iterator[str]:
     folder, entry = store.run(place.entry["key"]), place.entry
     documents: dict[str, Any] = {}
-    for name, read in (("result.json", read_json), ("config.json", read_json), ("history.jsonl", _read_lines)):
+    for name, read in (
+        ("result.json", read_json),
+        ("config.json", read_json),
+        ("history.jsonl", _read_lines),
+    ):
         try:
             documents[name] = read(folder / name)
         except FileNotFoundError:
@@ -84,11 +95,18 @@ def _run(store: Store, record: StudyRecord, protocol: Protocol, place: Place) ->
     result, config, history = documents.values()
     if digest_file(folder / "result.json") != entry["result"]:
         yield "result.json was altered"
-    if any(entry.get(field) != result.get(field) for field in ("status", "validation", "best_epoch", "last_epoch", "training")):
+    if any(
+        entry.get(field) != result.get(field)
+        for field in ("status", "validation", "best_epoch", "last_epoch", "training")
+    ):
         yield "the ledger does not say what its result says"
     if digest(config) != entry["key"]:
         yield "config.json was altered"
-    wrong = [field for field, value in _expected(record, protocol, place).items() if config.get(field) != value]
+    wrong = [
+        field
+        for field, value in _expected(record, protocol, place).items()
+        if config.get(field) != value
+    ]
     if wrong:
         yield f"this is not the run of {place}: config.json has another {wrong[0]}"
     if "history" in result and digest_file(folder / "history.jsonl") != result["history"]:
@@ -113,7 +131,15 @@ def _expected(record: StudyRecord, protocol: Protocol, place: Place) -> dict[str
         "parameters": place.parameters,
         "trainval": trainval,
         "fold": place.fold,
-        "seed": run_seed(protocol.seed, trainval, place.stage, place.search, place.number, place.fold, "twin_of" in announced),
+        "seed": run_seed(
+            protocol.seed,
+            trainval,
+            place.stage,
+            place.search,
+            place.number,
+            place.fold,
+            "twin_of" in announced,
+        ),
         "environment": announced["environment"],
     }
 
@@ -125,7 +151,11 @@ def _history(history: list[Any], result: Mapping[str, Any], protocol: Protocol) 
         return
     best = max(history, key=lambda checkpoint: float(checkpoint["validation"]["map_at_r"]))
     last, length = int(result["last_epoch"]), protocol.length
-    due = [epoch for epoch in range(last + 1) if epoch % length.validate_every == 0 or epoch == length.epochs]
+    due = [
+        epoch
+        for epoch in range(last + 1)
+        if epoch % length.validate_every == 0 or epoch == length.epochs
+    ]
     if [checkpoint["epoch"] for checkpoint in history] != due:
         yield "history.jsonl was altered: its epochs are not those of the protocol"
     if (best["epoch"], best["validation"]) != (result["best_epoch"], result["validation"]):

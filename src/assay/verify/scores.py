@@ -47,7 +47,9 @@ def check_seal(lines: Sequence[Line]) -> Iterator[str]:
         yield "the seal was opened with the receipt of something else"
     if len(opened) > 1:
         yield f"the seal was opened {len(opened)} times"
-    early = [line for line in lines if line.kind in SAID and (not opened or line.number < opened[0])]
+    early = [
+        line for line in lines if line.kind in SAID and (not opened or line.number < opened[0])
+    ]
     if early:
         yield f"{SAID[early[0].kind]} precedes the opening of the seal (ledger.jsonl, line {early[0].number + 1})"
 
@@ -74,11 +76,19 @@ def check_scores(store: Store, record: StudyRecord) -> Iterator[str]:
 
 
 def _scores_of(
-    store: Store, record: StudyRecord, place: tuple[int, int], test: dict[str, Any], answers: Answers
+    store: Store,
+    record: StudyRecord,
+    place: tuple[int, int],
+    test: dict[str, Any],
+    answers: Answers,
 ) -> Iterator[str]:
     assert record.seal is not None
     half = record.seal["test"]
-    keys = [entry["key"] for entry in record.reproductions if (entry["search"], entry["reproduction"]) == place]
+    keys = [
+        entry["key"]
+        for entry in record.reproductions
+        if (entry["search"], entry["reproduction"]) == place
+    ]
     if (test["search"], test["reproduction"], test["test"], test["runs"]) != (*place, half, keys):
         yield "its test scores are those of other runs"
         return
@@ -95,8 +105,16 @@ def _scores_of(
     protocol = run_protocol(record.announced)
     vectors = [np.load(path, allow_pickle=False) for path in paths.values()]
     again, by_class = score(vectors, answers, protocol.dim, protocol.metrics, protocol.similarity)
-    settings = [name for name in ("concatenated", "separated", "folds") if name != "folds" or "folds" in test]
-    wrong = [name for name in settings if not (agree(again[name], test[name]) and agree(test[name], again[name]))]
+    settings = [
+        name
+        for name in ("concatenated", "separated", "folds")
+        if name != "folds" or "folds" in test
+    ]
+    wrong = [
+        name
+        for name in settings
+        if not (agree(again[name], test[name]) and agree(test[name], again[name]))
+    ]
     if wrong:
         yield f"its test scores ({wrong[0]}) do not come out of its vectors"
     yield from _classes(classes_file(store.study(record.key), *place), test["classes"], by_class)
@@ -111,7 +129,10 @@ def _classes(path: Path, hashed: str, expected: Mapping[str, Any]) -> Iterator[s
         yield f"{name} was altered"
     else:
         found = read_arrays(path, name, list(expected))
-        if not all(np.allclose(found[array], values, rtol=0, atol=1e-9) for array, values in expected.items()):
+        if not all(
+            np.allclose(found[array], values, rtol=0, atol=1e-9)
+            for array, values in expected.items()
+        ):
             yield f"{name} does not come out of its vectors"
 
 
@@ -135,16 +156,26 @@ def check_peek(store: Store, record: StudyRecord) -> Iterator[str]:
     for said, entry in zip(entries, own, strict=True):
         for problem in _checkpoints_of(store, record, said, entry):
             yield f"the peek at run {said['run'][:12]}: {problem}"
-    tried = [(trial["search"], trial["trial"], trial["map_at_r"], len(trial["runs"])) for trial in record.trials]
+    tried = [
+        (trial["search"], trial["trial"], trial["map_at_r"], len(trial["runs"]))
+        for trial in record.trials
+    ]
     peeked = record.peek["trials"]
-    if [(trial["search"], trial["trial"], trial["validation"], len(trial["test"])) for trial in peeked] != tried:
+    if [
+        (trial["search"], trial["trial"], trial["validation"], len(trial["test"]))
+        for trial in peeked
+    ] != tried:
         yield "the peek does not say of the trials what the study says of them"
 
 
-def _checkpoints_of(store: Store, record: StudyRecord, said: dict[str, Any], entry: dict[str, Any]) -> Iterator[str]:
+def _checkpoints_of(
+    store: Store, record: StudyRecord, said: dict[str, Any], entry: dict[str, Any]
+) -> Iterator[str]:
     """The chosen epoch is the run's, every checkpoint that is kept has its score, the chosen one that of the test line."""
     place = (entry["search"], entry["reproduction"], entry["fold"])
-    if (said["search"], said["reproduction"], said["fold"]) != place or said["chosen"] != entry["best_epoch"]:
+    if (said["search"], said["reproduction"], said["fold"]) != place or said["chosen"] != entry[
+        "best_epoch"
+    ]:
         yield f"it has epoch {said['chosen']} as the chosen one, the run has {entry['best_epoch']}"
     kept = {str(epoch) for epoch in store.checkpoints(said["run"])}
     if kept and kept != set(said["test"]):
@@ -154,5 +185,7 @@ def _checkpoints_of(store: Store, record: StudyRecord, said: dict[str, Any], ent
             yield f"checkpoints/{path.name} was altered"
     folds = record.test_of(entry).get("folds", []) if record.complete else []
     position = entry["fold"] or 0
-    if position < len(folds) and not agree(said["test"].get(str(said["chosen"]), "none"), folds[position]["map_at_r"]):
+    if position < len(folds) and not agree(
+        said["test"].get(str(said["chosen"]), "none"), folds[position]["map_at_r"]
+    ):
         yield "what it says of the chosen epoch is not the test score of the run"

@@ -19,18 +19,29 @@ def check_tables(store: Store) -> Iterator[Finding]:
     try:
         covered = list(read_json(folder / "studies.json"))
     except (OSError, ValueError, TypeError):
-        yield Finding("report", "studies.json, which says what its tables cover, is missing; write it again with `assay report`")
+        yield Finding(
+            "report",
+            "studies.json, which says what its tables cover, is missing; write it again with `assay report`",
+        )
         return
     newer = [key for key in store.studies() if key not in covered]
     if newer:
-        yield Finding(f"the report does not cover {len(newer)} studies yet; `assay report` writes it again")
+        yield Finding(
+            f"the report does not cover {len(newer)} studies yet; `assay report` writes it again"
+        )
     try:
         found = sections(store, covered)
     except BadInput as error:  # a declaration that was altered, which has a finding of its own
         yield Finding("report", f"its tables cannot be made again: {error}")
         return
-    tables = {f"{section.slug}-{table.name}": table for section in found for table in tables_of(section)}
-    expected = {f"{name}.{form}": render(table, form) for name, table in tables.items() for form in RENDERERS}
+    tables = {
+        f"{section.slug}-{table.name}": table for section in found for table in tables_of(section)
+    }
+    expected = {
+        f"{name}.{form}": render(table, form)
+        for name, table in tables.items()
+        for form in RENDERERS
+    }
     for name in sorted({path.name for path in (folder / "tables").iterdir()} | set(expected)):
         yield Finding(f"table {name}", _problem(folder / "tables" / name, expected.get(name)))
     yield Finding("report/index.html", _page_problem(folder / "index.html", tables))

@@ -36,7 +36,10 @@ def check_trials(record: StudyRecord) -> Iterator[str]:
         for number, trial in enumerate(trials):
             if trial["trial"] != number:
                 yield f"{where}trial {number} is missing in the ledger"
-            for problem in (*_in_space(record.announced, trial), *_value(record.announced, trial, trials[:number])):
+            for problem in (
+                *_in_space(record.announced, trial),
+                *_value(record.announced, trial, trials[:number]),
+            ):
                 yield f"{where}trial {number}: {problem}"
         if record.selections and len(trials) != announced:
             yield f"{where}{len(trials)} trials in the ledger, {announced} were announced"
@@ -58,7 +61,9 @@ def _in_space(announced: Announced, trial: Trial) -> Iterator[str]:
 
 
 def _is_in(range_: Range, value: Any) -> bool:
-    return range_.takes(value) and (isinstance(range_, Choice) or range_.low <= value <= range_.high)
+    return range_.takes(value) and (
+        isinstance(range_, Choice) or range_.low <= value <= range_.high
+    )
 
 
 def _value(announced: Announced, trial: Trial, before: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -74,7 +79,9 @@ def _value(announced: Announced, trial: Trial, before: Sequence[dict[str, Any]])
         yield f"it has {len(runs)} runs, {1 if given_up else len(folds)} belong to it"
     if trial["map_at_r"] != (None if diverged or given_up else mean):
         yield "its MAP@R is not the mean of its folds"
-    hopeless = prunes(announced) and is_hopeless(runs[0], before, announced["protocol"]["resolved"]["prune"])
+    hopeless = prunes(announced) and is_hopeless(
+        runs[0], before, announced["protocol"]["resolved"]["prune"]
+    )
     if given_up != hopeless:
         rule = "" if hopeless else "not "
         yield f"by the protocol's rule it had {rule}to be given up after its first fold, and it was{' not' if hopeless else ''}"
@@ -92,18 +99,26 @@ def check_selection(record: StudyRecord) -> Iterator[str]:
             yield where + problem
 
 
-def _selection(record: StudyRecord, selection: Mapping[str, Any], trials: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _selection(
+    record: StudyRecord, selection: Mapping[str, Any], trials: Sequence[dict[str, Any]]
+) -> Iterator[str]:
     best = best_of(trials)
     said, expected = selection["trial"], best and best["trial"]
     if said != expected:
         yield f"trial {said} was selected, trial {expected} is the best"
         return
     announced = record.announced
-    without = announced.get("given", {}).get("parameters", announced["method"]["defaults"]) if not trials else None
+    without = (
+        announced.get("given", {}).get("parameters", announced["method"]["defaults"])
+        if not trials
+        else None
+    )
     if selection["parameters"] != (best["parameters"] if best else without):
         origin = "those of the selected trial" if trials else "the given ones"
         yield f"the selected parameters are not {origin}"
-    elif best and selection["edges"] != plain(read_space(announced["space"]).edges(best["parameters"])):
+    elif best and selection["edges"] != plain(
+        read_space(announced["space"]).edges(best["parameters"])
+    ):
         yield "what is said of parameters on the edges of their ranges does not follow from the space"
 
 
@@ -120,23 +135,34 @@ def unlike_here(announced: Announced) -> str:
     there = announced["versions"]
     unlike = [name for name in here if there.get(name) != here[name]]
     named = {"source": "the source of Assay is another", "search": "the search is another"}
-    return ", ".join(named.get(name, f"{name} {there.get(name)} there and {here[name]} here") for name in unlike)
+    return ", ".join(
+        named.get(name, f"{name} {there.get(name)} there and {here[name]} here") for name in unlike
+    )
 
 
 def ask_again(record: StudyRecord) -> tuple[int, str] | None:
     """The first trial that the search, told what the ledger says of those before it, would not have asked, and what instead."""
     announced = record.announced
     resolved, defaults = announced["protocol"]["resolved"], announced["method"]["defaults"]
-    space, startup, kind = read_space(announced["space"]), announced["budget"]["startup"], resolved.get("search", "bayesian")
+    space, startup, kind = (
+        read_space(announced["space"]),
+        announced["budget"]["startup"],
+        resolved.get("search", "bayesian"),
+    )
     method = announced.get("twin_of", record.method)
     for search in range(record.searches):
-        seed = question_seed(resolved["seed"], announced["data"]["trainval"], method, search, "twin_of" in announced)
+        seed = question_seed(
+            resolved["seed"], announced["data"]["trainval"], method, search, "twin_of" in announced
+        )
         told: list[Told] = []
         for number, trial in enumerate(trials_of(record, search)):
             asked = {**defaults, **ask(space, told, defaults, startup, seed, kind)}
             if asked != trial["parameters"]:
                 where = f"search {search}: " if search else ""
-                return number, f"{where}the search asks for {_words(asked)}, the ledger says {_words(trial['parameters'])}"
+                return (
+                    number,
+                    f"{where}the search asks for {_words(asked)}, the ledger says {_words(trial['parameters'])}",
+                )
             told.append(Told(trial["parameters"], trial.get("estimate", trial["map_at_r"])))
     return None
 

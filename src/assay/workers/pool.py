@@ -41,7 +41,10 @@ def in_processes(function: Callable[[T], R], values: Sequence[T]) -> list[R]:
     if cores == 1 or len(values) < FEW:
         return [function(value) for value in values]
     here = Path.cwd()
-    shares = [_Share(function, values[start : start + SHARE], here) for start in range(0, len(values), SHARE)]
+    shares = [
+        _Share(function, values[start : start + SHARE], here)
+        for start in range(0, len(values), SHARE)
+    ]
     with ThreadPoolExecutor(cores) as threads:
         return [result for results in threads.map(_run, shares) for result in results]
 

@@ -39,10 +39,21 @@ class Worker:
         with theirs, ExitStack() as on_failure:
             on_failure.callback(ours.close)
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "assay.workers.program", str(theirs.fileno()), str(os.getpid())],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "assay.workers.program",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(search_path()), **(environment or {})},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(search_path()),
+                    **(environment or {}),
+                },
             )
             self._connection = Connection(ours.detach())
             on_failure.pop_all()
@@ -54,7 +65,9 @@ class Worker:
             done, value = self._connection.recv()
         except (EOFError, OSError):
             raise
-        except Exception as error:  # what cannot be packed or unpacked must not leave the future waiting
+        except (
+            Exception
+        ) as error:  # what cannot be packed or unpacked must not leave the future waiting
             done, value = False, error
         if done:
             future.set_result(value)
