@@ -1,20 +1,24 @@
-"""How a budget of runs is best split into searches, trials and folds, from the recorded trials of a real bench.
+r"""How a budget of runs is best split into searches, trials and folds, from the recorded trials of a
+real bench.
 
 python benchmarks/budget.py STORE [--draws 4000]
 
-STORE is a bench with many searches, trials on all four folds and every checkpoint kept, so that each run of each trial has a
-validation score and a test score:
+STORE is a bench with many searches, trials on all four folds and every checkpoint kept, so that
+each run of each trial has a validation score and a test score:
 
-    assay bench --data features:omniglot.npz --methods contrastive,triplet,multi_similarity,normalized_softmax \
-        --set searches=16 --set trial_folds=4 --keep-weights all --out STORE
+    assay bench --data features:omniglot.npz --methods
+        contrastive,triplet,multi_similarity,normalized_softmax \ --set searches=16 --set
+        trial_folds=4 --keep-weights all --out STORE
 
-A search of T trials on F folds is made again by drawing trial 0 (the defaults) of one recorded search, T - 1 other recorded
-trials, and F folds: the trial that validates best on these folds is selected. Its score is the mean test score of its runs on
-two of the other folds, which had no part in the selection. A reproduction on all four folds would spread less, so half-widths
-are a little too large in every row. Trials that diverged are left out.
+A search of T trials on F folds is made again by drawing trial 0 (the defaults) of one recorded
+search, T - 1 other recorded trials, and F folds: the trial that validates best on these folds is
+selected. Its score is the mean test score of its runs on two of the other folds, which had no part
+in the selection. A reproduction on all four folds would spread less, so half-widths are a little
+too large in every row. Trials that diverged are left out.
 
-Mean: the expected score, the mean over methods. Half-width: of the simultaneous interval for a difference of two methods among
-four and the yardstick, at the mean spread; that is what a bench can tell apart.
+Mean: the expected score, the mean over methods. Half-width: of the simultaneous interval for a
+difference of two methods among four and the yardstick, at the mean spread; that is what a bench can
+tell apart.
 """
 
 import argparse
@@ -41,9 +45,11 @@ FOLDS = 4
 
 
 def trials_of(record: StudyRecord) -> tuple[Floats, Floats]:
-    """Return MAP@R of the defaults and of all other trials: (trials, folds, 2), by validation and by test.
+    """Return MAP@R of the defaults and of all other trials: (trials, folds, 2), by validation and
+    by test.
 
-    Folds are not equally hard: the mean over all trials on the same fold is taken away and the mean over folds put back.
+    Folds are not equally hard: the mean over all trials on the same fold is taken away and the mean
+    over folds put back.
     """
     assert record.peek is not None
     values, numbers = [], []
@@ -55,7 +61,8 @@ def trials_of(record: StudyRecord) -> tuple[Floats, Floats]:
     scores, first = np.array(values), np.array(numbers) == 0
     if scores.shape[1] != FOLDS:
         raise SystemExit(
-            f"{record.method}: its trials have {scores.shape[1]} folds; bench it with --set trial_folds={FOLDS}"
+            f"{record.method}: its trials have {scores.shape[1]} folds; bench it with --set"
+            f" trial_folds={FOLDS}"
         )
     scores += scores.mean(axis=(0, 1)) - scores.mean(axis=0)
     return scores[first], scores[~first]
@@ -75,7 +82,9 @@ def scores_of_searches(first: Floats, rest: Floats, trials: int, folds: int, dra
 
 
 def half_width(spread: float, searches: int) -> float:
-    """Return that of the simultaneous interval for a pair with equal spreads (docs/statistics.md)."""
+    """Return that of the simultaneous interval for a pair with equal spreads
+    (docs/statistics.md).
+    """
     freedom = min(2 * searches, METHODS * (searches - 1))
     level = 1 - alpha_of_look(1) / (2 * PAIRS)
     return float(stats.t.ppf(level, freedom)) * spread * math.sqrt(2 / searches)

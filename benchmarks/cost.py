@@ -1,9 +1,11 @@
-"""What replicated searches cost: a bench of ten methods on features under `quick.v1` and under `quick.v2`, in turns.
+"""What replicated searches cost: a bench of ten methods on features under `quick.v1` and under
+`quick.v2`, in turns.
 
 python benchmarks/cost.py DATA [--methods A,B] [--rounds 2]
 
-DATA are features, for example `features:omniglot.npz` by `assay embed lite0 omniglot:PATH --out omniglot.npz`. Each bench is
-the command as a user types it, in a fresh store, start-up and report included. Seconds are those of the fastest round.
+DATA are features, for example `features:omniglot.npz` by `assay embed lite0 omniglot:PATH --out
+omniglot.npz`. Each bench is the command as a user types it, in a fresh store, start-up and report
+included. Seconds are those of the fastest round.
 """
 
 import argparse

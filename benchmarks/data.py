@@ -1,10 +1,12 @@
-"""What images cost: decoding against the pack, packing on one core and on all, augmentation against a training step.
+"""What images cost: decoding against the pack, packing on one core and on all, augmentation against
+a training step.
 
 python benchmarks/data.py [FOLDER]
 
-Two thousand photo-like JPEGs (noise of all scales, about 500 x 375 pixels) are made in FOLDER, a temporary one where none is
-given. Pack and JPEGs are both in the page cache when they are read. Everything is measured in this process, alternating, best
-of several rounds; packing is one round each, in a process bound to its cores.
+Two thousand photo-like JPEGs (noise of all scales, about 500 x 375 pixels) are made in FOLDER, a
+temporary one where none is given. Pack and JPEGs are both in the page cache when they are read.
+Everything is measured in this process, alternating, best of several rounds; packing is one round
+each, in a process bound to its cores.
 """
 
 import os
@@ -73,15 +75,16 @@ def seconds(work: Callable[[], object], times: int) -> float:
 
 
 def packing(folder: Path, cores: set[int]) -> float:
-    """Seconds to pack trainval with these cores, the files checked and the processes started before."""
+    """Seconds to pack trainval with these cores, the files checked and the processes started
+    before.
+    """
     code = (
-        "import os, sys, time; os.sched_setaffinity(0, {cores}); from pathlib import Path\n"
-        "from assay.data import load, splits; from assay.protocol import FirstStep, Protocol\n"
-        "from assay.data.pack import write_pack\n"
-        "half, _ = splits.of(load('folder:{folder}'), Protocol('b.v1'))\n"
-        "write_pack(Path('{out}') / 'first', half, FirstStep('square', 8))\n"
-        "start = time.perf_counter(); write_pack(Path('{out}') / 'pack', half, FirstStep('short', 256))\n"
-        "print(time.perf_counter() - start)"
+        "import os, sys, time; os.sched_setaffinity(0, {cores}); from pathlib import Path\nfrom"
+        " assay.data import load, splits; from assay.protocol import FirstStep, Protocol\nfrom"
+        " assay.data.pack import write_pack\nhalf, _ = splits.of(load('folder:{folder}'),"
+        " Protocol('b.v1'))\nwrite_pack(Path('{out}') / 'first', half, FirstStep('square',"
+        " 8))\nstart = time.perf_counter(); write_pack(Path('{out}') / 'pack', half,"
+        " FirstStep('short', 256))\nprint(time.perf_counter() - start)"
     )
     with tempfile.TemporaryDirectory() as out:
         text = code.format(cores=cores, folder=folder, out=out)
@@ -152,7 +155,8 @@ def main() -> None:
     print(f"| read from the pack | {1e3 * reading:.1f} | {decoding / reading:.1f}x faster |")
     print(f"| training step of ResNet50 at {SIZE} | {1e3 * training:.0f} | 1 |")
     print(
-        f"| read from the pack and augment | {1e3 * augmenting:.0f} | {100 * augmenting / training:.1f}% of the step |"
+        f"| read from the pack and augment | {1e3 * augmenting:.0f} |"
+        f" {100 * augmenting / training:.1f}% of the step |"
     )
     print(f"| pack {len(view.y)} images on one core | {1e3 * one:.0f} | 1 |")
     print(f"| the same on {len(cores)} cores | {1e3 * every:.0f} | {one / every:.2f}x faster |")

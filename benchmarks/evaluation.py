@@ -1,11 +1,15 @@
-"""Evaluation against the bare matrix product, pytorch-metric-learning and scikit-learn, as ratios in one run.
+"""Evaluation against the bare matrix product, pytorch-metric-learning and scikit-learn, as ratios
+in one run.
 
-python benchmarks/evaluation.py [ROW ...]     rows: sop512 sop128 cub memmap kmeans growth; all if none is named
+python benchmarks/evaluation.py [ROW ...]     rows: sop512 sop128 cub memmap kmeans growth; all if
+none is named
 
-Times are the best of several rounds in which the rivals take turns. Memory is what a process of its own needs at its peak beyond
-what it held before. The bare product is tiles of 1,024 x 1,024 into one buffer, and nothing done with them: what any exact
-search must at least do, unless it halves the work. pytorch-metric-learning is asked for as many neighbours as the largest class
-needs (its "max_bin_count"), by faiss and by its own product; asked for all, as it is by default, it takes far longer.
+Times are the best of several rounds in which the rivals take turns. Memory is what a process of its
+own needs at its peak beyond what it held before. The bare product is tiles of 1,024 x 1,024 into
+one buffer, and nothing done with them: what any exact search must at least do, unless it halves the
+work. pytorch-metric-learning is asked for as many neighbours as the largest class needs (its
+"max_bin_count"), by faiss and by its own product; asked for all, as it is by default, it takes far
+longer.
 """
 
 import argparse
@@ -33,7 +37,9 @@ Work = Callable[[], object]
 
 
 def clustered(samples: int, classes: int, dim: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Unit vectors around class centres, in random order, hard enough that MAP@R is far from 0 and 1."""
+    """Unit vectors around class centres, in random order, hard enough that MAP@R is far from 0 and
+    1.
+    """
     draw = torch.Generator().manual_seed(seed)
     y = torch.arange(samples)[torch.randperm(samples, generator=draw)] % classes
     noise = 1.5 * torch.randn(samples, dim, generator=draw)
@@ -120,7 +126,9 @@ def _measure(send: Any, prepare: Callable[..., Work], *arguments: object) -> Non
 
 
 def _anonymous() -> int:
-    """What this process holds in kB, without pages of files, which the system keeps as long as it likes."""
+    """What this process holds in kB, without pages of files, which the system keeps as long as it
+    likes.
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 
@@ -145,7 +153,9 @@ def gallery_work(path: str, classes: int, queries: int) -> Work:
 def one_set(
     name: str, size: tuple[int, int, int], rounds: int, most: float | None, faster: float | None
 ) -> None:
-    """P@1, RP and MAP@R of one set against the bare product and, if it is to be so many times faster, the calculator."""
+    """P@1, RP and MAP@R of one set against the bare product and, if it is to be so many times
+    faster, the calculator.
+    """
     z, y = clustered(*size)
     settings = pml_settings() if faster else {}
     works: dict[str, Work] = {

@@ -1,12 +1,16 @@
-"""Whether training under a protocol is long enough: runs that ended at their last epoch, and what ten times as much would change.
+"""Whether training under a protocol is long enough: runs that ended at their last epoch, and what
+ten times as much would change.
 
-python benchmarks/length.py DATA [--methods A,B] [--protocol quick.v2] [--seeds 2] [--times 10] [--set field=value]
+python benchmarks/length.py DATA [--methods A,B] [--protocol quick.v2] [--seeds 2] [--times 10]
+[--set field=value]
 
-Each method runs with its defaults on every fold. The long training has `--times` as many epochs and as much patience; a
-learning rate that falls to zero falls more slowly by the same factor. Printed for each method: mean validation MAP@R of the best
-checkpoint of the short and of the long training, mean number of epochs, and how many runs had their best epoch last or ran out
-of epochs. A best checkpoint is a maximum over validations, and the long training has more of them: what it adds is an upper
-bound. Below: rank correlation (Spearman) and agreement of pairs (Kendall) between the two orders of the methods.
+Each method runs with its defaults on every fold. The long training has `--times` as many epochs and
+as much patience; a learning rate that falls to zero falls more slowly by the same factor. Printed
+for each method: mean validation MAP@R of the best checkpoint of the short and of the long training,
+mean number of epochs, and how many runs had their best epoch last or ran out of epochs. A best
+checkpoint is a maximum over validations, and the long training has more of them: what it adds is an
+upper bound. Below: rank correlation (Spearman) and agreement of pairs (Kendall) between the two
+orders of the methods.
 """
 
 import argparse
@@ -86,7 +90,8 @@ def print_table(
 ) -> None:
     """Print a row for each method, then how well the two orders agree."""
     print(
-        f"| method | MAP@R | epochs | best is last | out of epochs | MAP@R at {times}x | epochs | out of epochs |"
+        f"| method | MAP@R | epochs | best is last | out of epochs | MAP@R at {times}x | epochs |"
+        " out of epochs |"
     )
     print("| --- |" + " --- |" * 7)
     for name, one, other in zip(methods, short, long, strict=True):
@@ -101,7 +106,8 @@ def print_table(
     scores, longer = [one.score for one in short], [one.score for one in long]
     means = f"mean {np.mean(scores):.2f} and {np.mean(longer):.2f}"
     print(
-        f"\n{means}; Spearman {stats.spearmanr(scores, longer)[0]:.2f}, Kendall {stats.kendalltau(scores, longer)[0]:.2f}"
+        f"\n{means}; Spearman {stats.spearmanr(scores, longer)[0]:.2f}, Kendall"
+        f" {stats.kendalltau(scores, longer)[0]:.2f}"
     )
 
 

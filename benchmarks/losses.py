@@ -1,10 +1,12 @@
-"""Losses against pytorch-metric-learning's, forward and backward, as ratios in one run; and their memory in large batches.
+"""Losses against pytorch-metric-learning's, forward and backward, as ratios in one run; and their
+memory in large batches.
 
 python benchmarks/losses.py [speed | memory] [--losses NAME,...]
 
-Speed: one thread, 128 dimensions, 4 samples of each class, max(100, batch / 4) classes, batches of 32, 112 and 256. The two
-libraries take turns of up to 20 calls, and a time is the best of many. Memory: each loss in a process of its own, its peak beyond
-what the process held after a batch of 32.
+Speed: one thread, 128 dimensions, 4 samples of each class, max(100, batch / 4) classes, batches of
+32, 112 and 256. The two libraries take turns of up to 20 calls, and a time is the best of many.
+Memory: each loss in a process of its own, its peak beyond what the process held after a batch of
+32.
 """
 
 import argparse
@@ -216,7 +218,8 @@ def measure_memory(chosen: list[str]) -> None:
         flag = "" if megabytes[-1] < LIMIT else " **too much**"
         cells = " | ".join(f"{extra:.0f}" for extra in megabytes)
         print(
-            f"| {name} | {cells}{flag} | {found[-1][1] * 1e3:.0f} | {megabytes[-1] / max(megabytes[-2], 1):.1f} |",
+            f"| {name} | {cells}{flag} | {found[-1][1] * 1e3:.0f} |"
+            f" {megabytes[-1] / max(megabytes[-2], 1):.1f} |",
             flush=True,
         )
     print(f"At most {LIMIT} MB, and growth of at most 4, that of pairs x batch.")

@@ -1,20 +1,26 @@
-"""The reality check's tables read again: which of its differences remain if searching has luck of its own.
+"""The reality check's tables read again: which of its differences remain if searching has luck of
+its own.
 
 python benchmarks/reread.py [--out docs/results/reality-check-reread]
 
-Musgrave, Belongie and Lim (2020, arxiv.org/abs/2003.08505) searched each of 14 methods once on each data set and ran the
-parameters found ten times. Their intervals are over those runs. Another search would have found other parameters; by how much
-scores differ for that reason was not measured. So the spread of the search is assumed here, and the result is an estimate.
+Musgrave, Belongie and Lim (2020, arxiv.org/abs/2003.08505) searched each of 14 methods once on each
+data set and ran the parameters found ten times. Their intervals are over those runs. Another search
+would have found other parameters; by how much scores differ for that reason was not measured. So
+the spread of the search is assumed here, and the result is an estimate.
 
-With se the standard error of a mean of ten runs (half the published interval over t(9, 0.975)) and s the assumed standard
-deviation over searches, the difference of two methods with one search each has
+With se the standard error of a mean of ten runs (half the published interval over t(9, 0.975)) and
+s the assumed standard deviation over searches, the difference of two methods with one search each
+has
 
-    V = 2 s^2 + se_a^2 + se_b^2,    nu = 9 V^2 / (se_a^4 + se_b^4)   (s is known, so it takes no degrees of freedom)
+    V = 2 s^2 + se_a^2 + se_b^2,    nu = 9 V^2 / (se_a^4 + se_b^4)   (s is known, so it takes no
+    degrees of freedom)
 
-and two methods are different where |difference| > t(nu, 1 - 0.05 / (2 x 91)) sqrt(V): all 91 pairs of a data set at 5% together.
+and two methods are different where |difference| > t(nu, 1 - 0.05 / (2 x 91)) sqrt(V): all 91 pairs
+of a data set at 5% together.
 
-ProxyNCA and normalised softmax are one loss under two names, with T = 1 / (2 k) (`benchmarks/same_loss.py`), searched in two
-spaces. Of that pair the script says from which spread on it is not different any more.
+ProxyNCA and normalised softmax are one loss under two names, with T = 1 / (2 k)
+(`benchmarks/same_loss.py`), searched in two spaces. Of that pair the script says from which spread
+on it is not different any more.
 """
 
 import argparse
@@ -88,15 +94,18 @@ class Pair:
 
     @property
     def usual_spread(self) -> float:
-        """The spread of the search for which the squared gap of two searches of one loss is expected to be as large as this."""
+        """The spread of the search for which the squared gap of two searches of one loss is
+        expected to be as large as this.
+        """
         return math.sqrt(max(0.0, self.gap**2 - self.error**2) / 2)
 
     @property
     def last_spread(self) -> float:
-        """The spread of the search from which on the two are not different; 0 where they are not even without one.
+        """The spread of the search from which on the two are not different; 0 where they are not
+        even without one.
 
-        Degrees of freedom grow with the spread, so that a little of it may make two methods different that were not: the last
-        spread counts at which they are.
+        Degrees of freedom grow with the spread, so that a little of it may make two methods
+        different that were not: the last spread counts at which they are.
         """
         spreads = np.linspace(0, self.gap, 10_001)
         return float(max(spreads[self.gap > self.needed(spreads)], default=0.0))
@@ -171,7 +180,9 @@ def gap_rows() -> list[dict[str, object]]:
 
 
 def best_rows() -> list[dict[str, object]]:
-    """Return a row for each data set and form: how many of the 13 others cannot be told from the best method."""
+    """Return a row for each data set and form: how many of the 13 others cannot be told from the
+    best method.
+    """
     rows: list[dict[str, object]] = []
     for setting in reversed(SETTINGS):
         for data in DATA:
@@ -197,7 +208,9 @@ def as_markdown(rows: Sequence[dict[str, object]]) -> str:
 
 
 def figure() -> Figure:
-    """Return pairs that remain over the spread, and where the two names of one loss are not different any more."""
+    """Return pairs that remain over the spread, and where the two names of one loss are not
+    different any more.
+    """
     made = Figure(figsize=(7.2, 3.4), layout="constrained")
     colours = {"cub": "#0072b2", "cars": "#d55e00", "sop": "#009e73"}
     spreads = [number / 100 for number in range(121)]

@@ -4,13 +4,14 @@ python benchmarks/same_loss.py
 assay bench --data features:omniglot.npz --import benchmarks/same_loss.py \
     --methods normalized_softmax_one_space,proxy_nca_one_space
 
-Proxy-NCA, with all proxies in the denominator, is a softmax over -k |x - w_c|^2. On unit vectors |x - w|^2 = 2 - 2 x.w, and the
-2 is the same for every class, so it is a softmax over 2 k x.w_c: normalised softmax with the temperature T = 1 / (2 k). The
+Proxy-NCA, with all proxies in the denominator, is a softmax over -k |x - w_c|^2. On unit vectors |x
+- w|^2 = 2 - 2 x.w, and the 2 is the same for every class, so it is a softmax over 2 k x.w_c:
+  normalised softmax with the temperature T = 1 / (2 k). The
 reality check searched T in one space and k in another, and reports two methods.
 
-Imported, the file registers both losses with the parameter `temperature`, in the space and with the defaults of
-`normalized_softmax`: the same function of the same parameters, computed by two losses. Run as a program, it prints by how much
-values and gradients of the two differ.
+Imported, the file registers both losses with the parameter `temperature`, in the space and with the
+defaults of `normalized_softmax`: the same function of the same parameters, computed by two losses.
+Run as a program, it prints by how much values and gradients of the two differ.
 """
 
 from collections.abc import Iterator
@@ -66,7 +67,9 @@ def value_and_gradients(loss: Loss, z: Tensor, y: Tensor, weights: Tensor) -> li
 
 
 def differences(dtype: torch.dtype, count: int = 100) -> Iterator[float]:
-    """Return how far the two losses are apart on random batches, relative to the largest entry, for temperatures 0.01 to 100."""
+    """Return how far the two losses are apart on random batches, relative to the largest entry, for
+    temperatures 0.01 to 100.
+    """
     draw = torch.Generator().manual_seed(0)
     for number in range(count):
         temperature = 10 ** (-2 + 4 * number / (count - 1))
@@ -83,7 +86,8 @@ def differences(dtype: torch.dtype, count: int = 100) -> Iterator[float]:
 def main() -> None:
     for dtype in (torch.float32, torch.float64):
         print(
-            f"{dtype}: values and gradients differ by at most {max(differences(dtype)):.1e} of the largest entry"
+            f"{dtype}: values and gradients differ by at most {max(differences(dtype)):.1e} of the"
+            " largest entry"
         )
 
 

@@ -1,13 +1,15 @@
-"""What it costs to hand out runs: speed on two workers, overhead per task, memory of the driver, clusters that are not there.
+"""What it costs to hand out runs: speed on two workers, overhead per task, memory of the driver,
+clusters that are not there.
 
 python benchmarks/scheduling.py [PART ...] [--small]
 
-Parts: `speedup`, `overhead`, `memory`, `decisions`, `cluster`; all of them where none is named. `--small` tries everything in a
-minute or two, for seeing that it works: its figures mean little.
+Parts: `speedup`, `overhead`, `memory`, `decisions`, `cluster`; all of them where none is named.
+`--small` tries everything in a minute or two, for seeing that it works: its figures mean little.
 
-The simulated cluster has 168 slots on this machine, each a process of Ray in which a run is a sleep: one of 3 s stands for a run
-of half an hour, on a clock 600 times as fast. Everything goes through the loop that drives real benches; studies are stubs
-that ask for as many runs as real ones do, in the same steps.
+The simulated cluster has 168 slots on this machine, each a process of Ray in which a run is a
+sleep: one of 3 s stands for a run of half an hour, on a clock 600 times as fast. Everything goes
+through the loop that drives real benches; studies are stubs that ask for as many runs as real ones
+do, in the same steps.
 """
 
 import argparse
@@ -91,7 +93,9 @@ STUDIES, FOLDS, REPRODUCTIONS = 42, 4, 10
 
 
 class Stub(Study):
-    """A study that asks for runs as a real one does: the folds of a trial together, then all reproductions."""
+    """A study that asks for runs as a real one does: the folds of a trial together, then all
+    reproductions.
+    """
 
     def __init__(self, number: int, trials: int, task: Callable[[int], Task]) -> None:
         self.trials, self.task, self.done = trials, task, 0
@@ -151,7 +155,8 @@ def table(*headings: str) -> None:
     row(*["---"] * len(headings))
 
 
-# --- two workers ------------------------------------------------------------------------------------------------------
+# --- two workers
+# ------------------------------------------------------------------------------------------------------
 
 
 def burn(seconds: float) -> Task:
@@ -162,7 +167,9 @@ def burn(seconds: float) -> Task:
 
 
 def speedup(size: Size) -> None:
-    """Two workers against one: tasks that only compute, and a real bench on glyphs with runs of one thread."""
+    """Two workers against one: tasks that only compute, and a real bench on glyphs with runs of one
+    thread.
+    """
     table(
         "bench of equal runs, local engine",
         "one worker, s",
@@ -180,7 +187,9 @@ def speedup(size: Size) -> None:
 
 
 def _compare(what: str, seconds: Callable[[int], float], least: object) -> None:
-    """One and two workers in turns, for the machine's pace changes from minute to minute; the medians."""
+    """One and two workers in turns, for the machine's pace changes from minute to minute; the
+    medians.
+    """
     rounds = [(seconds(1), seconds(2)) for _ in range(3)]
     one, two = (statistics.median(times) for times in zip(*rounds, strict=True))
     row(what, one, two, one / two, least)
@@ -225,13 +234,16 @@ def _wake(engine: Engine, workers: int) -> None:
 
 
 def _wake_all(engine: Engine) -> None:
-    """Have as many processes answer as there are slots: the first would do all the work while the last are starting."""
+    """Have as many processes answer as there are slots: the first would do all the work while the
+    last are starting.
+    """
     awake: set[bytes] = set()
     while len(awake) < engine.workers:
         awake |= {future.result() for future in [engine.submit(WHO) for _ in range(engine.workers)]}
 
 
-# --- overhead ---------------------------------------------------------------------------------------------------------
+# --- overhead
+# ---------------------------------------------------------------------------------------------------------
 
 
 def overhead(size: Size) -> None:
@@ -266,7 +278,8 @@ def _timed(engine: Engine, task: Task) -> float:
     return time.perf_counter() - begin
 
 
-# --- memory -----------------------------------------------------------------------------------------------------------
+# --- memory
+# -----------------------------------------------------------------------------------------------------------
 
 
 def memory(size: Size) -> None:
@@ -291,11 +304,14 @@ def _payload(seed: int) -> Task:
     return partial(len, seed.to_bytes(16, "big") * 256)
 
 
-# --- decisions --------------------------------------------------------------------------------------------------------
+# --- decisions
+# --------------------------------------------------------------------------------------------------------
 
 
 def decisions(size: Size) -> None:
-    """What the driver itself does for a trial: ask for the next parameters, and put the answer on the record."""
+    """What the driver itself does for a trial: ask for the next parameters, and put the answer on
+    the record.
+    """
     table("the driver's own work", "trials so far", "ms")
     space = Space(
         margin=Real(0.0, 1.0), weight=Real(0.1, 10.0, log=True), scale=Real(1.0, 100.0, log=True)
@@ -328,7 +344,8 @@ def decisions(size: Size) -> None:
         row("record it", size.trials, 1000 * (time.perf_counter() - begin) / size.trials)
 
 
-# --- a cluster that is not there --------------------------------------------------------------------------------------
+# --- a cluster that is not there
+# --------------------------------------------------------------------------------------
 
 
 def cluster(size: Size) -> None:
@@ -375,13 +392,17 @@ def _asleep(seconds: float, seed: int) -> Task:
 
 
 def best_possible(size: Size, seconds: float) -> float:
-    """Seconds where handing out costs nothing: rounds of trials, then of reproductions, on so many slots."""
+    """Seconds where handing out costs nothing: rounds of trials, then of reproductions, on so many
+    slots.
+    """
     trial_rounds = -(-STUDIES * FOLDS // size.slots) * size.trials
     return seconds * (trial_rounds + -(-STUDIES * FOLDS * REPRODUCTIONS // size.slots))
 
 
 def processor_seconds() -> dict[str, float]:
-    """Seconds of computing so far, by part of the cluster: this driver, Ray's own processes, and those that do the runs."""
+    """Seconds of computing so far, by part of the cluster: this driver, Ray's own processes, and
+    those that do the runs.
+    """
     spent = dict.fromkeys(["driver", "raylet", "gcs", "workers"], 0.0)
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -2,19 +2,22 @@
 
 python benchmarks/search.py [--seeds 20] [--only NAME,...] [--processes 2] [--to-the-end]
 
-recorded: the searches of Musgrave et al. 2020 over one parameter, of which the value of every trial is known. The landscape
-is a line through the recorded points, on the scale and in the range in which they were searched; the mean where a point was
-tried twice, the nearest point beyond the outermost. Two trials side by side differ by 1 to 2% by chance, so the peaks of that
-line are mostly luck, which no search can foresee. `smoothed` is the same line through the means of five neighbouring points:
-what is left of the landscape without most of the luck. Of searches over several parameters only the best value so far was
-recorded: the handful of trials that were records have a value and the rest none, too few for a landscape.
+recorded: the searches of Musgrave et al. 2020 over one parameter, of which the value of every trial
+is known. The landscape is a line through the recorded points, on the scale and in the range in
+which they were searched; the mean where a point was tried twice, the nearest point beyond the
+outermost. Two trials side by side differ by 1 to 2% by chance, so the peaks of that line are mostly
+luck, which no search can foresee. `smoothed` is the same line through the means of five
+neighbouring points: what is left of the landscape without most of the luck. Of searches over
+several parameters only the best value so far was recorded: the handful of trials that were records
+have a value and the rest none, too few for a landscape.
 
 synthetic: standard functions of 2 to 5 dimensions (sfu.ca/~ssurjano), turned upside down.
 
-Counted are the trials until 99% is reached: of the best value; where a function has no natural zero, of the way from the
-median of the space to the optimum. A search that does not get there in 50 trials counts as 51; one that does ends there, unless
-it is told to go on `--to-the-end`, which takes longer. The first trial is the method's defaults, as in a study; on
-a synthetic function a random point, the same for both searches.
+Counted are the trials until 99% is reached: of the best value; where a function has no natural
+zero, of the way from the median of the space to the optimum. A search that does not get there in 50
+trials counts as 51; one that does ends there, unless it is told to go on `--to-the-end`, which
+takes longer. The first trial is the method's defaults, as in a study; on a synthetic function a
+random point, the same for both searches.
 """
 
 import argparse
@@ -42,7 +45,9 @@ from assay.study.search import Told, ask, uniform
 RECORDS = Path(__file__).parent / "landscapes" / "mlrc_bo_trials.csv.gz"
 TRIALS, ENOUGH = 50, 0.99
 GUESSES = 1000
-"""Random searches, which cost nothing, whose median says what guessing needs; one of 20 moves by several trials."""
+"""Random searches, which cost nothing, whose median says what guessing needs; one of 20 moves by
+several trials.
+"""
 Vector = NDArray[np.float64]
 
 
@@ -94,7 +99,9 @@ RECORDED: dict[str, tuple[str, Real | Integer]] = {
 
 @cache
 def records() -> dict[str, dict[float, float]]:
-    """By experiment with a value for every trial: the mean value at each point that was tried, in order."""
+    """By experiment with a value for every trial: the mean value at each point that was tried, in
+    order.
+    """
     found: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     with gzip.open(RECORDS, "rt") as file:
         for row in csv.DictReader(file):
@@ -218,7 +225,9 @@ LANDSCAPES: dict[str, Callable[[], Landscape]] = {
 
 @dataclass(frozen=True)
 class Found:
-    """What came of one search: the trials until it was there, and the share that was missing at its end."""
+    """What came of one search: the trials until it was there, and the share that was missing at its
+    end.
+    """
 
     needed: int
     missing: float
@@ -294,7 +303,8 @@ def main() -> None:
         parser.error(f"--only {asked.only}: no such landscape; there are {', '.join(LANDSCAPES)}")
     over = f"random, {GUESSES} seeds"
     print(
-        f"| landscape | trials to 99% | random, same seeds | {over} | reached in 50 | random | missing at the end | random |"
+        f"| landscape | trials to 99% | random, same seeds | {over} | reached in 50 | random |"
+        " missing at the end | random |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     with ProcessPoolExecutor(asked.processes) as pool:

@@ -2,11 +2,13 @@
 
 python benchmarks/training.py [glyphs|resnet50|features]...
 
-glyphs: one thread, as ratios to `bare`, forward and backward of trunk and head on a fixed batch summed to a scalar.
-resnet50: all threads, 224 pixels, batches of 32, against the loop that a user of pytorch-metric-learning would write:
-torchvision's network in its contiguous layout, PIL transforms in a DataLoader with one worker for each core, Adam (ours:
-RMSprop). Ours reads the pack, theirs the JPEGs; both train everything, batch normalisation included, from random weights.
-features: one thread, 10,000 x 384, a head of 64 dimensions, batches of 8 x 4, against their MetricLossOnly trainer.
+glyphs: one thread, as ratios to `bare`, forward and backward of trunk and head on a fixed batch
+summed to a scalar. resnet50: all threads, 224 pixels, batches of 32, against the loop that a user
+of pytorch-metric-learning would write: torchvision's network in its contiguous layout, PIL
+transforms in a DataLoader with one worker for each core, Adam (ours: RMSprop). Ours reads the pack,
+theirs the JPEGs; both train everything, batch normalisation included, from random weights.
+features: one thread, 10,000 x 384, a head of 64 dimensions, batches of 8 x 4, against their
+MetricLossOnly trainer.
 """
 
 import os
@@ -126,7 +128,9 @@ RESNET = Protocol(
 
 
 def resnet50() -> None:
-    """Each loop in a process of its own, taking turns: what one does to the memory does not touch the other."""
+    """Each loop in a process of its own, taking turns: what one does to the memory does not touch
+    the other.
+    """
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ASSAY_CACHE"] = f"{folder}/cache"
         _photos(Path(folder) / "photos")
@@ -140,7 +144,8 @@ def resnet50() -> None:
             )
     best = {loop: min(row[loop] for row in rows) for loop in rows[0]}
     print(
-        f"| training ResNet50 at 224, batch 32, {len(os.sched_getaffinity(0))} threads | images/s | ratio |"
+        f"| training ResNet50 at 224, batch 32, {len(os.sched_getaffinity(0))} threads | images/s |"
+        " ratio |"
     )
     print("| --- | --- | --- |")
     named = {
@@ -253,7 +258,9 @@ def features() -> None:
 
 
 def _our_steps(name: str, view: View, alone: bool = False) -> float:
-    """Training steps a second of the four folds of a trial, without validation: the slope between a short and a longer run."""
+    """Training steps a second of the four folds of a trial, without validation: the slope between a
+    short and a longer run.
+    """
 
     def took(iterations: int) -> float:
         quick = replace(

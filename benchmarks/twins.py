@@ -1,17 +1,21 @@
-"""Whether verdicts keep their promises where the truth is known: on twins of one method, simulated and real.
+"""Whether verdicts keep their promises where the truth is known: on twins of one method, simulated
+and real.
 
-python benchmarks/twins.py [--benches 2000] [--only false,equivalent,looks,coverage,classes,landscapes,power,planning]
-python benchmarks/twins.py --pool FILE.json|STORE [--benches 2000]
+python benchmarks/twins.py [--benches 2000] [--only
+false,equivalent,looks,coverage,classes,landscapes,power,planning] python benchmarks/twins.py --pool
+FILE.json|STORE [--benches 2000]
 
-Simulated benches: methods with equal true means, spreads (standard deviations over searches, in points) by scenario, and a
-fixed yardstick with the same mean. A bench counts as false if any of its pairs is called better. Seeds are fixed.
-Every row takes the path of `assay.stats.compare`; its first benches are given to `compare` itself, which must say the same.
+Simulated benches: methods with equal true means, spreads (standard deviations over searches, in
+points) by scenario, and a fixed yardstick with the same mean. A bench counts as false if any of its
+pairs is called better. Seeds are fixed. Every row takes the path of `assay.stats.compare`; its
+first benches are given to `compare` itself, which must say the same.
 
-A pool is {method: [test scores of independent searches]}, or a store with a bench of many searches. It is resampled into
-benches: two disjoint sets of searches of one method are twins, beside other methods of the pool.
+A pool is {method: [test scores of independent searches]}, or a store with a bench of many searches.
+It is resampled into benches: two disjoint sets of searches of one method are twins, beside other
+methods of the pool.
 
-Recorded landscapes are those of benchmarks/search.py: a search is a number of trials there, and its test score is the value
-of the best one plus the noise of a training seed.
+Recorded landscapes are those of benchmarks/search.py: a search is a number of trials there, and its
+test score is the value of the best one plus the noise of a training seed.
 """
 
 import argparse
@@ -69,7 +73,9 @@ class Family:
 
 
 def family(methods: int, yardstick: bool = True) -> Family:
-    """All pairs of up to ten methods; above that each with the first method; and each with the yardstick."""
+    """All pairs of up to ten methods; above that each with the first method; and each with the
+    yardstick.
+    """
     pairs = (
         list(combinations(range(methods), 2))
         if methods <= 10
@@ -83,7 +89,9 @@ def family(methods: int, yardstick: bool = True) -> Family:
 def intervals(
     units_BMS: Floats, of: Family, alpha: float = alpha_of_look(1)
 ) -> tuple[Floats, Floats]:
-    """Differences and half-widths of the simultaneous intervals, for each bench and pair; the yardstick has the value 0."""
+    """Differences and half-widths of the simultaneous intervals, for each bench and pair; the
+    yardstick has the value 0.
+    """
     benches, _, searches = units_BMS.shape
     means = np.concatenate([units_BMS.mean(2), np.zeros((benches, 1))], axis=1)
     variances = np.concatenate([units_BMS.var(2, ddof=1), np.zeros((benches, 1))], axis=1)
@@ -118,7 +126,9 @@ def check_with_compare(units_BMS: Floats, of: Family, smallest: float) -> None:
 
 Scenario = Callable[[Draw, int, int, int], Floats]
 MEASURED = (1.70, 0.64, 0.48, 0.53)
-"""Search and seed of normalized_softmax, contrastive, multi_similarity and triplet: Omniglot, 5 trials, 1 reproduction."""
+"""Search and seed of normalized_softmax, contrastive, multi_similarity and triplet: Omniglot, 5
+trials, 1 reproduction.
+"""
 
 
 def normal(spreads: Callable[[int], Floats]) -> Scenario:
@@ -128,7 +138,9 @@ def normal(spreads: Callable[[int], Floats]) -> Scenario:
 
 
 def skewed(draw: Draw, benches: int, methods: int, searches: int) -> Floats:
-    """Most searches end near the best, a few far below: an exponential tail of 1 point, and seeds of 0.3."""
+    """Most searches end near the best, a few far below: an exponential tail of 1 point, and seeds
+    of 0.3.
+    """
     return (
         1
         - draw.exponential(size=(benches, methods, searches))
@@ -199,7 +211,9 @@ def line(experiment: str) -> tuple[Floats, Floats, float]:
 def search_many(
     draw: Draw, experiment: str, searches: int, quasi_random: bool = True, trials: int = TRIALS
 ) -> Floats:
-    """Test scores of independent searches: the defaults, then points of the range; the best is trained once more."""
+    """Test scores of independent searches: the defaults, then points of the range; the best is
+    trained once more.
+    """
     shares, values, default = line(experiment)
     if quasi_random:
         tried = (_van_der_corput(trials - 1) + draw.random((searches, 1))) % 1
@@ -250,7 +264,9 @@ def false_better(
 def false_equivalent(
     scenario: str, methods: int, smallest: float, benches: int, searches: int = SEARCHES
 ) -> float:
-    """Share of benches with a pair said to differ by less than `smallest` where each truly differs by just that."""
+    """Share of benches with a pair said to differ by less than `smallest` where each truly differs
+    by just that.
+    """
     of = family(methods)
     units = SCENARIOS[scenario](
         generator("equivalent", scenario, methods, smallest), benches, methods, searches
@@ -295,7 +311,9 @@ def covered(units_BS: Floats, true: float) -> float:
 
 
 def covered_over_classes(classes: int, benches: int, single: bool) -> float:
-    """Share of intervals over redrawn classes that hold the truth; both methods find the same classes hard."""
+    """Share of intervals over redrawn classes that hold the truth; both methods find the same
+    classes hard.
+    """
     draw = generator("classes", classes, single)
     true_sums, true_counts = _draw_classes(
         generator("truth of classes", single), (400_000,), single
@@ -315,7 +333,9 @@ def covered_over_classes(classes: int, benches: int, single: bool) -> float:
 
 
 def _draw_classes(draw: Draw, shape: tuple[int, ...], single: bool) -> tuple[Floats, Floats]:
-    """Sums over the queries of each class, of a method's score or of the difference of two, and numbers of queries."""
+    """Sums over the queries of each class, of a method's score or of the difference of two, and
+    numbers of queries.
+    """
     counts = np.asarray(5.0 + draw.geometric(0.05, size=shape), dtype=np.float64)
     ease = draw.normal(size=shape) - 0.3 * np.log(counts / 20)
     first, second = (
@@ -326,7 +346,9 @@ def _draw_classes(draw: Draw, shape: tuple[int, ...], single: bool) -> tuple[Flo
 
 
 def found_in_80_percent(units_BMS: Floats, of: Family, pair: int) -> float:
-    """The true difference that 80% of benches call better: half-width minus luck, at its 80% quantile."""
+    """The true difference that 80% of benches call better: half-width minus luck, at its 80%
+    quantile.
+    """
     differences, halves = intervals(units_BMS, of)
     return float(np.quantile(halves[:, pair] - differences[:, pair], 0.8))
 
@@ -334,7 +356,9 @@ def found_in_80_percent(units_BMS: Floats, of: Family, pair: int) -> float:
 def simulated_power(
     n: int, difference: float, spreads: Floats, fixed: bool, comparisons: int, benches: int
 ) -> float:
-    """Share of benches in which the first method is called better than the second, or than a fixed value."""
+    """Share of benches in which the first method is called better than the second, or than a fixed
+    value.
+    """
     methods, found, done = len(spreads), 0, 0
     draw = generator("planning", n, difference, *spreads, fixed, comparisons)
     while done < benches:
@@ -371,7 +395,8 @@ def show_false(benches: int) -> None:
     for searches in (SEARCHES, 3, 8, 2):
         for yardstick in (True, False):
             table(
-                f'False "better" among equal methods, {searches} searches, {"with" if yardstick else "without"} yardstick',
+                f'False "better" among equal methods, {searches} searches,'
+                f" {'with' if yardstick else 'without'} yardstick",
                 ["scenario", *(f"{methods} methods" for methods in SIZES)],
                 (
                     [
@@ -389,7 +414,8 @@ def show_false(benches: int) -> None:
 def show_equivalent(benches: int) -> None:
     for smallest in (3.0, 100.0):
         table(
-            f'False "equivalent" at a true difference of the declared {smallest:g} points, {SEARCHES} searches',
+            f'False "equivalent" at a true difference of the declared {smallest:g} points,'
+            f" {SEARCHES} searches",
             ["scenario", *(f"{methods} methods" for methods in SIZES)],
             (
                 [name, *(share(false_equivalent(name, m, smallest, benches)) for m in SIZES)]
@@ -475,7 +501,8 @@ def show_landscapes(benches: int) -> None:
         return [experiment, kind, *values]
 
     table(
-        f"Coverage of the interval of one method on recorded landscapes, {SEARCHES} searches of {TRIALS} trials",
+        f"Coverage of the interval of one method on recorded landscapes, {SEARCHES} searches of"
+        f" {TRIALS} trials",
         ["landscape", "trials", "mean", "spread", "skewness", "coverage"],
         (row(experiment, kind) for experiment in EXPERIMENTS for kind in (True, False)),
     )
@@ -586,7 +613,9 @@ def show_planning(benches: int) -> None:
 
 
 def _equivalence(spread: float, methods: int, comparisons: int, benches: int) -> str:
-    """The fewest searches with which at least 80% of pairs of equal methods are called equivalent within a point."""
+    """The fewest searches with which at least 80% of pairs of equal methods are called equivalent
+    within a point.
+    """
     for n in range(2, 200):
         units = (
             generator("equivalence", spread, methods, n).normal(size=(benches, methods, n)) * spread
@@ -614,12 +643,15 @@ def read_pool(path: Path) -> dict[str, list[float]]:
 
 
 def show_pool(pool: Mapping[str, Sequence[float]], benches: int, searches: int = SEARCHES) -> None:
-    """Twins, spread, coverage and power of a pool of real searches; scores are shares, and shown in points."""
+    """Twins, spread, coverage and power of a pool of real searches; scores are shares, and shown in
+    points.
+    """
     scores = {method: 100 * np.array(values, dtype=float) for method, values in pool.items()}
     for method, values in scores.items():
         if len(values) < 2 * searches:
             raise SystemExit(
-                f"{method}: twins of {searches} searches need {2 * searches} of them, got {len(values)}"
+                f"{method}: twins of {searches} searches need {2 * searches} of them, got"
+                f" {len(values)}"
             )
     table(
         f"Real twins: {searches} searches each, {benches} resampled benches",
@@ -637,7 +669,8 @@ def show_pool(pool: Mapping[str, Sequence[float]], benches: int, searches: int =
     )
     rates = [_twins(scores, method, benches, searches) for method in scores]
     print(
-        f'\nTwins called "better" beside two other methods: {np.mean(rates):.1%} on the mean, {max(rates):.1%} at most.'
+        f'\nTwins called "better" beside two other methods: {np.mean(rates):.1%} on the mean,'
+        f" {max(rates):.1%} at most."
     )
     alike = aa_difference([deviation(values.tolist()) for values in scores.values()])
     print(f"Two independent searches of one method differ by about {alike:.2f} points.")
@@ -679,7 +712,9 @@ def _of_pool(scores: Mapping[str, Floats], method: str, benches: int, searches: 
 
 
 def _twins(scores: Mapping[str, Floats], method: str, benches: int, searches: int) -> float:
-    """Share of benches of four methods, twins first, in which one twin is called better than the other."""
+    """Share of benches of four methods, twins first, in which one twin is called better than the
+    other.
+    """
     draw = generator("twins", method)
     others = [name for name in scores if name != method] or [method]
     units = np.empty((benches, 4, searches))

@@ -2,13 +2,14 @@
 
     python examples/misleading_metrics.py --out misleading_metrics.png
 
-After Figure 1 of A Metric Learning Reality Check (Musgrave et al. 2020, arxiv.org/abs/2003.08505), with a construction of our
-own: seven classes are discs of 50 points each, and nothing changes but how far apart the discs stand. As soon as they no longer
-touch, the nearest neighbour is of the class and k-means finds every disc, so R@1, NMI and F1 have nothing left to tell. Who
-looks further than one neighbour still meets other classes, until the discs are as far apart as they are wide.
+After Figure 1 of A Metric Learning Reality Check (Musgrave et al. 2020, arxiv.org/abs/2003.08505),
+with a construction of our own: seven classes are discs of 50 points each, and nothing changes but
+how far apart the discs stand. As soon as they no longer touch, the nearest neighbour is of the
+class and k-means finds every disc, so R@1, NMI and F1 have nothing left to tell. Who looks further
+than one neighbour still meets other classes, until the discs are as far apart as they are wide.
 
-It is not a matter of the ceiling: with a few points of each class astray in another disc, R@1, NMI and F1 fall, by the same
-amount in all three.
+It is not a matter of the ceiling: with a few points of each class astray in another disc, R@1, NMI
+and F1 fall, by the same amount in all three.
 """
 
 import argparse
@@ -59,9 +60,11 @@ def embedding(spacing: float, astray: int = 0) -> tuple[NDArray[np.float64], NDA
     lost = np.arange(len(y)) % POINTS < astray
     radius[lost] *= 0.15
     disc = np.where(lost, (y + 1) % len(CENTRES), y)
-    return spacing * CENTRES[disc] + radius[:, None] * np.stack(
-        [np.cos(angle), np.sin(angle)], axis=1
-    ), y
+    return (
+        spacing * CENTRES[disc]
+        + radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1),
+        y,
+    )
 
 
 def score(astray: int = 0) -> dict[str, assay.Scores]:
@@ -78,7 +81,8 @@ def table(found: dict[str, assay.Scores]) -> str:
     lines = [f"| discs | {' | '.join(METRICS)} |", f"| --- |{' ---: |' * len(METRICS)}"]
     for name, scores in found.items():
         lines.append(
-            f"| {name} | {' | '.join(f'{100 * scores[metric]:.1f}' for metric in METRICS.values())} |"
+            f"| {name} |"
+            f" {' | '.join(f'{100 * scores[metric]:.1f}' for metric in METRICS.values())} |"
         )
     return "\n".join(lines)
 
@@ -159,7 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     out = parser.parse_args(arguments).out
     found = score()
     print(
-        f"{table(found)}\n\n{ASTRAY} of {POINTS} points of each class astray:\n\n{table(score(ASTRAY))}"
+        f"{table(found)}\n\n{ASTRAY} of {POINTS} points of each class"
+        f" astray:\n\n{table(score(ASTRAY))}"
     )
     picture(found).savefig(out, format="png", dpi=150, metadata={"Software": None})
     print(f"\nThe picture: {out}")

@@ -3,9 +3,10 @@
     python examples/nmi_rises.py            # about a minute
     python examples/nmi_rises.py --full     # some minutes: random vectors in the size of SOP, too
 
-Two tables, in percent. Random vectors in the sizes of the usual test halves: they know nothing, which AMI says and NMI does not.
-Then an untrained trunk on glyphs, with fewer and fewer images of each class, under the true labels and under shuffled ones. The
-test half of glyphs stays sealed: the first half of its classes will do.
+Two tables, in percent. Random vectors in the sizes of the usual test halves: they know nothing,
+which AMI says and NMI does not. Then an untrained trunk on glyphs, with fewer and fewer images of
+each class, under the true labels and under shuffled ones. The test half of glyphs stays sealed: the
+first half of its classes will do.
 """
 
 import argparse
@@ -26,7 +27,9 @@ from assay.protocols import protocols
 from assay.seeds import derive
 
 SIZES = {"CUB": (5924, 100), "Cars196": (8131, 98), "a fifth of SOP": (12000, 2244)}
-"""Images and classes of test halves; of SOP so many that a class has as many images as in the whole."""
+"""Images and classes of test halves; of SOP so many that a class has as many images as in the
+whole.
+"""
 
 WHOLE_SOP = {"SOP": (60502, 11316)}
 IMAGES_PER_CLASS = (10, 5, 3, 2)
@@ -35,7 +38,9 @@ Embedding = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
 def random_vectors(images: int, classes: int) -> Embedding:
-    """Vectors (images, 128) drawn without a look at their labels, the classes as equal in size as can be."""
+    """Vectors (images, 128) drawn without a look at their labels, the classes as equal in size as
+    can be.
+    """
     z = np.random.default_rng(0).standard_normal((images, 128), dtype=np.float32)
     return z, np.arange(images) % classes
 
@@ -71,7 +76,9 @@ def of_random_vectors(sizes: dict[str, tuple[int, int]]) -> Iterator[list[float]
 
 
 def of_fewer_images(embedding: Embedding, numbers: Sequence[int]) -> Iterator[list[float]]:
-    """NMI and AMI with the true labels and with shuffled ones, for each number of images per class."""
+    """NMI and AMI with the true labels and with shuffled ones,
+    for each number of images per class.
+    """
     for number in numbers:
         z, y = only_some(embedding, number)
         yield [*nmi_and_ami((z, y)), *nmi_and_ami((z, np.random.default_rng(0).permutation(y)))]

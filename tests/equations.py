@@ -1,6 +1,8 @@
-"""Every loss's equation, one term at a time, in plain numbers: slow, and written from the papers' formulas, not from the code.
+"""Every loss's equation, one term at a time, in plain numbers: slow, and written from the papers'
+formulas, not from the code.
 
-Empty sums and means over nothing are 0. Exponentials are taken after subtracting the largest exponent, nothing else is clever.
+Empty sums and means over nothing are 0. Exponentials are taken after subtracting the largest
+exponent, nothing else is clever.
 """
 
 import itertools
@@ -18,8 +20,9 @@ Table = dict[tuple[int, int], float]
 class Case:
     """A batch in plain numbers, and what is compared in it.
 
-    `z` and `references` are unit vectors where the loss is about those. A triplet is (row of `z`, positive column, negative
-    column); `positives` and `negatives` hold each sample's columns in rising order.
+    `z` and `references` are unit vectors where the loss is about those. A triplet is (row of `z`,
+    positive column, negative column); `positives` and `negatives` hold each sample's columns in
+    rising order.
     """
 
     z: list[Row]
@@ -153,7 +156,9 @@ def ranked_list_constants(
     temperature: float = 10.0,
     balance: float = 1.0,
 ) -> Table:
-    """How much each negative pair inside the sphere weighs, the weights of an anchor adding up to 1: what carries no gradient."""
+    """How much each negative pair inside the sphere weighs, the weights of an anchor adding up to
+    1: what carries no gradient.
+    """
     table: Table = {}
     for a, _, negatives in case.anchors:
         inside = {
@@ -186,7 +191,9 @@ def ranked_list(
 
 
 def lifted(case: Case, weights: Weights, margin: float = 1.0) -> float:
-    """A column's negatives are the rows of which it is a negative: in a batch, the column's own negatives as a row."""
+    """A column's negatives are the rows of which it is a negative: in a batch, the column's own
+    negatives as a row.
+    """
     terms = []
     for i, j in case.positive_pairs:
         of_row = [margin - case.d(i, k) for k in case.negatives[i]]
@@ -208,7 +215,9 @@ def lifted_generalized(case: Case, weights: Weights, margin: float = 1.0) -> flo
 
 
 def histogram(case: Case, weights: Weights, bins: int = 100) -> float:
-    """Over ordered pairs: in a batch each unordered pair occurs twice, which histograms with the sum 1 do not notice."""
+    """Over ordered pairs: in a batch each unordered pair occurs twice, which histograms with the
+    sum 1 do not notice.
+    """
     pull = soft_histogram([case.s(a, p) for a, p in case.positive_pairs], -1, 1, bins)
     push = soft_histogram([case.s(a, n) for a, n in case.negative_pairs], -1, 1, bins)
     if not case.positive_pairs or not case.negative_pairs:
@@ -629,7 +638,9 @@ def log1p_sum_exp(exponents: Sequence[float]) -> float:
 
 
 def soft_histogram(values: Sequence[float], low: float, high: float, bins: int) -> Row:
-    """How many values lie at each node, one between two nodes being shared by them in proportion to its nearness."""
+    """How many values lie at each node, one between two nodes being shared by them in proportion to
+    its nearness.
+    """
     step = (high - low) / bins
     nodes = [low + step * node for node in range(bins + 1)]
     return [

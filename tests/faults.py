@@ -1,6 +1,8 @@
-"""Benches that things happen to, as programs of their own: killed at random moments, on full disks, under a wrong clock.
+"""Benches that things happen to, as programs of their own: killed at random moments, on full disks,
+under a wrong clock.
 
-As a program, `python faults.py WORDS` is `assay WORDS`, but that every validation leaves a state to go on from after a kill.
+As a program, `python faults.py WORDS` is `assay WORDS`, but that every validation leaves a state to
+go on from after a kill.
 """
 
 import os
@@ -62,7 +64,9 @@ def end_well(process: subprocess.Popen[str]) -> str:
 
 
 def everything(store: Path) -> dict[str, object]:
-    """All that must be the same bytes whatever happens: studies, ledgers without the clock, runs, tables and models."""
+    """All that must be the same bytes whatever happens: studies, ledgers without the clock, runs,
+    tables and models.
+    """
     models = [path for path in sorted(store.glob("models/*/*")) if path.is_file()]
     return snapshot(store) | {
         path.relative_to(store).as_posix(): path.read_bytes() for path in models
@@ -70,7 +74,9 @@ def everything(store: Path) -> dict[str, object]:
 
 
 def finished(store: Path) -> dict[str, bytes]:
-    """The clock of every finished run, by the first digits of its key: a run that is computed again has another."""
+    """The clock of every finished run, by the first digits of its key: a run that is computed again
+    has another.
+    """
     return {
         path.parent.name[:12]: (path.parent / "timing.json").read_bytes()
         for path in store.glob(RESULTS)
@@ -123,10 +129,12 @@ def workers_of(driver: subprocess.Popen[str]) -> list[int]:
 
 
 class Victims:
-    """Runs a bench to its end although its processes are killed, and looks after each kill whether anything was lost.
+    """Runs a bench to its end although its processes are killed, and looks after each kill whether
+    anything was lost.
 
     Args:
-        begin: starts the bench, its stderr going to the file that it is given; whenever the driver has died, again.
+        begin: starts the bench, its stderr going to the file that it is given; whenever the driver
+            has died, again.
         store: of the bench.
         log: the file for stderr.
         workers: finds the worker processes of a driver.
@@ -300,7 +308,9 @@ time.time, datetime.datetime = back, Back
 
 
 def clock_backwards(folder: Path, late: int = 7200) -> dict[str, str]:
-    """The environment of processes whose clock is late by so many seconds and runs backwards, ten times as fast as time."""
+    """The environment of processes whose clock is late by so many seconds and runs backwards, ten
+    times as fast as time.
+    """
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(BACKWARDS.format(late=late))
     path = [str(folder), *([os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else [])]

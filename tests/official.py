@@ -1,4 +1,6 @@
-"""Miniature copies of published data sets, laid out as the official ones are, in folders and in archives."""
+"""Miniature copies of published data sets, laid out as the official ones are, in folders and in
+archives.
+"""
 
 import csv
 import hashlib
@@ -154,7 +156,9 @@ def image_id(part: str, number: int) -> str:
 
 
 QUERIES = {0: (0, 1), 1: (1, 0), 2: (2,), 3: (3, 4), 4: (4, 5), 5: None, 6: (6,)}
-"""Index images that each query of the miniature should find; two share a part of their lists, one is ignored."""
+"""Index images that each query of the miniature should find; two share a part of their lists, one
+is ignored.
+"""
 
 INDEX = 10
 

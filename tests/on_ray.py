@@ -1,4 +1,6 @@
-"""A miniature bench on Ray, for this process or as a program: python on_ray.py FOLDER STORE [ADDRESS]."""
+"""A miniature bench on Ray, for this process or as a program: python on_ray.py FOLDER STORE
+[ADDRESS].
+"""
 
 import sys
 from pathlib import Path

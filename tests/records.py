@@ -35,7 +35,8 @@ def simulate(
     peek: Body | None = None,
     key: str | None = None,
 ) -> StudyRecord:
-    """A finished study with these MAP@R values; concatenated scores are a little higher, P@1 and the rest in step.
+    """A finished study with these MAP@R values; concatenated scores are a little higher, P@1 and
+    the rest in step.
 
     `scores` are those of the reproductions of one search, or a row for each of several searches.
     """
@@ -137,7 +138,9 @@ def _test(score: float, metrics: Sequence[str], fold_noise: float | None) -> Bod
 def paired(
     means: Mapping[str, float], count: int, seed: int = 0, noise: float = 0.003
 ) -> dict[str, list[float]]:
-    """Scores of methods with these means: what a reproduction has in common, and noise of each method's own."""
+    """Scores of methods with these means: what a reproduction has in common, and noise of each
+    method's own.
+    """
     draw = np.random.default_rng(seed)
     shared = draw.normal(0, 0.01, count)
     return {
@@ -149,7 +152,9 @@ def paired(
 def peeked(
     draw: np.random.Generator, count: int, epoch: float, trials: Sequence[Sequence[float]]
 ) -> Body:
-    """A peek in which the best checkpoint lies `epoch` above the chosen one, give or take, in each of four folds."""
+    """A peek in which the best checkpoint lies `epoch` above the chosen one, give or take, in each
+    of four folds.
+    """
     epochs = [
         {
             "search": 0,

@@ -1,4 +1,6 @@
-"""The test half in tests: a way past the seal, other test halves for the same trainval, and who looks at it when."""
+"""The test half in tests: a way past the seal, other test halves for the same trainval, and who
+looks at it when.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -124,14 +126,18 @@ def _changing(load: Any, change: Callable[[Dataset], Dataset]) -> Callable[[Path
 
 @dataclass(frozen=True)
 class Opening:
-    """Something that was seen of the test half: by which door, and the ledger that allowed it as it then stood."""
+    """Something that was seen of the test half: by which door, and the ledger that allowed it as it
+    then stood.
+    """
 
     door: str
     lines: list[Line]
 
 
 class Spy:
-    """Sees every opening of the seal and every sample of the test half that is read, in this process."""
+    """Sees every opening of the seal and every sample of the test half that is read, in this
+    process.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch, kind: str, stores: Path) -> None:
         self.openings: list[Opening] = []

@@ -1,4 +1,6 @@
-"""Searches to test: vectors of every kind, a brute force, and constants that lead small searches down every path."""
+"""Searches to test: vectors of every kind, a brute force, and constants that lead small searches
+down every path.
+"""
 
 import itertools
 import math
@@ -29,7 +31,9 @@ EXACT: Rows = [
     *(tuple(sign * float(i == axis) for i in range(4)) for axis in range(4) for sign in (1, -1)),
     (0.0, 0.0, 0.0, 0.0),
 ]
-"""Unit vectors (and the vector of zeros) whose products are exact in any precision, so that ties are ties."""
+"""Unit vectors (and the vector of zeros) whose products are exact in any precision, so that ties
+are ties.
+"""
 
 
 # --- The brute force ---
@@ -50,8 +54,10 @@ class Search:
     def sides(self) -> tuple[Tensor, Tensor]:
         """Vectors of both sides; one object if it is a search of a set in itself."""
         queries = torch.tensor(self.queries, dtype=self.dtype)
-        return queries, queries if self.references is self.queries else torch.tensor(
-            self.references, dtype=self.dtype
+        return queries, (
+            queries
+            if self.references is self.queries
+            else torch.tensor(self.references, dtype=self.dtype)
         )
 
     def found(self) -> list[list[int]]:
@@ -82,7 +88,9 @@ class Search:
         ]
 
     def clear(self) -> dict[int, list[int]]:
-        """What is to be found, of those queries where rounding cannot matter to it: scores are equal or well apart."""
+        """What is to be found, of those queries where rounding cannot matter to it: scores are
+        equal or well apart.
+        """
         rows = zip(
             self.scores(exact_score), self.scores(double_score), self.standing(), strict=True
         )
@@ -245,7 +253,9 @@ def vectors_for(metric: str, count: int, seed: int = 0) -> Tensor:
 
 
 def every_restriction(count: int) -> list[dict[str, Any]]:
-    """What may be left out where `count` vectors look for one another: nothing, oneself, one's own camera."""
+    """What may be left out where `count` vectors look for one another: nothing, oneself, one's own
+    camera.
+    """
     own = torch.arange(count)
     camera = own % 3
     return [
@@ -268,7 +278,9 @@ def as_held(rows: Rows, dtype: torch.dtype) -> Rows:
 def draw_search(
     draw: random.Random, kind: Callable[[random.Random, int], Rows], metric: str
 ) -> Search:
-    """Anything that may be asked: in itself or in others, with references left out or of no account, any k."""
+    """Anything that may be asked: in itself or in others, with references left out or of no
+    account, any k.
+    """
     references, itself = draw.randint(2, 48), draw.random() < 0.5
     queries = references if itself else draw.randint(1, 12)
     dtype = torch.uint8 if metric == "hamming" else draw.choice([torch.float32, torch.float64])

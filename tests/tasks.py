@@ -24,7 +24,9 @@ class Where:
 
 @dataclass(frozen=True)
 class Variable:
-    """Tells a variable of its process's environment, after a pause in which another process may take the next task."""
+    """Tells a variable of its process's environment, after a pause in which another process may
+    take the next task.
+    """
 
     name: str
     pause: float = 0.0

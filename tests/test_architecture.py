@@ -1,4 +1,6 @@
-"""The tree is what DESIGN says: one door per outside library, and the names that other people's code relies on."""
+"""The tree is what DESIGN says: one door per outside library, and the names that other people's
+code relies on.
+"""
 
 import ast
 import importlib

@@ -1,4 +1,6 @@
-"""Archives are unpacked once and whole, and nothing in them lands outside of the folder they are given."""
+"""Archives are unpacked once and whole, and nothing in them lands outside of the folder they are
+given.
+"""
 
 import gzip
 import io

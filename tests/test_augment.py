@@ -1,4 +1,6 @@
-"""Augmentation: crops and scaling as torchvision's; each range does what its name says, and nothing else."""
+"""Augmentation: crops and scaling as torchvision's; each range does what its name says, and nothing
+else.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -337,7 +339,9 @@ def test_where_no_draw_fits_the_crop_is_torchvisions(
 
 
 def test_images_of_a_batch_are_cropped_independently() -> None:
-    """Also of what else is in the batch: the same numbers in another image give another crop of the same share."""
+    """Also of what else is in the batch: the same numbers in another image give another crop of the
+    same share.
+    """
     boxes, mirrored = draw_crops(shapes_of(100, 100, 400), PUBLISHED, generator(5))
     measures = np.stack(
         [

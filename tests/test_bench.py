@@ -1,4 +1,6 @@
-"""The promises of a bench: sealed, resumable, the same bytes on any number of workers, every number traceable."""
+"""The promises of a bench: sealed, resumable, the same bytes on any number of workers, every number
+traceable.
+"""
 
 import json
 import random
@@ -51,7 +53,8 @@ def benched(tmp_path_factory):
     return folder, root / "store"
 
 
-# --- the seal ---------------------------------------------------------------------------------------------------------
+# --- the seal
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tamper", [swap_test_labels, replace_test_images])
@@ -127,11 +130,14 @@ def demo(tmp_path_factory):
     return out
 
 
-# --- dying and continuing ---------------------------------------------------------------------------------------------
+# --- dying and continuing
+# ---------------------------------------------------------------------------------------------
 
 
 def kill_after(process, events, delay):
-    """SIGKILL once so many things have happened, a moment later; the keys of the runs it said were computed."""
+    """SIGKILL once so many things have happened, a moment later; the keys of the runs it said were
+    computed.
+    """
     done = []
     with process:
         for line in process.stderr:
@@ -204,7 +210,8 @@ def test_ctrl_c_exits_with_130_and_the_bench_can_be_continued(benched, tmp_path)
     assert snapshot(tmp_path / "store") == snapshot(store)
 
 
-# --- engines ----------------------------------------------------------------------------------------------------------
+# --- engines
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_one_worker_and_two_give_the_same_bytes(benched, tmp_path):
@@ -225,7 +232,8 @@ def test_the_order_of_methods_changes_no_study(benched, tmp_path):
     assert snapshot(tmp_path / "store") == snapshot(store)
 
 
-# --- fairness ---------------------------------------------------------------------------------------------------------
+# --- fairness
+# ---------------------------------------------------------------------------------------------------------
 
 
 def configs(out, method, stage):
@@ -315,7 +323,8 @@ def test_a_class_with_one_image_is_a_skipped_query_not_an_error(benched):
     assert (scores["queries"], scores["skipped"]) == (32, 1)
 
 
-# --- trials that diverge ----------------------------------------------------------------------------------------------
+# --- trials that diverge
+# ----------------------------------------------------------------------------------------------
 
 UNSTABLE = """
 import torch
@@ -395,7 +404,8 @@ def test_where_every_trial_diverges_the_others_still_get_their_report(tmp_path, 
     )
 
 
-# --- features ---------------------------------------------------------------------------------------------------------
+# --- features
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_features_have_a_baseline_without_an_interval(tmp_path, mini_features):
@@ -488,7 +498,8 @@ def test_a_baseline_of_another_trunk_is_refused(
     assert method not in names and {instead, "as_is"} <= set(names)
 
 
-# --- what is wrong with the data --------------------------------------------------------------------------------------
+# --- what is wrong with the data
+# --------------------------------------------------------------------------------------
 
 
 class Hearing(Silent):
@@ -575,7 +586,9 @@ def test_heads_on_features_are_trained_without_augmentation(mini_features):
 
 
 def test_a_fixed_baseline_is_scored_on_nested_principal_components(tmp_path, mini_features):
-    """Concatenated: folds x dim components; separated: the first dim of them. Fitted on trainval alone."""
+    """Concatenated: folds x dim components; separated: the first dim of them. Fitted on trainval
+    alone.
+    """
     from sklearn.decomposition import PCA
 
     bench(
@@ -600,7 +613,8 @@ def test_a_small_data_set_shrinks_the_batch_and_says_so(benched):
     assert "batches were 6 classes x 5 images" in (store / "report" / "index.html").read_text()
 
 
-# --- going on with what was begun -------------------------------------------------------------------------------------
+# --- going on with what was begun
+# -------------------------------------------------------------------------------------
 
 
 def test_data_that_was_renamed_continues_its_study(tmp_path, mini_features):

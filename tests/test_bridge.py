@@ -1,4 +1,6 @@
-"""Losses from elsewhere are what they were: value, gradient and parameters; and their source is in the hash."""
+"""Losses from elsewhere are what they were: value, gradient and parameters; and their source is in
+the hash.
+"""
 
 import inspect
 import json
@@ -141,7 +143,8 @@ def build(module: type[nn.Module], seed: int = 0, **parameters: Any) -> nn.Modul
     return module(**parameters)
 
 
-# --- the same loss ----------------------------------------------------------------------------------------------------
+# --- the same loss
+# ----------------------------------------------------------------------------------------------------
 
 
 @every_module
@@ -264,7 +267,8 @@ def test_an_adopted_loss_can_be_subclassed() -> None:
     assert (loss.module.margin, loss.module.triplets_per_anchor) == (0.3, 2)
 
 
-# --- mined pairs and references ---------------------------------------------------------------------------------------
+# --- mined pairs and references
+# ---------------------------------------------------------------------------------------
 
 
 def test_indices_of_pairs_and_triplets_written_out() -> None:
@@ -363,7 +367,8 @@ def test_a_module_without_a_place_for_them_takes_neither_mined_pairs_nor_referen
         loss(z, y, SemihardMiner()(z, y), References(z, y, None))
 
 
-# --- what does not fit ------------------------------------------------------------------------------------------------
+# --- what does not fit
+# ------------------------------------------------------------------------------------------------
 
 
 def test_a_module_that_depends_on_the_data_waits_for_setup() -> None:
@@ -430,7 +435,8 @@ def test_a_parameter_that_is_not_there_is_named() -> None:
         adopt(Weighted, classes="labels")
 
 
-# --- as a method ------------------------------------------------------------------------------------------------------
+# --- as a method
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_parameters_of_a_method_go_by_name() -> None:
@@ -507,7 +513,8 @@ def test_a_step_trains_the_model_and_the_modules_weights(loss, miner, trained) -
     assert all(not torch.equal(weight, old) for weight, old in zip(watched, before, strict=True))
 
 
-# --- source -----------------------------------------------------------------------------------------------------------
+# --- source
+# -----------------------------------------------------------------------------------------------------------
 
 MODULE = """
 from torch import nn
@@ -607,8 +614,8 @@ def test_where_the_loss_was_adopted_is_hashed_too(
     )
     file = tmp_path / "mine.py"
     file.write_text(
-        "from bridged_loss import Made\nfrom assay.method import Method, methods\nfrom assay.space import Space\n"
-        'methods.add(Method("mine", Made, space=Space()))\n'
+        "from bridged_loss import Made\nfrom assay.method import Method, methods\nfrom assay.space"
+        ' import Space\nmethods.add(Method("mine", Made, space=Space()))\n'
     )
     assert imported(file) == hash_of(tmp_path / "bridged_loss.py", file)
 
@@ -633,7 +640,8 @@ def test_an_installed_module_names_its_distribution_and_version() -> None:
     assert adopt(nn.CrossEntropyLoss).distributions() == ()
 
 
-# --- on the command line ----------------------------------------------------------------------------------------------
+# --- on the command line
+# ----------------------------------------------------------------------------------------------
 
 THEIRS = """
 from pytorch_metric_learning.losses import ArcFaceLoss, TripletMarginLoss

@@ -25,7 +25,8 @@ every_miner = pytest.mark.parametrize(
 )
 
 
-# --- descriptions -----------------------------------------------------------------------------------------------------
+# --- descriptions
+# -----------------------------------------------------------------------------------------------------
 
 
 @every_trained_method
@@ -89,7 +90,10 @@ def test_a_miner_is_given_with_its_rule():
 def test_departures_are_those_of_the_loss_of_the_method_and_of_the_miner():
     assert describe(methods["triplet_semihard"])["departures"] == [
         "distances are not squared",
-        "no margin bounds the negative from above; where none is farther than the positive, the farthest is taken",
+        (
+            "no margin bounds the negative from above; where none is farther than the positive, the"
+            " farthest is taken"
+        ),
     ]
     assert describe(methods["triplet_sampled"])["departures"][-1].startswith("N/3 random triplets")
 
@@ -172,7 +176,8 @@ def test_methods_stand_in_the_order_of_their_years_and_families_stay_together():
         assert names.index(after) == names.index(before) + 1
 
 
-# --- the command line -------------------------------------------------------------------------------------------------
+# --- the command line
+# -------------------------------------------------------------------------------------------------
 
 
 def test_the_list_for_programs_is_the_full_description(assay):
@@ -211,8 +216,9 @@ def test_the_list_for_people_says_of_each_method_what_it_is_made_of(assay):
 def test_long_names_of_strangers_do_not_break_the_list(assay, tmp_path):
     name = "a_very_long_name_" * 6
     (tmp_path / "mine.py").write_text(
-        "from assay.losses.loss import losses\nfrom assay.method import Loss, Method, methods\nfrom assay.space import Space\n"
-        f"@losses({name!r})\nclass Mine(Loss):\n    pass\nmethods.add(Method({name!r}, Mine, space=Space()))\n"
+        "from assay.losses.loss import losses\nfrom assay.method import Loss, Method,"
+        f" methods\nfrom assay.space import Space\n@losses({name!r})\nclass Mine(Loss):\n   "
+        f" pass\nmethods.add(Method({name!r}, Mine, space=Space()))\n"
     )
     try:
         for kind in ("methods", "losses"):
@@ -224,7 +230,8 @@ def test_long_names_of_strangers_do_not_break_the_list(assay, tmp_path):
         losses.forget(losses.origin(name))
 
 
-# --- the page ---------------------------------------------------------------------------------------------------------
+# --- the page
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_page_is_what_the_code_says():
@@ -233,7 +240,8 @@ def test_the_page_is_what_the_code_says():
     assert done.returncode == 0, done.stderr
     if done.stdout != PAGE.read_text(encoding="utf-8"):
         pytest.fail(
-            "docs/methods.md is not what the code says; run: make docs (python -m assay.catalogue > docs/methods.md)"
+            "docs/methods.md is not what the code says; run: make docs (python -m assay.catalogue >"
+            " docs/methods.md)"
         )
 
 

@@ -1,4 +1,6 @@
-"""Weights of every validation, scores of the training fold, and what checkpoints are worth on the opened test half."""
+"""Weights of every validation, scores of the training fold, and what checkpoints are worth on the
+opened test half.
+"""
 
 import json
 from dataclasses import replace

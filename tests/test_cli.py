@@ -33,7 +33,9 @@ def surface():
 
 
 def test_the_command_line_is_the_announced_one():
-    """Changed on purpose? Write tests/golden/cli.json again: other people's scripts rely on these names."""
+    """Changed on purpose? Write tests/golden/cli.json again: other people's scripts rely on these
+    names.
+    """
     found = json.loads(json.dumps(surface()))
     if os.environ.get("ASSAY_WRITE_GOLDEN"):
         GOLDEN.write_text(json.dumps(found, indent=1) + "\n")
@@ -117,7 +119,8 @@ def test_a_dry_run_says_what_it_would_cost_and_does_nothing(assay, mini_folder, 
     assert not (tmp_path / "store").exists()
 
 
-# --- bad input --------------------------------------------------------------------------------------------------------
+# --- bad input
+# --------------------------------------------------------------------------------------------------------
 
 
 def one_class(root):
@@ -277,7 +280,8 @@ def test_a_folder_that_is_no_store_is_refused(assay, tmp_path):
         assert "is not a run store" in err
 
 
-# --- a whole bench ----------------------------------------------------------------------------------------------------
+# --- a whole bench
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

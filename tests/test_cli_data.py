@@ -50,15 +50,16 @@ def packs(cache):
     )
 
 
-# --- show -------------------------------------------------------------------------------------------------------------
+# --- show
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_show_tells_people_what_is_wrong_and_what_that_means(assay, spoilt):
     code, out, err = assay("data", "show", f"folder:{spoilt}")
     assert (code, err) == (0, "")
     assert (
-        "LEAK: 1 image in both trainval and test\n    models are trained on what they are tested with"
-        in out
+        "LEAK: 1 image in both trainval and test\n    models are trained on what they are tested"
+        " with" in out
     )
     assert "class04/0.png = class12/leak.png\n" in out
     assert "2 images with more than one label" in out
@@ -238,7 +239,8 @@ def test_progress_goes_to_stderr(assay, mini_folder, cache, monkeypatch):
     assert "test: packing images: 33 of 33" in err
 
 
-# --- the contact sheet ------------------------------------------------------------------------------------------------
+# --- the contact sheet
+# ------------------------------------------------------------------------------------------------
 
 
 def test_show_draws_a_sheet(assay, spoilt, tmp_path):
@@ -281,15 +283,16 @@ def test_a_sheet_of_vectors_is_refused(assay, mini_features, tmp_path):
     assert not (tmp_path / "sheet.png").exists()
 
 
-# --- prepare ----------------------------------------------------------------------------------------------------------
+# --- prepare
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_prepare_says_what_it_takes_and_packs_both_halves_once(assay, mini_folder, cache):
     code, out, err = assay("data", "prepare", f"folder:{mini_folder}")
     assert (code, err) == (0, "")
     assert (
-        "folder:mini under quick.v2: 65 images, central square scaled to 48 x 48 pixels, kept as pixels\n"
-        in out
+        "folder:mini under quick.v2: 65 images, central square scaled to 48 x 48 pixels, kept as"
+        " pixels\n" in out
     )
     assert re.search(
         rf"^449 kB in {cache}/packs, where [0-9.]+ [GTM]B are free$", out, re.MULTILINE
@@ -343,8 +346,8 @@ def test_prepare_keeps_within_a_limit(assay, mini_folder, cache):
     code, out, err = assay("data", "prepare", f"folder:{mini_folder}", "--limit", "0.4MB")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert (
-        "folder:mini needs 449 kB, above --limit 400 kB; keep them as JPEG with --jpeg (about a fifth), or"
-        in err
+        "folder:mini needs 449 kB, above --limit 400 kB; keep them as JPEG with --jpeg (about a"
+        " fifth), or" in err
     )
     assert "--set size=... (now 48)" in err
     assert packs(cache) == []

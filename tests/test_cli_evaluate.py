@@ -1,4 +1,6 @@
-"""`assay evaluate` on files of embeddings: as they are, and by the parts of a data set. Runs of a store: test_look.py."""
+"""`assay evaluate` on files of embeddings: as they are, and by the parts of a data set. Runs of a
+store: test_look.py.
+"""
 
 import csv
 import io
@@ -30,7 +32,9 @@ def _own_folder(monkeypatch, tmp_path):
 
 @pytest.fixture
 def arrays():
-    """Embeddings of 16 classes with 5 samples each, in no order, and the labels of a data set of other vectors."""
+    """Embeddings of 16 classes with 5 samples each, in no order, and the labels of a data set of
+    other vectors.
+    """
     draw = np.random.default_rng(0)
     y = draw.permutation(np.repeat(np.arange(CLASSES), N // CLASSES))
     return {"z": draw.normal(size=(CLASSES, WIDTH))[y] + 0.9 * draw.normal(size=(N, WIDTH)), "y": y}
@@ -65,7 +69,8 @@ def plain(scores):
     return json.loads(json.dumps(scores.to_dict()))
 
 
-# --- as they are ------------------------------------------------------------------------------------------------------
+# --- as they are
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_an_archive_is_scored_as_it_is(assay, tmp_path, arrays):
@@ -182,7 +187,8 @@ def test_labels_may_be_words_in_bytes(assay, tmp_path, arrays):
     assert f",ü{arrays['y'][0]}," in (tmp_path / "q.csv").read_text().splitlines()[1]
 
 
-# --- by the parts of a data set ---------------------------------------------------------------------------------------
+# --- by the parts of a data set
+# ---------------------------------------------------------------------------------------
 
 
 def test_each_fold_is_searched_by_itself_with_the_labels_of_the_data(assay, tmp_path, arrays, data):
@@ -272,8 +278,8 @@ def test_test_scores_the_test_half_and_says_that_nothing_is_recorded(assay, tmp_
     assert list(found["parts"]) == ["test"]
     assert found["mean"] == dict(package.evaluate(arrays["z"][rows], arrays["y"][rows]))
     assert (
-        err
-        == "note: these embeddings belong to no study, so this look at the test half is not recorded\n"
+        err == "note: these embeddings belong to no study, so this look at the test half is not"
+        " recorded\n"
     )
 
 
@@ -331,7 +337,8 @@ def test_without_test_nothing_of_the_test_half_can_change_a_byte(assay, tmp_path
     assert f"row {rows[0]} of z (and {len(rows) - 1} other rows) is NaN" in err
 
 
-# --- bad input --------------------------------------------------------------------------------------------------------
+# --- bad input
+# --------------------------------------------------------------------------------------------------------
 
 
 def nothing(path, arrays):
@@ -448,8 +455,10 @@ BAD = {
     "rows are not samples": (
         lambda path, arrays: np.savez(path / "f.npz", z=arrays["z"][:-1]),
         ["f.npz", "--data", "features:data.npz"],
-        "f.npz has 79 rows, features:data.npz has 80 samples; row i must be sample i, in the order in which "
-        "`assay data splits features:data.npz` lists them",
+        (
+            "f.npz has 79 rows, features:data.npz has 80 samples; row i must be sample i, in the"
+            " order in which `assay data splits features:data.npz` lists them"
+        ),
     ),
     "no such data": (
         changed(),
@@ -513,7 +522,10 @@ BAD = {
     "a folder that is no run": (
         nothing,
         ["."],
-        ". is neither a file of embeddings (.npz or .npy), nor a model folder, nor a finished run of a store",
+        (
+            ". is neither a file of embeddings (.npz or .npy), nor a model folder, nor a finished"
+            " run of a store"
+        ),
     ),
     "no folder for queries": (
         changed(),
@@ -546,8 +558,8 @@ def test_own_metrics_can_be_imported(tmp_path, arrays):
     """In a process of its own, since what is registered stays."""
     save(tmp_path / "f.npz", arrays)
     (tmp_path / "mine.py").write_text(
-        "from assay.metrics.metric import metric\n\n"
-        "@metric('always_one')\ndef always_one(relevant, total):\n    return total.double() * 0 + 1\n"
+        "from assay.metrics.metric import metric\n\n@metric('always_one')\ndef always_one(relevant,"
+        " total):\n    return total.double() * 0 + 1\n"
     )
     command = [
         sys.executable,
@@ -566,7 +578,8 @@ def test_own_metrics_can_be_imported(tmp_path, arrays):
     assert json.loads(done.stdout)["mean"] == {"always_one": 1.0}
 
 
-# --- around it --------------------------------------------------------------------------------------------------------
+# --- around it
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_families_of_metrics_say_what_their_name_stands_for(assay):

@@ -1,4 +1,6 @@
-"""Models on the command line: `train` makes one, `embed` and `evaluate` use one, a bench hands its winners over."""
+"""Models on the command line: `train` makes one, `embed` and `evaluate` use one, a bench hands its
+winners over.
+"""
 
 import csv
 import json
@@ -100,7 +102,9 @@ def frozen(mini, tiny_weights):
 
 @pytest.fixture(scope="module")
 def table(mini):
-    """The same images with an official split that is not the order of the names, and marks of queries and gallery."""
+    """The same images with an official split that is not the order of the names, and marks of
+    queries and gallery.
+    """
     rows = []
     for number in range(16):
         for image in range(IMAGES):
@@ -160,7 +164,8 @@ def by_hand(folder, paths):
     return z / np.linalg.norm(z, axis=1, keepdims=True)
 
 
-# --- train ------------------------------------------------------------------------------------------------------------
+# --- train
+# ------------------------------------------------------------------------------------------------------------
 
 
 def train(assay, data, out, *words, method="triplet"):
@@ -345,7 +350,8 @@ def test_a_folder_that_is_there_is_left_alone(assay, mini, model):
     assert digest_file(model / "model.safetensors") == before
 
 
-# --- embed ------------------------------------------------------------------------------------------------------------
+# --- embed
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["", "folder:"])
@@ -353,8 +359,8 @@ def test_a_folder_of_classes_is_embedded_in_its_order(assay, mini, trained, kind
     code, out, err = assay("embed", trained, f"{kind}{mini}", "--out", "f.npz")
     assert (code, err) == (0, "")
     assert (
-        out
-        == "65 vectors of 17 classes, 8 dimensions: f.npz\nnext: assay bench --data features:f.npz\n"
+        out == "65 vectors of 17 classes, 8 dimensions: f.npz\nnext: assay bench --data"
+        " features:f.npz\n"
     )
     found, dataset = arrays("f.npz"), load(f"folder:{mini}")
     assert set(found) == {"z", "y", "classes", "ids"}
@@ -536,7 +542,8 @@ def test_bad_embedding_is_one_line(assay, mini, model, vectors_model, name):
     assert not Path("f.npz").exists()
 
 
-# --- baselines --------------------------------------------------------------------------------------------------------
+# --- baselines
+# --------------------------------------------------------------------------------------------------------
 
 
 def baselines(assay, data, trunks, *words):
@@ -647,7 +654,8 @@ def test_a_trunk_that_does_not_go_with_the_data_does_not_end_the_others(
         assert any(row["scores"] for row in found if row["trunk"] == TINY)
 
 
-# --- evaluate ---------------------------------------------------------------------------------------------------------
+# --- evaluate
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_model_is_scored_on_the_fold_that_it_held_out(assay, mini, model):
@@ -660,7 +668,9 @@ def test_a_model_is_scored_on_the_fold_that_it_held_out(assay, mini, model):
 
 
 def know_classes(folder, names):
-    """Let the card of a model name the classes that it was trained on; None: as cards of before did not."""
+    """Let the card of a model name the classes that it was trained on; None: as cards of before did
+    not.
+    """
     card = json.loads((folder / "model.json").read_text())
     card.pop("classes", None)
     (folder / "model.json").write_text(
@@ -669,7 +679,10 @@ def know_classes(folder, names):
 
 
 def other_half(data):
-    return f"note: the trainval half of {data} is not the very one that the model was trained on, so all folds are scored\n"
+    return (
+        f"note: the trainval half of {data} is not the very one that the model was trained on, so"
+        " all folds are scored\n"
+    )
 
 
 def test_other_data_are_scored_on_all_folds(assay, model, table):
@@ -683,7 +696,8 @@ def test_other_data_are_scored_on_all_folds(assay, model, table):
     assert json.loads(out)["parts"]["test"]["queries"] == 16
     assert (
         err
-        == f"note: no study of this model is on table:{table}, so this look at the test half is not recorded\n"
+        == f"note: no study of this model is on table:{table}, so this look at the test half is not"
+        " recorded\n"
     )
     assert not (model / "looks.jsonl").exists()
 
@@ -691,13 +705,17 @@ def test_other_data_are_scored_on_all_folds(assay, model, table):
 SEEN = {
     "six classes": (
         [f"class{number:02d}" for number in (0, 1, 2, 3, 6, 7)],
-        "note: 6 classes of {data} have the same names as classes that the model was trained on; "
-        "their scores are not those of unseen classes\n",
+        (
+            "note: 6 classes of {data} have the same names as classes that the model was trained"
+            " on; their scores are not those of unseen classes\n"
+        ),
     ),
     "one class": (
         ["class00", "cormorant"],
-        "note: 1 class of {data} has the same name as a class that the model was trained on; "
-        "its scores are not those of an unseen class\n",
+        (
+            "note: 1 class of {data} has the same name as a class that the model was trained on; "
+            "its scores are not those of an unseen class\n"
+        ),
     ),
     "no class": (["cormorant"], ""),
     "classes of the other half": (["class12"], ""),
@@ -714,7 +732,9 @@ def grow(mini):
 
 @pytest.mark.parametrize("name", SEEN)
 def test_data_that_have_grown_since_are_not_called_unseen(assay, mini, model, name):
-    """One more file makes another fingerprint, and the other images are those that the model was trained on."""
+    """One more file makes another fingerprint, and the other images are those that the model was
+    trained on.
+    """
     classes, said = SEEN[name]
     know_classes(model, classes)
     data = grow(mini)
@@ -771,7 +791,8 @@ def test_a_trunk_by_name_scores_as_its_embeddings_do(assay, mini, monkeypatch):
     assert code == 0
     assert (
         err
-        == f"note: no study of this model is on folder:{mini}, so this look at the test half is not recorded\n"
+        == f"note: no study of this model is on folder:{mini}, so this look at the test half is not"
+        " recorded\n"
     )
 
 
@@ -904,7 +925,8 @@ def test_bad_evaluation_is_one_line(assay, mini, model, vectors_model, name):
     assert err.count("\n") == 1
 
 
-# --- what a bench leaves ----------------------------------------------------------------------------------------------
+# --- what a bench leaves
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["triplet", "untrained", "as_is"])
@@ -957,7 +979,9 @@ def test_weights_of_a_file_are_named_in_the_report(assay, mini, tiny_weights):
 
 
 def test_images_kept_as_jpeg_make_other_runs(assay, mini, benched, monkeypatch, tmp_path):
-    """What is trained on is not the same, so neither is the key: a store must not take one for the other."""
+    """What is trained on is not the same, so neither is the key: a store must not take one for the
+    other.
+    """
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
     words = ["bench", "--data", f"folder:{mini}", "--methods", "untrained", *SET, "--jpeg"]
     code, _, err = assay(*words, "--out", "store")

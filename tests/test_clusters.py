@@ -1,4 +1,6 @@
-"""Clusters and their agreement, against loops written out, scikit-learn, and laws that hold for any labels."""
+"""Clusters and their agreement, against loops written out, scikit-learn, and laws that hold for any
+labels.
+"""
 
 import importlib
 import math
@@ -37,7 +39,9 @@ def information(a, b):
 
 
 def expected_information(a, b):
-    """The mean over the hypergeometric distribution of each cell, in whole numbers up to the last division."""
+    """The mean over the hypergeometric distribution of each cell, in whole numbers up to the last
+    division.
+    """
     total, expected = len(a), 0.0
     for x in Counter(a).values():
         for y in Counter(b).values():

@@ -1,4 +1,6 @@
-"""What products tell apart, exact scores tell apart the same way; what is equal scores the same wherever it stands."""
+"""What products tell apart, exact scores tell apart the same way; what is equal scores the same
+wherever it stands.
+"""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""What the documentation shows is what happens: Python blocks are run, commands too (benches in miniature)."""
+"""What the documentation shows is what happens: Python blocks are run, commands too (benches in
+miniature).
+"""
 
 import re
 import shlex
@@ -29,7 +31,9 @@ def named(found):
 
 
 def files(page):
-    """Blocks that open with the name of a file, `# mine.py`, are that file for everything else on their page."""
+    """Blocks that open with the name of a file, `# mine.py`, are that file for everything else on
+    their page.
+    """
     found = [
         (re.match(r"# (\w+\.py)\n", block), block) for of, block in blocks("python") if of == page
     ]
@@ -69,7 +73,9 @@ ASSAY = [(page, command) for page, command in COMMANDS if command.startswith("as
 
 
 def in_miniature(command):
-    """The command's words; a bench gets a small budget, and other data than its own only where that would take minutes."""
+    """The command's words; a bench gets a small budget, and other data than its own only where that
+    would take minutes.
+    """
     words = shlex.split(command)[1:]
     if words[0] not in ("bench", "sweep"):
         return words
@@ -83,7 +89,8 @@ def in_miniature(command):
 
 
 AT_LENGTH = ("add_a_method.md", "data.md", "protocols.md", "trunks.md", "verification.md")
-"""Pages whose many commands, each of which starts processes and networks, run in `make test-all`."""
+"""Pages whose many commands, each of which starts processes and networks, run in `make test-all`.
+"""
 
 
 def shown(page, command):

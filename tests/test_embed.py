@@ -1,4 +1,6 @@
-"""From images to unit vectors: whatever form they come in, whatever order, whatever else is in the batch."""
+"""From images to unit vectors: whatever form they come in, whatever order, whatever else is in the
+batch.
+"""
 
 import os
 from pathlib import Path
@@ -116,7 +118,9 @@ def test_the_size_of_a_batch_does_not_matter(form: str, monkeypatch: pytest.Monk
 
 @every_form
 def test_the_vectors_are_those_of_the_centres_after_the_first_step(form: str) -> None:
-    """By hand: scaled by Pillow, cut out, divided by 255, through the network, divided by their length."""
+    """By hand: scaled by Pillow, cut out, divided by 255, through the network, divided by their
+    length.
+    """
     model, architecture = embedder(form), FORMS[form]
     expected = []
     for pixels in PICTURES:

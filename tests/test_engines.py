@@ -138,8 +138,9 @@ def test_a_task_that_cannot_be_sent_fails_instead_of_waiting_for_ever():
 def test_a_script_without_a_main_guard_can_use_the_engine(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import os\nfrom assay.engines import LocalEngine\nfrom operator import methodcaller\nfrom functools import partial\n"
-        "with LocalEngine(1) as engine:\n    print(engine.submit(partial(pow, 2, 5)).result())\n"
+        "import os\nfrom assay.engines import LocalEngine\nfrom operator import methodcaller\nfrom"
+        " functools import partial\nwith LocalEngine(1) as engine:\n   "
+        " print(engine.submit(partial(pow, 2, 5)).result())\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert done.stdout == "32\n"

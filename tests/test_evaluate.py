@@ -1,4 +1,6 @@
-"""`evaluate`: who looks for whom, what it takes and leaves alone, what it refuses, and how much it holds at once."""
+"""`evaluate`: who looks for whom, what it takes and leaves alone, what it refuses, and how much it
+holds at once.
+"""
 
 import math
 import random
@@ -46,7 +48,9 @@ def slow_lists(
     gallery: Sequence[int],
     stands: Stands,
 ) -> list[list[bool]]:
-    """The hits of each query in rank order: rows of one array, ties by place in the gallery, a query never in its own list."""
+    """The hits of each query in rank order: rows of one array, ties by place in the gallery, a
+    query never in its own list.
+    """
     lists = []
     for query in queries:
         others = [row for row in gallery if row != query and stands(query, row)]
@@ -96,7 +100,9 @@ def sample(count: int = 40, classes: int = 5, dim: int = 6, seed: int = 0) -> tu
 
 
 def small_rows(draw: random.Random, count: int) -> list[tuple[float, ...]]:
-    """Vectors of one length with many duplicates and ties, whose products are exact in any precision."""
+    """Vectors of one length with many duplicates and ties, whose products are exact in any
+    precision.
+    """
     return [tuple(draw.choice((-0.5, 0.5)) for _ in range(4)) for _ in range(count)]
 
 
@@ -180,7 +186,9 @@ def test_a_query_outside_the_gallery_can_find_all_of_it_while_another_is_inside(
 
 
 def test_a_query_outside_the_gallery_finds_the_last_reference_among_many_ties() -> None:
-    """299 references tie, too many to remember; the last is the query's duplicate, and nothing is to be left out for it."""
+    """299 references tie, too many to remember; the last is the query's duplicate, and nothing is
+    to be left out for it.
+    """
     z = torch.tensor([[1.0, 0.0]] * 299 + [[1.0, 1.0]] * 2)
     scores = evaluate(
         z, [0] * 299 + [1, 1], ["recall_at_10", "mrr"], queries=[0, 300], gallery=range(300)
@@ -331,9 +339,12 @@ def test_a_class_only_among_queries_is_skipped_and_counted() -> None:
     )
     assert (scores.queries, scores.skipped, scores.classes) == (2, 2, 2)
     for name in scores:
-        assert np.isnan(scores.per_query(name)).tolist() == [True, False, False, True], (
-            "4 finds nobody but itself"
-        )
+        assert np.isnan(scores.per_query(name)).tolist() == [
+            True,
+            False,
+            False,
+            True,
+        ], "4 finds nobody but itself"
         assert math.isnan(scores.per_class(name)["a"])
 
 
@@ -353,7 +364,9 @@ def test_a_class_only_in_the_gallery_stands_in_the_way_and_is_not_asked_for() ->
 
 
 def test_landmarks_are_scored_at_a_hundred_in_an_index_of_their_own() -> None:
-    """Pitfall 10. Some landmarks have more than 100 images in the index, some fewer, some none; distractors fill it up."""
+    """Pitfall 10. Some landmarks have more than 100 images in the index, some fewer, some none;
+    distractors fill it up.
+    """
     draw = np.random.default_rng(0)
     index_y = draw.permutation([*[0] * 130, *[1] * 7, *[2] * 1, *range(100, 160)])
     y = [0, 0, 1, 1, 2, 2, 3, 3]
@@ -382,7 +395,9 @@ def test_landmarks_are_scored_at_a_hundred_in_an_index_of_their_own() -> None:
 def test_references_that_do_not_count_are_neither_found_nor_missed(
     similarity: str, seed: int
 ) -> None:
-    """Re-identification: the same person seen by the same camera is junk. Under duplicates and ties."""
+    """Re-identification: the same person seen by the same camera is junk. Under duplicates and
+    ties.
+    """
     draw = random.Random(seed)
     count = 40
     z, person = small_rows(draw, count), draw.choices(range(draw.choice([3, 15])), k=count)
@@ -435,7 +450,9 @@ def test_what_counts_is_told_by_rows_of_both_arrays() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_first_hit_far_down_is_counted_without_junk(seed: int) -> None:
-    """A fourth of what is in the way is junk of another kind, and so is a fourth of what is to be found."""
+    """A fourth of what is in the way is junk of another kind, and so is a fourth of what is to be
+    found.
+    """
     draw = random.Random(seed)
     z, y, odd = (
         small_rows(draw, 90),
@@ -468,7 +485,9 @@ def test_a_query_of_whom_nothing_counts_is_skipped_and_counted() -> None:
 
 
 def test_where_fewer_than_k_count_the_rest_of_a_list_is_empty() -> None:
-    """Two references count, a stranger and then a hit; the last two, which do not, are of the class."""
+    """Two references count, a stranger and then a hit; the last two, which do not, are of the
+    class.
+    """
     degrees = np.radians([0, 1, 2, 3, 4])
     scores = evaluate(
         np.stack([np.cos(degrees), np.sin(degrees)], axis=1),
@@ -507,7 +526,9 @@ def test_groups_do_not_matter_to_what_counts(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def hold_little(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
-    """Make all that bounds memory small, wherever it is looked up, so that a few samples take several rounds."""
+    """Make all that bounds memory small, wherever it is looked up, so that a few samples take
+    several rounds.
+    """
     sizes = {
         "ENTRIES": entries,
         "FAR_ENOUGH": 2,
@@ -745,7 +766,9 @@ def test_gradients_neither_hinder_nor_are_hindered() -> None:
 
 @pytest.mark.parametrize("names", [RANKED, WHOLE], ids=["ranked", "whole"])
 def test_the_precision_that_training_runs_in_does_not_matter(names: tuple[str, ...]) -> None:
-    """`evaluate` is often called where a model has just been trained: under autocast, with fast products allowed."""
+    """`evaluate` is often called where a model has just been trained: under autocast, with fast
+    products allowed.
+    """
     z, y = sample(count=120, dim=24)
     expected = dict(evaluate(z, y, names))
     allowed = torch.get_float32_matmul_precision()
@@ -1007,7 +1030,9 @@ def test_labels_that_never_repeat_raise_with_their_number() -> None:
     for names in (("precision_at_1",), ("mrr",), ("map_at_r", "nmi")):
         with pytest.raises(
             ValueError,
-            match="all 6 queries have no sample of their class to find: no two samples share a label",
+            match=(
+                "all 6 queries have no sample of their class to find: no two samples share a label"
+            ),
         ):
             evaluate(Z, range(6), names)
     with pytest.raises(ValueError, match="all 2 queries have no sample of their class"):

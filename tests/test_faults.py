@@ -1,4 +1,6 @@
-"""Whatever happens to a bench: no finished run is lost, no table is wrong, a clear message, and the same bytes at the end."""
+"""Whatever happens to a bench: no finished run is lost, no table is wrong, a clear message, and the
+same bytes at the end.
+"""
 
 import json
 import os
@@ -123,7 +125,8 @@ def only_line(err):
     return next(line for line in err.splitlines() if line.startswith("assay: "))
 
 
-# --- kills ------------------------------------------------------------------------------------------------------------
+# --- kills
+# ------------------------------------------------------------------------------------------------------------
 
 
 def check_kills(begin, store, log, expected, kills, **more):
@@ -179,7 +182,9 @@ def test_a_worker_whose_driver_died_before_it_began_does_no_work():
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """A Ray cluster of one node with one core, in a folder whose path is short enough for its sockets."""
+    """A Ray cluster of one node with one core, in a folder whose path is short enough for its
+    sockets.
+    """
     from ray.cluster_utils import Cluster
 
     with tempfile.TemporaryDirectory(
@@ -230,7 +235,8 @@ def test_twenty_killed_drivers_workers_and_nodes_of_ray_change_no_byte_and_repea
     )
 
 
-# --- disks ------------------------------------------------------------------------------------------------------------
+# --- disks
+# ------------------------------------------------------------------------------------------------------------
 
 
 def check_full(code, err, place):
@@ -319,7 +325,8 @@ def test_a_store_that_cannot_be_written_to_is_read_and_not_driven(
     assert re.fullmatch(rf"assay: {re.escape(str(store))}/report/\S+: Read-only file system\n", err)
 
 
-# --- spoilt files -----------------------------------------------------------------------------------------------------
+# --- spoilt files
+# -----------------------------------------------------------------------------------------------------
 
 
 def cut(content):
@@ -443,7 +450,8 @@ def test_spoilt_weights_are_named_and_never_scored(assay, bench, benched, copy, 
     assert everything(copy) == everything(benched)
 
 
-# --- ledgers ----------------------------------------------------------------------------------------------------------
+# --- ledgers
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("left", [-1, *(pytest.param(left, marks=slowly) for left in (1, 40))])
@@ -473,7 +481,8 @@ def test_a_spoilt_line_in_the_middle_is_refused_with_its_number(assay, bench, co
     assert f"{path}: line 3 " in out
 
 
-# --- the clock --------------------------------------------------------------------------------------------------------
+# --- the clock
+# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -506,7 +515,8 @@ def test_a_clock_that_runs_backwards_changes_no_byte(vectors, benched, tmp_path)
     assert "0 wrong" in run("verify", store)
 
 
-# --- two drivers ------------------------------------------------------------------------------------------------------
+# --- two drivers
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_a_second_driver_is_told_of_the_first_which_goes_on_unharmed(

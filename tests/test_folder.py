@@ -1,4 +1,6 @@
-"""One folder per class: what is read, what is left out, what is refused by name, and what the fingerprints see."""
+"""One folder per class: what is read, what is left out, what is refused by name, and what the
+fingerprints see.
+"""
 
 import errno
 import os
@@ -403,7 +405,10 @@ def test_a_link_to_an_image_that_is_not_there_is_named(
     (birds / place / "gone.png").symlink_to(target)
     with pytest.raises(
         BadInput,
-        match=rf"{place}/gone\.png (cannot be read: .*; mend|is a link that leads round in a circle; put)",
+        match=(
+            rf"{place}/gone\.png (cannot be read: .*; mend|is a link that leads round in a circle;"
+            r" put)"
+        ),
     ):
         load(f"folder:{birds}")
 
@@ -528,7 +533,9 @@ def test_a_format_on_the_list_is_read_under_the_name_of_another(tmp_path: Path) 
 def test_reading_in_many_threads_leaves_the_warnings_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The filters of warnings belong to the whole process: of two readers, each would undo what the other has set."""
+    """The filters of warnings belong to the whole process: of two readers, each would undo what the
+    other has set.
+    """
     picture().save(tmp_path / "picture.png")
     real, names = Image.open, ("first", "second")
     entered, may_leave = ({name: threading.Event() for name in names} for _ in range(2))
@@ -822,7 +829,8 @@ def test_a_broken_image_has_a_problem_and_the_others_have_none(birds: Path) -> N
     assert items.problem(0) is None
     assert (
         items.problem(1)
-        == f"{birds / CLASSES[0] / '1.png'} cannot be read as an image (the file is empty); mend or remove it"
+        == f"{birds / CLASSES[0] / '1.png'} cannot be read as an image (the file is empty); mend or"
+        " remove it"
     )
     with pytest.raises(BadInput, match=r"1\.png cannot be read"):
         items.arrays(np.array([0, 1]), SQUARE)

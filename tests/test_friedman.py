@@ -1,4 +1,6 @@
-"""Ranks over data sets: Friedman against scipy, Nemenyi against scipy and printed tables, and laws of both."""
+"""Ranks over data sets: Friedman against scipy, Nemenyi against scipy and printed tables, and laws
+of both.
+"""
 
 import math
 import random
@@ -45,7 +47,9 @@ def test_the_statistic_is_that_of_scipy(seed: int) -> None:
 @given(seed=seeds)
 @few_examples
 def test_iman_and_davenport_s_f_is_a_two_way_analysis_of_variance_of_the_ranks(seed: int) -> None:
-    """Of which it is known to be the F, ties or not: methods against what is left after data sets and methods."""
+    """Of which it is known to be the F, ties or not: methods against what is left after data sets
+    and methods.
+    """
     scores = draw_scores(seed)
     ranked = scipy_stats.rankdata(-np.array(list(scores.values())).T, axis=1)
     blocks, k = ranked.shape
@@ -105,7 +109,9 @@ def test_data_sets_that_all_agree_leave_no_doubt() -> None:
 
 
 def enumerated_p(scores: Scores) -> float:
-    """The share of all ways to order the ranks of each data set that have at least this statistic, one way at a time."""
+    """The share of all ways to order the ranks of each data set that have at least this statistic,
+    one way at a time.
+    """
     columns = [list(column) for column in zip(*scores.values(), strict=True)]
     rows = [
         [1 + sum(b > a for b in column) + (sum(b == a for b in column) - 1) / 2 for a in column]
@@ -153,7 +159,9 @@ PRINTED = {
     (4, 2): {6.0: 0.042, 5.4: 0.167, 4.8: 0.208},
     (4, 3): {9.0: 0.0017, 8.2: 0.017, 7.4: 0.033, 7.0: 0.054},
 }
-"""Tail probabilities of Friedman's statistic, from the tables of Friedman (1937) as textbooks reprint them."""
+"""Tail probabilities of Friedman's statistic, from the tables of Friedman (1937) as textbooks
+reprint them.
+"""
 
 
 @pytest.mark.parametrize(("methods", "blocks"), list(PRINTED))
@@ -206,7 +214,9 @@ def test_above_a_number_of_data_sets_p_comes_from_the_f_distribution() -> None:
 
 
 def test_the_exact_p_keeps_its_level_where_the_f_distribution_does_not() -> None:
-    """Three methods on three data sets that do not differ, all 216 outcomes: F says 0.05 in 7 of 36 of them."""
+    """Three methods on three data sets that do not differ, all 216 outcomes: F says 0.05 in 7 of 36
+    of them.
+    """
     tests = [
         friedman(dict(zip("abc", map(list, zip((0, 1, 2), *way, strict=True)), strict=True)))
         for way in product(permutations(range(3)), repeat=2)

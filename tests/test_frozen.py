@@ -1,4 +1,6 @@
-"""A pretrained trunk is frozen by itself: its features are computed once, and heads are trained on them."""
+"""A pretrained trunk is frozen by itself: its features are computed once, and heads are trained on
+them.
+"""
 
 import json
 import shutil
@@ -196,8 +198,8 @@ def test_the_report_says_what_the_trunk_has_seen_before(benched):
     page = (benched[1] / "report" / "index.html").read_text()
     assert "trunk: lite0, pretrained on ImageNet-1k, frozen: only the head was trained" in page
     assert (
-        "The trunk was pretrained on ImageNet-1k. Classes or images of the test half that are in there"
-        in page
+        "The trunk was pretrained on ImageNet-1k. Classes or images of the test half that are in"
+        " there" in page
     )
 
 
@@ -280,13 +282,13 @@ def test_features_of_a_trunk_that_was_edited_since_are_not_used_again(benched, t
     for factor in (1, 2):
         mine = tmp_path / f"mine{factor}.py"
         mine.write_text(
-            "import torch\nfrom assay.trunks.trunk import Origin, Trunk, trunks\n"
-            f"@trunks('mine{factor}')\nclass Mine(Trunk):\n    features = 3\n"
-            "    def __init__(self, inputs, pooling='avg'):\n        super().__init__(inputs, pooling)\n"
-            "        self.scale = torch.nn.Parameter(torch.ones(3))\n"
-            f"    def forward(self, x):\n        return x.mean((2, 3)) * self.scale * {factor}\n"
-            "    @classmethod\n    def origin(cls):\n"
-            "        return Origin('nothing', 'mine', lambda: {'scale': torch.ones(3)})\n"
+            "import torch\nfrom assay.trunks.trunk import Origin, Trunk,"
+            f" trunks\n@trunks('mine{factor}')\nclass Mine(Trunk):\n    features = 3\n    def"
+            " __init__(self, inputs, pooling='avg'):\n        super().__init__(inputs, pooling)\n "
+            "       self.scale = torch.nn.Parameter(torch.ones(3))\n    def forward(self, x):\n   "
+            f"     return x.mean((2, 3)) * self.scale * {factor}\n    @classmethod\n    def"
+            " origin(cls):\n        return Origin('nothing', 'mine', lambda: {'scale':"
+            " torch.ones(3)})\n"
         )
         import_parts([str(mine)])
         settings = customise(protocols["quick"], [*MINI, f"trunk=mine{factor}"])

@@ -1,4 +1,6 @@
-"""Density and spectral decay: against loops and numpy, under the laws of cosine, and where nothing is left to measure."""
+"""Density and spectral decay: against loops and numpy, under the laws of cosine, and where nothing
+is left to measure.
+"""
 
 import math
 import random
@@ -62,7 +64,9 @@ def naive_inter(z: Rows, y: list[int]) -> float:
 
 
 def naive_singular_values(z: Rows) -> list[float]:
-    """One-sided Jacobi: turn pairs of columns until all are orthogonal; then their norms are the singular values."""
+    """One-sided Jacobi: turn pairs of columns until all are orthogonal; then their norms are the
+    singular values.
+    """
     columns = [list(column) for column in zip(*map(naive_unit, z), strict=True)]
     for _ in range(40):
         for i in range(len(columns)):

@@ -22,7 +22,9 @@ from assay.protocol import FirstStep, Protocol, Resize
 
 DRAWN = FirstStep("square", SIZE)
 GOLDEN = "e22411043690101a7db43f1845318d108756541fcfc974f7fb722664666277f4"
-"""Fingerprint of trainval as PINNED draws it; another version of them may draw other pixels, and has its own."""
+"""Fingerprint of trainval as PINNED draws it; another version of them may draw other pixels, and
+has its own.
+"""
 PINNED = {"pillow": "13.0.0", "matplotlib": "3.11.2"}
 
 FINGERPRINT = """

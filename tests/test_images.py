@@ -1,4 +1,6 @@
-"""What becomes of image files of every kind: decoded, scaled in the first step, and remembered between two loads."""
+"""What becomes of image files of every kind: decoded, scaled in the first step, and remembered
+between two loads.
+"""
 
 import errno
 import json
@@ -125,7 +127,9 @@ def test_odd_modes_are_seen_on_white(mode: str, colour: Any, seen: int | None) -
 
 
 def test_cmyk_photos_with_and_without_adobes_marker_are_the_same_colours() -> None:
-    """Adobe writes ink the other way round, and so does everybody else since, whether they say so or not."""
+    """Adobe writes ink the other way round, and so does everybody else since, whether they say so
+    or not.
+    """
     adobe = saved(Image.new("CMYK", (16, 16), (255, 0, 0, 0)), "JPEG")
     start = adobe.index(b"\xff\xee")
     length = struct.unpack(">H", adobe[start + 2 : start + 4])[0]
@@ -354,9 +358,11 @@ def test_a_problem_that_is_not_the_files_own_is_not_remembered(
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "read_bytes", fail) if isinstance(
-            error, OSError
-        ) else patched.setattr(Image, "open", fail)
+        (
+            patched.setattr(Path, "read_bytes", fail)
+            if isinstance(error, OSError)
+            else patched.setattr(Image, "open", fail)
+        )
         assert str(paths[0]) in str(ImageFiles(paths, tmp_path / "data").problem(0))
     assert ImageFiles(paths, tmp_path / "data").problem(0) is None
 
@@ -397,10 +403,10 @@ def test_a_killed_scan_goes_on_where_it_was(
     tmp_path: Path, paths: list[Path], opened: list[str]
 ) -> None:
     code = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom assay.data import scan\n"
-        "scan.SETTLED, scan.CHUNK, scan.COMMIT = 0, 2, -1\n"
-        "def die(what, done, total):\n    if done == 4:\n        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "root = Path(sys.argv[1])\nscan.scan([Path(path) for path in sys.argv[2:]], root, die)\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom assay.data import"
+        " scan\nscan.SETTLED, scan.CHUNK, scan.COMMIT = 0, 2, -1\ndef die(what, done, total):\n   "
+        " if done == 4:\n        os.kill(os.getpid(), signal.SIGKILL)\nroot ="
+        " Path(sys.argv[1])\nscan.scan([Path(path) for path in sys.argv[2:]], root, die)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "data"), *map(str, paths)], capture_output=True

@@ -1,4 +1,6 @@
-"""The search on landscapes that others recorded and on standard functions: no more trials to 99% than guessing needs."""
+"""The search on landscapes that others recorded and on standard functions: no more trials to 99%
+than guessing needs.
+"""
 
 import math
 import runpy
@@ -90,7 +92,9 @@ def test_a_few_searches_need_no_more_trials_than_guessing(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*RECORDED, *SYNTHETIC])
 def test_the_median_search_needs_no_more_trials_than_guessing_on_any_landscape(name):
-    """Medians of 20 seeds move by several trials, so the landscapes of one parameter get 100 and guessing a thousand."""
+    """Medians of 20 seeds move by several trials, so the landscapes of one parameter get 100 and
+    guessing a thousand.
+    """
     seeds = 100 if name in RECORDED else 20
     assert trials_needed(name, "bayesian", seeds) <= trials_needed(
         name, "random", benchmark["GUESSES"]

@@ -1,4 +1,6 @@
-"""Runs looked at again with `assay evaluate`: what they held out freely, the test half on the record of their study."""
+"""Runs looked at again with `assay evaluate`: what they held out freely, the test half on the
+record of their study.
+"""
 
 import json
 import shutil
@@ -31,7 +33,9 @@ def make_data(path, classes=16, seed=0):
 
 @pytest.fixture(scope="module")
 def benched(tmp_path_factory):
-    """A finished miniature bench on vectors, whose baseline is deterministic, with its data beside it."""
+    """A finished miniature bench on vectors, whose baseline is deterministic, with its data beside
+    it.
+    """
     root = tmp_path_factory.mktemp("look")
     make_data(root / "data.npz")
     package.bench(f"features:{root / 'data.npz'}", METHODS, PROTOCOL, root / "store", workers=2)
@@ -99,7 +103,8 @@ def cut(method, kind):
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:count]))
 
 
-# --- validation -------------------------------------------------------------------------------------------------------
+# --- validation
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_is_scored_on_the_fold_that_it_held_out_and_gives_its_own_result_again(look):
@@ -161,14 +166,16 @@ def test_on_other_data_all_folds_are_scored(look):
         record_of("triplet").reproductions[0]["key"], "--set", "folds=5", data="features:other.npz"
     )
     assert [part["classes"] for part in found["parts"].values()] == [2, 2, 2, 2, 2]
-    assert err == (
-        "note: the trainval half of features:other.npz is not the very one that the model was trained on, "
-        "so all folds are scored\n"
-        "note: whether the model has seen some of features:other.npz cannot be told\n"
+    assert (
+        err
+        == "note: the trainval half of features:other.npz is not the very one that the model was"
+        " trained on, so all folds are scored\nnote: whether the model has seen some of"
+        " features:other.npz cannot be told\n"
     )
 
 
-# --- test -------------------------------------------------------------------------------------------------------------
+# --- test
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_look_gives_the_scores_of_the_study(look):
@@ -314,9 +321,11 @@ def test_on_other_data_no_study_is_concerned(look):
     )
     assert list(found["parts"]) == ["test"]
     assert found["parts"]["test"]["classes"] == 10
-    assert err == (
-        "note: no study of this model is on features:other.npz, so this look at the test half is not recorded\n"
-        "note: whether the model has seen some of features:other.npz cannot be told\n"
+    assert (
+        err
+        == "note: no study of this model is on features:other.npz, so this look at the test half is"
+        " not recorded\nnote: whether the model has seen some of features:other.npz cannot be"
+        " told\n"
     )
     assert ledgers() == before
 
@@ -361,7 +370,8 @@ def test_while_a_bench_drives_the_store_there_is_no_look(assay, place):
     assert ledgers() == before
 
 
-# --- bad input --------------------------------------------------------------------------------------------------------
+# --- bad input
+# --------------------------------------------------------------------------------------------------------
 
 
 def altered_weights(run):
@@ -464,7 +474,8 @@ def test_the_own_number_of_folds_may_be_repeated(look):
     ]["parts"].keys() == {"fold 0"}
 
 
-# --- ledger and verify ------------------------------------------------------------------------------------------------
+# --- ledger and verify
+# ------------------------------------------------------------------------------------------------
 
 
 def test_a_ledger_takes_no_look_before_the_seal_is_open(tmp_path):

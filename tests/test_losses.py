@@ -1,4 +1,6 @@
-"""Every loss against its equation in loops, against pytorch-metric-learning, and against the laws that all share."""
+"""Every loss against its equation in loops, against pytorch-metric-learning, and against the laws
+that all share.
+"""
 
 import inspect
 import itertools
@@ -87,7 +89,9 @@ def case_of(
     memory: tuple[list[Row], list[int]] | None = None,
     own: list[int] | None = None,
 ) -> Case:
-    """All pairs and triplets of a batch, with itself or with a memory in which `own` says where each sample lies."""
+    """All pairs and triplets of a batch, with itself or with a memory in which `own` says where
+    each sample lies.
+    """
     rows, labels = (z, y) if memory is None else memory
     own = list(range(len(y))) if memory is None else own
     if losses[name].normalise:
@@ -106,7 +110,9 @@ def case_of(
 
 
 def on_pairs(case: Case, positives: list[list[int]], negatives: list[list[int]]) -> Case:
-    """The case with these pairs, and each positive pair with every negative of its anchor as triplets."""
+    """The case with these pairs, and each positive pair with every negative of its anchor as
+    triplets.
+    """
     triplets = [(a, p, n) for a in range(len(case.y)) for p in positives[a] for n in negatives[a]]
     return replace(case, positives=positives, negatives=negatives, triplets=triplets)
 
@@ -147,7 +153,9 @@ def mask_of(columns: list[list[int]], width: int) -> Tensor:
 def build(
     name: str, dim: int, classes: int, seed: int = 0, dtype: torch.dtype = torch.float64, **own: Any
 ) -> Loss:
-    """A loss whose boundaries, where it learns some, are not all alike: else one per class would pass for one for all."""
+    """A loss whose boundaries, where it learns some, are not all alike: else one per class would
+    pass for one for all.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         loss = fresh(name, dim, classes, dtype, **own)
@@ -213,7 +221,9 @@ TOLERANCE = {torch.float64: (1e-9, 1e-11), torch.float32: (1e-3, 1e-5)}
 
 
 ANGLE_TOLERANCE = {torch.float64: (1e-9, 1e-6), torch.float32: (1e-3, 5e-3)}
-"""In single precision the cosine of two equal vectors may be 1 - 6e-8: an angle of 0.0003, times scale and sine of the margin."""
+"""In single precision the cosine of two equal vectors may be 1 - 6e-8: an angle of 0.0003, times
+scale and sine of the margin.
+"""
 
 
 def is_near(expected: float) -> Any:
@@ -287,7 +297,9 @@ def test_soft_triple_matches_its_equation_whatever_the_number_of_centres(centres
 @given(seed=seeds, known=st.booleans())
 @few_examples
 def test_matches_its_equation_against_a_memory(name: str, seed: int, known: bool) -> None:
-    """`known`: the batch lies in the memory, at columns that `own` names; else it holds only other samples."""
+    """`known`: the batch lies in the memory, at columns that `own` names; else it holds only other
+    samples.
+    """
     draw = random.Random(seed)
     count, classes, dim, more = (
         draw.randint(1, 6),
@@ -374,7 +386,9 @@ def test_matches_its_equation_on_what_any_miner_chooses(name: str, count: int) -
 
 @every_pair_loss
 def test_what_is_mined_need_not_follow_the_labels(name: str) -> None:
-    """As the rho miner will have it: the anchor is its own positive, and a sample of its class is pushed away."""
+    """As the rho miner will have it: the anchor is its own positive, and a sample of its class is
+    pushed away.
+    """
     z, y = batch()
     same = (y[:, None] == y) & ~torch.eye(8, dtype=torch.bool)
     mined = Triplets(torch.arange(8), torch.arange(8), same)
@@ -449,7 +463,9 @@ def test_type_of_the_labels_does_not_matter(name: str, dtype: torch.dtype) -> No
 def test_matches_its_equation_with_duplicates_in_the_batch(
     name: str, dtype: torch.dtype, seed: int
 ) -> None:
-    """Two equal embeddings are at distance 0, so their pair is no active term and does not dilute a mean over those."""
+    """Two equal embeddings are at distance 0, so their pair is no active term and does not dilute a
+    mean over those.
+    """
     draw = random.Random(seed)
     count = draw.randint(2, 10)
     z, y = draw_rows(draw, count, 6, duplicates=True), draw_labels(draw, count, 3)
@@ -512,7 +528,9 @@ def test_gradient_is_finite_when_a_sample_lies_on_a_class_or_opposite(name: str)
 
 
 def assert_costs_nothing(name: str, loss: Loss, z: Tensor, y: Tensor, *more: Any) -> None:
-    """0 and still in the graph. SNR alone has a regulariser over the batch, whatever is compared in it."""
+    """0 and still in the graph. SNR alone has a regulariser over the batch, whatever is compared in
+    it.
+    """
     value, gradient = value_and_gradient(loss, z, y, *more)
     if name == "snr_contrastive":
         assert value.item() == pytest.approx(
@@ -572,7 +590,9 @@ def test_a_batch_without_active_terms_costs_nothing_and_stays_in_the_graph(name:
 def test_a_vector_of_equal_entries_is_no_signal_in_any_number_of_dimensions(
     dtype: torch.dtype,
 ) -> None:
-    """The mean of equal numbers is not always that number: what is left would be a signal of 1e-15, and the ratio 1e13."""
+    """The mean of equal numbers is not always that number: what is left would be a signal of 1e-15,
+    and the ratio 1e13.
+    """
     for dim in range(2, 130):
         z = torch.randn(
             8, dim, generator=torch.Generator().manual_seed(dim), dtype=torch.float64
@@ -595,7 +615,9 @@ def test_what_raw_embeddings_have_in_common_does_not_drown_their_differences() -
 
 
 def test_ties_of_quadruplets_have_a_subgradient() -> None:
-    """A negative that coincides with a positive: its hinges are at their kink, and count for nothing on either side."""
+    """A negative that coincides with a positive: its hinges are at their kink, and count for
+    nothing on either side.
+    """
     z, y = batch(count=9, dim=4)
     z[3] = z[1] = z[0]
     y = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
@@ -659,7 +681,9 @@ def finite_differences(
 
 @pytest.mark.parametrize("name", list(CONSTANTS))
 def test_gradient_is_that_of_the_equation_with_its_constants_held(name: str) -> None:
-    """These equations declare weights without gradient, so finite differences of the loss itself are another number."""
+    """These equations declare weights without gradient, so finite differences of the loss itself
+    are another number.
+    """
     z, y = batch()
     loss = build(name, 5, 3)
     weights = weights_of(loss)
@@ -757,7 +781,9 @@ print(json.dumps(results))
 
 @pytest.fixture(scope="session")
 def half_precision() -> dict[str, dict[str, Any]]:
-    """Measured in its own process: on some CPUs bfloat16 products kill it unless oneDNN is held back from the start."""
+    """Measured in its own process: on some CPUs bfloat16 products kill it unless oneDNN is held
+    back from the start.
+    """
     process = subprocess.run(
         [sys.executable, "-c", HALF_PRECISION, json.dumps(BUILT_IN)],
         env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "OMP_NUM_THREADS": "1"},
@@ -837,7 +863,9 @@ LOG_SUM_EXP_OF_A_NUMBER_OF_ROWS_FROM_THE_DATA = [
     "n_pairs",
     "n_pairs_symmetric",
 ]
-"""How many pairs there are stands in the labels (`nonzero`), and torch's log-sum-exp asks, while it is traced, whether any."""
+"""How many pairs there are stands in the labels (`nonzero`), and torch's log-sum-exp asks, while it
+is traced, whether any.
+"""
 
 
 @pytest.mark.parametrize(
@@ -847,7 +875,9 @@ LOG_SUM_EXP_OF_A_NUMBER_OF_ROWS_FROM_THE_DATA = [
     "ignore:.*should not be instantiated:DeprecationWarning"
 )  # dynamo's own way with autograd functions
 def test_compiles_into_one_graph(name: str) -> None:
-    """`aot_eager` traces forward and backward as the default backend would, without waiting for a C++ compiler."""
+    """`aot_eager` traces forward and backward as the default backend would, without waiting for a
+    C++ compiler.
+    """
     z, y = batch(dtype=torch.float32)
     loss = build(name, 5, 3, dtype=torch.float32)
     value, gradient = value_and_gradient(loss, z, y)
@@ -895,7 +925,9 @@ def test_boundaries_start_where_they_are_told_and_are_kept_out_of_weight_decay(n
     "name", [name for name, method in methods.items() if method.loss in losses.values()]
 )
 def test_losses_are_finite_at_every_corner_of_their_space(name: str) -> None:
-    """With duplicates and opposite vectors, the extremes of distances and similarities, in single precision."""
+    """With duplicates and opposite vectors, the extremes of distances and similarities, in single
+    precision.
+    """
     method = methods[name]
     z, y = batch(dtype=torch.float32)
     z[1], z[3], z[4] = z[0], z[0], -z[0]

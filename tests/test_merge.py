@@ -1,4 +1,6 @@
-"""Stores of several labs in one: what they agree on is united, what they disagree on is refused, nothing else is touched."""
+"""Stores of several labs in one: what they agree on is united, what they disagree on is refused,
+nothing else is touched.
+"""
 
 import json
 import os
@@ -31,7 +33,9 @@ PROTOCOL = customise(protocols["quick"], MINI)
 
 @pytest.fixture(scope="module")
 def labs(tmp_path_factory):
-    """Three finished benches on the same vectors: one of each lab, which share the baseline, and one of all their methods."""
+    """Three finished benches on the same vectors: one of each lab, which share the baseline, and
+    one of all their methods.
+    """
     root = tmp_path_factory.mktemp("labs")
     draw = np.random.default_rng(0)
     y = np.repeat(np.arange(16), 5)
@@ -86,7 +90,8 @@ def models(store):
     return {path.relative_to(store): path.read_bytes() for path in store.glob("models/*/*")}
 
 
-# --- what is united ---------------------------------------------------------------------------------------------------
+# --- what is united
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_methods_of_two_labs_stand_in_one_table_as_if_one_lab_had_benched_them_all(place):
@@ -227,7 +232,8 @@ def test_killed_at_any_time_and_done_again_it_ends_with_the_same_bytes(place):
     assert not list((place / "both").rglob(".draft-*"))
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- what is refused
+# --------------------------------------------------------------------------------------------------
 
 
 def change_json(path, **changes):
@@ -265,7 +271,9 @@ def test_two_studies_under_one_key_are_refused_with_both_named(place):
         forged.record(line.kind, {**line.body, **versions, **receipt})
     with pytest.raises(
         BadInput,
-        match=r"berlin/.*ledger.jsonl and .*oslo/.*ledger.jsonl .*line 1 .*preregistration: versions",
+        match=(
+            r"berlin/.*ledger.jsonl and .*oslo/.*ledger.jsonl .*line 1 .*preregistration: versions"
+        ),
     ):
         merge([place / "berlin", place / "oslo"], place / "both")
     assert runs_of(place / "both") == 0
@@ -347,7 +355,8 @@ def test_a_store_that_is_being_driven_is_not_written_to(place):
         merge([place / "berlin"], place / "oslo")
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -526,7 +526,9 @@ def test_the_source_of_a_method_is_that_of_its_loss_and_its_miner() -> None:
 def test_the_source_of_a_method_is_that_of_the_file_that_declares_it_too(
     as_before: None, tmp_path: Path
 ) -> None:
-    """What is fixed and searched, and on which miner and batch, stands in that file and nowhere else."""
+    """What is fixed and searched, and on which miner and batch, stands in that file and nowhere
+    else.
+    """
     file, sources = tmp_path / "declared.py", []
     for fixed in (0.25, 0.5):
         file.write_text(
@@ -765,7 +767,9 @@ def test_an_edited_file_cannot_take_a_name_of_another(as_before: None, tmp_path:
 def test_a_file_that_was_edited_into_failing_is_not_passed_over(
     as_before: None, tmp_path: Path
 ) -> None:
-    """Neither now, nor when it is given once more as it is, nor are its old parts used in place of it."""
+    """Neither now, nor when it is given once more as it is, nor are its old parts used in place of
+    it.
+    """
     file = write_mine(tmp_path / "mine.py")
     whole = Path(file).read_text()
     import_parts([file])
@@ -792,7 +796,8 @@ def test_parts_registered_by_hand_outlive_a_file_that_fails(
 def test_a_file_that_fails_takes_no_part_of_assay_with_it(tmp_path: Path) -> None:
     """A user's file may be the first to import trunks, samplers or data sets: they are not its own."""
     (tmp_path / "broken.py").write_text(
-        "from assay.data import datasets\nfrom assay.samplers import samplers\nfrom assay.trunks import trunks\n1 / 0\n"
+        "from assay.data import datasets\nfrom assay.samplers import samplers\nfrom assay.trunks"
+        " import trunks\n1 / 0\n"
     )
     code = (
         "import sys\n"

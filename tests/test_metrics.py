@@ -1,4 +1,6 @@
-"""Retrieval metrics against known values, loops, pytorch-metric-learning and scikit-learn, and against the laws of a search."""
+"""Retrieval metrics against known values, loops, pytorch-metric-learning and scikit-learn, and
+against the laws of a search.
+"""
 
 import decimal
 import enum
@@ -48,7 +50,8 @@ EVERYTHING = ("precision_at_1", "recall_at_k", "r_precision", "map_at_r", "map_a
 
 every_ranked_metric = pytest.mark.parametrize("name", RANKED)
 
-# --- The definitions, one query at a time, no tensors: all hits in rank order, how many are relevant, the k of a family ---
+# --- The definitions, one query at a time, no tensors: all hits in rank order, how many are
+# relevant, the k of a family ---
 
 
 def slow_precision_at_1(hits: Sequence[bool], relevant: int, k: int) -> float:
@@ -273,7 +276,9 @@ def test_a_first_hit_far_down_the_list_is_found_at_its_rank(between: int) -> Non
 
 
 def test_a_first_hit_far_down_among_ties_is_found_by_its_index() -> None:
-    """All 60 tie: a query meets the others by their index, and its only fellow is the last, or the first but one."""
+    """All 60 tie: a query meets the others by their index, and its only fellow is the last, or the
+    first but one.
+    """
     scores = evaluate(np.ones((60, 3)), ["a", "b", *range(56), "b", "a"], ["mrr"])
     assert scores.per_query("mrr")[[0, 1, 58, 59]].tolist() == [1 / 59, 1 / 58, 1 / 2, 1]
 
@@ -475,7 +480,9 @@ def test_type_of_the_embeddings_does_not_matter() -> None:
 def test_the_groups_in_which_queries_are_looked_up_do_not_matter(
     names: tuple[str, ...], entries: int, worth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same bytes, whether the lists of all fit at once, of most, or of one; all numbers that bound memory are small."""
+    """The same bytes, whether the lists of all fit at once, of most, or of one; all numbers that
+    bound memory are small.
+    """
     draw = np.random.default_rng(0)
     y = draw.permutation(np.repeat(np.arange(20), [25, 9, 5, *[2] * 12, *[1] * 5]))
     z = draw.choice(np.array(EXACT), size=len(y)) + draw.choice([0, 1e-9], size=(len(y), 1))
@@ -519,7 +526,9 @@ def test_a_query_does_not_depend_on_those_looked_up_beside_it() -> None:
 
 
 def hold_little(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> None:
-    """Make what bounds memory small, wherever it is looked up, so that a few samples take several rounds."""
+    """Make what bounds memory small, wherever it is looked up, so that a few samples take several
+    rounds.
+    """
     for name, module in list(sys.modules.items()):
         if name == "assay.metrics.ranking" or name.startswith("assay.neighbours."):
             for constant in sizes.keys() & vars(module).keys():
@@ -538,7 +547,9 @@ def test_the_number_of_threads_does_not_matter(threads: int) -> None:
 
 
 def test_classes_of_different_sizes_keep_their_own_scores() -> None:
-    """Queries are looked up in the order of their list's length, and their scores put back where they belong."""
+    """Queries are looked up in the order of their list's length, and their scores put back where
+    they belong.
+    """
     degrees, y = np.radians([0, 10, 11, 12, 13, 1, 40, 41, 4]), [0, 1, 1, 1, 1, 0, 2, 2, 2]
     scores = evaluate(np.stack([np.cos(degrees), np.sin(degrees)], axis=1), y, ["r_precision"])
     assert scores.per_query("r_precision").tolist() == [1, 1, 1, 1, 1, 1, 1 / 2, 1 / 2, 0]
@@ -546,7 +557,9 @@ def test_classes_of_different_sizes_keep_their_own_scores() -> None:
 
 
 def spy_on_searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """How many queries were looked up, and how many neighbours of each, in every search from now on."""
+    """How many queries were looked up, and how many neighbours of each, in every search from now
+    on.
+    """
     calls: list[tuple[int, int]] = []
     search = ranking.nearest
 
@@ -562,7 +575,9 @@ def spy_on_searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 def test_self_is_excluded_by_index_and_not_as_the_first_hit() -> None:
-    """Pitfall 1. Each sample has a duplicate of another class; who drops the first hit finds the query itself."""
+    """Pitfall 1. Each sample has a duplicate of another class; who drops the first hit finds the
+    query itself.
+    """
     z = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
     scores = evaluate(z, [0, 1, 1, 0], ["precision_at_1", "recall_at_1", "mrr"])
     assert scores["precision_at_1"] == scores["recall_at_1"] == 0
@@ -900,7 +915,9 @@ def test_labels_in_a_list_of_tensors_are_told_apart_by_their_values() -> None:
     ],
 )
 def test_the_first_label_that_is_missing_is_named(labels: Any) -> None:
-    """A label that does not equal itself has no class, and two that are missing are not of one class."""
+    """A label that does not equal itself has no class, and two that are missing are not of one
+    class.
+    """
     with pytest.raises(
         ValueError, match=r"label 2 is (NaN|NaT|<NA>|missing).*leave such samples out"
     ):

@@ -29,7 +29,9 @@ seeds = st.integers(0, 2**31)
 
 Row = list[float]
 Choice = tuple[int, set[int], set[int]]
-"""A triplet that is to be mined: its anchor, the positives that may be in it, the negatives that may be in it."""
+"""A triplet that is to be mined: its anchor, the positives that may be in it, the negatives that
+may be in it.
+"""
 
 
 # --- The rules, one pair at a time, no tensors ---
@@ -37,7 +39,9 @@ Choice = tuple[int, set[int], set[int]]
 
 @dataclass
 class Case:
-    """A batch in plain numbers, as the miner sees it, and the columns that each sample may be compared with."""
+    """A batch in plain numbers, as the miner sees it, and the columns that each sample may be
+    compared with.
+    """
 
     z: list[Row]
     references: list[Row]
@@ -81,7 +85,9 @@ class Case:
 
 
 def beyond(case: Case, anchor: int, radius: float) -> set[int]:
-    """The closest negative with d_an > the radius; where there is none, the farthest. On the edge rounding decides."""
+    """The closest negative with d_an > the radius; where there is none, the farthest. On the edge
+    rounding decides.
+    """
     found: set[int] = set()
     for edge in (radius - 1e-9, radius + 1e-9) if radius > 0 else (radius,):
         farther = [
@@ -160,8 +166,8 @@ def distance_weighted(
 ) -> dict[int, float]:
     """Probability of each negative of an anchor, for each of its positives anew.
 
-    log w = (2 - D) log d - (D - 3)/2 log(1 - d^2/4), d clipped below, weight 0 above the limit, the largest of what is left
-    subtracted; where nothing is left, all negatives alike.
+    log w = (2 - D) log d - (D - 3)/2 log(1 - d^2/4), d clipped below, weight 0 above the limit, the
+    largest of what is left subtracted; where nothing is left, all negatives alike.
     """
     logs = {}
     for column in case.negatives[anchor]:
@@ -178,7 +184,9 @@ def distance_weighted(
 
 
 def random_pairs(case: Case) -> tuple[dict[Hashable, float], dict[Hashable, float]]:
-    """Probability of every set of positive and of negative pairs: N/2 pairs, half of them positive, as far as there are."""
+    """Probability of every set of positive and of negative pairs: N/2 pairs, half of them positive,
+    as far as there are.
+    """
     count = len(case.z)
     half = count // 4
     return subsets(case.pairs(), max(1, half)), subsets(case.pushed(), max(1, count // 2 - half))
@@ -266,7 +274,9 @@ def draw_batch(
 
 @dataclass
 class World:
-    """A batch, what it is compared with (itself, where `memory` is None), and both in plain numbers."""
+    """A batch, what it is compared with (itself, where `memory` is None), and both in plain
+    numbers.
+    """
 
     z: Tensor
     y: Tensor
@@ -312,7 +322,9 @@ class World:
 
 
 def draw_world(seed: int, kind: str, normalise: bool = True) -> World:
-    """`alone` is a batch with itself; `known` one that lies in a larger memory; `strange` one beside a memory of others."""
+    """`alone` is a batch with itself; `known` one that lies in a larger memory; `strange` one
+    beside a memory of others.
+    """
     draw = random.Random(seed)
     dim, classes = draw.randint(2, 5), draw.randint(1, 4)
     z, y = draw_batch(draw, draw.randint(1, 12 if kind == "alone" else 6), dim, classes)
@@ -481,7 +493,9 @@ def around(degrees: list[float], y: list[int]) -> tuple[Tensor, Tensor]:
 
 
 def test_multi_similarity_keeps_only_pairs_within_epsilon_of_the_other_kind() -> None:
-    """One anchor at 0 degrees, positives at 10 and 60, negatives at 50 and 90: cosines 0.98, 0.5 and 0.64, 0."""
+    """One anchor at 0 degrees, positives at 10 and 60, negatives at 50 and 90: cosines 0.98, 0.5
+    and 0.64, 0.
+    """
     positives, negatives = kept(
         make("multi_similarity", epsilon=0.1)(*around([0, 10, 60, 50, 90], [0, 0, 0, 1, 1]))
     )
@@ -509,7 +523,9 @@ def test_multi_similarity_with_a_wide_epsilon_keeps_every_pair() -> None:
 def test_some_triplets_that_one_can_see(
     setting: Setting, of_first: list[tuple[int, int, int]]
 ) -> None:
-    """One anchor at 0 degrees, positives at 20 and 80, negatives at 10, 50 and 70: none of these is beyond 80."""
+    """One anchor at 0 degrees, positives at 20 and 80, negatives at 10, 50 and 70: none of these is
+    beyond 80.
+    """
     mined = build(setting)(*around([0, 20, 80, 10, 50, 70], [0, 0, 0, 1, 1, 2]))
     assert sorted(triple for triple in listed(mined) if triple[0] == 0) == of_first
 
@@ -588,7 +604,9 @@ def draw_negatives(
 def test_distance_weighted_draws_each_negative_as_often_as_its_weight_says(
     dim: int, apart: list[float]
 ) -> None:
-    """One anchor, two positives: both draws at once, so that they are seen to be independent of each other."""
+    """One anchor, two positives: both draws at once, so that they are seen to be independent of
+    each other.
+    """
     draw = random.Random(dim)
     anchor = unit([draw.gauss(0, 1) for _ in range(dim)])
     past = [*at_distances(anchor, [0.4, 1.1], draw), *at_distances(anchor, apart, draw)]
@@ -620,7 +638,9 @@ def test_distance_weighted_draws_uniformly_where_no_negative_has_mass() -> None:
 @pytest.mark.parametrize("dim", [4, 128, 512])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 def test_distance_weighted_weighs_by_its_formula(dim: int, dtype: torch.dtype) -> None:
-    """Up to a constant of each row. One row has negatives on both sides of the limit, one none below, one none at all."""
+    """Up to a constant of each row. One row has negatives on both sides of the limit, one none
+    below, one none at all.
+    """
     d = torch.tensor(
         [
             [0.0, 0.3, 0.5, 0.8, 1.1, 1.3, 1.4, 1.45, 2.0],
@@ -883,7 +903,9 @@ def test_duplicates_are_mined_like_any_other_pair(setting: Setting, seed: int) -
 def test_a_negative_as_near_as_the_positive_is_not_beyond_it(
     setting: Setting, dtype: torch.dtype
 ) -> None:
-    """Anchor, positive and a negative are the same vector, at distance 0; the other negative is farther than that."""
+    """Anchor, positive and a negative are the same vector, at distance 0; the other negative is
+    farther than that.
+    """
     z = torch.randn(128, generator=torch.Generator().manual_seed(0)).to(dtype).repeat(4, 1)
     z[3] += torch.randn(128, generator=torch.Generator().manual_seed(1)).to(dtype)
     mined = build(setting)(z, torch.tensor([0, 0, 1, 1]))
@@ -1018,7 +1040,9 @@ BATCHES = {
 def test_every_loss_that_compares_samples_can_use_what_was_mined(
     setting: Setting, labels: list[int]
 ) -> None:
-    """Duplicates and opposite vectors are in the batch, which is compared with itself and with a memory."""
+    """Duplicates and opposite vectors are in the batch, which is compared with itself and with a
+    memory.
+    """
     z, y = batch(8)[0].float(), torch.tensor(labels)
     z[1], z[3], z[4] = z[0], z[0], -z[0]
     memory = References(z[:5] + 0.1, y[:5], None)

@@ -1,4 +1,6 @@
-"""The neighbour search is a brute force in float64, sorted by (similarity, index), whatever the tiles and whoever asks."""
+"""The neighbour search is a brute force in float64, sorted by (similarity, index), whatever the
+tiles and whoever asks.
+"""
 
 import copy
 import os
@@ -205,7 +207,9 @@ def test_norms_of_all_sizes_are_compared(metric: str, exponent: int, path: str) 
 @pytest.mark.parametrize("path", ["as it comes", "few places"])
 @pytest.mark.parametrize("exponent", [20, 60, 90, 250, 600, 1000])
 def test_outliers_do_not_blur_the_others(exponent: int, path: str) -> None:
-    """On two sides, so that the middle is where the others are: products that overflow are not to be trusted."""
+    """On two sides, so that the middle is where the others are: products that overflow are not to
+    be trusted.
+    """
     z = random_rows(40, 3, torch.float64)
     far = 2.0**exponent * torch.tensor([[-1.0, 0, 0], [1, 0, 0]], dtype=torch.float64)
     expected = nearest(z, z, 40, metric="euclidean")
@@ -389,7 +393,9 @@ def test_one_truth_may_be_told_of_all() -> None:
 
 
 def test_what_does_not_count_costs_no_more_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No two products are near each other, and single precision must do, though most references do not count."""
+    """No two products are near each other, and single precision must do, though most references do
+    not count.
+    """
     z, label = random_rows(64, 8), torch.arange(64) % 4
     monkeypatch.setattr(
         "assay.neighbours.scan.exhaustive",

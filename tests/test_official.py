@@ -1,4 +1,6 @@
-"""Published data sets: each form they are given in is the same data; what lacks, is too much or spoilt is named."""
+"""Published data sets: each form they are given in is the same data; what lacks, is too much or
+spoilt is named.
+"""
 
 import re
 import shutil
@@ -58,7 +60,9 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def copy(
     made: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], tuple[str, Path]]:
-    """A copy of a miniature to change, whose counts are expected: how to ask for it, and its unpacked folder."""
+    """A copy of a miniature to change, whose counts are expected: how to ask for it, and its
+    unpacked folder.
+    """
 
     def make(name: str) -> tuple[str, Path]:
         mini = MINIATURES[name]
@@ -92,7 +96,9 @@ def everything(dataset: Dataset) -> list[object]:
 
 
 def forms(mini: Miniature, unpacked: Path, packed: Path) -> list[Path]:
-    """The folder of the archives, an archive, the folder of the unpacked folder, and the unpacked folder."""
+    """The folder of the archives, an archive, the folder of the unpacked folder, and the unpacked
+    folder.
+    """
     return [packed, packed / next(iter(mini.archives)), unpacked, unpacked / mini.root]
 
 

@@ -1,5 +1,7 @@
-"""pytorch-metric-learning as an independent oracle: value and gradient of every loss and choice of every miner that it has in
-the same form; and where it departs from the equation, a test that says how."""
+"""pytorch-metric-learning as an independent oracle: value and gradient of every loss and choice of
+every miner that it has in the same form; and where it departs from the equation, a test that says
+how.
+"""
 
 import math
 from collections.abc import Callable
@@ -42,7 +44,10 @@ STANDING: dict[str, tuple[str, str]] = {
     "angular_raw": (ABSENT, "theirs insists on normalised anchors"),
     "arcface": (
         COMPARED,
-        "theirs extends the margin beyond 180 degrees otherwise, and its acos has no gradient at cosine 1",
+        (
+            "theirs extends the margin beyond 180 degrees otherwise, and its acos has no gradient"
+            " at cosine 1"
+        ),
     ),
     "circle": (COMPARED, "theirs leaves anchors whose cost underflows to 0 out of the mean"),
     "circle_class": (COMPARED, ""),
@@ -51,7 +56,10 @@ STANDING: dict[str, tuple[str, str]] = {
     "fastap": (COMPARED, ""),
     "histogram": (
         COMPARED,
-        "theirs fails at similarity 1, and leaves out negative pairs of two samples without positives",
+        (
+            "theirs fails at similarity 1, and leaves out negative pairs of two samples without"
+            " positives"
+        ),
     ),
     "lifted": (COMPARED, ""),
     "lifted_generalized": (COMPARED, "theirs counts anchors without positives"),
@@ -73,7 +81,10 @@ STANDING: dict[str, tuple[str, str]] = {
     ),
     "smooth_ap": (
         DEPARTS,
-        "theirs ranks the anchor among its own positives, and is right only for square, grouped batches",
+        (
+            "theirs ranks the anchor among its own positives, and is right only for square, grouped"
+            " batches"
+        ),
     ),
     "snr_contrastive": (
         COMPARED,
@@ -118,7 +129,9 @@ def departure(*names: str) -> Callable[[Callable[..., None]], Callable[..., None
 def with_weights(
     module: torch.nn.Module, weights: dict[str, Tensor], *arguments: Tensor, **more: Any
 ) -> Tensor:
-    """Their loss with these weights in the place of its own, so that gradients reach the tensors given here."""
+    """Their loss with these weights in the place of its own, so that gradients reach the tensors
+    given here.
+    """
     value: Tensor = torch.func.functional_call(module, weights, arguments, more)
     return value
 
@@ -429,7 +442,9 @@ every_batch = pytest.mark.parametrize("sizes", list(SIZES.values()), ids=list(SI
 
 
 def draw_batch(sizes: list[int], seed: int, dim: int = DIM) -> tuple[Tensor, Tensor]:
-    """Shuffled, and of unequal lengths; samples lean towards their class's direction, as they do in training."""
+    """Shuffled, and of unequal lengths; samples lean towards their class's direction, as they do in
+    training.
+    """
     draw = torch.Generator().manual_seed(seed)
     y = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     y = y[torch.randperm(len(y), generator=draw)]
@@ -459,7 +474,9 @@ def leaf(tensor: Tensor) -> Tensor:
 
 
 IN_SINGLE_PRECISION = {"histogram"}
-"""Theirs multiplies whole numbers by a Python float, which torch does in single precision, also in a batch of doubles."""
+"""Theirs multiplies whole numbers by a Python float, which torch does in single precision, also in
+a batch of doubles.
+"""
 
 
 def assert_same(ours: Tensor, theirs: Tensor, name: str = "") -> None:
@@ -531,7 +548,9 @@ def test_agrees_in_value_and_gradient(name: str, seed: int, sizes: list[int]) ->
 def test_agrees_on_the_pairs_that_each_ones_multi_similarity_miner_keeps(
     name: str, sizes: list[int]
 ) -> None:
-    """So the two miners keep the same: with 2 of each class, with many of them, and with a narrow and a wide epsilon."""
+    """So the two miners keep the same: with 2 of each class, with many of them, and with a narrow
+    and a wide epsilon.
+    """
     z, y = draw_batch(sizes, 5)
     for epsilon in (0.01, 0.3):
         theirs = pml_miners.MultiSimilarityMiner(epsilon)(z, y)
@@ -642,7 +661,9 @@ def test_contrastive_counts_a_single_pair_but_theirs_returns_zero() -> None:
 
 @departure("nt_xent")
 def test_nt_xent_is_exact_but_theirs_caps_each_term_and_loses_the_gradient() -> None:
-    """Positives at 0 and 90 degrees, a negative at 10: at T = 0.001 the terms are 1000 cos 10 and 1000 cos 80."""
+    """Positives at 0 and 90 degrees, a negative at 10: at T = 0.001 the terms are 1000 cos 10 and
+    1000 cos 80.
+    """
     y = torch.tensor([0, 0, 1])
     mine, other = (leaf(plane(0, 90, 10, dtype=torch.float32)) for _ in range(2))
     value, theirs = (
@@ -657,7 +678,9 @@ def test_nt_xent_is_exact_but_theirs_caps_each_term_and_loses_the_gradient() -> 
 
 @departure("arcface")
 def test_arcface_goes_on_falling_beyond_180_degrees_otherwise_than_theirs() -> None:
-    """A sample 170 degrees from its own weight and 80 from the other: ours -2 - cos(198.6), theirs cos(170) - m sin(m)."""
+    """A sample 170 degrees from its own weight and 80 from the other: ours -2 - cos(198.6), theirs
+    cos(170) - m sin(m).
+    """
     weights, z, y = plane(0, 90), plane(170), torch.tensor([0])
     value = with_class_weights("arcface", weights, scale=2.0)(z, y).item()
     own = -2 - cos(170 + 28.6)
@@ -687,7 +710,9 @@ def test_arcface_has_a_gradient_at_both_ends_of_the_cosine_but_theirs_has_none(
 
 @departure("tuplet_margin")
 def test_tuplet_margin_takes_duplicates_but_theirs_gives_nan() -> None:
-    """Positive at 0 degrees, negative at 60: log(1 + e^(k (cos 60 - cos 5.73))); the negative has no positive."""
+    """Positive at 0 degrees, negative at 60: log(1 + e^(k (cos 60 - cos 5.73))); the negative has
+    no positive.
+    """
     mine, other = (leaf(torch.cat([plane(0, 0), plane(60)])) for _ in range(2))
     y = torch.tensor([0, 0, 1])
     value, theirs = losses["tuplet_margin"](scale=4.0)(mine, y), tuplet_margin(other, y, scale=4.0)
@@ -738,7 +763,9 @@ def test_snr_contrastive_centres_unit_vectors_but_theirs_raw_ones() -> None:
 
 @departure("sphereface")
 def test_sphereface_ignores_the_length_of_embeddings_but_theirs_multiplies_by_it() -> None:
-    """One sample 30 degrees from its own weight, 60 from the other; cos(4 x 30) = -0.5 within the first turn."""
+    """One sample 30 degrees from its own weight, 60 from the other; cos(4 x 30) = -0.5 within the
+    first turn.
+    """
     weights, y = plane(0, 90), torch.tensor([0])
     for length in (1.0, 3.0):
         value = with_class_weights("sphereface", weights, scale=2.0)(length * plane(30), y).item()
@@ -792,7 +819,9 @@ def test_lifted_generalized_leaves_out_anchors_without_positives_but_theirs_coun
 
 @departure("circle")
 def test_circle_means_over_anchors_that_cost_nothing_too_but_theirs_leaves_them_out() -> None:
-    """Class 0 lies together and far from the rest, class 1 is torn apart: half of the anchors cost 0."""
+    """Class 0 lies together and far from the rest, class 1 is torn apart: half of the anchors cost
+    0.
+    """
     z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     y = torch.tensor([0, 0, 1, 1])
     torn = 512 * 2.4 * 1.6 + 512 * 0.4 * -0.4 + math.log(2)
@@ -803,7 +832,9 @@ def test_circle_means_over_anchors_that_cost_nothing_too_but_theirs_leaves_them_
 
 @departure("supcon")
 def test_supcon_of_a_single_class_is_not_zero_but_theirs_is() -> None:
-    """Three samples at 0, 90, 180 degrees: the one in the middle sees two alike, each of the others one of two."""
+    """Three samples at 0, 90, 180 degrees: the one in the middle sees two alike, each of the others
+    one of two.
+    """
     z, y = plane(0, 90, 180), torch.zeros(3, dtype=torch.long)
     side = math.log(1 + math.exp(-1)) + 0.5
     value = losses["supcon"](temperature=1.0)(z, y).item()
@@ -813,7 +844,9 @@ def test_supcon_of_a_single_class_is_not_zero_but_theirs_is() -> None:
 
 @departure("supcon")
 def test_supcon_means_over_anchors_that_cost_nothing_too_but_theirs_leaves_them_out() -> None:
-    """Class 0 lies together, far from class 1, whose two lie apart and as near to class 0 as to each other."""
+    """Class 0 lies together, far from class 1, whose two lie apart and as near to class 0 as to
+    each other.
+    """
     z, y = torch.eye(4, dtype=torch.float64)[[0, 0, 1, 2]], torch.tensor([0, 0, 1, 1])
     value, theirs = (
         losses["supcon"](temperature=0.001)(z, y).item(),
@@ -836,8 +869,9 @@ def test_histogram_takes_duplicates_but_theirs_fails() -> None:
 def test_histogram_counts_every_negative_pair_but_theirs_only_those_of_anchors_with_positives() -> (
     None
 ):
-    """One positive pair at s = 0. Of the five negative pairs two are much more similar, one of them that of the lone samples,
-    and one lies on the node of the positive pair, which counts as well."""
+    """One positive pair at s = 0. Of the five negative pairs two are much more similar, one of them
+    that of the lone samples, and one lies on the node of the positive pair, which counts as well.
+    """
     z, y = plane(0, 90, 135, 180), torch.tensor([0, 0, 1, 2])
     assert cos(135 - 90) == cos(180 - 135) > 0.2 > cos(180 - 90) > cos(135) > cos(180)
     value, theirs = losses["histogram"](bins=10)(z, y).item(), histogram(z, y, bins=10).item()
@@ -859,7 +893,9 @@ def test_n_pairs_is_about_raw_vectors_but_theirs_normalises_unless_told_otherwis
 def ranked_list_by_hand(
     z: Tensor, y: Tensor, temperature: float, constant: bool, added: float
 ) -> Tensor:
-    """alpha 1.2, m 0.4; theirs has weights that are not constant, and 1e-5 added to a divisor for each sample."""
+    """alpha 1.2, m 0.4; theirs has weights that are not constant, and 1e-5 added to a divisor for
+    each sample.
+    """
     unit = F.normalize(z)
     total = z.new_zeros(())
     for a in range(len(y)):
@@ -1006,7 +1042,9 @@ def test_easy_positive_with_hard_negatives_chooses_what_their_easy_hard_miner_ch
 def test_easy_positive_with_semihard_negatives_chooses_alike_and_keeps_anchors_that_theirs_drops(
     seed: int,
 ) -> None:
-    """Theirs has no triplet for an anchor without a negative beyond its nearest positive; ours takes the farthest."""
+    """Theirs has no triplet for an anchor without a negative beyond its nearest positive; ours
+    takes the farthest.
+    """
     z, y = draw_batch(WITH_ONE_ALONE, seed, dim=2)
     z[y == 2] = -3 * z[y == 2].roll(1, 0)
     anchor, positive, _, negative = pml_miners.BatchEasyHardMiner(
@@ -1029,7 +1067,9 @@ def test_easy_positive_with_semihard_negatives_chooses_alike_and_keeps_anchors_t
 def test_semihard_chooses_the_nearest_of_all_that_their_triplet_miner_calls_semihard(
     seed: int,
 ) -> None:
-    """Theirs gives every triplet with d_an > d_ap, whatever the margin; where there is none, ours takes the farthest."""
+    """Theirs gives every triplet with d_an > d_ap, whatever the margin; where there is none, ours
+    takes the farthest.
+    """
     z, y = draw_batch(WITH_ONE_ALONE, seed, dim=3)
     d = distances(F.normalize(z), F.normalize(z))
     beyond: dict[tuple[int, int], list[int]] = {}
@@ -1043,9 +1083,11 @@ def test_semihard_chooses_the_nearest_of_all_that_their_triplet_miner_calls_semi
         (
             a,
             p,
-            min(beyond[a, p], key=lambda n, a=a: d[a, n].item())
-            if (a, p) in beyond
-            else farthest[a],
+            (
+                min(beyond[a, p], key=lambda n, a=a: d[a, n].item())
+                if (a, p) in beyond
+                else farthest[a]
+            ),
         )
         for a, p in pairs
     }
@@ -1069,7 +1111,9 @@ def their_weights(z: Tensor, y: Tensor, monkeypatch: pytest.MonkeyPatch) -> Tens
 def test_distance_weighted_draws_by_the_weights_of_theirs(
     seed: int, dim: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In few dimensions, where theirs does not underflow; rows without an admissible negative are 0/0 in theirs."""
+    """In few dimensions, where theirs does not underflow; rows without an admissible negative are
+    0/0 in theirs.
+    """
     z, y = draw_batch(WITH_ONE_ALONE, seed, dim=dim)
     theirs = their_weights(z, y, monkeypatch)
     negative = y[:, None] != y
@@ -1089,7 +1133,9 @@ def test_distance_weighted_draws_by_the_weights_of_theirs(
 def test_distance_weighted_keeps_rows_in_many_dimensions_that_underflow_in_theirs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Theirs subtracts the largest logarithm of the batch, not of the row: one near pair leaves nothing for the others."""
+    """Theirs subtracts the largest logarithm of the batch, not of the row: one near pair leaves
+    nothing for the others.
+    """
     draw = torch.Generator().manual_seed(0)
     y = torch.arange(16) % 4
     z = torch.randn(1, 512, generator=draw) + 1.3 * torch.randn(16, 512, generator=draw)

@@ -1,4 +1,6 @@
-"""Packs: the same images after kill -9 and without it, memory that stays bounded, and views that read nothing by themselves."""
+"""Packs: the same images after kill -9 and without it, memory that stays bounded, and views that
+read nothing by themselves.
+"""
 
 import errno
 import os
@@ -55,22 +57,26 @@ WRITE = "pack.write_pack(folder, trainval, FirstStep('short', 8), form, {progres
 DEATHS = {
     "before the first chunk": "ImageFiles.arrays = lambda *_: die()\n",
     "after two chunks": "progress = lambda what, done, of: done >= 10 and die()\n",
-    "in the middle of a chunk": """
+    "in the middle of a chunk": (
+        """
 def _add(self, name, *contents):
     if name.endswith("pixels.bin") and self.rows == 10:
         real(self, name, *contents[:2], bytes(contents[2])[:7])
         die()
     real(self, name, *contents)
 pack.Partial._add = _add
-""",
-    "before the log has a line of it": """
+"""
+    ),
+    "before the log has a line of it": (
+        """
 def _add(self, name, *contents):
     if name == "log" and self.rows == 15:
         real(self, name, contents[0][:3])
         die()
     real(self, name, *contents)
 pack.Partial._add = _add
-""",
+"""
+    ),
     "before it is put in place": "Path.rename = lambda *_: die()\n",
 }
 
@@ -476,7 +482,9 @@ def test_an_image_too_long_is_named_before_anything_is_packed(
     half = trainval_of(root)
     with pytest.raises(
         BadInput,
-        match=r"thread\.png is 300 x 2 pixels.* 1,200, above 16 x 8; crop or remove it.*resize=square",
+        match=(
+            r"thread\.png is 300 x 2 pixels.* 1,200, above 16 x 8; crop or remove it.*resize=square"
+        ),
     ):
         write_pack(tmp_path / "pack", half, SHORT)
     assert read_rows == []

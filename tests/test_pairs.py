@@ -1,4 +1,6 @@
-"""The maths that losses and miners share, each function against loops and against what it must never do."""
+"""The maths that losses and miners share, each function against loops and against what it must
+never do.
+"""
 
 import itertools
 import math
@@ -240,7 +242,9 @@ def test_gradient_of_distances_is_that_of_finite_differences(
 
 
 def test_gradient_of_distances_among_one_set_is_that_of_finite_differences() -> None:
-    """Off the diagonal: on it, moving a vector moves both ends, which finite differences do not see."""
+    """Off the diagonal: on it, moving a vector moves both ends, which finite differences do not
+    see.
+    """
     apart = ~torch.eye(4, dtype=torch.bool)
     assert torch.autograd.gradcheck(lambda z: distances(z, z)[apart], [rows(4, 3).requires_grad_()])
 
@@ -754,7 +758,9 @@ def test_gradient_of_histograms_is_that_of_finite_differences() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_value_that_is_not_a_number_is_no_error(bad: float) -> None:
-    """A training that has diverged is to end as such, by a loss that is not finite; infinity lies beyond the grid."""
+    """A training that has diverged is to end as such, by a loss that is not finite; infinity lies
+    beyond the grid.
+    """
     x, every = rows(2, 3), torch.ones(2, 3, dtype=torch.bool)
     x[1, 1] = bad
     for pairs, kind in ((Pairs(every, ~every), 0), (Pairs(~every, every), 1)):

@@ -1,5 +1,6 @@
-"""Defects of public implementations of losses and miners (pitfalls 21 to 34), one by one: what the defective form gives, that
-ours gives something else, and that ours is right."""
+"""Defects of public implementations of losses and miners (pitfalls 21 to 34), one by one: what the
+defective form gives, that ours gives something else, and that ours is right.
+"""
 
 import itertools
 import json
@@ -44,9 +45,10 @@ def draw_batch(seed: int = 0, sizes: list[int] = SIZES, dim: int = DIM) -> tuple
     """Shuffled, of unequal classes and unequal lengths."""
     draw = torch.Generator().manual_seed(seed)
     y = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    return torch.randn(len(y), dim, generator=draw, dtype=torch.float64), y[
-        torch.randperm(len(y), generator=draw)
-    ]
+    return (
+        torch.randn(len(y), dim, generator=draw, dtype=torch.float64),
+        y[torch.randperm(len(y), generator=draw)],
+    )
 
 
 def build(
@@ -172,7 +174,9 @@ def test_pitfall_21_gradients_do_not_explode_near_the_end_of_the_cosine(
 
 @pytest.mark.parametrize("name", [*MOVES, "normalized_softmax"])
 def test_pitfall_21_negative_cosines_count_as_they_are(name: str) -> None:
-    """Samples that are far from every weight: with cosines clamped to 0 all classes but the own would be alike."""
+    """Samples that are far from every weight: with cosines clamped to 0 all classes but the own
+    would be alike.
+    """
     weights, y = torch.eye(4, 5, dtype=torch.float64) + 0.1, torch.arange(4)
     z = -weights - torch.rand(4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     move = MOVES.get(name, lambda cosine: cosine)
@@ -193,7 +197,9 @@ def test_pitfall_21_negative_cosines_count_as_they_are(name: str) -> None:
 
 
 def soft_triple(z: Tensor, y: Tensor, weights: Tensor, normalised: int, chosen_among: int) -> float:
-    """Similarities (N, C, K) from weights (C, K, D), by the axis of the norm and that of the inner softmax."""
+    """Similarities (N, C, K) from weights (C, K, D), by the axis of the norm and that of the inner
+    softmax.
+    """
     s = torch.einsum("nd,ckd->nck", F.normalize(z), F.normalize(weights, dim=normalised))
     similar = ((s / 0.1).softmax(chosen_among) * s).sum(2)
     return by_logits(similar - 0.01 * F.one_hot(y, len(weights)), y, scale=20)
@@ -203,7 +209,9 @@ def soft_triple(z: Tensor, y: Tensor, weights: Tensor, normalised: int, chosen_a
 def test_pitfall_22_soft_triple_normalises_centres_and_chooses_among_those_of_a_class(
     centres: int,
 ) -> None:
-    """Also where centres, classes or dimensions are equally many, so that a wrong axis has the right shape."""
+    """Also where centres, classes or dimensions are equally many, so that a wrong axis has the
+    right shape.
+    """
     z, y = draw_batch(22)
     loss = build("soft_triple", centres=centres, regularisation=0.0)
     weights = loss.weights.detach()
@@ -216,7 +224,9 @@ def test_pitfall_22_soft_triple_normalises_centres_and_chooses_among_those_of_a_
 
 
 def test_pitfall_22_the_regulariser_of_soft_triple_stays_within_a_class() -> None:
-    """Centres of each class at one place, classes apart: nothing to merge, but for the 1e-5 under the root."""
+    """Centres of each class at one place, classes apart: nothing to merge, but for the 1e-5 under
+    the root.
+    """
     z, y = draw_batch(22)
     weights = torch.eye(CLASSES, DIM, dtype=torch.float64)[:, None, :].expand(CLASSES, 3, DIM)
     with_, without = (
@@ -258,7 +268,9 @@ def margin_with_betas(betas: list[float]) -> Loss:
 def test_pitfall_23_the_boundary_is_that_of_the_anchors_class_whatever_its_place_in_the_batch(
     seed: int,
 ) -> None:
-    """One of each class first, in an order of their own, so that a look-up by position finds a boundary too."""
+    """One of each class first, in an order of their own, so that a look-up by position finds a
+    boundary too.
+    """
     z, y = draw_batch(seed, [2, 2, 2, 2])
     y = torch.cat([torch.tensor([2, 0, 3, 1]), torch.tensor([1, 3, 0, 2])])
     value = margin_with_betas(BETAS)(z, y).item()
@@ -289,7 +301,9 @@ def test_pitfall_23_the_divisor_is_the_number_of_hinges_above_zero_not_of_triple
 
 
 def test_pitfall_23_the_divisor_counts_a_mined_triplet_as_often_as_it_was_mined() -> None:
-    """Anchor 0 with positive 1 at d = 1.6: three negatives at 0.2, 1.0 and 1.9, of which the first is inside the boundary."""
+    """Anchor 0 with positive 1 at d = 1.6: three negatives at 0.2, 1.0 and 1.9, of which the first
+    is inside the boundary.
+    """
     angles = torch.tensor(
         [0.0] + [2 * math.asin(d / 2) for d in (1.6, 0.2, 1.0, 1.9)], dtype=torch.float64
     )
@@ -315,7 +329,9 @@ def test_pitfall_23_the_boundary_is_in_the_state_dict(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["margin", "margin_per_class"])
 def test_pitfall_23_the_boundary_is_not_decayed(name: str) -> None:
-    """A step without gradient moves what is decayed, such as a network's weights or proxies, and not the boundary."""
+    """A step without gradient moves what is decayed, such as a network's weights or proxies, and
+    not the boundary.
+    """
     protocol = replace(
         protocols["quick"], optimiser=replace(protocols["quick"].optimiser, weight_decay=0.5)
     )
@@ -378,7 +394,9 @@ def test_pitfall_24_the_length_of_references_leaves_angular_alone() -> None:
 
 
 def kept_by_equality(s: Tensor, bins: int) -> float:
-    """Share of the weight that stays if a value's bin is found by comparing its rounded-down value with the nodes."""
+    """Share of the weight that stays if a value's bin is found by comparing its rounded-down value
+    with the nodes.
+    """
     step = 2 / bins
     nodes = torch.arange(bins + 1, dtype=s.dtype) * step - 1
     floor = (s / step).floor() * step
@@ -411,7 +429,9 @@ def pairs_where(positive: Tensor, negative: Tensor) -> Pairs:
 def test_pitfall_25_the_histogram_keeps_the_whole_weight(
     bins: int, kind: str, dtype: torch.dtype
 ) -> None:
-    """Every negative is more similar than every positive, by more than a bin: then the loss is weight times weight, 1."""
+    """Every negative is more similar than every positive, by more than a bin: then the loss is
+    weight times weight, 1.
+    """
     s = similarities(kind, bins, dtype)
     anchor, references = with_similarities(s)
     mined = pairs_where(s < -0.25, s > 0.25)
@@ -449,7 +469,9 @@ def test_pitfall_25_equality_would_lose_most_of_the_weight_at_11_bins() -> None:
 @pytest.mark.parametrize("kind", ["anywhere", "nodes"])
 @pytest.mark.parametrize("bins", [3, 10, 11, 100])
 def test_pitfall_25_fastap_keeps_the_whole_weight(bins: int, kind: str) -> None:
-    """With positives alone precision is 1 at every node: the loss is 1 less the weight that was kept."""
+    """With positives alone precision is 1 at every node: the loss is 1 less the weight that was
+    kept.
+    """
     s = similarities(kind, bins, torch.float32)
     anchor, references = with_similarities(s)
     everyone = torch.ones(len(s), dtype=torch.bool)
@@ -508,7 +530,9 @@ def test_pitfall_26_the_naive_forms_give_nan() -> None:
 def test_pitfall_26_a_batch_without_positives_costs_only_what_its_equation_says(
     name: str, labels: list[int]
 ) -> None:
-    """Nothing, but for multi-similarity, whose negatives count by themselves, and what pushes all negatives apart."""
+    """Nothing, but for multi-similarity, whose negatives count by themselves, and what pushes all
+    negatives apart.
+    """
     z, _ = draw_batch(26)
     value = build(name)(z[: len(labels)], torch.tensor(labels)).item()
     by_themselves = {"contrastive", "multi_similarity", "ranked_list", "snr_contrastive"}
@@ -529,7 +553,9 @@ def test_pitfall_26_a_batch_without_positives_costs_only_what_its_equation_says(
     ],
 )
 def test_pitfall_26_a_batch_without_active_terms_costs_nothing_and_moves_nothing(name: str) -> None:
-    """Two of each class at the same place, classes at opposite ends; the mean over active terms would be 0/0."""
+    """Two of each class at the same place, classes at opposite ends; the mean over active terms
+    would be 0/0.
+    """
     z = torch.tensor([[1.0, 0], [1, 0], [-1, 0], [-1, 0], [0, 1], [0, 1]], dtype=torch.float64)
     z, y = leaf(z), torch.tensor([0, 0, 1, 1, 2, 2])
     loss = build(
@@ -554,7 +580,9 @@ def test_pitfall_27_the_watch_sees_what_it_should_refuse() -> None:
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_pitfall_27_and_28_nothing_exceeds_positive_pairs_times_batch(name: str) -> None:
-    """128 classes x 4: 1,536 positive pairs x 512. Pairs x pairs would be 508 times as much, a cube 170 times."""
+    """128 classes x 4: 1,536 positive pairs x 512. Pairs x pairs would be 508 times as much, a cube
+    170 times.
+    """
     count, per_class = 512, 4
     y = torch.arange(count) % (count // per_class)
     z = leaf(draw_batch(27, [1] * count, dim=8)[0].float())
@@ -649,7 +677,9 @@ def test_pitfall_30_the_weights_of_circle_are_constant_in_its_gradient(name: str
 
 @pytest.mark.parametrize("name", ["circle", "circle_class"])
 def test_pitfall_30_circle_is_finite_where_its_exponentials_are_not(name: str) -> None:
-    """Positives opposite and negatives on the anchor: exponents of 512 x 2.4 x 1.6 and 512 x 1.4 x 0.6."""
+    """Positives opposite and negatives on the anchor: exponents of 512 x 2.4 x 1.6 and 512 x 1.4 x
+    0.6.
+    """
     place = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     z, y = leaf(place[[0, 1, 0, 1]]), torch.tensor([0, 0, 1, 1])
     loss = build(name, 2, 2, torch.float32, gamma=512.0)
@@ -672,7 +702,9 @@ def test_pitfall_30_circle_is_finite_where_its_exponentials_are_not(name: str) -
 
 
 def on_sphere(distances_to_first: list[float], dim: int, copies: int) -> tuple[Tensor, Tensor]:
-    """Samples of class 0 at one place, as many as `copies`; one other of class 1 at each of the distances."""
+    """Samples of class 0 at one place, as many as `copies`; one other of class 1 at each of the
+    distances.
+    """
     others = torch.zeros(len(distances_to_first), dim, dtype=torch.float64)
     for row, d in enumerate(distances_to_first):
         others[row, 0] = 1 - d**2 / 2
@@ -733,7 +765,9 @@ def test_pitfall_31_negatives_are_drawn_in_proportion_to_their_weights() -> None
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_pitfall_31_weights_do_not_underflow_in_many_dimensions(dtype: torch.dtype) -> None:
-    """A near pair elsewhere in the batch is so heavy at D = 512 that beside it every other weight is 0."""
+    """A near pair elsewhere in the batch is so heavy at D = 512 that beside it every other weight
+    is 0.
+    """
     dim, distances = 512, [1.25, 1.252, 1.3]
     z, y = on_sphere(distances, dim, copies=60)
     near = torch.zeros(2, dim, dtype=torch.float64)
@@ -744,9 +778,11 @@ def test_pitfall_31_weights_do_not_underflow_in_many_dimensions(dtype: torch.dty
         torch.tensor(log_weight(d, dim) - largest, dtype=torch.float32).exp().item()
         for d in distances
     ]
-    assert beside_the_largest == [0, 0, 0], (
-        "a maximum over the whole batch leaves nothing of these rows"
-    )
+    assert beside_the_largest == [
+        0,
+        0,
+        0,
+    ], "a maximum over the whole batch leaves nothing of these rows"
     counts, pairs = drawn_for_class_0(z.to(dtype), y, seed=34), 60 * 59
     weights = [math.exp(log_weight(d, dim) - log_weight(distances[0], dim)) for d in distances]
     expected = [pairs * weight / sum(weights) for weight in weights]
@@ -765,7 +801,9 @@ def quadruplet(
     margin: float,
     pair_margin: float,
 ) -> float:
-    """All quadruplets (a, p, n, n') one by one; `allowed` says which labels of a, n and n' make one."""
+    """All quadruplets (a, p, n, n') one by one; `allowed` says which labels of a, n and n' make
+    one.
+    """
     d = torch.cdist(
         F.normalize(z), F.normalize(z), compute_mode="donot_use_mm_for_euclid_dist"
     ).tolist()
@@ -847,9 +885,11 @@ print(json.dumps(results))
 
 
 def test_pitfall_34_weights_stay_in_single_precision_after_a_half_precision_batch() -> None:
-    """In its own process: on some CPUs bfloat16 products kill it unless oneDNN is held back from the start.
+    """In its own process: on some CPUs bfloat16 products kill it unless oneDNN is held back from
+    the start.
 
-    pytorch-metric-learning casts its weights in place to the type of the batch, and back: their last digits are gone.
+    pytorch-metric-learning casts its weights in place to the type of the batch, and back: their
+    last digits are gone.
     """
     with_weights = [name for name in BUILT_IN if list(build(name).parameters())]
     process = subprocess.run(
@@ -873,7 +913,9 @@ def test_pitfall_34_weights_stay_in_single_precision_after_a_half_precision_batc
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_pitfall_34_double_precision_does_not_pass_through_single_precision(name: str) -> None:
-    """Whole numbers and masks times a Python float become torch's default type: what is left of it shows if that changes."""
+    """Whole numbers and masks times a Python float become torch's default type: what is left of it
+    shows if that changes.
+    """
     z, y = draw_batch(34)
     loss, results = build(name), []
     for default in (torch.float32, torch.float64):

@@ -1,4 +1,6 @@
-"""Protocols: frozen, fingerprinted, customised by typed and checked settings, resolved by the look of the data."""
+"""Protocols: frozen, fingerprinted, customised by typed and checked settings, resolved by the look
+of the data.
+"""
 
 import dataclasses
 import subprocess
@@ -59,14 +61,17 @@ GOLDEN = {
     "revisiting/sop.v1": "1230c65914b7800f8f067f8b74f26f34d3bdebcb4adf80186d9d4a50c2ec58ba",
     "revisiting/any.v1": "66c8053db650b061c181f8b79dc39ecd325481c8f8705f84872af3508a53bb6f",
 }
-"""A published protocol is never edited: a change is a new version in its name, and a new line here."""
+"""A published protocol is never edited: a change is a new version in its name, and a new line here.
+"""
 
 SETTLED = {
     "drawing": "45520adfbb8b657ffc43edfb142beb3f302dacb05cd75192d6271c8178aee570",
     "photo": "d95b5445dd6421e339af990fa9ae9a4d5c3cac9cb3403f299732e44d276ae98a",
     "features": "12d2dc92258c9a89be17ae2898de798e730995a4f7d6cdbea307d91f756aab62",
 }
-"""What the settings of `quick.v2` become that are `auto`: they are as much a part of it, and never edited either."""
+"""What the settings of `quick.v2` become that are `auto`: they are as much a part of it, and never
+edited either.
+"""
 
 KINDS = typing.get_args(BatchKind)
 LOOKS = typing.get_args(Look)
@@ -122,7 +127,8 @@ def changed(setting: str) -> Protocol:
 @pytest.mark.parametrize("name", list(GOLDEN))
 def test_a_published_protocol_is_never_edited(name: str) -> None:
     assert protocols[name].fingerprint == GOLDEN[name], (
-        f"{name} was edited. A published protocol is never edited: leave it as it was and add a new version"
+        f"{name} was edited. A published protocol is never edited: leave it as it was and add a new"
+        " version"
     )
 
 

@@ -1,4 +1,6 @@
-"""The published protocols: every number of the papers they follow, names with a slash, and nothing refused in miniature."""
+"""The published protocols: every number of the papers they follow, names with a slash, and nothing
+refused in miniature.
+"""
 
 import csv
 import html
@@ -238,7 +240,9 @@ def test_a_second_version_differs_from_the_first_in_one_setting(name: str) -> No
 def test_methods_that_see_raw_outputs_are_compared_by_distance_in_the_second_unbiased_version() -> (
     None
 ):
-    """All methods of Assay whose loss sees raw outputs, and no other: the paper marks none of the others so but `lifted`."""
+    """All methods of Assay whose loss sees raw outputs, and no other: the paper marks none of the
+    others so but `lifted`.
+    """
     for name in BY_DISTANCE:
         excepted = dict(protocols[name].exceptions)
         assert set(excepted.values()) == {("similarity=euclidean",)}
@@ -542,8 +546,8 @@ def test_part_of_a_name_brings_up_the_protocols_that_have_it(typed: str, meant: 
     with pytest.raises(UnknownName) as raised:
         protocols[typed]
     assert (
-        f"did you mean {' or '.join(map(repr, meant))}? (all: quick.v1, quick.v2, reality-check/cub.v1, "
-        in str(raised.value)
+        f"did you mean {' or '.join(map(repr, meant))}? (all: quick.v1, quick.v2,"
+        " reality-check/cub.v1, " in str(raised.value)
     )
 
 
@@ -595,7 +599,9 @@ def test_the_list_has_a_line_for_each(assay: Any) -> None:
 # --- In miniature ---
 
 LIGHT = ["trunk=conv", "weights=none", "frozen=nothing", "size=28", "stored=auto"]
-"""What a trunk from scratch needs beside a learning rate: statistics that are learnt, and images of its size."""
+"""What a trunk from scratch needs beside a learning rate: statistics that are learnt, and images of
+its size.
+"""
 
 SEVERAL = [
     "contrastive",
@@ -638,7 +644,10 @@ def test_a_batch_of_more_classes_than_a_fold_has_is_refused_with_the_remedy(
 ) -> None:
     with pytest.raises(
         BadInput,
-        match=r"a batch of revisiting/any\.v1\+custom-\w+ holds 56 classes.*--set batch\.embedding=6x2",
+        match=(
+            r"a batch of revisiting/any\.v1\+custom-\w+ holds 56 classes.*--set"
+            r" batch\.embedding=6x2"
+        ),
     ):
         design_bench(
             f"folder:{mini_folder}",

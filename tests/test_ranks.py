@@ -1,4 +1,6 @@
-"""The rank of a reference is the place where a brute force in float64, sorted by (similarity, index), has it."""
+"""The rank of a reference is the place where a brute force in float64, sorted by (similarity,
+index), has it.
+"""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""The engine for clusters, on a Ray of this machine: the same bytes as the local engine's, whatever dies."""
+"""The engine for clusters, on a Ray of this machine: the same bytes as the local engine's, whatever
+dies.
+"""
 
 import os
 import signal
@@ -35,7 +37,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def engine():
-    """An engine on a Ray of this machine, whose connection the benches of these tests use too; nothing of it stays."""
+    """An engine on a Ray of this machine, whose connection the benches of these tests use too;
+    nothing of it stays.
+    """
     with RayEngine() as started:
         begun = set(ray_processes())
         yield started
@@ -83,7 +87,8 @@ def wait_for(condition, seconds=180.0):
     return value
 
 
-# --- tasks ------------------------------------------------------------------------------------------------------------
+# --- tasks
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_tasks_give_what_they_give_in_other_processes(engine):
@@ -236,7 +241,8 @@ def test_an_address_at_which_nobody_listens_is_refused_at_once(address):
         engines_ray._join(address)
 
 
-# --- benches ----------------------------------------------------------------------------------------------------------
+# --- benches
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_bench_gives_the_same_bytes_as_on_the_local_engine(engine, benched, tmp_path):
@@ -315,7 +321,9 @@ def test_a_killed_driver_leaves_nothing_of_its_ray_behind_and_the_next_one_ends_
 
 @pytest.fixture
 def cluster(engine, short_folder):
-    """A cluster of one node with one core, beside the Ray that the other tests use and with its token."""
+    """A cluster of one node with one core, beside the Ray that the other tests use and with its
+    token.
+    """
     made = Cluster()
     made.add_node(num_cpus=1, include_dashboard=False, object_store_memory=80_000_000)
     yield made

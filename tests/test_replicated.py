@@ -1,4 +1,6 @@
-"""Searches that are replicated: independent of one another, paired over methods, recorded, verified, paid for."""
+"""Searches that are replicated: independent of one another, paired over methods, recorded,
+verified, paid for.
+"""
 
 import json
 from collections import Counter
@@ -148,7 +150,9 @@ def test_trials_of_one_search_are_validated_on_the_same_folds(benched):
 
 @pytest.mark.parametrize("many", [1, 2, 3])
 def test_searches_take_the_folds_of_their_trials_in_turn(features, many):
-    """Four searches on one fold each use every fold once: none is favoured, for any data, seed or twin."""
+    """Four searches on one fold each use every fold once: none is favoured, for any data, seed or
+    twin.
+    """
     from assay.study.bench import design_bench
 
     protocol = customise(SMALL, [f"trial_folds={many}"])
@@ -272,7 +276,8 @@ def test_scores_of_classes_that_were_altered_are_found(benched, tmp_path):
     assert any("classes/1-0.npz was altered" in problem for _, problem in problems(out))
 
 
-# --- declarations and looks ---------------------------------------------------------------------------------------------
+# --- declarations and looks
+# ---------------------------------------------------------------------------------------------
 
 
 def looks(out):

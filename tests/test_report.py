@@ -88,7 +88,10 @@ def test_where_nothing_is_settled_nothing_is_bold():
 def test_a_method_and_its_like_are_undecided_with_few_reproductions_and_share_a_rank():
     found = comparison(3)
     words = [sentence(found, difference) for difference in found.differences("separated")]
-    takes = r"\d+ reproductions of each would find a difference of 1 point 4 times in 5 \(--set reproductions=\d+\)"
+    takes = (
+        r"\d+ reproductions of each would find a difference of 1 point 4 times in 5 \(--set"
+        r" reproductions=\d+\)"
+    )
     once = ", at the parameters that one search found"
     undecided = rf"(bad|twin) and (bad|twin): undecided \(-\d\.\d to \d\.\d\){once}; {takes}"
     assert any(re.fullmatch(undecided, line) for line in words)

@@ -1,4 +1,6 @@
-"""The reproduction path, end to end on a miniature laid out like CUB, with a file laid out like BN-Inception's."""
+"""The reproduction path, end to end on a miniature laid out like CUB, with a file laid out like
+BN-Inception's.
+"""
 
 import json
 import re

@@ -1,4 +1,6 @@
-"""The reality check's tables read again: the arithmetic, and a page that says what the script computes."""
+"""The reality check's tables read again: the arithmetic, and a page that says what the script
+computes.
+"""
 
 import csv
 import importlib.util

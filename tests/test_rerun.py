@@ -1,4 +1,6 @@
-"""`assay verify --rerun K`: runs that are computed again come out the same, and one that does not is named."""
+"""`assay verify --rerun K`: runs that are computed again come out the same, and one that does not
+is named.
+"""
 
 import json
 import random
@@ -173,8 +175,8 @@ def test_a_forged_result_does_not_come_out_again(assay, images, copy):
     )
     assert code == 1
     assert (
-        f"DIFFERENT        run {run.name[:12]} triplet on folder:mini, reproduction 0, fold 0: validation MAP@R"
-        in out
+        f"DIFFERENT        run {run.name[:12]} triplet on folder:mini, reproduction 0, fold 0:"
+        " validation MAP@R" in out
     )
 
 
@@ -272,7 +274,9 @@ def test_data_that_is_not_where_its_name_says_has_to_be_given(images, tmp_path, 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
         BadInput,
-        match="there is no mini; a store keeps the name of its data, not where they lie: give --data",
+        match=(
+            "there is no mini; a store keeps the name of its data, not where they lie: give --data"
+        ),
     ):
         list(rerun(Store(images[0]), 1, 0))
 

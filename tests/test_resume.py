@@ -56,7 +56,9 @@ class Killed(BaseException):
 
 
 class Counting(Loss):
-    """Counts its calls in a buffer; from one of them on it teaches the opposite, from another on it is not a number."""
+    """Counts its calls in a buffer; from one of them on it teaches the opposite, from another on it
+    is not a number.
+    """
 
     paper: ClassVar[Paper] = Paper("none", 2000, "example.org")
 

@@ -1,4 +1,6 @@
-"""Proxy-NCA and normalised softmax: one function under two names, and an import file that searches it in one space."""
+"""Proxy-NCA and normalised softmax: one function under two names, and an import file that searches
+it in one space.
+"""
 
 import math
 from pathlib import Path

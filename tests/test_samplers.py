@@ -115,7 +115,9 @@ def test_no_class_fills_two_slots_where_rounds_meet() -> None:
 
 
 def test_no_class_is_left_out_of_an_epoch() -> None:
-    """Pitfall 37. 7 classes, 3 a batch: after 3 batches all have been drawn, after 7 all equally often."""
+    """Pitfall 37. 7 classes, 3 a batch: after 3 batches all have been drawn, after 7 all equally
+    often.
+    """
     y = labels()
     batches = [classes_of(indices, y, 2) for indices in draw(7, y, (3, 2))]
     assert {label for part in batches[:3] for label in part} == set(range(7))

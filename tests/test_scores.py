@@ -1,4 +1,6 @@
-"""`Scores`: means, queries, classes and intervals, and what they are written to; the bootstrap behind the intervals."""
+"""`Scores`: means, queries, classes and intervals, and what they are written to; the bootstrap
+behind the intervals.
+"""
 
 import json
 import math
@@ -269,7 +271,8 @@ def test_an_interval_over_classes_of_one_query_each_is_that_over_queries() -> No
 def test_an_interval_over_classes_covers_the_truth_of_other_classes_about_as_often_as_it_says() -> (
     None
 ):
-    """300 repetitions: 40 classes of different levels and sizes drawn from a world of mean 1/2, then their queries.
+    """300 repetitions: 40 classes of different levels and sizes drawn from a world of mean 1/2,
+    then their queries.
 
     Over queries alone the interval is far too narrow for that: it is for these classes only.
     """

@@ -1,6 +1,8 @@
-"""The seal, for every protocol and every way into Assay: nothing that tunes, stops or selects depends on the test half.
+"""The seal, for every protocol and every way into Assay: nothing that tunes, stops or selects
+depends on the test half.
 
-The tables below name them all. A protocol or a command that takes data and stands in none of them fails a test.
+The tables below name them all. A protocol or a command that takes data and stands in none of them
+fails a test.
 """
 
 import json
@@ -38,7 +40,8 @@ def settings(protocol):
     return ["--protocol", protocol, *(word for setting in chosen for word in ("--set", setting))]
 
 
-# --- ways in ----------------------------------------------------------------------------------------------------------
+# --- ways in
+# ----------------------------------------------------------------------------------------------------------
 
 
 def bench(run, data, out, protocol, *more):
@@ -179,7 +182,9 @@ USUAL = {way: "reality-check/cub.v1" if way == "reproduce" else "quick.v1" for w
 
 
 def of_all(quick):
-    """Every way under every protocol that it can be gone with, marked slow but where `quick` says otherwise."""
+    """Every way under every protocol that it can be gone with, marked slow but where `quick` says
+    otherwise.
+    """
     pairs = [
         (way, protocol)
         for protocol in protocols
@@ -220,11 +225,14 @@ def test_every_protocol_is_tried_every_way():
     }
 
 
-# --- what comes of them -----------------------------------------------------------------------------------------------
+# --- what comes of them
+# -----------------------------------------------------------------------------------------------
 
 
 def decided(store):
-    """All of a store that was trained, tuned, stopped or selected: trials, checkpoints, selections, weights, models."""
+    """All of a store that was trained, tuned, stopped or selected: trials, checkpoints, selections,
+    weights, models.
+    """
     found = snapshot(store, tested=False)
     for name, content in found.items():
         if name.endswith("ledger.jsonl"):
@@ -270,7 +278,9 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data_for(place):
-    """The data that a way is gone with: miniatures of the published ones where their parameters are, else a folder."""
+    """The data that a way is gone with: miniatures of the published ones where their parameters
+    are, else a folder.
+    """
     made = {}
 
     def find(way, protocol):
@@ -303,7 +313,8 @@ def original():
     return {}
 
 
-# --- the seal ---------------------------------------------------------------------------------------------------------
+# --- the seal
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

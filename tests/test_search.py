@@ -1,4 +1,6 @@
-"""The search: same questions after a restart, failed trials told as the worst so far, better than guessing; and guessing."""
+"""The search: same questions after a restart, failed trials told as the worst so far, better than
+guessing; and guessing.
+"""
 
 import pytest
 import torch
@@ -13,9 +15,11 @@ DEFAULTS = {"margin": 0.1, "scale": 9.0, "bins": 10}
 
 def inside(space, parameters):
     return set(parameters) == set(space) and all(
-        value in range_.options
-        if isinstance(range_, Choice)
-        else range_.low <= value <= range_.high
+        (
+            value in range_.options
+            if isinstance(range_, Choice)
+            else range_.low <= value <= range_.high
+        )
         for value, range_ in ((parameters[name], space[name]) for name in space)
     )
 

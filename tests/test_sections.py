@@ -1,4 +1,6 @@
-"""What a store shows beside plain comparisons: sweeps, ranks over data sets, gains, peeking, published scores."""
+"""What a store shows beside plain comparisons: sweeps, ranks over data sets, gains, peeking,
+published scores.
+"""
 
 import csv
 import json
@@ -335,7 +337,8 @@ def test_many_verdicts_stand_together_and_few_one_by_one() -> None:
     lines = summary(found)
     assert len(lines) == 6
     assert re.match(
-        r"m6 is better than m5, m4, m3, m2, m1, m0, by \d+\.\d to \d+\.\d points, at the parameters",
+        r"m6 is better than m5, m4, m3, m2, m1, m0, by \d+\.\d to \d+\.\d points, at the"
+        r" parameters",
         lines[0],
     )
     few = Comparison(tuple(simulate(name, scores[name], key=name) for name in ("m1", "m5")))
@@ -408,7 +411,8 @@ def test_the_trend_has_claims_the_reality_check_and_our_own() -> None:
 def test_the_trend_is_told_in_words() -> None:
     lines = trend_in_words(Comparison(bench()))
     assert re.match(
-        r"Over contrastive, later methods were measured at \+\d\.\d% to \+\d\.\d% in P@1 here \(single models; 95% intervals "
+        r"Over contrastive, later methods were measured at \+\d\.\d% to \+\d\.\d% in P@1 here"
+        r" \(single models; 95% intervals "
         r"reach from .* to .*\); papers claimed \+84\.\d% for lifted",
         lines[0],
     )
@@ -430,7 +434,9 @@ def test_without_a_baseline_there_is_no_trend() -> None:
 
 
 def peek_by_hand() -> dict[str, Any]:
-    """Two reproductions of two folds: gains 0.1 and 0.3, 0 and 0.2; trial 1 is best on test, trial 2 was given up."""
+    """Two reproductions of two folds: gains 0.1 and 0.3, 0 and 0.2; trial 1 is best on test, trial
+    2 was given up.
+    """
     epochs = [
         {
             "search": 0,
@@ -497,7 +503,9 @@ def test_where_the_selected_trial_is_the_best_peeking_adds_nothing() -> None:
 
 
 def peek_at_searches(searches: int) -> dict[str, Any]:
-    """One reproduction of two folds in each search: search s gains s + 1 points by epoch, and 10 s by parameters."""
+    """One reproduction of two folds in each search: search s gains s + 1 points by epoch, and 10 s
+    by parameters.
+    """
     epochs = [
         {
             "search": s,
@@ -610,9 +618,14 @@ def test_each_method_is_told_whether_it_comes_out_as_published() -> None:
     )
     assert lines == [
         "contrastive: the measured mean lies in the published interval",
-        "triplet: the measured mean lies outside the published interval, 0.50 points below its mean; the intervals overlap",
-        "arcface: the measured mean lies outside the published interval, 3.00 points above its mean; "
-        "the intervals do not overlap",
+        (
+            "triplet: the measured mean lies outside the published interval, 0.50 points below its"
+            " mean; the intervals overlap"
+        ),
+        (
+            "arcface: the measured mean lies outside the published interval, 3.00 points above its"
+            " mean; the intervals do not overlap"
+        ),
         "pretrained: published without an interval; measured 1.00 points above it",
         "1 of 3 methods lie in the published interval of MAP@R (concatenated)",
     ]

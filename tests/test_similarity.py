@@ -1,4 +1,6 @@
-"""Embeddings compared by Euclidean distance: validation, checkpoints, test scores, models and their use all go by it."""
+"""Embeddings compared by Euclidean distance: validation, checkpoints, test scores, models and their
+use all go by it.
+"""
 
 import json
 from dataclasses import replace
@@ -91,7 +93,9 @@ def test_scores_are_those_of_a_direct_evaluation_by_distance() -> None:
 
 
 def test_concatenated_squared_distances_are_the_sum_of_those_of_the_folds() -> None:
-    """So no fold is scaled to the length of the others: neighbours are those of the summed distances, one by one."""
+    """So no fold is scaled to the length of the others: neighbours are those of the summed
+    distances, one by one.
+    """
     squared = sum(np.square(z[:, None].astype(np.float64) - z[None]).sum(-1) for z in FOLDS)
     hits = 0
     for query in range(30):
@@ -130,7 +134,9 @@ def test_a_metric_of_pairs_by_cosine_is_refused_before_any_work() -> None:
     "name", ["n_pairs", "angular_raw", "triplet_semihard_squared", "triplet", "quadruplet"]
 )
 def test_a_run_is_validated_by_the_distance_of_its_outputs(name: str, store: Store) -> None:
-    """Stacked heads and heads that train alone; methods that see raw outputs and methods that do not."""
+    """Stacked heads and heads that train alone; methods that see raw outputs and methods that do
+    not.
+    """
     runs = runs_of(name, BY_DISTANCE)
     compute(store, runs)
     for run, fold in zip(runs, folds_of_labels(VIEW.y, 4), strict=True):

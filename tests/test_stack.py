@@ -1,4 +1,6 @@
-"""Heads trained as one stack: each comes out as if it had been trained alone, and to the bit as in any other stack."""
+"""Heads trained as one stack: each comes out as if it had been trained alone, and to the bit as in
+any other stack.
+"""
 
 import itertools
 import random
@@ -45,11 +47,15 @@ ALONE = (
     "contrastive_sampled",
     "triplet_sampled",
 )
-"""Those that torch cannot stack, or that draw numbers on the way: such runs are trained one after the other."""
+"""Those that torch cannot stack, or that draw numbers on the way: such runs are trained one after
+the other.
+"""
 
 STACKED = [name for name in TRAINED if name not in ALONE]
 UNDETERMINED = {"triplet_semihard_squared": ("head.bias",)}
-"""Distances of raw embeddings do not depend on the bias: its gradient is rounding, which RMSprop makes steps of."""
+"""Distances of raw embeddings do not depend on the bias: its gradient is rounding, which RMSprop
+makes steps of.
+"""
 
 
 def apprentices_of(runs: list[Run], view: View = VIEW) -> list[Apprentice]:
@@ -141,7 +147,9 @@ def test_heads_trained_together_are_those_trained_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALONE)
 def test_these_methods_cannot_be_stacked(name: str) -> None:
-    """Nor the second time: of some things torch warns only once, and the answer decides on a run's bytes."""
+    """Nor the second time: of some things torch warns only once, and the answer decides on a run's
+    bytes.
+    """
     runs = runs_of(name)
     for _ in range(2):
         assert fit_stacked(apprentices_of(runs), VIEW, PROTOCOL, runs[0].batch) is None
@@ -176,7 +184,9 @@ def test_twins_stay_twins_where_nothing_is_left_to_chance() -> None:
 
 
 def with_parameters(name: str, protocol: Protocol, view: View, settings: int = 5) -> list[Run]:
-    """The folds of several trials, the first at the method's defaults, the others anywhere in its space."""
+    """The folds of several trials, the first at the method's defaults, the others anywhere in its
+    space.
+    """
     draw, method = random.Random(0), methods[name]
     space = space_of(method, protocol)
     runs = []

@@ -1,4 +1,6 @@
-"""Intervals, differences, verdicts, planning and components: against scipy, against loops, and on simulations."""
+"""Intervals, differences, verdicts, planning and components: against scipy, against loops, and on
+simulations.
+"""
 
 import itertools
 import math
@@ -363,7 +365,9 @@ def test_the_looks_share_five_percent() -> None:
 
 
 def test_values_that_never_vary_settle_nothing_but_that_they_are_the_same() -> None:
-    """Scores of a few queries are whole numbers of hits: three equal ones do not say that a fourth will be."""
+    """Scores of a few queries are whole numbers of hits: three equal ones do not say that a fourth
+    will be.
+    """
     found = compare({"a": [0.5] * 3, "b": [0.1] * 3, "c": [0.5] * 3}, [("b", "a"), ("a", "c")])
     assert [one.verdict for one in found] == ["undecided", "equivalent"]
     assert found[0].interval == Interval(0.4, None, None, 3)
@@ -383,7 +387,9 @@ def test_one_unit_each_gives_a_difference_and_no_more() -> None:
 
 
 def test_rounding_alone_is_never_called_a_difference() -> None:
-    """The same scores, summed over folds in another order: they differ in the last bit and always to the same side."""
+    """The same scores, summed over folds in another order: they differ in the last bit and always
+    to the same side.
+    """
     folds = [0.1, 0.2, 0.3]
     forwards, backwards = sum(folds), sum(reversed(folds))
     assert forwards != backwards
@@ -434,7 +440,9 @@ def test_declarations_that_cannot_be_raise() -> None:
 def loop_power(
     n: int, difference: float, deviations: Sequence[float], comparisons: int, methods: int
 ) -> float:
-    """How often a simulated bench calls the first method better; `compare`'s formulas in loops, raw scores."""
+    """How often a simulated bench calls the first method better; `compare`'s formulas in loops, raw
+    scores.
+    """
     draw, found, times = np.random.default_rng(6), 0, 400
     others = math.sqrt(sum(value**2 for value in deviations) / len(deviations))
     for _ in range(times):

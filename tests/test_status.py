@@ -1,4 +1,6 @@
-"""`assay status`: what is done, failed, running and left, of a bench that runs and of one that is dead; nothing is written."""
+"""`assay status`: what is done, failed, running and left, of a bench that runs and of one that is
+dead; nothing is written.
+"""
 
 import json
 import os
@@ -112,7 +114,8 @@ def states(store):
     return {study.method: study.state for study in status_of(store).studies}
 
 
-# --- what is said -------------------------------------------------------------------------------------------------------
+# --- what is said
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_each_study_is_told_by_its_ledger(store):
@@ -243,7 +246,8 @@ def test_a_broken_ledger_is_told_and_hides_nothing_else(assay, store):
     assert "line 1 is not a ledger line" in out and "stopped while searching, trial 2 of 3" in out
 
 
-# --- who drives, and how long -------------------------------------------------------------------------------------------
+# --- who drives, and how long
+# -------------------------------------------------------------------------------------------
 
 
 def test_the_time_left_of_a_running_bench_is_what_its_driver_reckons(assay, store):
@@ -315,7 +319,8 @@ def test_a_spoilt_note_of_the_driver_counts_for_nothing(store):
         assert status_of(store).done == 4
 
 
-# --- how it is told -----------------------------------------------------------------------------------------------------
+# --- how it is told
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_programs_get_all_of_it(assay, store):
@@ -384,7 +389,10 @@ def test_watching_in_a_log_is_a_line_for_every_change_until_the_driver_has_ended
         "4 of 20 runs done: triplet searching, trial 2 of 3",
         "8 of 20 runs done: triplet searching, trial 3 of 3",
         "12 of 20 runs done: triplet reproducing",
-        "not running: 12 of 20 runs done, about 2 min 00 s once it is started again: triplet stopped while reproducing",
+        (
+            "not running: 12 of 20 runs done, about 2 min 00 s once it is started again: triplet"
+            " stopped while reproducing"
+        ),
     ]
 
 

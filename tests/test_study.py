@@ -1,4 +1,6 @@
-"""One study's ways: given parameters, pruned trials, generations, spaces that never change, the price of peeking."""
+"""One study's ways: given parameters, pruned trials, generations, spaces that never change, the
+price of peeking.
+"""
 
 from dataclasses import replace
 
@@ -31,7 +33,8 @@ def features(mini_features):
     return f"features:{mini_features}"
 
 
-# --- no search ----------------------------------------------------------------------------------------------------------
+# --- no search
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_without_trials_the_defaults_are_reproduced(features, tmp_path):
@@ -76,7 +79,8 @@ def test_an_exception_holds_for_its_method_only(features, tmp_path):
     )
 
 
-# --- pruning ------------------------------------------------------------------------------------------------------------
+# --- pruning
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_trial_whose_first_fold_is_hopeless_is_given_up(mini_folder, tmp_path):
@@ -113,7 +117,8 @@ def test_pruning_is_off_unless_a_protocol_says_so():
     assert [name for name in protocols if protocols[name].prune is not None] == []
 
 
-# --- spaces and generations -------------------------------------------------------------------------------------------------
+# --- spaces and generations
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -150,7 +155,8 @@ def test_a_new_study_begins_afresh_and_both_stay_in_the_record(features, tmp_pat
     )
 
 
-# --- the price of peeking -----------------------------------------------------------------------------------------------------
+# --- the price of peeking
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["features", "folder"])

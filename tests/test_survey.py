@@ -1,4 +1,6 @@
-"""What a survey finds in a data set: each problem planted and found, and nothing found where nothing is wrong."""
+"""What a survey finds in a data set: each problem planted and found, and nothing found where
+nothing is wrong.
+"""
 
 import shutil
 from dataclasses import replace
@@ -52,7 +54,8 @@ def photos(root: Path, classes: int = 16, images: int = 2) -> Path:
     return root
 
 
-# --- counts -----------------------------------------------------------------------------------------------------------
+# --- counts
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_wrong_where_nothing_is_wrong(tmp_path: Path) -> None:
@@ -125,7 +128,8 @@ def test_glyphs_have_one_size() -> None:
     assert found.problems.tiny == ()  # drawings are small on purpose
 
 
-# --- problems ---------------------------------------------------------------------------------------------------------
+# --- problems
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_every_unreadable_file_is_found_and_is_nobodys_copy(tmp_path: Path) -> None:
@@ -232,7 +236,8 @@ def test_narrow_vectors_have_no_near_copies() -> None:
     assert survey(dataset).problems.near == ()
 
 
-# --- what a bench is told -----------------------------------------------------------------------------------------------
+# --- what a bench is told
+# -----------------------------------------------------------------------------------------------
 
 
 def test_what_concerns_trainval_alone_is_kept_apart(tmp_path: Path) -> None:
@@ -246,7 +251,10 @@ def test_what_concerns_trainval_alone_is_kept_apart(tmp_path: Path) -> None:
     conflict = "1 image of trainval with more than one label, such as c02/0.png = c03/noise.png"
     leak = "1 image in both trainval and the test half, such as c04/0.png = c09/leak.png"
     other = "1 image of the test half with more than one label, such as c10/0.png = c11/noise.png"
-    near = "1 image in trainval nearly the same as one in the test half, such as c05/0.png = c12/smaller.jpg"
+    near = (
+        "1 image in trainval nearly the same as one in the test half, such as c05/0.png ="
+        " c12/smaller.jpg"
+    )
     assert flaws.of_trainval == (
         conflict,
         "1 image more than once in a class of trainval, such as c01/0.png = c01/again.png",
@@ -275,7 +283,9 @@ def test_official_data_and_copies_inside_a_class_and_near_copies_are_not_refused
 @given(st.integers(0, 2**31))
 @settings(max_examples=30, deadline=None)
 def test_what_may_be_announced_depends_on_nothing_in_the_test_half(seed: int) -> None:
-    """The same content in two classes of trainval and in the test half is a conflict with or without the test half."""
+    """The same content in two classes of trainval and in the test half is a conflict with or
+    without the test half.
+    """
     draw = np.random.default_rng(seed)
     order = draw.permutation(32)
     dataset = vectors([2] * 16)
@@ -332,7 +342,8 @@ def test_a_sample_is_asked_for_its_hash_once_and_no_file_is_read(
     assert sorted(calls) == list(range(len(dataset.labels)))
 
 
-# --- the contact sheet ------------------------------------------------------------------------------------------------
+# --- the contact sheet
+# ------------------------------------------------------------------------------------------------
 
 
 def cell(sheet: Image.Image, row: int, column: int) -> np.ndarray:

@@ -1,4 +1,6 @@
-"""Sweeps: chosen parameters over the values of one field, each value a study with a seal of its own."""
+"""Sweeps: chosen parameters over the values of one field, each value a study with a seal of its
+own.
+"""
 
 from contextlib import nullcontext
 from dataclasses import replace

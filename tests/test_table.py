@@ -183,7 +183,9 @@ def test_names_and_labels_that_coincide_are_refused(tmp_path: Path) -> None:
     ]
     with pytest.raises(
         BadInput,
-        match=r"row 3 has the name '\\xe9\.jpg' of row 2, written in two ways of Unicode; rename one",
+        match=(
+            r"row 3 has the name '\\xe9\.jpg' of row 2, written in two ways of Unicode; rename one"
+        ),
     ):
         table(tmp_path / "names", twice)
     mixed: list[Row] = [{"path": "a.jpg", "label": composed}, {"path": "b.jpg", "label": apart}]
@@ -228,7 +230,10 @@ def repeat(row: int, **cells: object) -> Callable[[list[Row]], None]:
         (repeat(3, path="./photos//1-1.jpg"), "row 34 repeats photos/1-1.jpg of row 5"),
         (
             repeat(3, label=7),
-            "row 34 gives photos/1-1.jpg a second label ('1' in row 5, '7' here); keep the right one",
+            (
+                "row 34 gives photos/1-1.jpg a second label ('1' in row 5, '7' here); keep the"
+                " right one"
+            ),
         ),
         (
             change(3, label="01"),
@@ -305,7 +310,10 @@ def test_missing_files_are_counted_and_the_first_three_named(tmp_path: Path) -> 
     for name in ("2-0", "2-1", "5-0", "9-1"):
         (tmp_path / "photos" / f"{name}.jpg").unlink()
     (tmp_path / "photos" / "9-1.jpg").mkdir()
-    named = "photos/2-0.jpg (row 6), photos/2-1.jpg (row 7), photos/5-0.jpg (row 12), ...; paths are relative to "
+    named = (
+        "photos/2-0.jpg (row 6), photos/2-1.jpg (row 7), photos/5-0.jpg (row 12), ...; paths are"
+        " relative to "
+    )
     with pytest.raises(
         BadInput, match=f"4 of 32 files are not there: {re.escape(named + str(tmp_path))}"
     ):

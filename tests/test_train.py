@@ -1,4 +1,6 @@
-"""Training: which checkpoint is kept, when it ends, what it depends on, what is frozen; and the PCA of the baseline."""
+"""Training: which checkpoint is kept, when it ends, what it depends on, what is frozen; and the PCA
+of the baseline.
+"""
 
 import itertools
 import math
@@ -178,7 +180,9 @@ def test_the_best_checkpoint_is_that_of_the_highest_validation_map_at_r() -> Non
 
 
 def test_the_weights_kept_are_those_of_the_best_checkpoint() -> None:
-    """A copy, not the model that went on training; scored again they give the very number in the history."""
+    """A copy, not the model that went on training; scored again they give the very number in the
+    history.
+    """
     result = train(first_well_then_badly(until=12), replace(PROTOCOL, epochs=10), lr=0.03)
     assert validation_of(result.weights) == result.best.validation["map_at_r"]
     again = train(
@@ -350,9 +354,10 @@ def train_on_images(noise: int = 0) -> tuple[Fit, Model]:
     protocol = replace(PROTOCOL, trunk="conv", size=16, augment=wild, epochs=3, iterations=2)
     seen, unseen, model = pictures(range(4), 1), pictures(range(4, 8), 2), new_model(0, "conv", 1)
     torch.manual_seed(noise)
-    return fit(
-        model, parts_of(losses["contrastive"]()), seen, unseen, protocol, SHAPE, 3, CPU
-    ), model
+    return (
+        fit(model, parts_of(losses["contrastive"]()), seen, unseen, protocol, SHAPE, 3, CPU),
+        model,
+    )
 
 
 def test_images_train_to_the_same_bytes_whatever_the_global_generators_hold() -> None:
@@ -540,7 +545,9 @@ def still(name: str) -> Loss:
 
 
 def moved_by_decay(loss: Loss) -> dict[str, bool]:
-    """Which weights training has moved, under a loss that is flat in all of them; those that have are nearer to 0."""
+    """Which weights training has moved, under a loss that is flat in all of them; those that have
+    are nearer to 0.
+    """
     before = {name: weight.detach().clone() for name, weight in loss.named_parameters()}
     train(loss, replace(PROTOCOL, optimiser=Optimiser(weight_decay=0.1)), weights_lr=0.01)
     after = dict(loss.named_parameters())
@@ -879,7 +886,9 @@ def test_a_compiled_network_is_in_training_mode_in_every_step(
 
 
 class Told(torch.nn.Module):
-    """A network whose validation score is told to it: so many of the queries find their own class first."""
+    """A network whose validation score is told to it: so many of the queries find their own class
+    first.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""Trunks: shapes, normalisation by hand, pooling by loops, and the networks that they wrap as oracles."""
+"""Trunks: shapes, normalisation by hand, pooling by loops, and the networks that they wrap as
+oracles.
+"""
 
 import subprocess
 import sys
@@ -74,7 +76,8 @@ def timm():
     return timm
 
 
-# --- every trunk -----------------------------------------------------------------------------------------------------------
+# --- every trunk
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_these_are_registered():
@@ -162,7 +165,8 @@ def test_a_trunk_of_ones_own_need_not_know_of_pooling(as_before):
     assert (Tiny.takes, Tiny.smallest, Tiny.side, Tiny.origin()) == ("images", 1, None, None)
 
 
-# --- normalisation, by hand ------------------------------------------------------------------------------------------------
+# --- normalisation, by hand
+# ------------------------------------------------------------------------------------------------
 
 IMAGENET = ((0.485, 0.229), (0.456, 0.224), (0.406, 0.225))
 
@@ -215,7 +219,8 @@ def test_conv_centres_and_averages():
     assert all(name.startswith("blocks.") for name in trunk.state_dict())
 
 
-# --- pooling, by loops -----------------------------------------------------------------------------------------------------
+# --- pooling, by loops
+# -----------------------------------------------------------------------------------------------------
 
 
 def pooled(values, pooling, exponent=3.0):
@@ -280,7 +285,8 @@ def test_pooling_is_refused_where_there_is_nothing_to_pool(name):
         build(name, 3, "gem")
 
 
-# --- the networks inside ---------------------------------------------------------------------------------------------------
+# --- the networks inside
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["resnet18", "googlenet"])
@@ -396,7 +402,8 @@ PUBLIC_SHAPES = {
 }
 
 
-# --- sides -----------------------------------------------------------------------------------------------------------------
+# --- sides
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def test_branches_that_would_not_meet_are_refused_with_the_nearest_side():
@@ -415,7 +422,10 @@ def test_a_trunk_of_one_side_refuses_others():
     assert find("levit_128s").smallest == 224
     with pytest.raises(
         BadInput,
-        match="--set size=256: the trunk 'levit_128s' takes images of 224 pixels a side; use --set size=224",
+        match=(
+            "--set size=256: the trunk 'levit_128s' takes images of 224 pixels a side; use --set"
+            " size=224"
+        ),
     ):
         built("levit_128s")(torch.rand(1, 3, 256, 256))
 
@@ -453,7 +463,8 @@ def test_trunks_for_oblong_images_are_refused(timm):
         find(oblong)
 
 
-# --- names -----------------------------------------------------------------------------------------------------------------
+# --- names
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_registered_name_comes_before_timms():
@@ -498,8 +509,9 @@ def test_a_tag_says_what_a_trunk_was_trained_on(tag, data):
 
 def test_the_network_libraries_wait_until_a_trunk_needs_them():
     code = (
-        "import sys, assay.trunks, assay.trunks.weights as w; w.resolve('conv', 'pretrained'); assay.trunks.find('resnet18');"
-        "print([name for name in ('timm', 'torchvision', 'huggingface_hub') if name in sys.modules])"
+        "import sys, assay.trunks, assay.trunks.weights as w; w.resolve('conv', 'pretrained');"
+        " assay.trunks.find('resnet18');print([name for name in ('timm', 'torchvision',"
+        " 'huggingface_hub') if name in sys.modules])"
     )
     assert (
         subprocess.run(

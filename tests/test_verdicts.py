@@ -1,4 +1,6 @@
-"""Verdicts over replicated searches: identical methods are not told apart, and every word follows from an interval."""
+"""Verdicts over replicated searches: identical methods are not told apart, and every word follows
+from an interval.
+"""
 
 import json
 import re
@@ -52,7 +54,9 @@ SHAPE = (0.0, 0.5, -0.5, 1.0, -1.0)
 def rows_of(
     mean: float, spread: float, searches: int = 4, reproductions: int = 1
 ) -> list[list[float]]:
-    """A row of scores for each search; the same rows for the same arguments, with this mean where `searches` is odd."""
+    """A row of scores for each search; the same rows for the same arguments, with this mean where
+    `searches` is odd.
+    """
     return [
         [mean + spread * SHAPE[s % 5] + 1e-4 * r for r in range(reproductions)]
         for s in range(searches)
@@ -182,7 +186,8 @@ def test_one_value_each_has_no_interval_and_settles_nothing() -> None:
     (pair,) = found.differences("separated")
     assert (
         sentence(found, pair)
-        == f"b and a: undecided, {ONE_SEARCH}; one value each has no interval; --set searches=4 gives one"
+        == f"b and a: undecided, {ONE_SEARCH}; one value each has no interval; --set searches=4"
+        " gives one"
     )
     assert answer(found).use is None
     assert found.ranks("separated") == {"a": 1, "b": 1}
@@ -213,7 +218,10 @@ def test_without_test_scores_there_is_no_answer() -> None:
 
 def test_the_answer_names_the_method_its_gain_and_what_cannot_be_told_from_it() -> None:
     said = answer(bench({"as_is": 0.3, "a": 0.4, "b": 0.401, "c": 0.35}, spread=0.01))
-    gain = r"Use b: \+10\.1 points of MAP@R \(single models\) over as_is \(\d+\.\d to \d+\.\d\); a cannot be told from it\."
+    gain = (
+        r"Use b: \+10\.1 points of MAP@R \(single models\) over as_is \(\d+\.\d to \d+\.\d\); a"
+        r" cannot be told from it\."
+    )
     assert re.fullmatch(gain, said.sentence)
     assert (said.use, said.over, said.alike) == ("b", "as_is", ("a",))
     assert said.disagreements == ()
@@ -226,7 +234,8 @@ def test_where_a_method_may_still_be_better_the_answer_is_undecided() -> None:
         "Undecided: no method is shown to be better than as_is by MAP@R (single models)"
     )
     assert re.search(
-        r"a cannot be told from it \(\+0\.4 points, -\d\.\d to \d\.\d; \d+ searches of a would find",
+        r"a cannot be told from it \(\+0\.4 points, -\d\.\d to \d\.\d; \d+ searches of a would"
+        r" find",
         said.sentence,
     )
     assert said.sentence.endswith("b is worse.")
@@ -346,7 +355,8 @@ def test_opposite_forms_are_told() -> None:
         (
             0.02,
             0.01,
-            r"b and a: undecided \(-\d\.\d to \d\.\d\); [\d,]+ searches of each would find a difference of 1 point 4 times in 5 "
+            r"b and a: undecided \(-\d\.\d to \d\.\d\); [\d,]+ searches of each would find a"
+            r" difference of 1 point 4 times in 5 "
             r"\(--set searches=\d+\)",
         ),
     ],
@@ -385,8 +395,10 @@ def test_one_search_is_said_to_be_one_and_given_parameters_leave_nothing_out() -
     for text in (*summary(given), answer(given).sentence, estimated(given), covered(given)):
         assert "one search" not in text
     several = bench({"a": 0.4, "b": 0.5})
-    assert estimated(several) == (
-        "Estimated: the expected test score, over searches and training seeds, of this budget of search and then training."
+    assert (
+        estimated(several)
+        == "Estimated: the expected test score, over searches and training seeds, of this budget of"
+        " search and then training."
     )
     assert not any(
         "one search" in text
@@ -478,7 +490,10 @@ def test_a_method_that_is_added_later_pays_for_its_look() -> None:
     assert at_once.interval.half is not None
     assert pair.interval.half > at_once.interval.half
     assert notices_of(found) == [
-        "b: declared after 1 study on the same question (look 2): its verdicts are at a stricter level, 0.995.",
+        (
+            "b: declared after 1 study on the same question (look 2): its verdicts are at a"
+            " stricter level, 0.995."
+        ),
     ]
 
 
@@ -529,9 +544,10 @@ def test_several_searches_say_what_a_method_differs_by_from_itself() -> None:
     found = bench({"as_is": 0.3, "a": 0.4, "b": 0.5}, spread=0.01)
     spreads = [deviation(found.record(name).units("separated", "map_at_r")) for name in ("a", "b")]
     assert control(found) == [
-        "Two independent searches of the same method differ by about "
-        f"{100 * aa_difference(spreads):.2f} points of MAP@R on these data (root mean square over methods; "
-        f"a {100 * aa_difference(spreads[:1]):.2f}, b {100 * aa_difference(spreads[1:]):.2f})"
+        "Two independent searches of the same method differ by about"
+        f" {100 * aa_difference(spreads):.2f} points of MAP@R on these data (root mean square over"
+        f" methods; a {100 * aa_difference(spreads[:1]):.2f}, b"
+        f" {100 * aa_difference(spreads[1:]):.2f})"
     ]
     assert control(Comparison((study("a", [0.4, 0.5, 0.6]),))) == []
 
@@ -786,8 +802,8 @@ def test_a_report_carries_what_is_wrong_with_the_data_and_how_images_are_changed
     lines = notices_of(Comparison((record,)))
     assert lines[:2] == ["3 images are in both halves.", "2 files were left out."]
     assert (
-        "Training images: crops of 16-100% of the area, width over height from 0.75 to 1.25; no mirror images."
-        in lines
+        "Training images: crops of 16-100% of the area, width over height from 0.75 to 1.25; no"
+        " mirror images." in lines
     )
 
 
@@ -797,8 +813,8 @@ def test_edges_are_counted_over_searches() -> None:
     inside = {**record.selections[0], "edges": {}}
     found = Comparison((replace(record, selections=[inside, *record.selections[1:]]),))
     assert (
-        "a: the chosen margin lies at the high end of its range (2) in 2 of 3 searches; a wider range might do better."
-        in notices_of(found)
+        "a: the chosen margin lies at the high end of its range (2) in 2 of 3 searches; a wider"
+        " range might do better." in notices_of(found)
     )
 
 

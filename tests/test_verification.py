@@ -94,9 +94,10 @@ def draw_signs(seed: int, count: int | None = None) -> tuple[Tensor, Tensor]:
 def draw_samples(seed: int, count: int = 200, classes: int = 5) -> tuple[Tensor, Tensor]:
     draw = torch.Generator().manual_seed(seed)
     y = torch.randint(classes, (count,), generator=draw)
-    return torch.randn(count, 16, generator=draw) + torch.randn(classes, 16, generator=draw)[
-        y
-    ] / 2, y
+    return (
+        torch.randn(count, 16, generator=draw) + torch.randn(classes, 16, generator=draw)[y] / 2,
+        y,
+    )
 
 
 def draw_norms(count: int) -> Tensor:
@@ -107,7 +108,9 @@ def draw_norms(count: int) -> Tensor:
 
 
 def assert_same(found: Verification, expected: Verification, apart: int = 0) -> None:
-    """The same pairs in each bin; or, where products are rounded in another order, at most `apart` that moved."""
+    """The same pairs in each bin; or, where products are rounded in another order, at most `apart`
+    that moved.
+    """
     for one, other in (
         (found.positives_B, expected.positives_B),
         (found.negatives_B, expected.negatives_B),
@@ -187,7 +190,9 @@ def test_classes_that_repel_their_own_are_always_mistaken() -> None:
 
 
 def test_figures_read_off_a_curve_by_hand() -> None:
-    """From the top: 2 of 4 positives; a tie of 1 positive and 1 of 5 negatives; the other negatives; 1 positive."""
+    """From the top: 2 of 4 positives; a tie of 1 positive and 1 of 5 negatives; the other
+    negatives; 1 positive.
+    """
     found = Verification(torch.tensor([1, 0, 1, 2]), torch.tensor([0, 4, 1, 0]))
     assert found.roc_auc == pytest.approx((2 * 5 + 1 * 4.5 + 0) / 20)
     assert found.eer == pytest.approx(

@@ -102,7 +102,8 @@ def record_in(store, method="triplet"):
     )
 
 
-# --- honest stores ------------------------------------------------------------------------------------------------------
+# --- honest stores
+# ------------------------------------------------------------------------------------------------------
 
 
 KINDS = ("plain", "pruned and peeked", "features", "frozen", "swept", "published", "begun anew")
@@ -189,11 +190,14 @@ def test_anything_wrong_ends_with_exit_code_1(assay, copy):
     )
 
 
-# --- what cheats do -----------------------------------------------------------------------------------------------------
+# --- what cheats do
+# -----------------------------------------------------------------------------------------------------
 
 
 def forge(store, change, method="triplet", study=None):
-    """What a careful forger does: alter the lines, hash the whole chain again, write a fitting receipt and `study.json`."""
+    """What a careful forger does: alter the lines, hash the whole chain again, write a fitting
+    receipt and `study.json`.
+    """
     folder = store.study(study or record_in(store, method).key)
     lines = [[line.kind, line.body] for line in read(folder / "ledger.jsonl")]
     change(lines)
@@ -617,7 +621,8 @@ def test_a_forged_preregistration_is_not_the_one_that_was_announced(copy):
     )
 
 
-# --- pruned trials and peeks --------------------------------------------------------------------------------------------
+# --- pruned trials and peeks
+# --------------------------------------------------------------------------------------------
 
 
 def pruned_line(lines):
@@ -735,7 +740,8 @@ def test_tampering_with_pruned_trials_and_peeks_is_found_and_named(copy, name):
     assert any(words in problem for problem in found), found
 
 
-# --- parameters from elsewhere, sweeps and generations ------------------------------------------------------------------
+# --- parameters from elsewhere, sweeps and generations
+# ------------------------------------------------------------------
 
 
 def point_of(store):
@@ -811,7 +817,8 @@ def test_a_study_whose_predecessor_was_removed_is_found(copy):
     )
 
 
-# --- equal conditions ---------------------------------------------------------------------------------------------------
+# --- equal conditions
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_studies_of_one_protocol_with_unequal_settings_are_found(made):

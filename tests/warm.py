@@ -1,4 +1,6 @@
-"""Worker processes that outlive their engine and serve the next one, so that tests need not wait for imports again and again."""
+"""Worker processes that outlive their engine and serve the next one, so that tests need not wait
+for imports again and again.
+"""
 
 import os
 import threading
@@ -31,7 +33,8 @@ class Within:
 
 
 class WarmWorker:
-    """In place of `Worker`: a process that an engine has left idle, where one has the same environment, else a new one.
+    """In place of `Worker`: a process that an engine has left idle, where one has the same
+    environment, else a new one.
 
     A process that was killed, died or imported the user's own files serves nobody else.
     """

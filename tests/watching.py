@@ -19,7 +19,9 @@ class LargestTensor(TorchDispatchMode):
 
 
 class Waits(TorchDispatchMode):
-    """Counts the operations for which a GPU would make the program wait: sizes and branches that depend on values."""
+    """Counts the operations for which a GPU would make the program wait: sizes and branches that
+    depend on values.
+    """
 
     count = 0
 

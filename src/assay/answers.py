@@ -28,7 +28,9 @@ Sums = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Answers:
-    """What is asked of the test half, and what is right: labels, and where the data say so who is looked up in whom."""
+    """What is asked of the test half, and what is right: labels, and where the data say so who is
+    looked up in whom.
+    """
 
     y: Labels
     query: Marks | None = None
@@ -69,7 +71,9 @@ class Answers:
     def scored(
         self, z: Tensor, metrics: Sequence[str], similarity: Similarity = "cosine"
     ) -> tuple[dict[str, float], Sums]:
-        """The means; and of each class the number of queries that count and the sum of their MAP@R, as two rows."""
+        """The means; and of each class the number of queries that count and the sum of their MAP@R,
+        as two rows.
+        """
         chosen = choose((*metrics, "map_at_r"))
         reached = [
             one.label
@@ -98,15 +102,16 @@ def score(
     metrics: Sequence[str] = DEFAULT,
     similarity: Similarity = "cosine",
 ) -> tuple[dict[str, Any], dict[str, Sums]]:
-    """Scores as JSON holds them: `concatenated`, of all folds' vectors side by side; `folds`, each fold's own;
-    `separated`, the mean of those.
+    """Scores as JSON holds them: `concatenated`, of all folds' vectors side by side; `folds`, each
+    fold's own; `separated`, the mean of those.
 
-    Concatenated vectors are normalised again where the similarity is cosine. For Euclidean distance they stay as they are:
-    the squared distance of two samples is then the sum of those that the folds see. One vector that is a single model's in
-    full, such as that of `as_is`, is scored once: all three are the same.
+    Concatenated vectors are normalised again where the similarity is cosine. For Euclidean distance
+    they stay as they are: the squared distance of two samples is then the sum of those that the
+    folds see. One vector that is a single model's in full, such as that of `as_is`, is scored once:
+    all three are the same.
 
-    Beside them the sums of MAP@R over the queries of each class, `separated` and `concatenated`, and how many `queries` they
-    are over.
+    Beside them the sums of MAP@R over the queries of each class, `separated` and `concatenated`,
+    and how many `queries` they are over.
     """
     tensors = [torch.from_numpy(part) for part in vectors]
     joined = torch.cat(tensors, dim=1)
@@ -126,16 +131,18 @@ def score(
 
 
 def single_vectors(z: Tensor, dim: int, similarity: Similarity = "cosine") -> Tensor:
-    """Return the vectors of a single model: the first `dim` numbers, or all where it is 0, as they are compared.
+    """Return the vectors of a single model: the first `dim` numbers, or all where it is 0, as they
+    are compared.
 
-    Those of a model are `dim` numbers wide, but for a fixed baseline's: its one run stands for the models of all folds and has
-    folds x dim principal components, which are nested.
+    Those of a model are `dim` numbers wide, but for a fixed baseline's: its one run stands for the
+    models of all folds and has folds x dim principal components, which are nested.
     """
     return as_compared(z[:, : dim or None], similarity)
 
 
 def agree(again: Any, said: Any, tolerance: float = 1e-9) -> bool:
-    """Whether scores that were computed again are those that were said, each of which has its counterpart.
+    """Whether scores that were computed again are those that were said, each of which has its
+    counterpart.
 
     >>> agree({"nmi": 0.5, "folds": ["inf"]}, {"nmi": 0.5, "folds": ["inf"]}), agree({"nmi": 0.5}, {"nmi": 0.6})
     (True, False)
@@ -165,7 +172,9 @@ def mean_scores(scores: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def check_metrics(protocol: Protocol) -> None:
-    """Raise `BadInput` where the protocol names a metric that does not exist, or that its similarity does not have."""
+    """Raise `BadInput` where the protocol names a metric that does not exist, or that its
+    similarity does not have.
+    """
     for field in ("metrics", "training_metrics"):
         names: tuple[str, ...] = getattr(protocol, field)
         try:
@@ -175,6 +184,6 @@ def check_metrics(protocol: Protocol) -> None:
         by_cosine = [one.label for one in chosen if one.metric.source == "pairs"]
         if by_cosine and protocol.similarity != "cosine":
             raise BadInput(
-                f"--set {field}={','.join(names)}: {by_cosine[0]} compares pairs by the cosine, and similarity is "
-                f"{protocol.similarity}; leave it out"
+                f"--set {field}={','.join(names)}: {by_cosine[0]} compares pairs by the cosine, and"
+                f" similarity is {protocol.similarity}; leave it out"
             )

@@ -1,4 +1,5 @@
-"""Losses from elsewhere: a torch module, of pytorch-metric-learning or of one's own, becomes a `Loss`.
+"""Losses from elsewhere: a torch module, of pytorch-metric-learning or of one's own, becomes a
+`Loss`.
 
 Shapes: N batch, M references, P positive pairs, T triplets.
 """
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from assay.method import Loss
 from assay.pairs import Mined, Pairs, References, all_pairs
+from assay.registry import first_paragraph
 
 DIM, CLASSES = "embedding_size", "num_classes"
 """What pytorch-metric-learning calls the dimensions of an embedding and the number of classes."""
@@ -30,9 +32,10 @@ def adopt(
 ) -> type[Loss]:
     """A loss that is computed by a module whose `forward` takes embeddings and labels.
 
-    Its parameters are those of the module's constructor, by name and with their defaults, also those that the constructor
-    hands on to its bases by `**kwargs`. A module that needs neither dimensions nor classes is built at once, any other in
-    `setup`. Where `forward` has them, `indices_tuple` gets what a miner chose, `ref_emb` and `ref_labels` the references.
+    Its parameters are those of the module's constructor, by name and with their defaults, also
+    those that the constructor hands on to its bases by `**kwargs`. A module that needs neither
+    dimensions nor classes is built at once, any other in `setup`. Where `forward` has them,
+    `indices_tuple` gets what a miner chose, `ref_emb` and `ref_labels` the references.
 
     A method whose module has weights should have `weights_lr` in its space.
 
@@ -41,9 +44,9 @@ def adopt(
 
     Args:
         module: the class, not an instance: every trial builds its own.
-        normalise: whether to hand over unit vectors. Left out, the module gets embeddings as they are, since those of
-            pytorch-metric-learning normalise by themselves. A miner looks at what the loss is given, so with a miner of
-            cosines or distances on the sphere say True.
+        normalise: whether to hand over unit vectors. Left out, the module gets embeddings as they
+            are, since those of pytorch-metric-learning normalise by themselves. A miner looks at
+            what the loss is given, so with a miner of cosines or distances on the sphere say True.
         dim: which parameter is the number of dimensions; None to leave it to its default.
         classes: which parameter is the number of classes; None to leave it to its default.
     """
@@ -68,11 +71,13 @@ def adopt(
 
 
 class Adopted(Loss):
-    """What `adopt` makes; subclass it to give a paper, departures, or parameters that are neither numbers nor words.
+    """What `adopt` makes; subclass it to give a paper, departures, or parameters that are neither
+    numbers nor words.
 
     Attributes:
         adopts: the class of the module.
-        told: which of the module's parameters `setup` gives, and whether each is `dim` or `classes`.
+        told: which of the module's parameters `setup` gives, and whether each is `dim` or
+            `classes`.
         chosen: the others, as far as they were given.
         module: the module itself, once it is built.
     """
@@ -92,12 +97,16 @@ class Adopted(Loss):
 
     @classmethod
     def written_in(cls) -> tuple[type, ...]:
-        """The class that was declared, the module's, and those of its bases that are neither torch's nor Python's."""
+        """The class that was declared, the module's, and those of its bases that are neither
+        torch's nor Python's.
+        """
         return (cls, *(part for part in cls.adopts.__mro__ if not _is_given(part)))
 
     @classmethod
     def distributions(cls) -> tuple[str, ...]:
-        """Names and versions of the installed packages that the module and its bases come from, torch apart."""
+        """Names and versions of the installed packages that the module and its bases come from,
+        torch apart.
+        """
         packages = {_package(part) for part in cls.adopts.__mro__ if not _is_given(part)}
         return tuple(
             sorted(
@@ -130,7 +139,9 @@ class Adopted(Loss):
         return self._scalar(value, z.requires_grad and torch.is_grad_enabled())
 
     def _extras(self, mined: Mined | None, references: References | None) -> dict[str, Any]:
-        """Arguments beside embeddings and labels, under the names that they have in pytorch-metric-learning."""
+        """Arguments beside embeddings and labels, under the names that they have in
+        pytorch-metric-learning.
+        """
         extras: dict[str, Any] = {} if mined is None else {"indices_tuple": indices(mined)}
         if references is not None:
             extras |= {"ref_emb": references.z, "ref_labels": references.y}
@@ -151,18 +162,20 @@ class Adopted(Loss):
                 else f"a {type(value).__name__}"
             )
             raise ValueError(
-                f"{name} gave {found}, but a loss is one number in a tensor; reduce it, for example by .mean()"
+                f"{name} gave {found}, but a loss is one number in a tensor; reduce it, for example"
+                " by .mean()"
             )
         if trained and not value.requires_grad:
             raise ValueError(
-                f"{name} gave a number without gradient; use no .item(), .detach() or numpy on the way, "
-                "and return 0 * z.sum() where there is nothing to compare"
+                f"{name} gave a number without gradient; use no .item(), .detach() or numpy on the"
+                " way, and return 0 * z.sum() where there is nothing to compare"
             )
         return value.reshape(())
 
 
 def indices(mined: Mined) -> tuple[Tensor, ...]:
-    """What was mined as pytorch-metric-learning writes it: (a, p, a, n) of pairs, (a, p, n) of triplets.
+    """What was mined as pytorch-metric-learning writes it: (a, p, a, n) of pairs, (a, p, n) of
+    triplets.
 
     >>> indices(Pairs(torch.eye(2, dtype=torch.bool), torch.zeros(2, 2, dtype=torch.bool)))
     (tensor([0, 1]), tensor([0, 1]), tensor([], dtype=torch.int64), tensor([], dtype=torch.int64))
@@ -174,15 +187,16 @@ def indices(mined: Mined) -> tuple[Tensor, ...]:
 
 
 def _about(module: type) -> str:
-    """The first line of the docstring, unless it only announces the next ones."""
-    line = (module.__doc__ or "").strip().partition("\n")[0]
+    """The first paragraph of the docstring, unless it only announces the next ones."""
+    line = first_paragraph(module.__doc__)
     return line if line and not line.endswith(":") else f"{module.__name__} of {module.__module__}."
 
 
 def _check_class(module: object) -> None:
     if not (isinstance(module, type) and issubclass(module, nn.Module)):
         raise ValueError(
-            f"adopt takes a class of torch.nn.Module, which every trial builds with its own parameters; got {module!r}"
+            "adopt takes a class of torch.nn.Module, which every trial builds with its own"
+            f" parameters; got {module!r}"
         )
     if issubclass(module, Loss):
         raise ValueError(f"{module.__name__} is a Loss already: give it to Method as it is")
@@ -199,7 +213,8 @@ _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 def _parameters(module: type[nn.Module], told: tuple[str | None, ...]) -> dict[str, Parameter]:
-    """Parameters of the constructor; of those handed on by `**kwargs` the ones with a default, or that `setup` gives.
+    """Parameters of the constructor; of those handed on by `**kwargs` the ones with a default, or
+    that `setup` gives.
 
     One without is a base's business with its subclass, which fills it in.
     """
@@ -217,7 +232,9 @@ def _parameters(module: type[nn.Module], told: tuple[str | None, ...]) -> dict[s
 
 
 def _constructors(module: type[nn.Module]) -> list[Callable[..., None]]:
-    """Those of the class and its bases, in the order in which they call each other, up to torch's."""
+    """Those of the class and its bases, in the order in which they call each other,
+    up to torch's.
+    """
     own = module.__mro__[: module.__mro__.index(nn.Module)]
     return [vars(part)["__init__"] for part in own if "__init__" in vars(part)]
 

@@ -10,7 +10,8 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """The value as what JSON can hold: dataclasses and mappings as objects, tuples and lists as arrays.
+    """The value as what JSON can hold: dataclasses and mappings as objects, tuples and lists as
+    arrays.
 
     >>> plain({"batch": (8, 4)})
     {'batch': [8, 4]}
@@ -32,7 +33,8 @@ def plain(value: Any) -> Any:
 
 
 def canonical(value: Any) -> str:
-    """JSON with sorted keys and no spaces; equal values give equal text. NaN and infinity are refused.
+    """JSON with sorted keys and no spaces; equal values give equal text. NaN and infinity are
+    refused.
 
     >>> canonical({"b": 1, "a": (1.5, None)})
     '{"a":[1.5,null],"b":1}'

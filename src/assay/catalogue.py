@@ -35,7 +35,8 @@ def in_order() -> list[Method]:
 
 
 def describe(method: Method) -> dict[str, Any]:
-    """A method as plain data: its parts, what is searched, the equation, where it comes from and departs from it.
+    """A method as plain data: its parts, what is searched, the equation, where it comes from and
+    departs from it.
 
     >>> triplet = describe(methods["triplet"])
     >>> triplet["loss"], triplet["defaults"], triplet["paper"]["year"]
@@ -48,8 +49,9 @@ def describe(method: Method) -> dict[str, Any]:
         "loss": method.loss and _name(method.loss),
         "compares": method.loss and method.loss.compares,
         "normalise": method.normalise,
-        "miner": method.miner
-        and {"name": method.miner, "rule": _read(miners[method.miner]).summary},
+        "miner": (
+            method.miner and {"name": method.miner, "rule": _read(miners[method.miner]).summary}
+        ),
         "batch": method.loss and method.batch,
         "fixed": plain(method.fixed),
         "space": plain(method.space.describe()),
@@ -64,7 +66,9 @@ def describe(method: Method) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Said:
-    """What the docstring of a loss or miner says: a line, the equation or rule, the meaning of each argument."""
+    """What the docstring of a loss or miner says: a line, the equation or rule, the meaning of each
+    argument.
+    """
 
     summary: str
     equation: str
@@ -107,7 +111,9 @@ _TRAINING: dict[str, dict[str, Any]] = {
 
 
 def _arguments(method: Method) -> dict[str, dict[str, Any]]:
-    """What can be set, whether searched or not: by loss and miner, and what the method says of training."""
+    """What can be set, whether searched or not: by loss and miner, and what the method says of
+    training.
+    """
     of_loss = _arguments_of(method.loss, "loss")
     of_miner = _arguments_of(miners[method.miner] if method.miner else None, "miner")
     return (
@@ -136,7 +142,8 @@ def _default(value: object) -> Value | None:
     return repr(value)
 
 
-# --- the page ---------------------------------------------------------------------------------------------------------
+# --- the page
+# ---------------------------------------------------------------------------------------------------------
 
 PREFACE = """\
 # Methods: equations, defaults, spaces, papers
@@ -242,7 +249,10 @@ def _overview(described: list[dict[str, Any]]) -> str:
 def _method(one: dict[str, Any]) -> str:
     about = f"### {one['name']}\n{_sentence(one['about'])}"
     if one["loss"] is None:
-        return f"{about} It has no loss, no training and nothing to search: [how it is made](decisions/0004-the-baseline.md)."
+        return (
+            f"{about} It has no loss, no training and nothing to search: [how it is"
+            " made](decisions/0004-the-baseline.md)."
+        )
     parts = [
         about,
         f"Loss `{one['loss']}`: {one['summary']}",

@@ -8,7 +8,9 @@ from numbers import Real
 from typing import Literal
 
 BatchKind = Literal["embedding", "classification", "pairs"]
-"""Shapes of training batch: of methods that compare samples, that compare with class weights, that want two of a class."""
+"""Shapes of training batch: of methods that compare samples, that compare with class weights, that
+want two of a class.
+"""
 
 
 def at_least(low: float, name: str, value: float) -> float:

@@ -1,4 +1,6 @@
-"""From samples to embeddings, and the PCA that reduces the features of an untrained trunk. Shapes: N samples, F features."""
+"""From samples to embeddings, and the PCA that reduces the features of an untrained trunk. Shapes:
+N samples, F features.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -54,12 +56,16 @@ def embed(
     device: torch.device,
     similarity: Similarity = "cosine",
 ) -> Tensor:
-    """Return the embeddings (N, dim) of the samples as they are compared, on the CPU; the network is left in evaluation mode."""
+    """Return the embeddings (N, dim) of the samples as they are compared, on the CPU; the network
+    is left in evaluation mode.
+    """
     return as_compared(outputs(network, x, size, device), similarity)
 
 
 def as_compared(z_ND: Tensor, similarity: Similarity) -> Tensor:
-    """Return outputs of a network as they are compared: unit vectors for the cosine, as they are for Euclidean distance."""
+    """Return outputs of a network as they are compared: unit vectors for the cosine, as they are
+    for Euclidean distance.
+    """
     return F.normalize(z_ND, dim=1) if similarity == "cosine" else z_ND
 
 
@@ -83,7 +89,8 @@ def read_and_embed(
     device: torch.device,
     progress: Progress,
 ) -> Tensor:
-    """What the network says to `count` samples, read, decoded and computed in parallel, a few batches in memory at a time.
+    """What the network says to `count` samples, read, decoded and computed in parallel, a few
+    batches in memory at a time.
 
     Each batch is computed by one thread, so that the result does not depend on how many there are.
     """
@@ -124,7 +131,9 @@ def trunk_features(
     device: torch.device,
     progress: Progress,
 ) -> Tensor:
-    """What the trunk of a settled protocol says to these samples, before any head; random weights are of the protocol's seed."""
+    """What the trunk of a settled protocol says to these samples, before any head; random weights
+    are of the protocol's seed.
+    """
     architecture = Architecture.whole(protocol, inputs, dim=0)
     torch.manual_seed(derive(protocol.seed, "model"))
     model = begin(architecture, protocol.weights).to(device)
@@ -151,11 +160,14 @@ class Embedder:
 
     @property
     def similarity(self) -> Similarity:
-        """How its embeddings are compared: unit vectors by the cosine, others by Euclidean distance."""
+        """How its embeddings are compared: unit vectors by the cosine, others by Euclidean
+        distance.
+        """
         return self.model.architecture.similarity
 
     def embed(self, samples: Sequence[str | Path | Pixels] | Vectors) -> Vectors:
-        """Return embeddings (N, dim) of image files, of pixels (height, width, 3), or of rows of features (N, width).
+        """Return embeddings (N, dim) of image files, of pixels (height, width, 3), or of rows of
+        features (N, width).
 
         They are unit vectors where `similarity` is cosine.
         """
@@ -193,7 +205,9 @@ class Embedder:
 
 
 def check_kind(called: str, takes: Kind, inputs: int, given: Kind, found: int) -> None:
-    """Raise `BadInput` where a model takes other samples than are given, or of another number of channels or numbers."""
+    """Raise `BadInput` where a model takes other samples than are given, or of another number of
+    channels or numbers.
+    """
     wide = {"vectors": "numbers", "images": "channels"}
     if (takes, inputs) != (given, found):
         raise BadInput(
@@ -213,20 +227,24 @@ def _shape(samples: Any) -> str:
 def load(
     name: str | Path, device: str = "auto", inputs: int = 3, weights_file: str | Path | None = None
 ) -> Embedder:
-    """A model folder, or a pretrained trunk by its name (`lite0`, any of timm's), whose features are the embedding.
+    """A model folder, or a pretrained trunk by its name (`lite0`, any of timm's), whose features
+    are the embedding.
 
-    `inputs` is the number of channels that a trunk by name is to take, `weights_file` its weights where not its own.
+    `inputs` is the number of channels that a trunk by name is to take, `weights_file` its weights
+    where not its own.
     """
     on = torch.device(choose_device(device))
     folder = Path(name)
     if folder.is_dir():
         if weights_file:
             raise BadInput(
-                f"--weights {weights_file}: {folder} is a model folder and has its own; leave it out"
+                f"--weights {weights_file}: {folder} is a model folder and has its own; leave"
+                " it out"
             )
         if not (folder / CARD).exists():
             raise BadInput(
-                f"{folder} is not a model folder (no {CARD} in it); `assay train --out {folder}` makes one"
+                f"{folder} is not a model folder (no {CARD} in it); `assay train --out {folder}`"
+                " makes one"
             )
         model, card = read_model_folder(folder)
         return Embedder(model.to(on), card, on)
@@ -241,7 +259,8 @@ def load(
     )
     if found is None:
         raise BadInput(
-            f"the trunk {name!r} has no pretrained weights to embed with; train a model first, or use lite0"
+            f"the trunk {name!r} has no pretrained weights to embed with; train a model first, or"
+            " use lite0"
         )
     model = begin(Architecture(str(name), inputs, kind.side or 0, 0), found.digest)
     return Embedder(
@@ -263,7 +282,8 @@ def choose_device(device: str) -> str:
 def fit_pca(features_NF: Tensor, width: int) -> nn.Linear:
     """A linear layer that centres and projects onto the `width` directions of largest variance.
 
-    Signs are fixed (the largest entry of a direction is positive), so that the same features give the same layer.
+    Signs are fixed (the largest entry of a direction is positive), so that the same features give
+    the same layer.
     """
     exact_NF = features_NF.double()
     mean_F = exact_NF.mean(0)

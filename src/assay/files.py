@@ -17,17 +17,21 @@ MANY = 64
 
 
 def cache_folder() -> Path:
-    """Where what can be made again is kept between runs: ASSAY_CACHE, else the user's cache folder."""
+    """Where what can be made again is kept between runs:
+    ASSAY_CACHE, else the user's cache folder.
+    """
     if chosen := os.environ.get("ASSAY_CACHE"):
         return Path(os.path.expanduser(chosen))  # noqa: PTH111 (which raises nothing where ~ is nobody's)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay"
 
 
 def usable_cache() -> Path:
-    """The cache folder, made and tried; `OSError` with the remedy where it cannot be made or written to.
+    """The cache folder, made and tried; `OSError` with the remedy where it cannot be made or
+    written to.
 
-    Its users make a `BadInput` of that (`assay.errors` stands beside this module, not below it). What is whole in a cache that
-    cannot be written to may be read all the same: ask for this before something is made.
+    Its users make a `BadInput` of that (`assay.errors` stands beside this module, not below it).
+    What is whole in a cache that cannot be written to may be read all the same: ask for this before
+    something is made.
     """
     try:
         folder = cache_folder()
@@ -40,7 +44,8 @@ def usable_cache() -> Path:
             os.environ.get("ASSAY_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache/assay"
         )
         raise OSError(
-            f"the cache folder {chosen} cannot be used ({reason}); set ASSAY_CACHE to a folder that can be written to"
+            f"the cache folder {chosen} cannot be used ({reason}); set ASSAY_CACHE to a folder that"
+            " can be written to"
         ) from error
     return folder
 
@@ -65,7 +70,9 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name `path` in an `OSError` that names nothing, as that of a full disk, or a draft that nobody has heard of."""
+    """Name `path` in an `OSError` that names nothing, as that of a full disk, or a draft that
+    nobody has heard of.
+    """
     try:
         yield
     except OSError as error:
@@ -90,7 +97,9 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def new_folder(final: Path) -> Iterator[Path]:
-    """Fill the folder yielded; on leaving it appears at `final` at once, or not at all where one is there already."""
+    """Fill the folder yielded; on leaving it appears at `final` at once, or not at all where one is
+    there already.
+    """
     with naming(final):
         final.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(dir=final.parent, prefix=DRAFT))
@@ -108,14 +117,17 @@ def new_folder(final: Path) -> Iterator[Path]:
 def remove_drafts(folder: Path) -> None:
     """Clear what killed processes left unfinished below `folder`.
 
-    A draft is renamed before it is emptied, so that a process that is still filling it cannot put it in place half empty.
+    A draft is renamed before it is emptied, so that a process that is still filling it cannot put
+    it in place half empty.
     """
     _remove(list(folder.rglob(f"{DRAFT}*")))
     _clear(list(folder.rglob(f"{DEAD}*")))
 
 
 def remove_drafts_in(folder: Path) -> None:
-    """Clear what killed processes left unfinished in `folder` itself; what lies deeper may be other people's, of any name."""
+    """Clear what killed processes left unfinished in `folder` itself; what lies deeper may be other
+    people's, of any name.
+    """
     _remove(list(folder.glob(f"{DRAFT}*")))
     _clear(list(folder.glob(f"{DEAD}*")))
 
@@ -154,7 +166,8 @@ def _rename_unless_there(draft: Path, final: Path) -> None:
 
 @contextmanager
 def only_one(path: Path) -> Iterator[None]:
-    """Hold the lock file at `path` while inside; raises `BlockingIOError` where another process holds it.
+    """Hold the lock file at `path` while inside; raises `BlockingIOError` where another process
+    holds it.
 
     The kernel drops the lock when its holder dies, however it dies.
     """
@@ -165,9 +178,11 @@ def only_one(path: Path) -> Iterator[None]:
 
 @contextmanager
 def in_turn(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock file at `path` while inside, after the process that holds it now; `waiting` is called where there is one.
+    """Hold the lock file at `path` while inside, after the process that holds it now; `waiting` is
+    called where there is one.
 
-    The file is removed on leaving, so whoever gets the lock of a file that is no longer there tries again.
+    The file is removed on leaving, so whoever gets the lock of a file that is no longer there tries
+    again.
     """
     while True:
         with path.open("a+") as stream:

@@ -1,4 +1,5 @@
-"""The heads of a stack: their weights as one tensor, the samples that they train on, and their traced loss.
+"""The heads of a stack: their weights as one tensor, the samples that they train on, and their
+traced loss.
 
 Shapes: S stacked heads, N batch, D width of a vector, K width of an embedding.
 """
@@ -29,7 +30,9 @@ from assay.train.state import own_attributes
 CPU = torch.device("cpu")
 
 Gradients = Callable[..., list[Tensor]]
-"""From embeddings, labels, dials and the loss's weights to the losses (S,) and the gradients of embeddings and weights."""
+"""From embeddings, labels, dials and the loss's weights to the losses (S,) and the gradients of
+embeddings and weights.
+"""
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,8 @@ class Apprentice:
 def can_stack(apprentice: Apprentice, device: torch.device) -> bool:
     """Whether this is a head on vectors, trained by a method of Assay's own.
 
-    Those losses and miners are functions of their arguments alone; another's may count its calls or draw numbers of its own,
-    which a trace would not see.
+    Those losses and miners are functions of their arguments alone; another's may count its calls or
+    draw numbers of its own, which a trace would not see.
     """
     loss, miner = apprentice.parts.loss, apprentice.parts.miner
     own = all(
@@ -95,8 +98,9 @@ class CannotBeTraced(Exception):
 class Source:
     """The batches of all runs, from vectors that are in memory once.
 
-    A loss without weights for classes cannot tell which classes are in a batch, and balanced batches have their images class
-    by class: it gets the same labels (N,) every time, which leaves nothing in it that depends on values.
+    A loss without weights for classes cannot tell which classes are in a batch, and balanced
+    batches have their images class by class: it gets the same labels (N,) every time, which leaves
+    nothing in it that depends on values.
     """
 
     def __init__(
@@ -120,7 +124,9 @@ class Source:
         self._pattern = torch.arange(shape[0]).repeat_interleave(shape[1]) if same else None
 
     def draw(self, number: int, epochs: int = 0) -> Iterator[tuple[Labels, Labels]]:
-        """Places in the view and labels of the batches of a run, those of the first epochs left out."""
+        """Places in the view and labels of the batches of a run, those of the first epochs left
+        out.
+        """
         one, labels = self._apprentices[number], self._labels[number]
         drawn = samplers[self._protocol.sampler](labels, self._shape, derive(one.seed, "batches"))
         return (
@@ -129,7 +135,9 @@ class Source:
         )
 
     def gather(self, drawn: Sequence[tuple[Labels, Labels] | None]) -> tuple[Tensor, Tensor]:
-        """The batches (S, N, D) and their labels (S, N), or (N,) where all are the same; an empty place gets any other's."""
+        """The batches (S, N, D) and their labels (S, N), or (N,) where all are the same; an empty
+        place gets any other's.
+        """
         some = next(one for one in drawn if one is not None)
         rows_SN = np.stack([(one or some)[0] for one in drawn])
         x_SND = self._x_ND.index_select(0, torch.from_numpy(rows_SN.ravel())).view(
@@ -141,7 +149,9 @@ class Source:
 
 
 class Stack:
-    """Weights of heads and of their losses, each kind one tensor with a row for each place, their gradients and dials."""
+    """Weights of heads and of their losses, each kind one tensor with a row for each place, their
+    gradients and dials.
+    """
 
     def __init__(self, first: Apprentice, places: int, turnable: bool) -> None:
         self._loss, self._miner, self._places = first.parts.loss, first.parts.miner, places
@@ -189,7 +199,9 @@ class Stack:
         }
 
     def trace(self, source: Source) -> Gradients:
-        """Record the loss and its gradient once; raise where an operation depends on values or cannot be stacked."""
+        """Record the loss and its gradient once; raise where an operation depends on values or
+        cannot be stacked.
+        """
         x_SND, y = source.gather([next(source.draw(0))] * self._places)
         names, dials = [name for name in self._all if name.startswith("loss.")], list(self._dials)
 
@@ -280,7 +292,9 @@ class Stack:
         ]
 
     def _fill_with(self, one: Apprentice) -> None:
-        """Put a head's weights into all places, so that a recording begins with numbers that can occur."""
+        """Put a head's weights into all places, so that a recording begins with numbers that can
+        occur.
+        """
         for name, weight in _weights(one).items():
             self._all[name].copy_(weight.detach())
         for name, values in self._dials.items():
@@ -313,7 +327,9 @@ def _turned(loss: nn.Module, miner: Any, dials: Mapping[str, Tensor]) -> Iterato
 
 @contextmanager
 def _slow_ways_refused() -> Iterator[None]:
-    """Raise inside, every time, where torch can only stack by a loop: that is no faster than heads alone."""
+    """Raise inside, every time, where torch can only stack by a loop: that is no faster than heads
+    alone.
+    """
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:

@@ -1,9 +1,10 @@
 """The append-only record of a study: each line carries the hash of the line before it.
 
-A study replays its ledger from the first line whenever it is started: what it records must be what stands there
-already, and only past the last line does recording append. So a restart adds nothing, and a study that would go
-another way than its record is refused. Looks at the test half (and the peek, which scores checkpoints that nobody chose) come
-after all that a study decides: it ends its replay before them.
+A study replays its ledger from the first line whenever it is started: what it records must be what
+stands there already, and only past the last line does recording append. So a restart adds nothing,
+and a study that would go another way than its record is refused. Looks at the test half (and the
+peek, which scores checkpoints that nobody chose) come after all that a study decides: it ends its
+replay before them.
 """
 
 import json
@@ -52,13 +53,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Receipt:
-    """Proof that a study has selected and reproduced: names its ledger and the line that completed it."""
+    """Proof that a study has selected and reproduced: names its ledger and the line that completed
+    it.
+    """
 
     ledger: str
     hash: str
 
     def check(self, trainval: str) -> None:
-        """Raise `SealError` unless the ledger holds, is of a study on `trainval`, and has selected and reproduced."""
+        """Raise `SealError` unless the ledger holds, is of a study on `trainval`, and has selected
+        and reproduced.
+        """
         try:
             lines = read(Path(self.ledger))
         except (OSError, BrokenLedger) as error:
@@ -86,7 +91,9 @@ class Ledger:
         self._replayed = 0
 
     def record(self, kind: Kind, body: Any) -> Line:
-        """Append the entry, or step over it where it is there already; raise `OtherStudy` where another one is."""
+        """Append the entry, or step over it where it is there already; raise `OtherStudy` where
+        another one is.
+        """
         body = plain(body)
         if self._replayed < len(self.lines):
             line = self.lines[self._replayed]
@@ -98,10 +105,13 @@ class Ledger:
         return line
 
     def look(self, body: Any, kind: Literal["look", "peek"] = "look") -> Line:
-        """Append a look at the test half, however far the replay is; raises `SealError` where the seal is not open."""
+        """Append a look at the test half, however far the replay is; raises `SealError` where the
+        seal is not open.
+        """
         if not any(line.kind == "seal" for line in self.lines):
             raise SealError(
-                f"{self.path}: the seal is not open, so nothing of the test half can have been looked at"
+                f"{self.path}: the seal is not open, so nothing of the test half can have been"
+                " looked at"
             )
         return self._append(kind, plain(body))
 
@@ -111,11 +121,14 @@ class Ledger:
         return self.lines[self._replayed] if self._replayed < len(self.lines) else None
 
     def receipt(self) -> Receipt:
-        """The receipt that opens the seal; raises `SealError` before selection and reproductions are recorded."""
+        """The receipt that opens the seal; raises `SealError` before selection and reproductions
+        are recorded.
+        """
         line = completing_line(self.lines)
         if line is None:
             raise SealError(
-                f"{self.path}: selection and reproductions are not complete, so the test half stays sealed"
+                f"{self.path}: selection and reproductions are not complete, so the test half stays"
+                " sealed"
             )
         return Receipt(str(self.path), line.hash)
 
@@ -138,7 +151,9 @@ def hash_of(number: int, kind: str, body: Any, previous: str) -> str:
 
 
 def read(path: Path) -> list[Line]:
-    """The whole lines of a ledger, chain checked; a torn last line (a kill while writing) is not yet a line."""
+    """The whole lines of a ledger, chain checked; a torn last line (a kill while writing) is not
+    yet a line.
+    """
     whole = path.read_bytes().split(b"\n")[:-1]
     lines: list[Line] = []
     for number, text in enumerate(whole):
@@ -147,7 +162,9 @@ def read(path: Path) -> list[Line]:
 
 
 def completing_line(lines: list[Line]) -> Line | None:
-    """The line with which the searches and reproductions promised in the preregistration became complete, None before."""
+    """The line with which the searches and reproductions promised in the preregistration became
+    complete, None before.
+    """
     selected = [line.number for line in lines if line.kind == "selection"]
     if not selected or lines[0].kind != "preregistration":
         return None
@@ -168,7 +185,8 @@ def _parse(path: Path, number: int, text: bytes, previous: str) -> Line:
         raise BrokenLedger(f"{path}: line {number + 1} is not a ledger line") from None
     if line.number != number:
         raise BrokenLedger(
-            f"{path}: line {number + 1} calls itself number {line.number}: lines were removed or moved"
+            f"{path}: line {number + 1} calls itself number {line.number}: lines were removed or"
+            " moved"
         )
     if line.previous != previous:
         raise BrokenLedger(f"{path}: line {number + 1} does not follow the line before it")
@@ -205,8 +223,9 @@ def _difference(path: Path, line: Line, kind: Kind, body: Any) -> str:
     altered = _altered_runs(line.body, body) if kind == line.kind else []
     if altered:
         return (
-            f"{path}: line {line.number + 1} says that run {altered[0]} had another result.json than it has now: that file was "
-            "altered. Remove the folder of that run and run the same command again: it is computed again, and nothing else"
+            f"{path}: line {line.number + 1} says that run {altered[0]} had another result.json"
+            " than it has now: that file was altered. Remove the folder of that run and run the"
+            " same command again: it is computed again, and nothing else"
         )
     what = (
         f"a {kind} where the ledger has a {line.kind}" if kind != line.kind else f"another {kind}"
@@ -223,8 +242,9 @@ def _difference(path: Path, line: Line, kind: Kind, body: Any) -> str:
         else "the study was begun with other settings or code"
     )
     return (
-        f"{path}: this command leads to {what} at line {line.number + 1}{named}; {cause}. "
-        "Continue it as it was begun, or begin afresh with --new-study (both stay in the record) or another --out"
+        f"{path}: this command leads to {what} at line {line.number + 1}{named}; {cause}. Continue"
+        " it as it was begun, or begin afresh with --new-study (both stay in the record) or"
+        " another --out"
     )
 
 

@@ -1,4 +1,6 @@
-"""What a method is: a loss with its miner, batch and search space; and the registry that a loss's own file fills."""
+"""What a method is: a loss with its miner, batch and search space; and the registry that a loss's
+own file fills.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,12 +25,16 @@ from assay.registry import Paper, Registry
 from assay.space import Real, Space, Value
 
 WEIGHTS_LR = Real(1e-6, 1, log=True)
-"""Range of `weights_lr`, the learning rate of a method's own weights, in the space of every method that has some."""
+"""Range of `weights_lr`, the learning rate of a method's own weights, in the space of every method
+that has some.
+"""
 
 Compares = Literal["pairs", "triplets", "either", "classes", "anything"]
 
 Head = Literal["linear", "pca", "none"]
-"""What makes an embedding of a trunk's features: a trained layer, a PCA fitted on trainval, or nothing at all."""
+"""What makes an embedding of a trunk's features: a trained layer, a PCA fitted on trainval, or
+nothing at all.
+"""
 
 Start = Literal["any", "pretrained", "random"]
 """Weights that a trunk has before training; given vectors count as pretrained."""
@@ -37,15 +43,17 @@ Start = Literal["any", "pretrained", "random"]
 class Loss(nn.Module):
     """A loss over embeddings `z` (N, D) and labels `y` (N,).
 
-    All that losses have in common happens before `forward`, so that a subclass's `forward` is the equation: embeddings and
-    references are normalised alike, half precision becomes single precision, and what a miner chose, or else every pair of
-    the batch, comes in the shape that the loss compares.
+    All that losses have in common happens before `forward`, so that a subclass's `forward` is the
+    equation: embeddings and references are normalised alike, half precision becomes single
+    precision, and what a miner chose, or else every pair of the batch, comes in the shape that the
+    loss compares.
 
     Attributes:
         normalise: whether the loss is about unit vectors.
-        compares: `pairs` and `triplets` get `forward(z, y, pairs, references)` with `Pairs` or `Triplets`, `either` whichever
-            was mined; `classes` get `forward(z, y)` and compare with their own weights, so there is nothing to mine;
-            `anything` gets all arguments as they were given, None included.
+        compares: `pairs` and `triplets` get `forward(z, y, pairs, references)` with `Pairs` or
+            `Triplets`, `either` whichever was mined; `classes` get `forward(z, y)` and compare with
+            their own weights, so there is nothing to mine; `anything` gets all arguments as they
+            were given, None included.
         undecayed: names of weights that are kept out of weight decay.
     """
 
@@ -61,22 +69,29 @@ class Loss(nn.Module):
         super().__init_subclass__()
         if cls.compares not in get_args(Compares):
             raise ValueError(
-                f"{cls.__name__}.compares is one of {', '.join(get_args(Compares))}, got {cls.compares!r}"
+                f"{cls.__name__}.compares is one of {', '.join(get_args(Compares))}, got"
+                f" {cls.compares!r}"
             )
 
     def setup(self, dim: int, classes: int) -> None:
-        """Make the weights that depend on the data: one for each class where the loss compares with classes, else none."""
+        """Make the weights that depend on the data: one for each class where the loss compares with
+        classes, else none.
+        """
         if self.compares == "classes":
             self.weights = make_weights(classes, dim)
 
     @classmethod
     def written_in(cls) -> tuple[type, ...]:
-        """The classes whose source determines what the loss computes; a run's key holds the hashes of their files."""
+        """The classes whose source determines what the loss computes; a run's key holds the hashes
+        of their files.
+        """
         return (cls,)
 
     @classmethod
     def distributions(cls) -> tuple[str, ...]:
-        """Names and versions of installed packages that the loss is made of, torch apart; a run's key holds them."""
+        """Names and versions of installed packages that the loss is made of, torch apart; a run's
+        key holds them.
+        """
         return ()
 
     @classmethod
@@ -98,7 +113,8 @@ class Loss(nn.Module):
         if self.compares == "classes":
             if mined is not None or references is not None:
                 raise ValueError(
-                    f"{type(self).__name__} compares with its own weights: it takes no mined pairs and no references"
+                    f"{type(self).__name__} compares with its own weights: it takes no mined pairs"
+                    " and no references"
                 )
             return self._forward(z, y)
         if references is not None:
@@ -120,7 +136,8 @@ class Loss(nn.Module):
         value: Tensor = super().__call__(*arguments)
         if value.ndim != 0:
             raise ValueError(
-                f"{type(self).__name__} gave shape {tuple(value.shape)}, but a loss is one number; use .mean()"
+                f"{type(self).__name__} gave shape {tuple(value.shape)}, but a loss is one number;"
+                " use .mean()"
             )
         return value
 
@@ -128,12 +145,15 @@ class Loss(nn.Module):
         check_batch(z, y)
         if self.compares == "classes" and not (self._parameters or self._modules or self._buffers):
             raise ValueError(
-                f"{type(self).__name__} compares with weights that it does not have yet: call setup(dim, classes) first"
+                f"{type(self).__name__} compares with weights that it does not have yet: call"
+                " setup(dim, classes) first"
             )
 
 
 def make_weights(*shape: int) -> nn.Parameter:
-    """Weights from N(0, 1/D), D the last of their dimensions: of unit expected norm, the same start for every method."""
+    """Weights from N(0, 1/D), D the last of their dimensions: of unit expected norm, the same start
+    for every method.
+    """
     return nn.Parameter(torch.randn(shape) / shape[-1] ** 0.5)
 
 
@@ -146,7 +166,8 @@ class Method:
         loss: the class; None for a baseline, which is not trained.
         space: the parameters searched and their ranges.
         miner: name of the miner that feeds the loss.
-        batch: which of the protocol's batch shapes it trains on; `pairs` is two images of each class.
+        batch: which of the protocol's batch shapes it trains on; `pairs` is two images of each
+            class.
         fixed: parameters that are neither searched nor left at the default of loss or miner.
         own_departures: where the method differs from its paper, beside what its loss says.
         about: one line for lists.
@@ -170,7 +191,8 @@ class Method:
             object.__setattr__(self, "head", "pca")
         if self.loss is not None and self.head != "linear":
             raise ValueError(
-                f"{self.name}: a method with a loss trains a linear head, got head={self.head!r}; leave it out"
+                f"{self.name}: a method with a loss trains a linear head, got head={self.head!r};"
+                " leave it out"
             )
         if self.miner is not None and (self.loss is None or not self.loss.takes_mined()):
             raise ValueError(
@@ -178,7 +200,8 @@ class Method:
             )
         if self.batch not in get_args(BatchKind):
             raise ValueError(
-                f"{self.name}: the batch is one of {', '.join(get_args(BatchKind))}, got {self.batch!r}"
+                f"{self.name}: the batch is one of {', '.join(get_args(BatchKind))}, got"
+                f" {self.batch!r}"
             )
         both = sorted(set(self.fixed) & set(self.space))
         if both:

@@ -52,7 +52,9 @@ class Parts:
 
 
 def space_of(method: Method, protocol: Protocol) -> Space:
-    """What is searched for this method: its own space and what the protocol adds. The untrained baseline has none."""
+    """What is searched for this method: its own space and what the protocol adds. The untrained
+    baseline has none.
+    """
     return Space() if method.loss is None else method.space | protocol.space
 
 
@@ -67,14 +69,16 @@ def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
     both = sorted(set(method.fixed) & set(space))
     if both:
         raise BadInput(
-            f"{method.name}: the parameter {both[0]!r} is fixed by the method and searched by {protocol.name}"
+            f"{method.name}: the parameter {both[0]!r} is fixed by the method and searched by"
+            f" {protocol.name}"
         )
     for name in method.fixed:
         _taker(method, name)
     for name, value in own.items():
         if value is NO_DEFAULT and name not in method.fixed and name not in space:
             raise BadInput(
-                f"{method.name}: the parameter {name!r} has no value; give it a default, search it or fix it"
+                f"{method.name}: the parameter {name!r} has no value; give it a default, search it"
+                " or fix it"
             )
     known = own | _fit_defaults(protocol)
     chosen = {}
@@ -82,11 +86,13 @@ def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
         _taker(method, name)
         if known[name] is NO_DEFAULT:
             raise BadInput(
-                f"{method.name}: the parameter {name!r} has no default, which trial 0 needs; give it one"
+                f"{method.name}: the parameter {name!r} has no default, which trial 0 needs; give"
+                " it one"
             )
         if not range_.takes(known[name]):
             raise BadInput(
-                f"{method.name}: the default {known[name]!r} of {name!r} cannot be searched as {range_}"
+                f"{method.name}: the default {known[name]!r} of {name!r} cannot be searched as"
+                f" {range_}"
             )
         chosen[name] = known[name]
     return chosen
@@ -95,7 +101,8 @@ def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
 def read_parameters(
     method: Method, protocol: Protocol, settings: Iterable[str]
 ) -> dict[str, Value]:
-    """The method's parameters with `name=value` settings applied, typed by their defaults and tried out.
+    """The method's parameters with `name=value` settings applied, typed by their defaults and tried
+    out.
 
     >>> from assay.protocols import protocols
     >>> read_parameters(methods["triplet"], protocols["quick"], ["margin=0.2"])
@@ -145,7 +152,9 @@ def departures(method: Method) -> tuple[str, ...]:
 
 
 def assemble(method: Method, parameters: Parameters, protocol: Protocol) -> Parts:
-    """Build loss and miner, each parameter going by its name to loss, miner or training; a clash raises."""
+    """Build loss and miner, each parameter going by its name to loss, miner or training; a clash
+    raises.
+    """
     assert method.loss is not None, "the baseline is not trained"
     by_taker: dict[str, dict[str, Value]] = {"loss": {}, "miner": {}, "training": {}}
     for name, value in {**method.fixed, **parameters}.items():
@@ -158,7 +167,9 @@ def assemble(method: Method, parameters: Parameters, protocol: Protocol) -> Part
 
 
 def source_of(method: Method, protocol: Protocol) -> str:
-    """Hash of the files in which the parts of a run are written: trunk and sampler of the protocol, loss, miner, the method."""
+    """Hash of the files in which the parts of a run are written: trunk and sampler of the protocol,
+    loss, miner, the method.
+    """
     trunk = find(protocol.trunk)
     parts: list[object] = [trunk, samplers[protocol.sampler]]
     parts += method.loss.written_in() if method.loss else ()
@@ -172,7 +183,9 @@ def source_of(method: Method, protocol: Protocol) -> str:
 
 
 def trunk_source(name: str) -> str:
-    """Hash of the file in which a trunk is written, and of the versions of the libraries that its network comes from."""
+    """Hash of the file in which a trunk is written, and of the versions of the libraries that its
+    network comes from.
+    """
     trunk = find(name)
     return digest([digest_file(_file_of(trunk)), *_libraries(trunk)])
 
@@ -182,7 +195,9 @@ def _libraries(trunk: type[Trunk]) -> list[str]:
 
 
 def import_parts(names: Iterable[str]) -> None:
-    """Import files (`mine.py`) or modules (`mine.losses`) that register methods, miners, samplers, trunks or data sets."""
+    """Import files (`mine.py`) or modules (`mine.losses`) that register methods, miners, samplers,
+    trunks or data sets.
+    """
     for name in names:
         try:
             _import_file(Path(name)) if name.endswith(".py") else importlib.import_module(name)
@@ -217,7 +232,8 @@ def _import_file(path: Path) -> None:
 
 
 _imported: dict[str, str] = {}
-"""Hash of each imported file by its module's name: a file that was edited since is imported anew."""
+"""Hash of each imported file by its module's name: a file that was edited since is imported anew.
+"""
 
 
 def _taker(method: Method, name: str) -> str:
@@ -226,7 +242,8 @@ def _taker(method: Method, name: str) -> str:
     wanted_by = [taker for taker, names in takers.items() if name in names]
     if len(wanted_by) != 1:
         raise BadInput(
-            f"{method.name}: the parameter {name!r} is taken by {' and '.join(wanted_by) or 'nothing'}"
+            f"{method.name}: the parameter {name!r} is taken by"
+            f" {' and '.join(wanted_by) or 'nothing'}"
         )
     return wanted_by[0]
 
@@ -237,7 +254,9 @@ _FIT = ("lr", "weights_lr")
 
 
 def _fit_defaults(protocol: Protocol) -> dict[str, Value]:
-    """The learning rates; one that is still `auto` is no number, with which nothing can be trained."""
+    """The learning rates; one that is still `auto` is no number,
+    with which nothing can be trained.
+    """
     lr = protocol.optimiser.lr
     return {"lr": math.nan if lr is None else lr, "weights_lr": DEFAULT_WEIGHTS_LR}
 

@@ -1,4 +1,6 @@
-"""A model: trunk and head, kept as one safetensors file that says what it is, alone or in a folder with its card."""
+"""A model: trunk and head, kept as one safetensors file that says what it is, alone or in a folder
+with its card.
+"""
 
 import json
 from collections.abc import Mapping
@@ -60,7 +62,9 @@ class Architecture:
 
     @classmethod
     def under(cls, protocol: Protocol, inputs: int, dim: int | None = None) -> "Architecture":
-        """What runs of a settled protocol train: the head alone where the trunk is frozen, else everything."""
+        """What runs of a settled protocol train: the head alone where the trunk is frozen, else
+        everything.
+        """
         width = protocol.dim if dim is None else dim
         if protocol.frozen == "trunk":
             return cls(
@@ -96,7 +100,9 @@ class Architecture:
 
     @property
     def described(self) -> dict[str, Any]:
-        """The fields as files hold them; the usual similarity is left out, as in files from before there was another."""
+        """The fields as files hold them; the usual similarity is left out, as in files from before
+        there was another.
+        """
         return {
             name: value
             for name, value in vars(self).items()
@@ -105,7 +111,9 @@ class Architecture:
 
 
 class Model(nn.Module):
-    """Trunk and linear head, from torch's current random state; its output is not yet normalised."""
+    """Trunk and linear head, from torch's current random state;
+    its output is not yet normalised.
+    """
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -134,12 +142,15 @@ class Model(nn.Module):
 
 
 def settle(protocol: Protocol, look: Look) -> tuple[Protocol, Weights | None]:
-    """The protocol without any `auto`, its trunk's weights by their hash; and where those come from, None: at random."""
+    """The protocol without any `auto`, its trunk's weights by their hash; and where those come
+    from, None: at random.
+    """
     chosen = resolve(protocol, look)
     kind, given = find(chosen.trunk), kind_of(look)
     if kind.takes != given:
         raise BadInput(
-            f"the trunk {chosen.trunk!r} takes {kind.takes}, the data are {given}; use --set trunk=auto"
+            f"the trunk {chosen.trunk!r} takes {kind.takes}, the data are {given}; use --set"
+            " trunk=auto"
         )
     found = weights.resolve(chosen.trunk, protocol.weights)
     size = kind.side if protocol.size is None and kind.side else chosen.size
@@ -158,8 +169,9 @@ def _check_images(protocol: Protocol, kind: type[Trunk]) -> None:
     """Raise `BadInput` where the trunk and the size of images do not go together."""
     if protocol.frozen == "trunk" and protocol.weights == weights.NONE:
         raise BadInput(
-            f"--set frozen=trunk: the trunk {protocol.trunk!r} starts from random weights, of which nothing would be learnt; "
-            "take a pretrained one, for example --set trunk=lite0, or --set frozen=nothing"
+            f"--set frozen=trunk: the trunk {protocol.trunk!r} starts from random weights, of which"
+            " nothing would be learnt; take a pretrained one, for example --set trunk=lite0, or"
+            " --set frozen=nothing"
         )
     size, stored = protocol.size or 0, protocol.first_step.side
     if size < kind.smallest:
@@ -170,18 +182,22 @@ def _check_images(protocol: Protocol, kind: type[Trunk]) -> None:
         raise BadInput(f"--set stored={stored}: images are stored at least as large as size={size}")
     if protocol.resize == "short" and (protocol.augment.rotation or protocol.augment.shear):
         raise BadInput(
-            "--set resize=short: images that keep their shapes are not turned; add --set augment.rotation=0 --set augment.shear=0"
+            "--set resize=short: images that keep their shapes are not turned; add --set"
+            " augment.rotation=0 --set augment.shear=0"
         )
 
 
 def with_weights(protocol: Protocol, given: str, pretrained_on: str | None = None) -> Protocol:
-    """The protocol with the trunk's weights as a user names them: `none`, `pretrained`, or a file, brought into the cache."""
+    """The protocol with the trunk's weights as a user names them: `none`, `pretrained`, or a file,
+    brought into the cache.
+    """
     if given in (weights.NONE, "pretrained"):
         if given != weights.NONE and (
             protocol.trunk == "auto" or weights.resolve(protocol.trunk, given) is None
         ):
             raise BadInput(
-                "--weights pretrained: this trunk has none; choose one that has, for example --set trunk=lite0"
+                "--weights pretrained: this trunk has none; choose one that has, for example --set"
+                " trunk=lite0"
             )
         return customise(protocol, [f"weights={given}"])
     if protocol.trunk == "auto":
@@ -194,7 +210,9 @@ def with_weights(protocol: Protocol, given: str, pretrained_on: str | None = Non
 
 
 def begin(architecture: Architecture, digest: str) -> Model:
-    """A model before training: its trunk with the weights of that hash, `none` for random ones, its head at random."""
+    """A model before training: its trunk with the weights of that hash, `none` for random ones, its
+    head at random.
+    """
     model = Model(architecture)
     if digest != weights.NONE and architecture.trunk != "identity":
         weights.load(model.trunk, digest)
@@ -202,7 +220,9 @@ def begin(architecture: Architecture, digest: str) -> Model:
 
 
 def with_trunk(trained: Model, protocol: Protocol, inputs: int) -> Model:
-    """The whole model of what a run has trained: itself, or the frozen trunk with it as its head."""
+    """The whole model of what a run has trained: itself,
+    or the frozen trunk with it as its head.
+    """
     if protocol.frozen != "trunk":
         return trained
     model = begin(Architecture.whole(protocol, inputs, trained.architecture.dim), protocol.weights)
@@ -227,7 +247,9 @@ def read_model(path: Path) -> Model:
 
 
 def write_model_folder(folder: Path, model: Model, card: Mapping[str, Any]) -> None:
-    """Place a model folder: the weights, and a card that says for people and programs what the model is and comes from."""
+    """Place a model folder: the weights, and a card that says for people and programs what the
+    model is and comes from.
+    """
     with new_folder(folder) as draft:
         (draft / WEIGHTS).write_bytes(pack_model(model.architecture, model.state()))
         (draft / CARD).write_text(

@@ -1,4 +1,6 @@
-"""Named parts: a decorator fills the registry, a duplicate raises, a miss suggests the nearest name."""
+"""Named parts: a decorator fills the registry, a duplicate raises, a miss suggests the nearest
+name.
+"""
 
 import difflib
 import importlib
@@ -37,7 +39,9 @@ _registries: list["Registry[Any]"] = []
 
 @contextmanager
 def replacing(module: str) -> Iterator[None]:
-    """What `module` adds inside takes the place of what it added before; on an error nothing of it stays."""
+    """What `module` adds inside takes the place of what it added before; on an error nothing of it
+    stays.
+    """
     _forget(module)
     try:
         yield
@@ -52,7 +56,9 @@ def _forget(module: str) -> None:
 
 
 def _adding_module() -> str:
-    """Name of the module that is adding a part: the first on the stack that is no registry's own."""
+    """Name of the module that is adding a part: the first on the stack that is no
+    registry's own.
+    """
     frame = sys._getframe()
     while (
         frame.f_globals["__name__"] in (__name__, "assay.method", "assay.metrics.metric")
@@ -129,6 +135,17 @@ class Registry(Mapping[str, T]):
 
 
 def import_folder(package: str, path: Iterable[str]) -> None:
-    """Import every module of a package, in the order of their names, so that each registers its parts."""
+    """Import every module of a package, in the order of their names, so that each registers its
+    parts.
+    """
     for module in sorted(module.name for module in pkgutil.iter_modules(path)):
         importlib.import_module(f"{package}.{module}")
+
+
+def first_paragraph(docstring: str | None) -> str:
+    r"""Return the first paragraph of a docstring in one line, empty where there is none.
+
+    >>> first_paragraph("Draw batches\n    of classes.\n\n    More.")
+    'Draw batches of classes.'
+    """
+    return " ".join((docstring or "").strip().partition("\n\n")[0].split())

@@ -1,9 +1,11 @@
-"""Operations on stacked tensors that give each row the same bits, whatever it is stacked with. Shapes: S rows of the stack.
+"""Operations on stacked tensors that give each row the same bits, whatever it is stacked with.
+Shapes: S rows of the stack.
 
-Two kinds do not by themselves. A BLAS sums in another order where a matrix begins at another place in a cache line, and in a
-stack of matrices whose size is no multiple of a line that place differs from row to row: here every matrix begins at the start
-of a line. Some functions are computed by another formula for the last few numbers that do not fill a vector register: here
-every row is filled up to whole registers.
+Two kinds do not by themselves. A BLAS sums in another order where a matrix begins at another place
+in a cache line, and in a stack of matrices whose size is no multiple of a line that place differs
+from row to row: here every matrix begins at the start of a line. Some functions are computed by
+another formula for the last few numbers that do not fill a vector register: here every row is
+filled up to whole registers.
 """
 
 import math
@@ -23,7 +25,9 @@ REGISTERS = 32
 
 
 def product(first: Tensor, second: Tensor, out: Tensor | None = None) -> Tensor:
-    """`torch.bmm` of (S, A, B) and (S, B, C), each row as if it were alone; into `out` where that is given."""
+    """`torch.bmm` of (S, A, B) and (S, B, C), each row as if it were alone; into `out` where that
+    is given.
+    """
     shape = len(first), first.shape[1], second.shape[2]
     if (
         _fills_lines(first)
@@ -45,7 +49,9 @@ def sum_and_product(
 
 
 def by_registers(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function of each number, computed by the same formula for every number of a row (S, ...)."""
+    """A function of each number, computed by the same formula for every number of a row
+    (S, ...).
+    """
 
     def computed(*arguments: Any) -> Tensor:
         tensors = torch.broadcast_tensors(*(one for one in arguments if isinstance(one, Tensor)))  # type: ignore[no-untyped-call]
@@ -81,7 +87,9 @@ def with_rows_apart(traced: GraphModule) -> GraphModule:
 
 
 def _fills_lines(stack: Tensor) -> bool:
-    """Whether every matrix begins at the start of a line; a stack of one is judged as one of many."""
+    """Whether every matrix begins at the start of a line;
+    a stack of one is judged as one of many.
+    """
     numbers = stack.shape[1] * stack.shape[2]
     dense = len(stack) == 1 or stack.stride(0) == numbers
     return dense and numbers * stack.element_size() % LINE == 0 and stack.data_ptr() % LINE == 0

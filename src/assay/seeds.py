@@ -1,4 +1,6 @@
-"""Seeds derived from what they are for, so that no two uses share one and every run can be repeated."""
+"""Seeds derived from what they are for, so that no two uses share one and every run can be
+repeated.
+"""
 
 import hashlib
 
@@ -41,7 +43,9 @@ def question_seed(seed: int, trainval: str, method: str, search: int, twin: bool
 
 
 def fold_seed(seed: int, trainval: str, twin: bool = False) -> int:
-    """Return the seed of the order in which searches take the folds that their trials are validated on."""
+    """Return the seed of the order in which searches take the folds that their trials are validated
+    on.
+    """
     return derive(seed, trainval, "trial folds", *_apart(0, twin))
 
 

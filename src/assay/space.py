@@ -1,4 +1,6 @@
-"""Search spaces as value objects: declared before a search, hashed with the preregistration, never changed by it."""
+"""Search spaces as value objects: declared before a search, hashed with the preregistration, never
+changed by it.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -19,8 +21,8 @@ EDGE = 0.01
 class Real:
     """A real number in [low, high], searched on a linear or a logarithmic scale.
 
-    `natural` says which ends are the parameter's own domain (a margin cannot be below 0), so that an optimum there
-    is no sign of a range drawn too tightly.
+    `natural` says which ends are the parameter's own domain (a margin cannot be below 0), so that
+    an optimum there is no sign of a range drawn too tightly.
     """
 
     low: float
@@ -99,7 +101,9 @@ Range = Real | Integer | Choice
 
 @dataclass(frozen=True)
 class Edge:
-    """A chosen value on an end of its range; `natural` where the end is the parameter's own domain."""
+    """A chosen value on an end of its range; `natural` where the end is the parameter's
+    own domain.
+    """
 
     end: Literal["low", "high"]
     bound: float
@@ -195,7 +199,10 @@ def _searched(said: Mapping[str, Any] | None) -> str:
         return "not searched"
     if "options" in said:
         return f"one of {', '.join(map(str, said['options']))}"
-    return f"searched in {said['low']} to {said['high']}{' on a logarithmic scale' if said['log'] else ''}"
+    return (
+        f"searched in {said['low']} to"
+        f" {said['high']}{' on a logarithmic scale' if said['log'] else ''}"
+    )
 
 
 def _edge(range_: Range, value: Value) -> Edge | None:
@@ -233,5 +240,7 @@ def _check_range(low: float, high: float, log: bool) -> None:
 
 
 def _round(value: float) -> float:
-    """Six significant digits: more means nothing to a search, and rounding noise must not reach a run's key."""
+    """Six significant digits: more means nothing to a search, and rounding noise must not reach a
+    run's key.
+    """
     return float(f"{value:.6g}")

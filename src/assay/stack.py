@@ -1,10 +1,12 @@
 """Training of many heads at once, on vectors: runs of one method as one batched computation.
 
-A step of a small head is all overhead: a hundred operations on little tensors. Stacked, the heads share them. The loss of the
-stack and its gradient are traced once into a flat list of tensor operations (`torch.vmap` over the method's own loss), which is
-then played back for every step. Numbers that the runs differ in, such as margins, are tensors with an entry for each head. A head
-that has ended leaves its place to the next run. What becomes of a run does not depend on what it is stacked with, to the bit.
-Shapes: S stacked heads, N batch, D width of a vector, K width of an embedding.
+A step of a small head is all overhead: a hundred operations on little tensors. Stacked, the heads
+share them. The loss of the stack and its gradient are traced once into a flat list of tensor
+operations (`torch.vmap` over the method's own loss), which is then played back for every step.
+Numbers that the runs differ in, such as margins, are tensors with an entry for each head. A head
+that has ended leaves its place to the next run. What becomes of a run does not depend on what it is
+stacked with, to the bit. Shapes: S stacked heads, N batch, D width of a vector, K width of an
+embedding.
 """
 
 from collections import deque
@@ -29,7 +31,9 @@ NARROWEST = 8
 """Heads that are trained at once at least: with fewer, much of a step is overhead."""
 
 CACHED = 3 << 20
-"""Bytes of weights that are trained at once: with what an optimiser keeps of them, more do not fit into the caches."""
+"""Bytes of weights that are trained at once: with what an optimiser keeps of them, more do not fit
+into the caches.
+"""
 
 FEWEST = 4
 """Places below which fewer of them save less than it takes to record a step anew."""
@@ -45,10 +49,12 @@ def fit_stacked(
     width: int | None = None,
     turnable: bool = True,
 ) -> list[Fit] | None:
-    """Train the heads, each on the batches that `fit` would draw for it; return None where the loss cannot be traced.
+    """Train the heads, each on the batches that `fit` would draw for it; return None where the loss
+    cannot be traced.
 
-    Their class weights have the same shapes, their epochs the same number of steps, their losses the same switches. `kept` is
-    given the weights of every validation of each head. Where the savepoint holds a state, they go on from there.
+    Their class weights have the same shapes, their epochs the same number of steps, their losses
+    the same switches. `kept` is given the weights of every validation of each head. Where the
+    savepoint holds a state, they go on from there.
 
     Args:
         apprentices: the heads.
@@ -57,7 +63,8 @@ def fit_stacked(
         batch: classes x images per class.
         kept: for each head, what is given the weights of every validation.
         savepoint: where the state is left from time to time.
-        width: how many are trained at once; the others wait. Where not given, as many as fit into the caches.
+        width: how many are trained at once; the others wait. Where not given, as many as fit into
+            the caches.
         turnable: whether dials are tensors; else they are constants, and agree among the heads.
     """
     try:
@@ -97,9 +104,11 @@ class _Row:
 
 
 class _Course:
-    """The runs: those that wait, those under way in the places of a stack, and what came of the others.
+    """The runs: those that wait, those under way in the places of a stack, and what came of the
+    others.
 
-    Runs begin together with the others' validations, so that at every validation all of the state is weights.
+    Runs begin together with the others' validations, so that at every validation all of the state
+    is weights.
     """
 
     def __init__(
@@ -123,7 +132,9 @@ class _Course:
         self._passed = self._since = 0
 
     def begin(self, before: State | None) -> None:
-        """Take up the first runs, or those that were under way; raise `CannotBeTraced` where the loss cannot be stacked."""
+        """Take up the first runs, or those that were under way; raise `CannotBeTraced` where the
+        loss cannot be stacked.
+        """
         under_way = (
             before.said["rows"]
             if before
@@ -185,7 +196,9 @@ class _Course:
         return self.judges[row.number].done or row.epoch == self._length.epochs
 
     def _settle(self, rebuild: bool = False) -> None:
-        """Give the places of runs that have ended to those that wait; go on with fewer places where half of them are empty."""
+        """Give the places of runs that have ended to those that wait; go on with fewer places where
+        half of them are empty.
+        """
         for place, row in enumerate(self.rows):
             if row is not None and self._is_over(row):
                 self._stack.take_out(place)
@@ -201,7 +214,9 @@ class _Course:
             self._optimiser = self._make_optimiser()
 
     def _next(self, place: int) -> _Row | None:
-        """The run that has waited longest, in its place; None where it has ended before it began."""
+        """The run that has waited longest, in its place;
+        None where it has ended before it began.
+        """
         number = self._waiting.popleft()
         self._stack.put(place, self._apprentices[number])
         self.judges[number] = judge = self._judge(number)

@@ -1,6 +1,8 @@
-"""How far the studies of a store are, from outside: their ledgers, what the driver last said, and what is half done.
+"""How far the studies of a store are, from outside: their ledgers, what the driver last said, and
+what is half done.
 
-Nothing is written, and no run is opened but a few of their clocks, where nobody drives and the time left must be estimated.
+Nothing is written, and no run is opened but a few of their clocks, where nobody drives and the time
+left must be estimated.
 """
 
 import os
@@ -69,7 +71,8 @@ class Status:
         total: runs in all.
         under_way: keys of runs that have left something to go on from after a kill.
         workers: processes that the last driver had at work; None: it is not known.
-        seconds_left: until all is done, as the driver reckons, or else by the times of the finished runs; None: not known.
+        seconds_left: until all is done, as the driver reckons, or else by the times of the finished
+            runs; None: not known.
         studies: each of them, points of a sweep after their base.
     """
 
@@ -187,7 +190,9 @@ class _Ledger:
         return tried + [run["key"] for run in self.bodies("reproduction")]
 
     def standing(self, said: dict[str, Any] | None, driven: bool) -> Standing:
-        """How far the study is by its ledger and, for what is not in there yet, by what its driver said."""
+        """How far the study is by its ledger and, for what is not in there yet, by what its driver
+        said.
+        """
         if not self.lines:
             return _nothing_known(
                 self.key, self.problem or "begun, nothing recorded yet", bool(self.problem)
@@ -256,7 +261,9 @@ def last_line(text: str) -> str:
 def _estimate(
     store: Store, ledgers: Sequence[_Ledger], studies: Sequence[Standing], workers: int
 ) -> float | None:
-    """Seconds that the runs that are left would take; a method without a finished run takes what the others do on average."""
+    """Seconds that the runs that are left would take; a method without a finished run takes what
+    the others do on average.
+    """
     left = {study.study: study.total - study.done for study in studies if not study.ended}
     if not any(left.values()):
         return None
@@ -285,7 +292,9 @@ def _seconds(store: Store, ledger: _Ledger) -> list[float]:
 
 
 def _in_order(ledgers: Sequence[_Ledger], studies: Sequence[Standing]) -> Iterator[Standing]:
-    """As they were begun, data set by data set; points of a sweep after their base, in the order of their values."""
+    """As they were begun, data set by data set; points of a sweep after their base, in the order of
+    their values.
+    """
     by_key = {study.study: study for study in studies}
     begun = {ledger.key: ledger.lines[0].at if ledger.lines else "" for ledger in ledgers}
     places = {ledger.key: _value_place(ledger.point) for ledger in ledgers if ledger.point}

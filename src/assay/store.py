@@ -1,4 +1,6 @@
-"""The run store: content-addressed runs that workers place whole, studies that only the driver writes."""
+"""The run store: content-addressed runs that workers place whole, studies that only the driver
+writes.
+"""
 
 import errno
 import json
@@ -34,17 +36,21 @@ class Store:
         self.root = root
         if not (root / "format.json").exists():
             raise BadInput(
-                f"{root} is not a run store (no format.json in it); `assay bench --out {root}` makes one"
+                f"{root} is not a run store (no format.json in it); `assay bench --out {root}`"
+                " makes one"
             )
         found = _format_of(root)
         if found != FORMAT:
             raise BadInput(
-                f"{root} has store format {found}, this version of Assay reads {FORMAT}; give another --out"
+                f"{root} has store format {found}, this version of Assay reads {FORMAT}; give"
+                " another --out"
             )
 
     @classmethod
     def create(cls, root: Path) -> "Store":
-        """The store at `root`, made where there is none; an existing folder that holds other things is refused."""
+        """The store at `root`, made where there is none; an existing folder that holds other things
+        is refused.
+        """
         try:
             root.mkdir(parents=True, exist_ok=True)
             if not (root / "format.json").exists():
@@ -59,7 +65,9 @@ class Store:
 
     @contextmanager
     def driving(self) -> Iterator[None]:
-        """Be the one driver of this store; a second one is told who the first is. Clears what the dead left behind."""
+        """Be the one driver of this store; a second one is told who the first is. Clears what the
+        dead left behind.
+        """
         holder = self.root / "driver.json"
         _check_writable(self.root)
         with ExitStack() as stack:
@@ -68,7 +76,8 @@ class Store:
             except BlockingIOError:
                 by = self.driver() or "another process"
                 raise BadInput(
-                    f"{self.root} is being driven by {by}; wait for it to end, or give another --out"
+                    f"{self.root} is being driven by {by}; wait for it to end, or give another"
+                    " --out"
                 ) from None
             remove_drafts(self.root)
             self._clear_partial()
@@ -99,13 +108,17 @@ class Store:
         return self.root / "runs" / key[:2] / key
 
     def has_run(self, key: str, keep: Keep = "best") -> bool:
-        """Whether the run is finished, with the weights of every validation where those are asked for: folders appear whole."""
+        """Whether the run is finished, with the weights of every validation where those are asked
+        for: folders appear whole.
+        """
         return (self.run(key) / "result.json").exists() and (
             keep == "best" or (self.run(key) / CHECKPOINTS).exists()
         )
 
     def new_run(self, key: str) -> AbstractContextManager[Path]:
-        """A folder to fill that becomes the run's on leaving; what is there without a result is no run and goes."""
+        """A folder to fill that becomes the run's on leaving; what is there without a result is no
+        run and goes.
+        """
         if self.run(key).is_dir() and not self.has_run(key):
             shutil.rmtree(self.run(key), ignore_errors=True)
         return new_folder(self.run(key))
@@ -124,7 +137,9 @@ class Store:
         return new_folder(self.run(key) / CHECKPOINTS)
 
     def partial(self, key: str) -> Path:
-        """The folder of what a run under way would need after a kill; it goes when the run is placed."""
+        """The folder of what a run under way would need after a kill; it goes when the run is
+        placed.
+        """
         return self.root / "partial" / key[:2] / key
 
     def drop_partial(self, key: str) -> None:
@@ -132,13 +147,17 @@ class Store:
         shutil.rmtree(self.partial(key), ignore_errors=True)
 
     def _clear_partial(self) -> None:
-        """Drop what runs that are finished left behind, but not the way to checkpoints that they still lack."""
+        """Drop what runs that are finished left behind, but not the way to checkpoints that they
+        still lack.
+        """
         for folder in self.root.glob("partial/*/*"):
             if self.has_run(folder.name, "all" if (folder / CHECKPOINTS).exists() else "best"):
                 self.drop_partial(folder.name)
 
     def result(self, key: str) -> Any:
-        """The scores of a finished run; `BadInput` where one of its files is not as it was placed, as far as they tell."""
+        """The scores of a finished run; `BadInput` where one of its files is not as it was placed,
+        as far as they tell.
+        """
         folder = self.run(key)
         problem = _problem_of(folder)
         if problem:
@@ -188,7 +207,8 @@ def place_file(path: Path, content: bytes) -> None:
 
 
 def _problem_of(folder: Path) -> str | None:
-    """What tells that a finished run is not as it was placed: a file cannot be read, or does not go with the others.
+    """What tells that a finished run is not as it was placed: a file cannot be read, or does not go
+    with the others.
 
     Weights may be large and are not looked at.
     """
@@ -222,7 +242,9 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _check_writable(root: Path) -> None:
-    """Raise `BadInput` where nothing can be put into the folder; that it is full is told when it matters."""
+    """Raise `BadInput` where nothing can be put into the folder; that it is full is told when it
+    matters.
+    """
     try:
         tempfile.TemporaryFile(dir=root).close()
     except OSError as error:
@@ -236,7 +258,8 @@ def _refuse_strangers(root: Path) -> None:
     strangers = sorted(path.name for path in root.iterdir() if not path.name.startswith(DRAFT))
     if strangers:
         raise BadInput(
-            f"{root} holds other things ({strangers[0]}, ...) and is no run store; give an empty --out"
+            f"{root} holds other things ({strangers[0]}, ...) and is no run store; give an empty"
+            " --out"
         )
 
 

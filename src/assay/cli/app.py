@@ -63,7 +63,9 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 the work failed, 2 bad usage or bad input, 130 interrupted."""
+    """Run the command line. Exit codes: 0 done, 1 the work failed, 2 bad usage or bad input, 130
+    interrupted.
+    """
     keep_freed_memory()
     try:
         app()

@@ -41,9 +41,11 @@ def baselines(
     imports: Imports = None,
     json: Json = False,
 ) -> None:
-    """Random and pretrained trunks on DATA, features reduced by a PCA: Table 1 of the reality check, for any data.
+    """Random and pretrained trunks on DATA, features reduced by a PCA: Table 1 of the reality
+    check, for any data.
 
-    A method has to beat the pretrained trunk that it starts from; how far the trunk alone gets says what is left to learn.
+    A method has to beat the pretrained trunk that it starts from; how far the trunk alone gets says
+    what is left to learn.
 
     Example: assay baselines --data cub:/data/cub --trunks resnet50,lite0 --test
     """

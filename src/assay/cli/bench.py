@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from assay.study import Plan
 
 FULL_WIDTH = 126
-"""Columns that the whole table of scores needs; a narrower terminal gets the scores of single models only."""
+"""Columns that the whole table of scores needs; a narrower terminal gets the scores of single
+models only.
+"""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -160,7 +162,9 @@ def _print_plan(planned: "Plan", json: bool) -> None:
 
 
 def print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) -> None:
-    """Print the answer, scores and verdicts of the comparisons that hold these studies, and where the report is."""
+    """Print the answer, scores and verdicts of the comparisons that hold these studies, and where
+    the report is.
+    """
     from assay.store import Store
     from assay.tables import comparisons
 
@@ -193,11 +197,13 @@ def _print_comparison(comparison: Any) -> None:
         print(f"{line}.")
     if len(found.disagreements) > FEW:
         print(
-            f"{len(found.disagreements) - FEW} more disagreements between single and concatenated models: see the report."
+            f"{len(found.disagreements) - FEW} more disagreements between single and concatenated"
+            " models: see the report."
         )
     for record in comparison.unfinished:
         print(
-            f"{record.method}: {'all trials of a search diverged' if record.failed else 'not finished'}"
+            f"{record.method}:"
+            f" {'all trials of a search diverged' if record.failed else 'not finished'}"
         )
     if not comparison.records:
         return
@@ -228,7 +234,10 @@ def _print_scores(comparison: Any) -> None:
     headings = [
         f"{above} {column}" for above, column in zip(over, table.columns[FIRST:], strict=True)
     ][begin - FIRST :]
-    title = f"{comparison.data} under {comparison.protocol}: test half, percent, 95% intervals\ntrunk: {comparison.trunk}"
+    title = (
+        f"{comparison.data} under {comparison.protocol}: test half, percent, 95% intervals\ntrunk:"
+        f" {comparison.trunk}"
+    )
     rows = [[*row[:FIRST], *row[begin:]] for row in table.rows]
     columns = [*table.columns[:FIRST], *headings]
     print_table(columns, rows, title=title, right=range(1, len(columns)))

@@ -54,7 +54,8 @@ def show(
         bool, typer.Option("--json", help="For programs; every list complete.")
     ] = False,
 ) -> None:
-    """Classes, sizes, the splits that would be made, and problems: broken files, copies, leaks into the test half.
+    """Classes, sizes, the splits that would be made, and problems: broken files, copies, leaks into
+    the test half.
 
     Example: assay data show folder:birds --sheet birds.png
     """
@@ -123,7 +124,8 @@ def prepare(
 def splits(
     data: Data, protocol: ProtocolName = "quick", settings: Settings = None, imports: Imports = None
 ) -> None:
-    """The exact list of samples per fold and test, as CSV; with the data set's own marks of query and gallery, if any.
+    """The exact list of samples per fold and test, as CSV; with the data set's own marks of query
+    and gallery, if any.
 
     Example: assay data splits folder:birds > splits.csv
     """
@@ -165,7 +167,8 @@ def _load(
         return read(data), chosen
 
 
-# --- show -------------------------------------------------------------------------------------------------------------
+# --- show
+# -------------------------------------------------------------------------------------------------------------
 
 
 def _splitting(dataset: "Dataset", protocol: "Protocol") -> dict[str, Any]:
@@ -206,7 +209,8 @@ def _part(name: str, labels: "Labels", class_names: tuple[str, ...]) -> dict[str
     }
 
 
-# --- prepare ----------------------------------------------------------------------------------------------------------
+# --- prepare
+# ----------------------------------------------------------------------------------------------------------
 
 
 def _announce(dataset: "Dataset", protocol: "Protocol", form: "Form", most: int | None) -> None:
@@ -254,7 +258,10 @@ def _stored(step: "FirstStep", form: "Form") -> str:
         "short": "short side scaled to {0}",
         "stretch": "stretched to {0} x {0}",
     }
-    return f"images, {kinds[step.kind].format(step.side)} pixels, kept as {'JPEG' if form == 'jpeg' else 'pixels'}"
+    return (
+        f"images, {kinds[step.kind].format(step.side)} pixels, kept as"
+        f" {'JPEG' if form == 'jpeg' else 'pixels'}"
+    )
 
 
 def _packs() -> Path:

@@ -37,9 +37,11 @@ def embed(
     imports: Imports = None,
     device: DeviceName = Device.auto,
 ) -> None:
-    """Write embeddings of IMAGES by MODEL, as an .npz with z, ids, and where there are classes y and classes.
+    """Write embeddings of IMAGES by MODEL, as an .npz with z, ids, and where there are classes y
+    and classes.
 
-    Official splits and roles are kept in it, so that `assay bench --data features:F.npz` splits as the images would be.
+    Official splits and roles are kept in it, so that `assay bench --data features:F.npz` splits as
+    the images would be.
 
     Example: assay embed lite0 birds --out birds.npz
     """
@@ -83,7 +85,8 @@ def embed(
     print(f"{len(z)} vector{'s' * (len(z) != 1)}{classes}, {z.shape[1]} dimensions: {out}")
     if embedder.similarity != "cosine":
         print(
-            f"compare them by their {embedder.similarity} distance: assay evaluate {out} --metric {embedder.similarity}"
+            f"compare them by their {embedder.similarity} distance: assay evaluate {out} --metric"
+            f" {embedder.similarity}"
         )
     if dataset is not None:
         print(f"next: assay bench --data features:{out}")
@@ -104,7 +107,8 @@ def _find(images: str) -> tuple[Any, "Dataset | None"]:
     path = Path(images)
     if not path.exists():
         raise BadInput(
-            f"there is no {images}; give a folder or file of images, or kind:path of `assay list datasets`"
+            f"there is no {images}; give a folder or file of images, or kind:path of `assay list"
+            " datasets`"
         )
     if path.is_dir() and any(
         _has_images(child, endings()) for child in path.iterdir() if child.is_dir()

@@ -1,4 +1,6 @@
-"""Files of embeddings, as they are or by the parts of a data set; heavy imports, so commands import it inside."""
+"""Files of embeddings, as they are or by the parts of a data set; heavy imports, so commands import
+it inside.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +25,9 @@ OPTIONAL = {
     "gallery": ("b", "booleans"),
     "ids": ("iuU", "integers or strings"),
 }
-"""Arrays that an .npz may hold beside z and y: the kinds that numpy calls what they are made of, and what people do."""
+"""Arrays that an .npz may hold beside z and y: the kinds that numpy calls what they are made of,
+and what people do.
+"""
 
 Array = NDArray[Any]
 
@@ -53,11 +57,14 @@ class Embeddings:
     def parts(
         self, dataset: Dataset, called: str, protocol: Protocol, which: Literal["fold", "test"]
     ) -> Iterator[Part]:
-        """The validation part of each fold, or the test half, with the labels, ids and, for the test, roles of the data."""
+        """The validation part of each fold, or the test half, with the labels, ids and, for the
+        test, roles of the data.
+        """
         if len(self.z) != len(dataset.labels):
             raise BadInput(
-                f"{self.path} has {len(self.z)} rows, {called} has {len(dataset.labels)} samples; row i must be "
-                f"sample i, in the order in which `assay data splits {called}` lists them"
+                f"{self.path} has {len(self.z)} rows, {called} has {len(dataset.labels)} samples;"
+                f" row i must be sample i, in the order in which `assay data splits {called}` lists"
+                " them"
             )
         belongs = np.array(parts(dataset, protocol))
         labels, ids = np.array(dataset.class_names)[dataset.labels], np.array(dataset.ids)
@@ -97,7 +104,9 @@ class Embeddings:
 
 
 def read_embeddings(path: Path, labels: Path | None, *, needs_labels: bool) -> Embeddings:
-    """The embeddings of an .npz, or of an .npy with its labels in another one; nothing is unpickled."""
+    """The embeddings of an .npz, or of an .npy with its labels in another one; nothing is
+    unpickled.
+    """
     called = str(path)
     if path.suffix.lower() == ".npz":
         arrays = read_arrays(path, called, ["z", "y"] if needs_labels else ["z"], list(OPTIONAL))
@@ -109,7 +118,8 @@ def read_embeddings(path: Path, labels: Path | None, *, needs_labels: bool) -> E
         (kinds, wanted), found = OPTIONAL[name], arrays[name]
         if found.dtype.kind not in kinds or found.shape != (rows,):
             raise BadInput(
-                f"{path}: {name} is {found.dtype} of shape {found.shape}; it must be {wanted} of shape ({rows},)"
+                f"{path}: {name} is {found.dtype} of shape {found.shape}; it must be {wanted} of"
+                f" shape ({rows},)"
             )
     return Embeddings(
         path=path,

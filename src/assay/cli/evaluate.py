@@ -54,13 +54,18 @@ def evaluate(
         Path,
         typer.Argument(
             metavar="WHAT",
-            help="F.npz with z, y; F.npy with --labels or --data; a model folder, a trunk by name (lite0), or a run.",
+            help=(
+                "F.npz with z, y; F.npy with --labels or --data; a model folder, a trunk by name"
+                " (lite0), or a run."
+            ),
         ),
     ],
     data: Annotated[
         str | None,
         typer.Option(
-            help="A name or kind:path, see `assay list datasets`: row i of the file is its sample i."
+            help=(
+                "A name or kind:path, see `assay list datasets`: row i of the file is its sample i."
+            )
         ),
     ] = None,
     labels: Annotated[
@@ -75,7 +80,10 @@ def evaluate(
     metric: Annotated[
         Similarity | None,
         typer.Option(
-            help="How embeddings are compared; if not given, a model as in its study, all else by cosine."
+            help=(
+                "How embeddings are compared; if not given, a model as in its study, all else by"
+                " cosine."
+            )
         ),
     ] = None,
     test: Annotated[
@@ -103,10 +111,12 @@ def evaluate(
 ) -> None:
     """Score embeddings, or a model, as a search: each sample is looked up among all others.
 
-    An .npz holds z (N, D) and y (N,); it may hold ids (N,), and boolean masks query and gallery (N,).
+    An .npz holds z (N, D) and y (N,); it may hold ids (N,), and boolean masks query and gallery
+    (N,).
 
-    With --data, the validation part of each fold is searched by itself; of a model, only the fold that it held out. Labels, ids
-    and, with --test, roles are then those of the data, not of the file.
+    With --data, the validation part of each fold is searched by itself; of a model, only the fold
+    that it held out. Labels, ids and, with --test, roles are then those of the data, not of the
+    file.
 
     Example: assay evaluate clip.npz --data folder:birds --metrics map_at_r,recall_at_k
     """
@@ -166,7 +176,8 @@ def _check(question: Question, labels: Path | None, per_query: Path | None) -> N
         raise BadInput(f"--labels {labels}: {reason}; leave it out")
     if ending == ".npy" and labels is None and not question.data:
         raise BadInput(
-            f"{what} holds no labels: give --labels Y.npy, or --data if its rows are the samples of a data set"
+            f"{what} holds no labels: give --labels Y.npy, or --data if its rows are the samples of"
+            " a data set"
         )
     if question.test and not question.data:
         raise BadInput(f"--test needs --data, which says what of {what} is the test half")
@@ -175,7 +186,8 @@ def _check(question: Question, labels: Path | None, per_query: Path | None) -> N
     if per_query is not None and not _of_queries(question.metrics):
         only = "is a metric" if len(question.metrics) == 1 else "are metrics"
         raise BadInput(
-            f"--per-query {per_query}: {', '.join(question.metrics)} {only} of the whole; add map_at_r, for example"
+            f"--per-query {per_query}: {', '.join(question.metrics)} {only} of the whole; add"
+            " map_at_r, for example"
         )
 
 
@@ -252,7 +264,10 @@ def _evaluate_model(
 
 _NO_STUDY = "no study of this model is on {}, so this look at the test half is not recorded"
 _UNTRAINED = "the model was not trained on {}, so all folds are scored"
-_OTHER_HALF = "the trainval half of {} is not the very one that the model was trained on, so all folds are scored"
+_OTHER_HALF = (
+    "the trainval half of {} is not the very one that the model was trained on, so all folds are"
+    " scored"
+)
 
 
 def _test_part(learner: "Learner", half: "Half", progress: "Progress") -> "Part":
@@ -263,7 +278,9 @@ def _test_part(learner: "Learner", half: "Half", progress: "Progress") -> "Part"
 
 
 def _note_seen(learner: "Learner", half: "Half", data: str) -> None:
-    """Say what of the half that was scored the model may have been trained on although its fingerprint is another."""
+    """Say what of the half that was scored the model may have been trained on although its
+    fingerprint is another.
+    """
     seen = learner.classes_seen(half)
     if seen is None:
         _note(f"whether the model has seen some of {data} cannot be told")
@@ -274,13 +291,15 @@ def _note_seen(learner: "Learner", half: "Half", data: str) -> None:
         )
     elif seen:
         _note(
-            f"{seen} classes of {data} have the same names as classes that the model was trained on; "
-            "their scores are not those of unseen classes"
+            f"{seen} classes of {data} have the same names as classes that the model was trained"
+            " on; their scores are not those of unseen classes"
         )
 
 
 def _keep_look(question: Question, fingerprint: str, scores: "Scores") -> str:
-    """Record a look at test by way of a model that belongs to no study in its own folder; what to say of it."""
+    """Record a look at test by way of a model that belongs to no study in its own folder; what to
+    say of it.
+    """
     from datetime import UTC, datetime
 
     from assay.canonical import canonical, without_infinities
@@ -294,7 +313,10 @@ def _keep_look(question: Question, fingerprint: str, scores: "Scores") -> str:
     with looks.open("a", encoding="utf-8") as stream:
         stream.write(canonical(without_infinities(said)) + "\n")
     count = len(looks.read_text(encoding="utf-8").splitlines())
-    return f"recorded as look {count} at test in {looks}; a model chosen by such looks is not fairly tested any more"
+    return (
+        f"recorded as look {count} at test in {looks}; a model chosen by such looks is not fairly"
+        " tested any more"
+    )
 
 
 def _check_folds(learner: "Learner", settings: Sequence[str]) -> None:
@@ -302,7 +324,8 @@ def _check_folds(learner: "Learner", settings: Sequence[str]) -> None:
     asked = [setting for setting in settings if setting.partition("=")[0].strip() == "folds"]
     if asked and int(asked[-1].partition("=")[2]) != learner.folds:
         raise BadInput(
-            f"--set {asked[-1]}: the model held out a fold of {learner.folds}; leave the setting out"
+            f"--set {asked[-1]}: the model held out a fold of {learner.folds}; leave the"
+            " setting out"
         )
 
 
@@ -327,13 +350,16 @@ def _look(
         )
         for record in look.record(results["test"]):
             _note(
-                f"recorded as look {len(record.looks)} at test in the study of {record.method} ({record.key[:12]})"
+                f"recorded as look {len(record.looks)} at test in the study of {record.method}"
+                f" ({record.key[:12]})"
             )
     return results
 
 
 def _score(question: Question, parts: Parts, usual: str = "cosine") -> dict[str, "Scores"]:
-    """The scores of each part by its name, under the usual similarity unless another is asked for; refusals name the file."""
+    """The scores of each part by its name, under the usual similarity unless another is asked for;
+    refusals name the file.
+    """
     from assay.cli.progress import follow
     from assay.metrics import evaluate as score
 

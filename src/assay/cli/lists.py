@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.show import print_json, print_table
+from assay.registry import first_paragraph
 
 if TYPE_CHECKING:
     from assay.protocol import Protocol
@@ -14,10 +15,14 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 
 WIDTH, NARROWEST = 100, 24
-"""Columns of a terminal in which lists stay readable, and those that folded text gets at least, whatever stands beside it."""
+"""Columns of a terminal in which lists stay readable, and those that folded text gets at least,
+whatever stands beside it.
+"""
 
 PROTOCOL_COLUMNS = "name", "about", "trials", "reproductions", "runs"
-"""What a line of `assay list protocols` says: trials and reproductions of one search, and all runs of a searched method."""
+"""What a line of `assay list protocols` says: trials and reproductions of one search, and all runs
+of a searched method.
+"""
 
 
 class Kind(StrEnum):
@@ -107,7 +112,9 @@ def _short(method: dict[str, Any]) -> dict[str, str]:
 
 
 def _print_methods(rows: Rows) -> None:
-    """Two lines or three for each, as no terminal is wide enough for one: what it is made of, and what it is about."""
+    """Two lines or three for each, as no terminal is wide enough for one: what it is made of, and
+    what it is about.
+    """
     *columns, last = [column for column in rows[0] if column != "about"]
     widths = [_width(column, rows) for column in columns]
     indent = sum(widths) + 2 * len(widths)
@@ -166,7 +173,9 @@ def _runs(protocol: "Protocol") -> int:
 
 
 def _metrics() -> Rows:
-    """A family's bare name stands for several numbers; any other number can be written in its place."""
+    """A family's bare name stands for several numbers; any other number can be written in its
+    place.
+    """
     from assay.metrics import metrics
     from assay.metrics.metric import choose
 
@@ -197,10 +206,6 @@ def _parts(kind: Kind) -> Rows:
         "trunks": trunks,
     }
     return [
-        {"name": name, "about": _first_line(part)}
+        {"name": name, "about": first_paragraph(part.__doc__)}
         for name, part in sorted(registries[kind].items())
     ]
-
-
-def _first_line(part: object) -> str:
-    return (part.__doc__ or "").strip().partition("\n")[0]

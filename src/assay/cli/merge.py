@@ -31,7 +31,8 @@ def merge(
 ) -> None:
     """Unite run stores of several labs or nodes in one, everything checked first.
 
-    After any interruption, run the same command again: it continues. The report is not copied: `assay report STORE` writes it.
+    After any interruption, run the same command again: it continues. The report is not copied:
+    `assay report STORE` writes it.
 
     Example: assay merge berlin/assay-runs oslo/assay-runs --out both
     """
@@ -53,7 +54,8 @@ def merge(
     rows = [[str(value) for value in _row(came).values()] for came in merged.contributions]
     print_table(["from", "runs", "studies", "models"], rows, right=(1, 2, 3))
     print(
-        f"{out} now holds {merged.runs} runs and {merged.studies} studies; `assay report {out}` writes its report"
+        f"{out} now holds {merged.runs} runs and {merged.studies} studies; `assay report {out}`"
+        " writes its report"
     )
 
 

@@ -130,7 +130,8 @@ def choose_weights(protocol: Any, weights: str | None, pretrained_on: str | None
     """The protocol with the weights that were named, if any."""
     if pretrained_on is not None and weights in (None, "none", "pretrained"):
         raise BadInput(
-            f"--pretrained-on {pretrained_on!r} says what a file was trained on; give the file with --weights"
+            f"--pretrained-on {pretrained_on!r} says what a file was trained on; give the file with"
+            " --weights"
         )
     if weights is None:
         return protocol
@@ -146,7 +147,9 @@ def choose_protocol(
     pretrained_on: str | None,
     imports: Sequence[str] | None,
 ) -> "Protocol":
-    """The protocol of this name with settings and weights, after the user's own parts have been imported."""
+    """The protocol of this name with settings and weights, after the user's own parts have been
+    imported.
+    """
     from assay.methods import import_parts
     from assay.protocol import customise
     from assay.protocols import protocols
@@ -169,7 +172,9 @@ def carrying_out(
     keep: KeptWeights,
     allow_leaks: bool,
 ) -> Iterator["Means"]:
-    """How to carry a bench out, its progress on stderr; where a task fails for good, what came through is reported."""
+    """How to carry a bench out, its progress on stderr; where a task fails for good, what came
+    through is reported.
+    """
     from assay.cli.progress import watch
     from assay.report.bench import reporting_failure
     from assay.study import Means

@@ -1,4 +1,6 @@
-"""Live progress on stderr: a table or a bar where someone watches, plain lines where nobody does."""
+"""Live progress on stderr: a table or a bar where someone watches,
+plain lines where nobody does.
+"""
 
 import signal
 import sys
@@ -23,7 +25,9 @@ EVERY = 10.0
 
 
 class Interruptible:
-    """While inside, Ctrl-C raises `KeyboardInterrupt`; where a library under way has swallowed that, `check` raises it again."""
+    """While inside, Ctrl-C raises `KeyboardInterrupt`; where a library under way has swallowed
+    that, `check` raises it again.
+    """
 
     def __init__(self) -> None:
         self._interrupted = False
@@ -126,7 +130,9 @@ def watch() -> Panel | Lines:
 
 @contextmanager
 def follow() -> Iterator[Callable[[str, int, int], None]]:
-    """What long work tells how far it is, by stage: a bar for each stage that goes when all is done, or lines now and then."""
+    """What long work tells how far it is, by stage: a bar for each stage that goes when all is
+    done, or lines now and then.
+    """
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _stage_lines()

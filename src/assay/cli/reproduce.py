@@ -44,7 +44,10 @@ def reproduce(
     protocol: Annotated[
         str,
         typer.Option(
-            help="reality-check/cub, /cars or /sop, version 1: whose published parameters and scores."
+            help=(
+                "reality-check/cub, /cars or /sop, version 1: whose published parameters and"
+                " scores."
+            )
         ),
     ] = "reality-check/cub.v1",
     out: Out = STORE,
@@ -59,12 +62,14 @@ def reproduce(
     allow_leaks: AllowLeaks = False,
     json: Json = False,
 ) -> None:
-    """Run the best parameters that the reality check published, and say whether its scores come out.
+    """Run the best parameters that the reality check published, and say whether its scores come
+    out.
 
-    Nothing is searched: each method is reproduced and tested with the published parameters, a missing one at its default. Give
-    the public BN-Inception weights with --weights.
+    Nothing is searched: each method is reproduced and tested with the published parameters, a
+    missing one at its default. Give the public BN-Inception weights with --weights.
 
-    Example: assay reproduce --data cub:/data/CUB_200_2011 --weights bn_inception-52deb4733.pth --pretrained-on ImageNet
+    Example: assay reproduce --data cub:/data/CUB_200_2011 --weights bn_inception-52deb4733.pth
+    --pretrained-on ImageNet
     """
     from assay.report import write_report
     from assay.store import Store

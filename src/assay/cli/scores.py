@@ -20,7 +20,9 @@ def _means(results: Mapping[str, "Scores"]) -> dict[str, float]:
 
 
 def tell(question: "Question", results: dict[str, "Scores"], json: bool) -> None:
-    """Print the table, or for programs: {"what", "data", "test", "parts": {name: Scores.to_dict()}, "mean": {metric: value}}."""
+    """Print the table, or for programs: {"what", "data", "test", "parts": {name: Scores.to_dict()},
+    "mean": {metric: value}}.
+    """
     from assay.canonical import without_infinities
 
     if json:
@@ -68,7 +70,9 @@ def _counts(every: list["Scores"]) -> str:
 
 
 def write_queries(path: Path, results: dict[str, "Scores"], names: Sequence[str]) -> None:
-    """A line per query: part, id, label, and each metric of single queries, empty where there is nothing to find."""
+    """A line per query: part, id, label, and each metric of single queries, empty where there is
+    nothing to find.
+    """
     from assay.files import write_atomically
 
     text = io.StringIO()

@@ -44,7 +44,8 @@ def add_to(app: typer.Typer) -> None:
     app.command()(verify)
 
 
-# --- status -----------------------------------------------------------------------------------------------------------
+# --- status
+# -----------------------------------------------------------------------------------------------------------
 
 
 def status(
@@ -54,7 +55,8 @@ def status(
         bool, typer.Option("--watch", help="Go on telling until the bench has ended.")
     ] = False,
 ) -> None:
-    """How far each study is, what is under way, what has failed, and how long the rest takes; of a dead bench too.
+    """How far each study is, what is under way, what has failed, and how long the rest takes; of a
+    dead bench too.
 
     Example: assay status assay-runs/demo --watch
     """
@@ -74,7 +76,9 @@ def status(
 
 
 def _watch(store: "Store", json: bool) -> None:
-    """Tell how things stand until nobody drives the store: a table that is redrawn, or a line where something has changed."""
+    """Tell how things stand until nobody drives the store: a table that is redrawn, or a line where
+    something has changed.
+    """
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)
@@ -179,7 +183,8 @@ def _sentence(found: "Status") -> str:
     )
 
 
-# --- report -----------------------------------------------------------------------------------------------------------
+# --- report
+# -----------------------------------------------------------------------------------------------------------
 
 
 def report(directory: Dir = HERE) -> None:
@@ -193,7 +198,8 @@ def report(directory: Dir = HERE) -> None:
     print(f"report: {write_report(Store(directory))}")
 
 
-# --- verify -----------------------------------------------------------------------------------------------------------
+# --- verify
+# -----------------------------------------------------------------------------------------------------------
 
 
 def verify(
@@ -219,10 +225,12 @@ def verify(
     imports: Imports = None,
     json: Json = False,
 ) -> None:
-    """Recompute what the store says from its runs: ledgers, searches, selections, test scores, tables.
+    """Recompute what the store says from its runs: ledgers, searches, selections, test scores,
+    tables.
 
-    Exit code 1 if anything is wrong. With --rerun, some runs are trained again too: they must come out with the same bytes on the
-    machine and with the versions that computed them, within a tolerance elsewhere.
+    Exit code 1 if anything is wrong. With --rerun, some runs are trained again too: they must come
+    out with the same bytes on the machine and with the versions that computed them, within a
+    tolerance elsewhere.
 
     Example: assay verify assay-runs/demo --rerun 2
     """
@@ -280,7 +288,8 @@ def _rerun(
             found.append(repeated)
             if not json:
                 print(
-                    f"{repeated.outcome:16} run {repeated.run[:12]} {repeated.what}{_because(repeated)}",
+                    f"{repeated.outcome:16} run {repeated.run[:12]}"
+                    f" {repeated.what}{_because(repeated)}",
                     flush=True,
                 )
     return found

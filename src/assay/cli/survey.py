@@ -33,9 +33,11 @@ def _lines(found: "Survey") -> Iterator[tuple[str, str]]:
     vectors = found.look == "features"
     yield (
         "look",
-        f"vectors of {found.inputs} numbers"
-        if vectors
-        else f"{found.look}s in {_colour(found.inputs)}",
+        (
+            f"vectors of {found.inputs} numbers"
+            if vectors
+            else f"{found.look}s in {_colour(found.inputs)}"
+        ),
     )
     yield "classes", f"{found.classes:,}"
     yield "samples", f"{found.samples:,}"
@@ -50,7 +52,10 @@ def _lines(found: "Survey") -> Iterator[tuple[str, str]]:
         if roles.neither or roles.unanswerable:
             yield (
                 "",
-                f"{roles.neither:,} neither; {roles.unanswerable:,} queries have nothing to find in the gallery",
+                (
+                    f"{roles.neither:,} neither; {roles.unanswerable:,} queries have nothing to"
+                    " find in the gallery"
+                ),
             )
     if found.metadata:
         yield (
@@ -72,7 +77,10 @@ def _size_line(sizes: "Sizes") -> str:
         if often.images > 1
         else ""
     )
-    return f"smallest {_pixels(sizes.smallest)}, median {_pixels(sizes.median)}, largest {_pixels(sizes.largest)}{most}"
+    return (
+        f"smallest {_pixels(sizes.smallest)}, median {_pixels(sizes.median)}, largest"
+        f" {_pixels(sizes.largest)}{most}"
+    )
 
 
 def _colour(channels: int) -> str:
@@ -88,7 +96,10 @@ def _print_histogram(found: "Survey") -> None:
         return
     spread = found.samples_per_class
     print("\nsamples per class")
-    middle = f"25% {spread.first_quartile:,g}   median {spread.median:,g}   75% {spread.third_quartile:,g}"
+    middle = (
+        f"25% {spread.first_quartile:,g}   median {spread.median:,g}   75%"
+        f" {spread.third_quartile:,g}"
+    )
     print(f"  min {spread.least:,}   {middle}   max {spread.most:,}   mean {spread.mean:,.1f}\n")
     block = "█" if (sys.stdout.encoding or "").lower().startswith("utf") else "#"
     highest = max(bar.classes for bar in found.histogram)
@@ -115,7 +126,10 @@ def _problems(problems: "Problems", look: str) -> Iterator[str]:
     told: list[tuple[str, str, Sequence[str]]] = [
         (
             f"LEAK: {_many(len(problems.leaks), one, several)} in both trainval and test",
-            "models are trained on what they are tested with, so no bench starts without --allow-leaks: remove one side",
+            (
+                "models are trained on what they are tested with, so no bench starts without"
+                " --allow-leaks: remove one side"
+            ),
             [_copies(copies) for copies in problems.leaks],
         ),
         (
@@ -125,7 +139,10 @@ def _problems(problems: "Problems", look: str) -> Iterator[str]:
         ),
         (
             f"{_many(len(problems.ambiguous), one, several)} with more than one label",
-            "at most one label is right, so no bench starts without --allow-leaks: correct or remove the others",
+            (
+                "at most one label is right, so no bench starts without --allow-leaks: correct or"
+                " remove the others"
+            ),
             [_copies(copies) for copies in problems.ambiguous],
         ),
         (
@@ -145,7 +162,10 @@ def _problems(problems: "Problems", look: str) -> Iterator[str]:
         ),
         (
             f"{_many(len(problems.long), one, several)} more than {LONG} times as long as wide",
-            f"a central square shows little of them, and --set resize=short refuses those above {LONGEST} times",
+            (
+                "a central square shows little of them, and --set resize=short refuses those above"
+                f" {LONGEST} times"
+            ),
             [f"{shape.sample} ({_pixels(shape)})" for shape in problems.long],
         ),
         (
@@ -185,7 +205,9 @@ def _some(names: Sequence[str]) -> list[str]:
 
 
 def _visible(text: str) -> str:
-    """A name as it can be printed: those of files may hold line breaks and commands to the terminal."""
+    """A name as it can be printed: those of files may hold line breaks and commands to the
+    terminal.
+    """
     return (
         text
         if text.isprintable()

@@ -58,10 +58,11 @@ def sweep(
     allow_leaks: AllowLeaks = False,
     json: Json = False,
 ) -> None:
-    """How scores change with one field of the protocol: dim, batch, trunk, sampler, frozen, optimiser.weight_decay, augment.flip.
+    """How scores change with one field of the protocol: dim, batch, trunk, sampler, frozen,
+    optimiser.weight_decay, augment.flip.
 
-    Parameters are searched once, under the protocol as it is (a bench that the store has is not run again); then each METHOD is
-    reproduced and tested at every value with them.
+    Parameters are searched once, under the protocol as it is (a bench that the store has is not run
+    again); then each METHOD is reproduced and tested at every value with them.
 
     Example: assay sweep --data glyphs --methods contrastive,triplet --vary dim=16,32,64,128
     """

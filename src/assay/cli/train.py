@@ -53,7 +53,8 @@ def train(
 ) -> None:
     """Train one model by METHOD on the trainval half of DATA; the test half is not touched.
 
-    Example: assay train --data folder:birds --method multi_similarity --set trunk=lite0 --out birds-model
+    Example: assay train --data folder:birds --method multi_similarity --set trunk=lite0 --out
+    birds-model
     """
     from assay.cli.progress import follow
     from assay.data.scan import reporting

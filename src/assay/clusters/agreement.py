@@ -1,7 +1,8 @@
 """How well two labelings of the same points agree, whatever their labels are called.
 
-All of it comes from the table of how many points each pair of clusters shares, of which only the cells that are not empty are
-held: 11,316 classes against as many clusters cost no more than the points.
+All of it comes from the table of how many points each pair of clusters shares, of which only the
+cells that are not empty are held: 11,316 classes against as many clusters cost no more than the
+points.
 """
 
 from dataclasses import dataclass
@@ -13,16 +14,20 @@ from scipy.special import gammaln
 from torch import Tensor
 
 Labels = ArrayLike | Tensor
-"""Integers or strings (N,), equal only if they are so in their own type: ids above 2^24 do not merge."""
+"""Integers or strings (N,), equal only if they are so in their own type: ids above 2^24 do not
+merge.
+"""
 
 Counts = NDArray[np.int64]
 
 
 def nmi(a: Labels, b: Labels) -> float:
-    """Normalised mutual information, arithmetic (Manning et al. 2008, section 16.3, nlp.stanford.edu/IR-book).
+    """Normalised mutual information, arithmetic (Manning et al. 2008, section 16.3,
+    nlp.stanford.edu/IR-book).
 
-    NMI = I(a; b) / ((H(a) + H(b)) / 2).  1.0 where both split the points alike, be it into one cluster; else 0.0 where one of
-    them has one cluster. It rises with the number of clusters even for random labels: see `ami`.
+    NMI = I(a; b) / ((H(a) + H(b)) / 2).  1.0 where both split the points alike, be it into one
+    cluster; else 0.0 where one of them has one cluster. It rises with the number of clusters even
+    for random labels: see `ami`.
 
     >>> round(nmi(["cat", "cat", "dog", "dog"], [0, 0, 1, 2]), 4)
     0.8
@@ -36,10 +41,11 @@ def nmi(a: Labels, b: Labels) -> float:
 
 
 def nmi_geometric(a: Labels, b: Labels) -> float:
-    """Normalised mutual information, geometric (Strehl and Ghosh 2002, Eq. 2, jmlr.org/papers/v3/strehl02a).
+    """Normalised mutual information, geometric (Strehl and Ghosh 2002, Eq. 2,
+    jmlr.org/papers/v3/strehl02a).
 
-    NMI = I(a; b) / sqrt(H(a) H(b)).  1.0 where both split the points alike, be it into one cluster; else 0.0 where one of them
-    has one cluster. Never below `nmi`.
+    NMI = I(a; b) / sqrt(H(a) H(b)).  1.0 where both split the points alike, be it into one cluster;
+    else 0.0 where one of them has one cluster. Never below `nmi`.
 
     >>> round(nmi_geometric(["cat", "cat", "dog", "dog"], [0, 0, 1, 2]), 4)
     0.8165
@@ -54,9 +60,9 @@ def nmi_geometric(a: Labels, b: Labels) -> float:
 def ami(a: Labels, b: Labels) -> float:
     """Mutual information adjusted for chance (Vinh et al. 2010, jmlr.org/papers/v11/vinh10a).
 
-    AMI = (I(a; b) - E) / ((H(a) + H(b)) / 2 - E),  E the mean of I over all labelings with clusters of these sizes.
-    Near 0 for random labels, below 0 for worse. 1.0 where both split the points alike, be it into one cluster; else 0.0 where
-    one of them has one cluster.
+    AMI = (I(a; b) - E) / ((H(a) + H(b)) / 2 - E),  E the mean of I over all labelings with clusters
+    of these sizes. Near 0 for random labels, below 0 for worse. 1.0 where both split the points
+    alike, be it into one cluster; else 0.0 where one of them has one cluster.
 
     >>> round(ami(["cat", "cat", "dog", "dog"], [0, 0, 1, 2]), 4)
     0.5714
@@ -73,8 +79,9 @@ def ami(a: Labels, b: Labels) -> float:
 def pairwise_f1(a: Labels, b: Labels) -> float:
     """F1 over pairs of points (Manning et al. 2008, section 16.3, nlp.stanford.edu/IR-book).
 
-    F1 = 2PR / (P + R) = 2 both / (in a + in b),  P = both / in b,  R = both / in a,  where "in a" counts the pairs that share
-    a label of a, "both" those that share one of either. 1.0 where all points are alone in both labelings.
+    F1 = 2PR / (P + R) = 2 both / (in a + in b),  P = both / in b,  R = both / in a,  where "in a"
+    counts the pairs that share a label of a, "both" those that share one of either. 1.0 where all
+    points are alone in both labelings.
 
     >>> round(pairwise_f1(["cat", "cat", "dog", "dog"], [0, 0, 1, 2]), 4)
     0.6667
@@ -85,7 +92,9 @@ def pairwise_f1(a: Labels, b: Labels) -> float:
 
 @dataclass(frozen=True)
 class _Table:
-    """Sizes of the clusters of a and of b, and the cells where they meet: row, column, points; empty cells are not held."""
+    """Sizes of the clusters of a and of b, and the cells where they meet: row, column, points;
+    empty cells are not held.
+    """
 
     a: Counts
     b: Counts
@@ -108,7 +117,8 @@ def _table(a: Labels, b: Labels) -> _Table:
     i, j = _numbers(a), _numbers(b)
     if len(i) != len(j) or not len(i):
         raise ValueError(
-            f"{len(i)} labels against {len(j)}; each point needs one of either, and there must be a point"
+            f"{len(i)} labels against {len(j)}; each point needs one of either, and there must be a"
+            " point"
         )
     cells, joint = np.unique(i * (j.max() + 1) + j, return_counts=True)
     rows, columns = np.divmod(cells, j.max() + 1)
@@ -137,10 +147,11 @@ def _pairs(sizes: Counts) -> int:
 
 
 def _expected_information(table: _Table) -> float:
-    """E = sum_ij sum_n n / N log(N n / (a_i b_j)) p(n),  p hypergeometric, n from max(1, a_i + b_j - N) to min(a_i, b_j).
+    """E = sum_ij sum_n n / N log(N n / (a_i b_j)) p(n),  p hypergeometric, n from max(1, a_i + b_j
+    - N) to min(a_i, b_j).
 
-    Clusters of one size share their terms. Distinct sizes add up to at most N, so there are at most sqrt(2N) of them, and a row
-    of terms, of one a and all b, is no longer than N.
+    Clusters of one size share their terms. Distinct sizes add up to at most N, so there are at most
+    sqrt(2N) of them, and a row of terms, of one a and all b, is no longer than N.
     """
     total = int(table.a.sum())
     log_factorial = gammaln(np.arange(total + 1) + 1.0)

@@ -1,4 +1,6 @@
-"""K-means. Shapes: N points, D dimensions, K clusters, M some of them; n and m those of one tile."""
+"""K-means. Shapes: N points, D dimensions, K clusters, M some of them;
+n and m those of one tile.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +11,9 @@ from torch import Tensor
 from assay.seeds import derive
 
 TILE = 1024
-"""Points, and centres, whose similarities are held at once: 4 MB stay in the cache and bound the memory."""
+"""Points, and centres, whose similarities are held at once: 4 MB stay in the cache and bound the
+memory.
+"""
 
 BLOCK = 4096
 """Points whose coordinates are held at once in float64."""
@@ -43,18 +47,21 @@ def kmeans(
 ) -> Clustering:
     """The best of several runs of Lloyd's algorithm (Lloyd 1982, doi.org/10.1109/TIT.1982.1056489).
 
-    Seeks the least  inertia = sum_i |z_i - c(label_i)|^2,  c the means of the clusters. Each start takes k random points as
-    centres, no two alike while there are that many. A cluster left empty gets the point farthest from its own centre; only if
-    fewer than k points are distinct do some stay empty. The result depends on z, k, starts, iterations and seed alone, on one
-    machine with one number of threads.
+    Seeks the least  inertia = sum_i |z_i - c(label_i)|^2,  c the means of the clusters. Each start
+    takes k random points as centres, no two alike while there are that many. A cluster left empty
+    gets the point farthest from its own centre; only if fewer than k points are distinct do some
+    stay empty. The result depends on z, k, starts, iterations and seed alone, on one machine with
+    one number of threads.
 
     Args:
         z: points (N, D); normalise them first to cluster by cosine.
-        k: number of clusters; for `nmi` and the like, the number of classes among these very points.
+        k: number of clusters; for `nmi` and the like, the number of classes among these very
+            points.
         starts: runs, of which the one of least inertia is kept, the first among equals.
         iterations: at most so many rounds in each start.
         seed: of the random choice of centres.
-        progress: told the rounds done and their total, after each; a start that has converged counts as all its rounds.
+        progress: told the rounds done and their total, after each; a start that has converged
+            counts as all its rounds.
 
     >>> kmeans(torch.tensor([[0.0, 0.0], [0.0, 2.0], [9.0, 0.0], [9.0, 2.0]]), 2).inertia
     4.0
@@ -83,13 +90,17 @@ def kmeans(
 
 
 def _about_their_mean(z: Tensor) -> Tensor:
-    """Points moved to the origin, where squares lose the fewest digits; float64 stays, all else becomes float32."""
+    """Points moved to the origin, where squares lose the fewest digits; float64 stays, all else
+    becomes float32.
+    """
     z_ND = z if z.dtype == torch.float64 else z.float()
     return z_ND - z_ND.mean(0, dtype=torch.float64).to(z_ND.dtype)
 
 
 def _random_rows(twin_N: Tensor, k: int, seed: int) -> Tensor:
-    """As many rows as k, a second one of the same twin number only once each number has been taken."""
+    """As many rows as k, a second one of the same twin number only once each number has
+    been taken.
+    """
     shuffled_N = torch.randperm(len(twin_N), generator=torch.Generator().manual_seed(seed))
     places_N = torch.arange(len(twin_N))
     first = places_N.new_full((int(twin_N.max()) + 1,), len(twin_N)).scatter_reduce_(
@@ -112,11 +123,13 @@ def _lloyd(
 
 
 class _Lloyd:
-    """One start of Lloyd's algorithm, made fast by leaving out the comparisons that cannot change a label.
+    """One start of Lloyd's algorithm, made fast by leaving out the comparisons that cannot change a
+    label.
 
-    The nearest centre is that of the greatest  s = z.c - |c|^2 / 2.  A centre that stays where it is lost to the point's own
-    centre before; it cannot win now unless the own centre has moved away. So most points meet only the centres that have moved
-    (Kaukoranta et al. 2000, IEEE Transactions on Image Processing 9(8)), and those are soon few.
+    The nearest centre is that of the greatest  s = z.c - |c|^2 / 2.  A centre that stays where it
+    is lost to the point's own centre before; it cannot win now unless the own centre has moved
+    away. So most points meet only the centres that have moved (Kaukoranta et al. 2000, IEEE
+    Transactions on Image Processing 9(8)), and those are soon few.
     """
 
     def __init__(self, z_ND: Tensor, centres_KD: Tensor) -> None:
@@ -147,10 +160,13 @@ class _Lloyd:
         return bool(is_changed_N.any())
 
     def move_centres(self) -> Tensor:
-        """Centres of the touched points become the means of their clusters; the numbers of those that moved."""
+        """Centres of the touched points become the means of their clusters; the numbers of those
+        that moved.
+        """
         sums_KD = torch.zeros_like(self.centres_KD, dtype=torch.float64)
         for rows in _blocks(self.touched[self.labels_N[self.touched].argsort(stable=True)], BLOCK):
-            # Segments are summed in the order of their rows, which index_add does not promise on a GPU.
+            # Segments are summed in the order of their rows, which index_add does not promise on a
+            # GPU.
             sizes_K = self.labels_N[rows].bincount()
             clusters = sizes_K.nonzero().squeeze(1)
             sums_KD[clusters] += torch.segment_reduce(
@@ -163,7 +179,9 @@ class _Lloyd:
         return clusters_M[has_moved_M]
 
     def compare_with_own(self) -> None:
-        """The s of each touched point and its own centre, and how much more another's must be: what rounding may add to it."""
+        """The s of each touched point and its own centre, and how much more another's must be: what
+        rounding may add to it.
+        """
         for rows in _blocks(self.touched, BLOCK):
             z_nD, c_nD = self.z_ND[rows], self.centres_KD[self.labels_N[rows]]
             squares_n = c_nD.square().sum(1)
@@ -173,7 +191,9 @@ class _Lloyd:
             )
 
     def reassign(self, points: Tensor, clusters_M: Tensor) -> None:
-        """Give each of `points` to the most similar of `clusters_M` if that is nearer than its own."""
+        """Give each of `points` to the most similar of `clusters_M` if that is nearer than
+        its own.
+        """
         c_MD = self.centres_KD[clusters_M]
         offset_M = c_MD.square().sum(1) / -2
         columns = list(zip(*(_blocks(x, TILE) for x in (clusters_M, c_MD, offset_M)), strict=True))
@@ -185,7 +205,8 @@ class _Lloyd:
             for clusters_m, c_mD, offset_m in columns:
                 s_nm = torch.addmm(offset_m, z_nD, c_mD.T)
                 top_n = s_nm.amax(1)
-                # Few rows find a better centre in a given tile, and amax takes a twentieth of the time of argmax.
+                # Few rows find a better centre in a given tile, and amax takes a twentieth of the
+                # time of argmax.
                 better = (top_n > best_n).nonzero().squeeze(1)
                 best_n = best_n.maximum(top_n)
                 labels_n[better] = clusters_m[s_nm[better].argmax(1)]
@@ -193,7 +214,9 @@ class _Lloyd:
             self.labels_N[rows] = labels_n
 
     def fill_empty(self) -> None:
-        """Each empty cluster gets one of the points farthest from their centres, never the last of another cluster."""
+        """Each empty cluster gets one of the points farthest from their centres, never the last of
+        another cluster.
+        """
         sizes_K = self.sizes()
         empty = self.every_cluster[sizes_K == 0]
         if not len(empty):
@@ -229,5 +252,7 @@ class _Lloyd:
 
 
 def _blocks(x: Tensor, size: int) -> tuple[Tensor, ...]:
-    """Consecutive parts of at most `size` rows; none of none, where `torch.split` gives one that is empty."""
+    """Consecutive parts of at most `size` rows; none of none, where `torch.split` gives one that is
+    empty.
+    """
     return torch.split(x, size) if len(x) else ()

@@ -42,11 +42,13 @@ def is_archive(path: Path) -> bool:
 
 
 def unpack(archive: Path, progress: Progress | None = None) -> Path:
-    """The folder with what `archive` holds, in the cache; unpacked there unless this very file has been already.
+    """The folder with what `archive` holds, in the cache; unpacked there unless this very file has
+    been already.
 
-    Refused, with nothing left behind: an archive that is cut off, encrypted or too large for the disk, and members that are no
-    plain files or would land outside of the folder. Links of any kind are refused: none of the data sets needs one.
-    One process at a time unpacks; what killed ones left half unpacked is cleared then.
+    Refused, with nothing left behind: an archive that is cut off, encrypted or too large for the
+    disk, and members that are no plain files or would land outside of the folder. Links of any kind
+    are refused: none of the data sets needs one. One process at a time unpacks; what killed ones
+    left half unpacked is cleared then.
     """
     final = cache_folder() / "unpacked" / f"{_stem(archive)}-{_key(archive)}"
     if os.path.isdir(final):  # noqa: PTH112 (a cache that cannot be entered holds nothing)
@@ -92,7 +94,9 @@ SPOILT = (
 
 @contextmanager
 def _opened(archive: Path) -> Iterator[list[Member]]:
-    """The checked members, to be read while inside; whatever a spoilt archive raises becomes `BadInput`."""
+    """The checked members, to be read while inside; whatever a spoilt archive raises becomes
+    `BadInput`.
+    """
     kind = _tar if archive.name.lower().endswith(TAR) else _zip
     try:
         with kind(archive) as members:
@@ -111,8 +115,9 @@ def _spoilt(archive: Path, error: Exception) -> str:
         )
     size = archive.stat().st_size
     return (
-        f"{archive} ({size:,} bytes) cannot be unpacked: {error or type(error).__name__}; it is cut off, damaged or no such "
-        f"archive at all: fetch it again and compare its size with the one at the source"
+        f"{archive} ({size:,} bytes) cannot be unpacked: {error or type(error).__name__}; it is cut"
+        " off, damaged or no such archive at all: fetch it again and compare its size with the one"
+        " at the source"
     )
 
 
@@ -135,7 +140,8 @@ def _is_file_in_zip(archive: Path, info: zipfile.ZipInfo) -> bool:
         raise _refused(archive, info.filename, "is a device")
     if info.flag_bits & 1:
         raise BadInput(
-            f"{archive}: {info.filename} is encrypted; unpack it yourself with the password and give the folder"
+            f"{archive}: {info.filename} is encrypted; unpack it yourself with the password and"
+            " give the folder"
         )
     return not info.is_dir()
 
@@ -152,7 +158,9 @@ class _Header(tarfile.TarInfo):
 
 
 class _Tar(tarfile.TarFile):
-    """Knows whether the end mark was seen: a plain `TarFile` takes one that is cut between two members for a whole one."""
+    """Knows whether the end mark was seen: a plain `TarFile` takes one that is cut between two
+    members for a whole one.
+    """
 
     tarinfo = _Header
     ended = False
@@ -206,8 +214,8 @@ def _check_clashes(archive: Path, members: list[Member]) -> None:
 
 def _refused(archive: Path, name: str, what: str) -> BadInput:
     return BadInput(
-        f"{archive}: its member {name!a} {what}; no official archive holds such a thing: fetch it again from its source, "
-        f"or unpack it yourself and give the folder"
+        f"{archive}: its member {name!a} {what}; no official archive holds such a thing: fetch it"
+        " again from its source, or unpack it yourself and give the folder"
     )
 
 
@@ -218,8 +226,9 @@ def _need_space(archive: Path, total: int) -> None:
     free = shutil.disk_usage(place).free
     if total > free:
         raise BadInput(
-            f"{archive} takes {_amount(total)} unpacked, but {place} has {_amount(free)} free; "
-            f"make room, set ASSAY_CACHE to a folder on a larger disk, or unpack it yourself and give the folder"
+            f"{archive} takes {_amount(total)} unpacked, but {place} has {_amount(free)} free; make"
+            " room, set ASSAY_CACHE to a folder on a larger disk, or unpack it yourself and give"
+            " the folder"
         )
 
 

@@ -23,7 +23,9 @@ Boxes = NDArray[np.int64]
 
 
 def to_tensor(x: Vectors | Pixels) -> Tensor:
-    """Images (N, H, W, C) as numbers (N, C, H, W) in [0, 1], in the layout of channels_last; vectors as they are."""
+    """Images (N, H, W, C) as numbers (N, C, H, W) in [0, 1], in the layout of channels_last;
+    vectors as they are.
+    """
     tensor = torch.from_numpy(np.array(x))  # a copy: views are memory-mapped and read-only
     return tensor.permute(0, 3, 1, 2).float() / 255 if tensor.dtype == torch.uint8 else tensor
 
@@ -31,7 +33,9 @@ def to_tensor(x: Vectors | Pixels) -> Tensor:
 def augment(
     x: Samples, ranges: Augment, size: int, draw: torch.Generator, device: torch.device = CPU
 ) -> Tensor:
-    """Each image cropped and mirrored at random, where the ranges say so turned and sheared too; vectors pass."""
+    """Each image cropped and mirrored at random, where the ranges say so turned and sheared too;
+    vectors pass.
+    """
     if _are_vectors(x):
         return to_tensor(x).to(device)
     if ranges.rotation or ranges.shear:
@@ -61,10 +65,12 @@ def cut(x: Samples, boxes: Boxes) -> list[Pixels]:
 
 
 def draw_crops(shapes: Boxes, ranges: Augment, draw: torch.Generator) -> tuple[Boxes, Tensor]:
-    """A crop inside each image of height and width `shapes` (N, 2), and which of them are mirrored (N,).
+    """A crop inside each image of height and width `shapes` (N, 2), and which of them are mirrored
+    (N,).
 
-    As torchvision's RandomResizedCrop: the share of the image's area is uniform, the aspect log-uniform; of ten draws the
-    first that fits, else the largest central crop whose aspect is in range.
+    As torchvision's RandomResizedCrop: the share of the image's area is uniform, the aspect
+    log-uniform; of ten draws the first that fits, else the largest central crop whose aspect is in
+    range.
     """
     assert ranges.area and ranges.aspect and ranges.flip is not None, (
         "the protocol was not resolved"
@@ -93,8 +99,8 @@ def resample(
 ) -> Tensor:
     """Crops of any shapes (H, W, C) scaled to (N, C, S, S) in [0, 1], some of them mirrored.
 
-    Bilinear with antialiasing, which is linear in rows and in columns: two batched products with matrices of weights, one
-    resampling for the whole batch on whatever device it is.
+    Bilinear with antialiasing, which is linear in rows and in columns: two batched products with
+    matrices of weights, one resampling for the whole batch on whatever device it is.
     """
     shapes = torch.from_numpy(_shapes(crops)).to(device)
     batch = torch.from_numpy(_pad(crops)).to(device).permute(0, 3, 1, 2).float()
@@ -110,8 +116,9 @@ def resample(
 def weights(lengths: Tensor, longest: int, size: int) -> Tensor:
     """Matrices (N, size, longest) that scale the first `lengths` entries of a line to `size`.
 
-    Output i lies at c = (i + 1/2) length / size; it weighs entry j by max(0, 1 - |j + 1/2 - c| / max(1, length / size)),
-    normalised to 1: the triangle filter that torchvision and Pillow scale with.
+    Output i lies at c = (i + 1/2) length / size; it weighs entry j by max(0, 1 - |j + 1/2 - c| /
+    max(1, length / size)), normalised to 1: the triangle filter that torchvision and Pillow scale
+    with.
     """
     scale_N11 = lengths[:, None, None].double() / size
     centre_NS1 = (torch.arange(size, device=lengths.device)[:, None] + 0.5) * scale_N11
@@ -124,8 +131,9 @@ def weights(lengths: Tensor, longest: int, size: int) -> Tensor:
 def turn(x: Tensor, ranges: Augment, size: int, draw: torch.Generator) -> Tensor:
     """Crop, mirror, turn and shear each image (N, C, H, W) at random.
 
-    For each image: area and aspect (log-uniform) of a crop inside it, a flip, a rotation and a horizontal shear, as one
-    matrix from output to input coordinates, sampled bilinearly; what falls outside takes the border's colour.
+    For each image: area and aspect (log-uniform) of a crop inside it, a flip, a rotation and a
+    horizontal shear, as one matrix from output to input coordinates, sampled bilinearly; what falls
+    outside takes the border's colour.
     """
     theta_N23 = affine(len(x), ranges, draw).to(x.device)
     grid = F.affine_grid(theta_N23, [len(x), x.shape[1], size, size], align_corners=False)

@@ -1,9 +1,11 @@
 """`cars:PATH`: Cars196.
 
-Krause, Stark, Deng, Fei-Fei: 3D Object Representations for Fine-Grained Categorization (2013), 3dRR workshop at ICCV.
-It was given out twice. First as car_ims/000001.jpg with cars_annos.mat, which lists all images; later as cars_train/ and
-cars_test/ with devkit/cars_train_annos.mat, cars_test_annos_withlabels.mat and cars_meta.mat. Metric learning takes the first
-half of the classes for trainval, whichever folder their images are in (Oh Song et al. 2016, arxiv.org/abs/1511.06452).
+Krause, Stark, Deng, Fei-Fei: 3D Object Representations for Fine-Grained Categorization (2013), 3dRR
+workshop at ICCV. It was given out twice. First as car_ims/000001.jpg with cars_annos.mat, which
+lists all images; later as cars_train/ and cars_test/ with devkit/cars_train_annos.mat,
+cars_test_annos_withlabels.mat and cars_meta.mat. Metric learning takes the first half of the
+classes for trainval, whichever folder their images are in (Oh Song et al. 2016,
+arxiv.org/abs/1511.06452).
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +23,9 @@ CARS = Official(
     home="https://ai.stanford.edu/~jkrause/cars/car_dataset.html",
     archives=("car_ims.tgz", "cars_annos.mat"),
     layout=(
-        "cars_annos.mat and car_ims/000001.jpg ..., or devkit/ with cars_train_annos.mat, cars_test_annos_withlabels.mat "
-        "and cars_meta.mat beside cars_train/ and cars_test/ (car_devkit.tgz, cars_train.tgz, cars_test.tgz)"
+        "cars_annos.mat and car_ims/000001.jpg ..., or devkit/ with cars_train_annos.mat,"
+        " cars_test_annos_withlabels.mat and cars_meta.mat beside cars_train/ and cars_test/"
+        " (car_devkit.tgz, cars_train.tgz, cars_test.tgz)"
     ),
     unpacking="tar -xzf car_ims.tgz",
     counts={
@@ -41,7 +44,9 @@ Part = tuple[Path, list[str], list[str]]
 
 
 def load_cars(path: Path) -> Dataset:
-    """Cars196, 196 models of cars: the folder of car_ims.tgz and cars_annos.mat, or of the later devkit; first 98: trainval."""
+    """Cars196, 196 models of cars: the folder of car_ims.tgz and cars_annos.mat, or of the later
+    devkit; first 98: trainval.
+    """
     place = (
         path.absolute() if path.is_dir() and path.name not in FOLDERS else path.absolute().parent
     )
@@ -93,12 +98,14 @@ def _later_parts(place: Path) -> Iterator[Part]:
         file = _find_list(place, name)
         if file is None:
             raise BadInput(
-                f"{place} has cars_meta.mat but no {name}, without which half of the labels are unknown; get it from {CARS.home}"
+                f"{place} has cars_meta.mat but no {name}, without which half of the labels are"
+                f" unknown; get it from {CARS.home}"
             )
         base = _base(place, folder)
         if base is None:
             raise BadInput(
-                f"{place} has {name} but neither {folder}/ nor {folder}.tgz; get it from {CARS.home}"
+                f"{place} has {name} but neither {folder}/ nor {folder}.tgz; get it from"
+                f" {CARS.home}"
             )
         names, classes = _columns(_read(file, ("annotations",)), file, ("fname", "class"))
         yield base, [f"{folder}/{image}" for image in names], classes
@@ -110,7 +117,9 @@ def _find_list(place: Path, name: str) -> Path | None:
 
 
 def _base(place: Path, folder: str) -> Path | None:
-    """The folder that holds the one of the images; some copies have that inside another of its name."""
+    """The folder that holds the one of the images; some copies have that inside another of its
+    name.
+    """
     found = find(place, folder, (f"{folder}.tgz",))
     return found / folder if found and (found / folder / folder).is_dir() else found
 

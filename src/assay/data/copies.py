@@ -1,4 +1,5 @@
-"""Samples that are there more than once: with the same content, or as nearly the same picture or vector.
+"""Samples that are there more than once: with the same content, or as nearly the same picture or
+vector.
 
 Shapes: N samples, K numbers that a sample is compared by.
 """
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 from assay.data.dataset import Dataset, Vectors
 
 LIKE = {"photo": 0.998, "features": 0.9999}
-"""Cosine above which two samples are near copies: of small grey pictures around their mean, and of the vectors themselves."""
+"""Cosine above which two samples are near copies: of small grey pictures around their mean, and of
+the vectors themselves.
+"""
 
 NARROWEST = 16
 """Numbers of a vector below which two that point the same way say nothing."""
@@ -27,7 +30,9 @@ CROWD = 30
 """Of a sample that resembles more others than this, some near copies may not be found."""
 
 TABLES, BITS = 8, 32
-"""Hash tables of random hyperplanes, and signs in a hash: of pairs at the least cosine, fewer than 1 in 100 are missed."""
+"""Hash tables of random hyperplanes, and signs in a hash: of pairs at the least cosine, fewer than
+1 in 100 are missed.
+"""
 
 Groups = list[list[int]]
 
@@ -56,7 +61,9 @@ class Copies:
 
 
 def first_of_test(dataset: Dataset) -> int:
-    """The number of the first class of the test half, as `splits.of` takes it, also where no folds can be made."""
+    """The number of the first class of the test half, as `splits.of` takes it, also where no folds
+    can be made.
+    """
     return len(dataset.class_names) // 2 if dataset.trainval is None else dataset.trainval
 
 
@@ -81,7 +88,9 @@ def find_copies(dataset: Dataset, unreadable: Container[int] = ()) -> Copies:
 
 
 def find_near(dataset: Dataset) -> Groups:
-    """Pairs of samples that look nearly the same, their content not being the same; none of drawings, which often do."""
+    """Pairs of samples that look nearly the same, their content not being the same; none of
+    drawings, which often do.
+    """
     if (
         dataset.look not in LIKE
         or not isinstance(dataset.items, Traced)
@@ -98,7 +107,8 @@ def find_near(dataset: Dataset) -> Groups:
 
 
 def near_pairs(x: Vectors, at_least: float) -> Groups:
-    """Pairs of rows of `x` (N, K) whose cosine is at least that, by hashes of the signs on random hyperplanes.
+    """Pairs of rows of `x` (N, K) whose cosine is at least that, by hashes of the signs on random
+    hyperplanes.
 
     >>> near_pairs(np.array([[1, 0], [0, 1], [1, 0.001]], dtype=np.float32), 0.999)
     [[0, 2]]
@@ -138,12 +148,16 @@ def _in_one_bucket(codes: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Flaws:
-    """What is wrong with the samples of a data set, in words for people; the samples cannot be had from it.
+    """What is wrong with the samples of a data set, in words for people; the samples cannot be had
+    from it.
 
     Args:
-        of_trainval: what concerns trainval alone: nothing here depends on the test half, so that it may be announced.
-        of_test: what concerns the test half, and near copies in either half: recorded when the seal is open, not before.
-        refusal: why no bench should start; None where nothing is that wrong, or where nobody may change the data.
+        of_trainval: what concerns trainval alone: nothing here depends on the test half, so that it
+            may be announced.
+        of_test: what concerns the test half, and near copies in either half: recorded when the seal
+            is open, not before.
+        refusal: why no bench should start; None where nothing is that wrong, or where nobody may
+            change the data.
     """
 
     of_trainval: tuple[str, ...]
@@ -184,8 +198,9 @@ class _Words:
         if self.dataset.official or not serious:
             return None
         return (
-            f"{self.dataset.name}: {'; '.join(serious)}. Scores would be of copies and wrong labels: remove or relabel them "
-            "(`assay data show` lists all), or bench them as they are with --allow-leaks"
+            f"{self.dataset.name}: {'; '.join(serious)}. Scores would be of copies and wrong"
+            " labels: remove or relabel them (`assay data show` lists all), or bench them as they"
+            " are with --allow-leaks"
         )
 
     @cached_property
@@ -221,7 +236,9 @@ class _Words:
         ]
 
     def _of_half(self, half: str, groups: Groups) -> Groups:
-        """The groups of two or more rows as they are in this half: nothing of the other one is in them or in their order."""
+        """The groups of two or more rows as they are in this half: nothing of the other one is in
+        them or in their order.
+        """
         tested = self.dataset.labels >= first_of_test(self.dataset)
         own = ([row for row in rows if tested[row] == (half != "trainval")] for rows in groups)
         return sorted(rows for rows in own if len(rows) > 1)

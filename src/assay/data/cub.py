@@ -1,9 +1,10 @@
 """`cub:PATH`: CUB-200-2011.
 
-Wah, Branson, Welinder, Perona, Belongie: The Caltech-UCSD Birds-200-2011 Dataset (2011), Caltech CNS-TR-2011-001.
-CUB_200_2011/images.txt and image_class_labels.txt list the images by number, classes.txt the classes. Metric learning takes
-the first half of the classes, in their official order, for trainval (Oh Song et al. 2016, arxiv.org/abs/1511.06452);
-the split into train and test that comes with the data shares its classes and is not used.
+Wah, Branson, Welinder, Perona, Belongie: The Caltech-UCSD Birds-200-2011 Dataset (2011), Caltech
+CNS-TR-2011-001. CUB_200_2011/images.txt and image_class_labels.txt list the images by number,
+classes.txt the classes. Metric learning takes the first half of the classes, in their official
+order, for trainval (Oh Song et al. 2016, arxiv.org/abs/1511.06452); the split into train and test
+that comes with the data shares its classes and is not used.
 """
 
 from pathlib import Path
@@ -27,7 +28,10 @@ CUB = Official(
     name="cub",
     home="https://www.vision.caltech.edu/datasets/cub_200_2011/",
     archives=("CUB_200_2011.tgz",),
-    layout="CUB_200_2011/ with images.txt, image_class_labels.txt, classes.txt and images/001.Black_footed_Albatross/*.jpg",
+    layout=(
+        "CUB_200_2011/ with images.txt, image_class_labels.txt, classes.txt and"
+        " images/001.Black_footed_Albatross/*.jpg"
+    ),
     unpacking="tar -xzf CUB_200_2011.tgz",
     counts={
         "classes": 200,
@@ -39,7 +43,9 @@ CUB = Official(
 
 
 def load_cub(path: Path) -> Dataset:
-    """CUB-200-2011, 200 kinds of birds: CUB_200_2011.tgz, the folder it is in, or unpacked; first 100 classes are trainval."""
+    """CUB-200-2011, 200 kinds of birds: CUB_200_2011.tgz, the folder it is in, or unpacked; first
+    100 classes are trainval.
+    """
     root = root_of(path, "image_class_labels.txt", CUB)
     files = _column(root / "images.txt")
     numbers = _column(root / "image_class_labels.txt")

@@ -1,4 +1,6 @@
-"""A data set: samples with labels, and what tells one version of it from another. Shapes: N samples."""
+"""A data set: samples with labels, and what tells one version of it from another. Shapes: N
+samples.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +18,9 @@ Vectors = NDArray[np.float32]
 Marks = NDArray[np.bool_]
 
 Samples = Vectors | Pixels | list[Pixels]
-"""Vectors (n, width), images (n, height, width, channels), or where they keep their shapes a list of (H, W, channels)."""
+"""Vectors (n, width), images (n, height, width, channels), or where they keep their shapes a list
+of (H, W, channels).
+"""
 
 
 class Items(Protocol):
@@ -43,17 +47,22 @@ class Dataset:
         name: how it was asked for, without the folders above it.
         look: drawings, photos or features: what `auto` settings go by.
         labels: class number of each sample (N,), into `class_names`.
-        class_names: in class order, which decides halves and folds; those of an official trainval half come first.
+        class_names: in class order, which decides halves and folds; those of an official trainval
+            half come first.
         ids: a name of each sample that does not depend on where the data lies.
         items: the samples themselves.
         notes: what was left out on loading, for people.
-        left_out: those of the notes that do not depend on the test half, and may be announced before it is opened.
-        trainval: how many classes the official trainval half has; None: halves are made of the class order.
+        left_out: those of the notes that do not depend on the test half, and may be announced
+            before it is opened.
+        trainval: how many classes the official trainval half has; None: halves are made of the
+            class order.
         query: marks of the samples (N,) that are looked up at the test; None: all are.
         gallery: marks of the samples (N,) that they are looked up in; None: all are.
         metadata: further columns by name, one word for each sample.
-        pretrained_on: the data that the model behind ready-made features has seen, where the file says so.
-        official: whether it is as its publishers give it out, so that nobody may change it: flaws are reported, not refused.
+        pretrained_on: the data that the model behind ready-made features has seen, where the file
+            says so.
+        official: whether it is as its publishers give it out, so that nobody may change it: flaws
+            are reported, not refused.
     """
 
     name: str

@@ -50,11 +50,13 @@ class Features:
 
 
 def load_features(path: Path) -> Dataset:
-    """An .npz with `z` (N, D) numbers and `y` (N,) labels, integers or strings; classes in sorted order.
+    """An .npz with `z` (N, D) numbers and `y` (N,) labels, integers or strings; classes in sorted
+    order.
 
-    It may also hold `classes`, their names in class order (`y` is then numbers into it), `ids`, a name of each row,
-    `trainval`, the number of classes of the official trainval half, and `query` and `gallery`, marks of the rows that are
-    looked up at the test, and in which, and `pretrained_on`, what the model behind the vectors has seen, in words.
+    It may also hold `classes`, their names in class order (`y` is then numbers into it), `ids`, a
+    name of each row, `trainval`, the number of classes of the official trainval half, and `query`
+    and `gallery`, marks of the rows that are looked up at the test, and in which, and
+    `pretrained_on`, what the model behind the vectors has seen, in words.
     """
     called = f"features:{path}"
     arrays = read_arrays(path, called, ["z", "y"], OPTIONAL)
@@ -67,23 +69,31 @@ def load_features(path: Path) -> Dataset:
         look="features",
         labels=labels,
         class_names=class_names,
-        ids=_own_ids(arrays["ids"], len(labels), called)
-        if "ids" in arrays
-        else _ids(labels, class_names),
+        ids=(
+            _own_ids(arrays["ids"], len(labels), called)
+            if "ids" in arrays
+            else _ids(labels, class_names)
+        ),
         items=Features(vectors),
-        trainval=_trainval(arrays["trainval"], len(class_names), called)
-        if "trainval" in arrays
-        else None,
+        trainval=(
+            _trainval(arrays["trainval"], len(class_names), called)
+            if "trainval" in arrays
+            else None
+        ),
         query=_marks("query", arrays["query"], len(labels), called) if "query" in arrays else None,
-        gallery=_marks("gallery", arrays["gallery"], len(labels), called)
-        if "gallery" in arrays
-        else None,
+        gallery=(
+            _marks("gallery", arrays["gallery"], len(labels), called)
+            if "gallery" in arrays
+            else None
+        ),
         pretrained_on=str(arrays["pretrained_on"]) if "pretrained_on" in arrays else None,
     )
 
 
 def check_vectors(z: NDArray[Any], called: str) -> None:
-    """Raise `BadInput`, with the file as it is `called`, unless `z` is real numbers of shape (N, D)."""
+    """Raise `BadInput`, with the file as it is `called`, unless `z` is real numbers of shape (N,
+    D).
+    """
     if (
         z.ndim != 2
         or z.shape[1] == 0
@@ -96,7 +106,9 @@ def check_vectors(z: NDArray[Any], called: str) -> None:
 
 
 def read_labels(y: NDArray[Any], rows: int, called: str) -> NDArray[Any]:
-    """Integers or words, bytes read as the words they spell; `BadInput` unless there is one for each of the rows of z."""
+    """Integers or words, bytes read as the words they spell; `BadInput` unless there is one for
+    each of the rows of z.
+    """
     if y.shape != (rows,):
         raise BadInput(
             f"{called}: y has shape {y.shape}; z has {rows} rows, so y must have shape ({rows},)"
@@ -128,7 +140,8 @@ def _finite(z: NDArray[Any], called: str) -> Vectors:
     bad = np.flatnonzero(~(np.abs(vectors) < LARGEST).all(axis=1))
     if len(bad):
         raise BadInput(
-            f"{called}: row {bad[0]} of z has a value that is NaN, infinite or above {LARGEST:g} ({len(bad)} such rows)"
+            f"{called}: row {bad[0]} of z has a value that is NaN, infinite or above {LARGEST:g}"
+            f" ({len(bad)} such rows)"
         )
     return vectors
 
@@ -143,7 +156,8 @@ def _numbered(
     names = _names("classes", classes, called)
     if words.dtype.kind not in "iu":
         raise BadInput(
-            f"{called}: y holds words; beside the names in classes it must hold their numbers, from 0"
+            f"{called}: y holds words; beside the names in classes it must hold their numbers,"
+            " from 0"
         )
     outside = np.flatnonzero((words < 0) | (words >= len(names)))
     if len(outside):
@@ -155,8 +169,8 @@ def _numbered(
     empty = np.flatnonzero(np.bincount(labels, minlength=len(names)) == 0)
     if len(empty):
         raise BadInput(
-            f"{called}: no row of y is {empty[0]}, so the class {names[empty[0]]!r} has no sample ({len(empty)} such "
-            "classes); leave them out of classes and number y anew"
+            f"{called}: no row of y is {empty[0]}, so the class {names[empty[0]]!r} has no sample"
+            f" ({len(empty)} such classes); leave them out of classes and number y anew"
         )
     return labels, names
 
@@ -165,7 +179,8 @@ def _names(name: str, values: NDArray[Any], called: str) -> tuple[str, ...]:
     """Words that are all different."""
     if values.ndim != 1 or values.dtype.kind not in "SU":
         raise BadInput(
-            f"{called}: {name} is {values.dtype} of shape {values.shape}; it must be strings, one after the other"
+            f"{called}: {name} is {values.dtype} of shape {values.shape}; it must be strings, one"
+            " after the other"
         )
     words = tuple(str(word) for word in _words(name, values, called).tolist())
     twice = [word for word, times in Counter(words).items() if times > 1]
@@ -186,12 +201,14 @@ def _own_ids(ids: NDArray[Any], rows: int, called: str) -> list[str]:
 def _trainval(number: NDArray[Any], classes: int, called: str) -> int:
     if number.size != 1 or number.dtype.kind not in "iu":
         raise BadInput(
-            f"{called}: trainval is {number.dtype} of shape {number.shape}; it is one integer, a number of classes"
+            f"{called}: trainval is {number.dtype} of shape {number.shape}; it is one integer, a"
+            " number of classes"
         )
     count = int(number.item())
     if not 0 < count < classes:
         raise BadInput(
-            f"{called}: trainval is {count}; of {classes} classes it has at least 1 and at most {classes - 1}"
+            f"{called}: trainval is {count}; of {classes} classes it has at least 1 and at most"
+            f" {classes - 1}"
         )
     return count
 
@@ -199,7 +216,8 @@ def _trainval(number: NDArray[Any], classes: int, called: str) -> int:
 def _marks(name: str, values: NDArray[Any], rows: int, called: str) -> Marks:
     if values.shape != (rows,) or values.dtype != np.bool_:
         raise BadInput(
-            f"{called}: {name} is {values.dtype} of shape {values.shape}; it must be bool of shape ({rows},)"
+            f"{called}: {name} is {values.dtype} of shape {values.shape}; it must be bool of shape"
+            f" ({rows},)"
         )
     return values
 
@@ -231,7 +249,8 @@ def read_arrays(
             if missing:
                 has = ", ".join(archive.files) or "nothing"
                 raise BadInput(
-                    f"{called} has no array {missing[0]!r} (it has {has}); save it with np.savez(path, z=..., y=...)"
+                    f"{called} has no array {missing[0]!r} (it has {has}); save it with"
+                    " np.savez(path, z=..., y=...)"
                 )
             arrays = {name: archive[name] for name in (*needed, *optional) if name in archive}
             strange = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
@@ -243,6 +262,7 @@ def read_arrays(
     except Exception as error:  # a spoilt archive can fail anywhere in zip, zlib or numpy
         if "Object arrays" in str(error):
             raise BadInput(
-                f"{called} holds Python objects; save labels as text or integers, such as y.astype(str)"
+                f"{called} holds Python objects; save labels as text or integers, such as"
+                " y.astype(str)"
             ) from None
         raise BadInput(f"{called} cannot be read as an .npz of plain arrays: {error}") from None

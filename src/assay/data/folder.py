@@ -17,10 +17,11 @@ from assay.errors import BadInput
 
 
 def load_folder(path: Path) -> Dataset:
-    """Images, one folder per class, classes in the order of their names; folders inside a class are not entered.
+    """Images, one folder per class, classes in the order of their names; folders inside a class are
+    not entered.
 
-    Names are taken in Unicode's composed form (NFC), so that a copy on another file system is the same data set. Every
-    image is checked once, whichever half it belongs to.
+    Names are taken in Unicode's composed form (NFC), so that a copy on another file system is the
+    same data set. Every image is checked once, whichever half it belongs to.
     """
     if not path.is_dir():
         raise BadInput(f"folder:{path} is a file; give the folder that holds one folder per class")
@@ -83,7 +84,8 @@ def _check_distinct(paths: list[Path]) -> None:
     for one, other in pairwise(paths):
         if _composed(one) == _composed(other):
             raise BadInput(
-                f"{one} and {other.name!a} beside it have one name, written in two ways of Unicode; rename one"
+                f"{one} and {other.name!a} beside it have one name, written in two ways of Unicode;"
+                " rename one"
             )
 
 
@@ -129,16 +131,19 @@ def _left_out(folders: list[Path], images: dict[Path, list[Path]], where: str) -
     )
     others = Counter(_shown(file.suffix or file.name) for file in files)
     notes = [
-        f"{_many(count, 'file')}{where} left out, no {'image' if count == 1 else 'images'} that can be read: {ending}"
+        f"{_many(count, 'file')}{where} left out, no {'image' if count == 1 else 'images'} that can"
+        f" be read: {ending}"
         for ending, count in sorted(others.items())
     ]
     if nested:
         notes.append(
-            f"{_many(len(nested), 'folder')} inside classes{where} left out: {shortly(sorted(nested))}"
+            f"{_many(len(nested), 'folder')} inside classes{where} left out:"
+            f" {shortly(sorted(nested))}"
         )
     if hidden:
         notes.append(
-            f"{_many(hidden, 'hidden file or folder', 'hidden files and folders')} in classes{where} left out"
+            f"{_many(hidden, 'hidden file or folder', 'hidden files and folders')} in"
+            f" classes{where} left out"
         )
     return notes
 

@@ -1,7 +1,9 @@
-"""`glyphs`: characters as classes, the text faces of matplotlib's bundled fonts as instances. The embedded data set.
+"""`glyphs`: characters as classes, the text faces of matplotlib's bundled fonts as instances. The
+embedded data set.
 
-Classes are letters and digits of Latin, Greek, Cyrillic, Armenian and Georgian, in the order of their code points: the
-halves of a benchmark are roughly Latin with its phonetic letters, and everything else.
+Classes are letters and digits of Latin, Greek, Cyrillic, Armenian and Georgian, in the order of
+their code points: the halves of a benchmark are roughly Latin with its phonetic letters, and
+everything else.
 """
 
 import unicodedata
@@ -33,7 +35,9 @@ FACES = (
     *(f"STIXGeneral{style}" for style in ("", "Bol", "Italic", "BolIta")),
 )
 ASCII_FACES = ("cmb10", "cmr10", "cmss10", "cmti10", "cmtt10")
-"""Computer Modern has an encoding of its own that agrees with Unicode on ASCII letters and digits only."""
+"""Computer Modern has an encoding of its own that agrees with Unicode on ASCII letters and digits
+only.
+"""
 
 Glyphs = dict[str, dict[str, Pixels]]
 """Image (SIZE, SIZE) by character and face."""
@@ -71,7 +75,9 @@ class Drawings:
 
 
 def load_glyphs() -> Dataset:
-    """Letters and digits of five scripts in up to 21 faces of matplotlib's fonts; drawn once, then cached."""
+    """Letters and digits of five scripts in up to 21 faces of matplotlib's fonts; drawn once, then
+    cached.
+    """
     pixels, ids = _from_cache()
     characters = [id_.partition("/")[0] for id_ in ids]
     classes = list(dict.fromkeys(characters))
@@ -166,7 +172,9 @@ def _without_homoglyphs(glyphs: Glyphs) -> Glyphs:
 
 
 def _twins(glyphs: Glyphs, face: str) -> set[tuple[str, str]]:
-    """Pairs of characters, in their order, whose images in this face differ by less than a pixel of ink."""
+    """Pairs of characters, in their order, whose images in this face differ by less than a pixel of
+    ink.
+    """
     drawn = [character for character, faces in glyphs.items() if face in faces]
     ink = np.stack([glyphs[character][face] for character in drawn]).reshape(len(drawn), -1) / 255
     squares = (ink**2).sum(axis=1)

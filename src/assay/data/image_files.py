@@ -53,7 +53,9 @@ class ImageFiles:
         )
 
     def shapes(self, indices: Labels, step: FirstStep) -> Labels:
-        """Height and width of each image (n, 2) after the step, from what is known; the first that has none is named."""
+        """Height and width of each image (n, 2) after the step, from what is known; the first that
+        has none is named.
+        """
         for index in indices.tolist():
             self._check(index, step)
         shapes = [
@@ -62,7 +64,9 @@ class ImageFiles:
         return np.array(shapes, dtype=np.int64).reshape(-1, 2)
 
     def traces(self) -> Vectors:
-        """Grey pictures of 16 x 16 pixels around their mean (N, 256); zeros where a file cannot be used."""
+        """Grey pictures of 16 x 16 pixels around their mean (N, 256); zeros where a file cannot be
+        used.
+        """
         small = b"".join(b64decode(seen.thumbnail) or bytes(THUMB**2) for seen in self._seen)
         traces = np.frombuffer(small, dtype=np.uint8).reshape(-1, THUMB**2).astype(np.float32)
         centred: Vectors = traces - traces.mean(axis=1, keepdims=True)
@@ -83,9 +87,10 @@ class ImageFiles:
         width, height = self.sizes[index].tolist()
         if is_too_long(width, height, step):
             raise BadInput(
-                f"{self.paths[index]} is {width} x {height} pixels: with its short side scaled to {step.side}, the long one "
-                f"would have {max(shape_after(width, height, step)):,}, above {LONGEST} x {step.side}; "
-                "crop or remove it, or take the central squares with --set resize=square"
+                f"{self.paths[index]} is {width} x {height} pixels: with its short side scaled to"
+                f" {step.side}, the long one would have {max(shape_after(width, height, step)):,},"
+                f" above {LONGEST} x {step.side}; crop or remove it, or take the central squares"
+                " with --set resize=square"
             )
 
 

@@ -1,4 +1,6 @@
-"""From an image file of any kind to upright pixels, and the first step that is taken with all of them."""
+"""From an image file of any kind to upright pixels, and the first step that is taken with all of
+them.
+"""
 
 from collections.abc import Sequence
 from functools import cache
@@ -21,13 +23,17 @@ FORMATS: list[str] = [
     for name in ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
     if name in Image.OPEN
 ]
-"""Formats that hold pixels. Others that Pillow opens run a program (PostScript) or are not pictures (HDF5, GRIB)."""
+"""Formats that hold pixels. Others that Pillow opens run a program (PostScript) or are not pictures
+(HDF5, GRIB).
+"""
 
 LARGEST = 80_000_000
 """Pixels of the largest image that is unpacked; a little below what Pillow warns of."""
 
 LONGEST = 16
-"""Times the short side: a thread of pixels that is longer would fill the memory once its short side is scaled up."""
+"""Times the short side: a thread of pixels that is longer would fill the memory once its short side
+is scaled up.
+"""
 
 THUMB = 16
 """Side of the small picture by which near copies are known."""
@@ -67,7 +73,8 @@ def made_by() -> str:
 
 
 def decode(content: bytes, path: Path) -> Image.Image:
-    """The image upright and in RGB: EXIF rotation applied, 16 bits scaled to 8, transparency laid on white.
+    """The image upright and in RGB: EXIF rotation applied, 16 bits scaled to 8, transparency laid
+    on white.
 
     Of several pictures in a file the first is taken.
     """
@@ -83,7 +90,8 @@ def decode(content: bytes, path: Path) -> Image.Image:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise BadInput(
-            f"{path} would unpack to an enormous image, above {LARGEST:,} pixels; shrink or remove it"
+            f"{path} would unpack to an enormous image, above {LARGEST:,} pixels; shrink or"
+            " remove it"
         ) from None
     except MemoryError as error:
         raise BadInput(
@@ -113,7 +121,9 @@ def first_step(image: Image.Image, step: FirstStep, channels: int) -> Pixels:
 def read_images(
     images: Sequence[str | Path | Pixels], step: FirstStep, channels: int
 ) -> Pixels | list[Pixels]:
-    """Files, or pixels (height, width, 3) or (height, width), after the first step: one array where they get one shape."""
+    """Files, or pixels (height, width, 3) or (height, width), after the first step: one array where
+    they get one shape.
+    """
     read = in_threads(lambda image: first_step(_opened(image, step), step, channels), images)
     return read if step.kind == "short" else np.stack(read)
 
@@ -126,7 +136,8 @@ def _opened(image: str | Path | Pixels, step: FirstStep) -> Image.Image:
             or (image.ndim == 3 and image.shape[2] != 3)
         ):
             raise BadInput(
-                f"pixels are uint8 of shape (height, width, 3), got {image.dtype} of shape {image.shape}"
+                f"pixels are uint8 of shape (height, width, 3), got {image.dtype} of shape"
+                f" {image.shape}"
             )
         opened, called = Image.fromarray(image).convert("RGB"), "an image"
     else:
@@ -137,13 +148,15 @@ def _opened(image: str | Path | Pixels, step: FirstStep) -> Image.Image:
             raise BadInput(f"{image} cannot be read: {error.strerror}") from None
     if is_too_long(*opened.size, step):
         raise BadInput(
-            f"{called} is {opened.width} x {opened.height} pixels, too long and narrow to be scaled; crop it"
+            f"{called} is {opened.width} x {opened.height} pixels, too long and narrow to be"
+            " scaled; crop it"
         )
     return opened
 
 
 def shape_after(width: int, height: int, step: FirstStep) -> tuple[int, int]:
-    """Height and width of an image after the step; `short` rounds down, as torchvision's Resize does.
+    """Height and width of an image after the step; `short` rounds down, as torchvision's Resize
+    does.
 
     >>> shape_after(640, 480, FirstStep("short", 256))
     (256, 341)
@@ -179,7 +192,8 @@ def _upright(image: Image.Image) -> Image.Image:
 def _to_rgb(image: Image.Image, path: Path) -> Image.Image:
     if image.mode == "F":
         raise BadInput(
-            f"{path} holds floating-point pixels, whose white is anybody's guess; save it with 8 or 16 bits"
+            f"{path} holds floating-point pixels, whose white is anybody's guess; save it with 8 or"
+            " 16 bits"
         )
     if image.mode.startswith("I"):
         image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))

@@ -1,8 +1,8 @@
 """`inshop:PATH`: In-Shop Clothes Retrieval, a benchmark of DeepFashion.
 
-Liu, Luo, Qiu, Wang, Tang: DeepFashion: Powering Robust Clothes Recognition and Retrieval with Rich Annotations (2016), CVPR.
-Eval/list_eval_partition.txt names each image's item and its part: train, or query and gallery of the test. Images are in
-img/, from Img/img.zip.
+Liu, Luo, Qiu, Wang, Tang: DeepFashion: Powering Robust Clothes Recognition and Retrieval with Rich
+Annotations (2016), CVPR. Eval/list_eval_partition.txt names each image's item and its part: train,
+or query and gallery of the test. Images are in img/, from Img/img.zip.
 """
 
 from pathlib import Path
@@ -17,7 +17,10 @@ INSHOP = Official(
     name="inshop",
     home="https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html",
     archives=("Eval/list_eval_partition.txt", "Img/img.zip"),
-    layout="Eval/list_eval_partition.txt and Img/img/WOMEN/..., Img/img/MEN/... (both also without Eval/ and Img/)",
+    layout=(
+        "Eval/list_eval_partition.txt and Img/img/WOMEN/..., Img/img/MEN/... (both also without"
+        " Eval/ and Img/)"
+    ),
     unpacking="cd Img && unzip img.zip",
     counts={
         "classes": 7_982,
@@ -33,13 +36,16 @@ PARTS = ("train", "query", "gallery")
 
 
 def load_inshop(path: Path) -> Dataset:
-    """In-Shop Clothes Retrieval, 7,982 items: the folder of Eval/ and Img/; official split, with query and gallery."""
+    """In-Shop Clothes Retrieval, 7,982 items: the folder of Eval/ and Img/; official split, with
+    query and gallery.
+    """
     root, listed = _find_list(path)
     rows = read_words(listed, 3, skip=2)
     strange = [words for words in rows if words[2] not in PARTS]
     if strange:
         raise BadInput(
-            f"{listed}: {strange[0][0]} is in part {strange[0][2]!a}, not in {', '.join(PARTS)}; {INSHOP.remedy()}"
+            f"{listed}: {strange[0][0]} is in part {strange[0][2]!a}, not in {', '.join(PARTS)};"
+            f" {INSHOP.remedy()}"
         )
     _check_first_line(listed, len(rows))
     in_train = sorted({item for _, item, part in rows if part == "train"})
@@ -78,7 +84,9 @@ def load_inshop(path: Path) -> Dataset:
 
 
 def _find_list(path: Path) -> tuple[Path, Path]:
-    """The folder of the data set and its list; of a file at `path`, one of the two folders above it."""
+    """The folder of the data set and its list; of a file at `path`, one of the two folders above
+    it.
+    """
     starts = (
         [path.absolute()]
         if path.is_dir()
@@ -105,5 +113,6 @@ def _check_first_line(listed: Path, rows: int) -> None:
         first = stream.readline().strip()
     if first != str(rows):
         raise BadInput(
-            f"{listed} says on its first line that it has {first} rows but has {rows}; {INSHOP.remedy()}"
+            f"{listed} says on its first line that it has {first} rows but has {rows};"
+            f" {INSHOP.remedy()}"
         )

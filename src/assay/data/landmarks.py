@@ -1,12 +1,14 @@
 """`landmarks:PATH`: Google Landmarks v2, retrieval.
 
-Weyand, Araujo, Cao, Sim: Google Landmarks Dataset v2 (2020), arxiv.org/abs/2004.01804. train_clean.csv lists the images of each
-landmark for training, index.csv the gallery, retrieval_solution_v2.1.csv the images that each query should find. Image ID is at
+Weyand, Araujo, Cao, Sim: Google Landmarks Dataset v2 (2020), arxiv.org/abs/2004.01804.
+train_clean.csv lists the images of each landmark for training, index.csv the gallery,
+retrieval_solution_v2.1.csv the images that each query should find. Image ID is at
 train/I/D/_/ID.jpg, by its first three characters, and likewise below index/ and test/.
 
-What a query should find is a list; a data set here has classes. Index images that are listed by the very same queries are one
-class, and a query whose list is one such class belongs to it. Images that no query lists are one class of distractors. A query
-whose list takes more than one class has no label and is left out, as are those that the solution marks as ignored.
+What a query should find is a list; a data set here has classes. Index images that are listed by the
+very same queries are one class, and a query whose list is one such class belongs to it. Images that
+no query lists are one class of distractors. A query whose list takes more than one class has no
+label and is left out, as are those that the solution marks as ignored.
 """
 
 import csv
@@ -42,8 +44,14 @@ LANDMARKS = Official(
         "retrieval_solution_v2.1.csv",
         "train|index|test/images_000.tar ...",
     ),
-    layout="train_clean.csv, index.csv, retrieval_solution_v2.1.csv and {train,index,test}/a/b/c/abc....jpg",
-    unpacking="for part in train index test; do (cd $part && for f in images_*.tar; do tar -xf $f; done); done",
+    layout=(
+        "train_clean.csv, index.csv, retrieval_solution_v2.1.csv and"
+        " {train,index,test}/a/b/c/abc....jpg"
+    ),
+    unpacking=(
+        "for part in train index test; do (cd $part && for f in images_*.tar; do tar -xf $f; done);"
+        " done"
+    ),
     counts={
         "classes in trainval": 81_313,
         "images in trainval": 1_580_470,
@@ -56,12 +64,16 @@ PLACES = (".", "train", "index", "test", "metadata", "ground_truth")
 DISTRACTORS = "distractors"
 ID = re.compile(r"[0-9A-Za-z_-]{3,}")
 LONGEST = 10_000_000
-"""Characters of the longest field: a landmark can have more images than the csv module takes for sane."""
+"""Characters of the longest field: a landmark can have more images than the csv module takes for
+sane.
+"""
 
 
 @dataclass(frozen=True)
 class Grouped:
-    """The test half: names of the classes, the class of each index image and of each query that has one."""
+    """The test half: names of the classes, the class of each index image and of each query that has
+    one.
+    """
 
     class_names: list[str]
     index: dict[str, int]
@@ -70,7 +82,9 @@ class Grouped:
 
 
 def load_landmarks(path: Path) -> Dataset:
-    """Google Landmarks v2, 81,313 landmarks: the folder of train_clean.csv, index.csv, the solution v2.1 and the images."""
+    """Google Landmarks v2, 81,313 landmarks: the folder of train_clean.csv, index.csv, the solution
+    v2.1 and the images.
+    """
     root, lists = _find_lists(path.absolute())
     landmarks, train = _read_train(lists[TRAIN])
     index = [row["id"] for row in _read(lists[INDEX], ("id",))]
@@ -100,7 +114,8 @@ def load_landmarks(path: Path) -> Dataset:
 
 
 def group(index: Sequence[str], queries: Sequence[dict[str, str]]) -> Grouped:
-    """Index images that are listed by the very same queries as one class, and the queries whose list is one class.
+    """Index images that are listed by the very same queries as one class, and the queries whose
+    list is one class.
 
     >>> found = group(["a", "b", "c"], [{"id": "q", "images": "a b"}])
     >>> found.class_names, found.queries
@@ -113,7 +128,8 @@ def group(index: Sequence[str], queries: Sequence[dict[str, str]]) -> Grouped:
     unknown = sorted(listing.keys() - set(index))
     if unknown:
         raise BadInput(
-            f"{SOLUTION} lists {len(unknown)} images that {INDEX} does not have, such as {unknown[0]}; {LANDMARKS.remedy()}"
+            f"{SOLUTION} lists {len(unknown)} images that {INDEX} does not have, such as"
+            f" {unknown[0]}; {LANDMARKS.remedy()}"
         )
     members: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for image in sorted(listing):
@@ -140,8 +156,8 @@ def _notes(classes: list[int]) -> list[str]:
     notes = [f"{none} queries left out for which the solution lists no image"] if none else []
     if many:
         notes.append(
-            f"{many} queries left out that share a part of their list with another query but not all of it: "
-            "no single class says what they should find"
+            f"{many} queries left out that share a part of their list with another query but not"
+            " all of it: no single class says what they should find"
         )
     return notes
 
@@ -151,7 +167,9 @@ def _shifted(labels: dict[str, int], landmarks: list[str]) -> dict[str, int]:
 
 
 def _find_lists(path: Path) -> tuple[Path, dict[str, Path]]:
-    """The folder of the data set and its three lists; the folder may be one below `path`, or above it where that is a file."""
+    """The folder of the data set and its three lists; the folder may be one below `path`, or above
+    it where that is a file.
+    """
     starts = [path] if path.is_dir() else [path.parent, path.parent.parent]
     inner = [
         child

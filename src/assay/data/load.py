@@ -45,7 +45,9 @@ def load(name: str) -> Dataset:
 
 
 def check_usable(items: Items, count: int, remedy: str = "") -> None:
-    """Raise `BadInput` with the first problem among `count` samples, how many there are, and what else can be done."""
+    """Raise `BadInput` with the first problem among `count` samples, how many there are, and what
+    else can be done.
+    """
     problems = [problem for index in range(count) if (problem := items.problem(index))]
     if problems:
         raise BadInput(
@@ -55,7 +57,9 @@ def check_usable(items: Items, count: int, remedy: str = "") -> None:
 
 
 def inspect(name: str) -> Dataset:
-    """The data set called `name` as it is, samples that cannot be used among the others: ask its items for the problems."""
+    """The data set called `name` as it is, samples that cannot be used among the others: ask its
+    items for the problems.
+    """
     kind, colon, path = name.partition(":")
     loader = datasets[kind + colon]
     if not colon:

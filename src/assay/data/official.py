@@ -1,4 +1,6 @@
-"""What the loaders of published data sets share: finding the files, checking them against the official counts, sorting them."""
+"""What the loaders of published data sets share: finding the files, checking them against the
+official counts, sorting them.
+"""
 
 import os
 from collections import defaultdict
@@ -39,22 +41,29 @@ class Official:
 
     def remedy(self) -> str:
         """Where the data set comes from and how it is unpacked."""
-        return f"get {', '.join(self.archives)} from {self.home} and give that folder, or unpack there with: {self.unpacking}"
+        return (
+            f"get {', '.join(self.archives)} from {self.home} and give that folder, or unpack there"
+            f" with: {self.unpacking}"
+        )
 
     def not_found(self, path: Path) -> BadInput:
         """What to say where nothing of the data set is at `path`."""
         return BadInput(
-            f"{self.name}:{path} does not hold the data set, which is {self.layout}; {self.remedy()}"
+            f"{self.name}:{path} does not hold the data set, which is {self.layout};"
+            f" {self.remedy()}"
         )
 
     def check(self, where: Path, found: Mapping[str, int], more: str = "") -> None:
-        """Raise `BadInput` unless as many of each were found `where` as there officially are; `more` says which."""
+        """Raise `BadInput` unless as many of each were found `where` as there officially are;
+        `more` says which.
+        """
         for what, count in found.items():
             expected = self.counts[what]
             if count != expected:
                 wrong = f"{abs(count - expected):,} too {'few' if count < expected else 'many'}"
                 raise BadInput(
-                    f"{where} has {count:,} {what}, officially {expected:,}: {wrong}{more}; {self.remedy()}"
+                    f"{where} has {count:,} {what}, officially {expected:,}: {wrong}{more};"
+                    f" {self.remedy()}"
                 )
 
 
@@ -71,7 +80,8 @@ class Rows:
 
 
 def find(path: Path, sign: str, archives: Sequence[str]) -> Path | None:
-    """The folder with `sign` in it: at `path`, one below it, or in either way in an archive, which is unpacked for that.
+    """The folder with `sign` in it: at `path`, one below it, or in either way in an archive, which
+    is unpacked for that.
 
     `path` may be the archive itself, whatever its name.
     """
@@ -82,7 +92,9 @@ def find(path: Path, sign: str, archives: Sequence[str]) -> Path | None:
 
 
 def root_of(path: Path, sign: str, official: Official) -> Path:
-    """The folder of the data set, which holds `sign`, as `find` finds it; `BadInput` where there is none."""
+    """The folder of the data set, which holds `sign`, as `find` finds it; `BadInput` where there is
+    none.
+    """
     root = find(path.absolute(), sign, official.archives)
     if root is None:
         raise official.not_found(path)
@@ -112,7 +124,8 @@ def _holding(start: Path, sign: str) -> Path | None:
     found = [start / folder for folder in folders if (start / folder / sign).exists()]
     if len(found) > 1:
         raise BadInput(
-            f"{start} holds the data set twice, in {found[0].name} and {found[1].name}; give one of the two"
+            f"{start} holds the data set twice, in {found[0].name} and {found[1].name}; give one of"
+            " the two"
         )
     return found[0] if found else None
 
@@ -129,7 +142,8 @@ def read_words(path: Path, columns: int, skip: int = 0) -> list[list[str]]:
         words = line.split()
         if words and len(words) != columns:
             raise BadInput(
-                f"line {number} of {path} has {len(words)} words, not {columns}: {line!a}; unpack the data set again"
+                f"line {number} of {path} has {len(words)} words, not {columns}: {line!a}; unpack"
+                " the data set again"
             )
         if words:
             rows.append(words)
@@ -156,24 +170,30 @@ def check_once(words: Sequence[str], where: Path) -> None:
 
 
 def below(base: Path, names: Sequence[str], official: Official) -> tuple[list[Path], list[str]]:
-    """Paths of the listed files, each of which is there and really lies below `base`; and notes on files that no list has."""
+    """Paths of the listed files, each of which is there and really lies below `base`; and notes on
+    files that no list has.
+    """
     for name in names:
         if name.startswith("/") or ".." in name.split("/"):
             raise BadInput(
-                f"{official.name}: the list names {name!a}, which leads out of {base}; {official.remedy()}"
+                f"{official.name}: the list names {name!a}, which leads out of {base};"
+                f" {official.remedy()}"
             )
     missing, extra = compare(base, names)
     if missing:
         raise BadInput(some_missing(base, missing, len(names), official))
     paths = [base / name for name in names]
     check_inside(base, paths)
-    return paths, [
-        f"{len(extra)} files left out that are not in the official list: {shortly(extra)}"
-    ] if extra else []
+    return paths, (
+        [f"{len(extra)} files left out that are not in the official list: {shortly(extra)}"]
+        if extra
+        else []
+    )
 
 
 def compare(base: Path, names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Those of the names that are no file below `base`, and the files beside them that are not among the names.
+    """Those of the names that are no file below `base`, and the files beside them that are not
+    among the names.
 
     Each folder is read once; nothing is asked of a single file.
     """
@@ -201,7 +221,10 @@ def files_in(folder: Path) -> set[str]:
 
 def some_missing(base: Path, missing: Sequence[str], listed: int, official: Official) -> str:
     """What to say where files are not there."""
-    return f"{base} lacks {len(missing):,} of {listed:,} images: {shortly(missing)}; {official.remedy()}"
+    return (
+        f"{base} lacks {len(missing):,} of {listed:,} images: {shortly(missing)};"
+        f" {official.remedy()}"
+    )
 
 
 def shortly(names: Sequence[str]) -> str:
@@ -224,7 +247,9 @@ def assemble(
     notes: Sequence[str] = (),
     official: bool = True,
 ) -> Dataset:
-    """The data set, its samples sorted by class and name, so that the order they were listed in does not matter."""
+    """The data set, its samples sorted by class and name, so that the order they were listed in
+    does not matter.
+    """
     labels = rows.labels.tolist()
     order = np.array(
         sorted(range(len(labels)), key=lambda row: (labels[row], rows.ids[row])), dtype=np.int64

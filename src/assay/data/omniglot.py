@@ -1,9 +1,10 @@
 """`omniglot:PATH`: Omniglot, handwritten characters of 50 alphabets, each drawn by 20 people.
 
-Lake, Salakhutdinov, Tenenbaum: Human-level concept learning through probabilistic program induction (2015), Science 350.
-images_background/ALPHABET/characterNN/CCCC_PP.png (105 x 105, 1 bit), where CCCC numbers the character and PP the drawer.
-The official split is background for trainval and evaluation for test. Without one of them the halves are made by class order.
-The two small background sets share the Greek and Latin alphabets and are themselves a part of the background.
+Lake, Salakhutdinov, Tenenbaum: Human-level concept learning through probabilistic program induction
+(2015), Science 350. images_background/ALPHABET/characterNN/CCCC_PP.png (105 x 105, 1 bit), where
+CCCC numbers the character and PP the drawer. The official split is background for trainval and
+evaluation for test. Without one of them the halves are made by class order. The two small
+background sets share the Greek and Latin alphabets and are themselves a part of the background.
 """
 
 import filecmp
@@ -25,8 +26,10 @@ def _part(folder: str, classes: int) -> Official:
         name="omniglot",
         home="https://github.com/brendenlake/omniglot",
         archives=(f"{folder}.zip",),
-        layout="images_background/ and images_evaluation/ (or images_background_small1/, images_background_small2/), each "
-        "with ALPHABET/characterNN/*.png",
+        layout=(
+            "images_background/ and images_evaluation/ (or images_background_small1/,"
+            " images_background_small2/), each with ALPHABET/characterNN/*.png"
+        ),
         unpacking=f"unzip {folder}.zip",
         counts={"classes": classes, "images": 20 * classes},
     )
@@ -43,7 +46,9 @@ FILE = re.compile(r"(\d{4})_(\d{2})\.png")
 
 @dataclass(frozen=True)
 class Character:
-    """A class: its number among all characters, its name and its drawings by the number of the drawer."""
+    """A class: its number among all characters, its name and its drawings by the number of the
+    drawer.
+    """
 
     number: str
     name: str
@@ -51,7 +56,9 @@ class Character:
 
 
 def load_omniglot(path: Path) -> Dataset:
-    """Omniglot, 1,623 handwritten characters: images_background.zip and images_evaluation.zip, or one of them, or a small set."""
+    """Omniglot, 1,623 handwritten characters: images_background.zip and images_evaluation.zip, or
+    one of them, or a small set.
+    """
     roots = _find_parts(path.absolute())
     if not roots:
         raise PARTS["images_background"].not_found(path)
@@ -127,7 +134,8 @@ def _read_character(root: Path, name: str) -> Character:
         match = FILE.fullmatch(file)
         if match is None:
             raise BadInput(
-                f"{root / name / file} is not named like a drawing of Omniglot, such as 0108_01.png; remove it"
+                f"{root / name / file} is not named like a drawing of Omniglot, such as"
+                " 0108_01.png; remove it"
             )
         numbers.add(match[1])
         drawings[match[2]] = root / name / file
@@ -163,5 +171,6 @@ def _check_the_same(one: Character, other: Character) -> None:
         twin = other.drawings.get(person)
         if one.name != other.name or twin is None or not filecmp.cmp(path, twin, shallow=False):
             raise BadInput(
-                f"{path} and {twin or other.name} should be the same drawing; unpack the data set again"
+                f"{path} and {twin or other.name} should be the same drawing; unpack the data set"
+                " again"
             )

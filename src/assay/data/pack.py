@@ -1,8 +1,10 @@
-"""Packs: the images of a half after the first step, memory-mapped. Shapes: N images, H x W pixels, C channels.
+"""Packs: the images of a half after the first step, memory-mapped. Shapes: N images, H x W pixels,
+C channels.
 
-`pixels.bin` holds the images one after the other, `index.npy` (N, 4) offset, height, width and bytes of each, `pack.json`
-what they were made of, and hash or length of each file, by which a pack that was spoilt later is found. A pack that is being
-written lies in `<folder>.partial` beside a log of its finished chunks, from which a killed process is resumed.
+`pixels.bin` holds the images one after the other, `index.npy` (N, 4) offset, height, width and
+bytes of each, `pack.json` what they were made of, and hash or length of each file, by which a pack
+that was spoilt later is found. A pack that is being written lies in `<folder>.partial` beside a log
+of its finished chunks, from which a killed process is resumed.
 """
 
 import errno
@@ -41,11 +43,15 @@ LARGE = ("pixels.bin", "x.npy")
 """Files of which the length alone is compared, not the hash: they may have 30 GB."""
 
 JPEG_SHARE = 0.2
-"""Bytes of a JPEG to those of its pixels: 0.14 to 0.20 measured on three photos at 256 pixels, less above, more below."""
+"""Bytes of a JPEG to those of its pixels: 0.14 to 0.20 measured on three photos at 256 pixels, less
+above, more below.
+"""
 
 
 class Pack:
-    """Images on disk, of which only those that are asked for are read. They cannot be written to."""
+    """Images on disk, of which only those that are asked for are read. They cannot be
+    written to.
+    """
 
     def __init__(self, folder: Path) -> None:
         about = read_json(folder / "pack.json")
@@ -116,7 +122,8 @@ def spoilt(folder: Path, error: Exception | None = None) -> BadInput:
     """What to say of a folder that is not as it was written, and of what came up in reading it."""
     because = f" ({type(error).__name__}: {' '.join(str(error).split())})" if error else ""
     return BadInput(
-        f"{folder} is not the pack that was written there; remove the folder, and it is made again{because}"
+        f"{folder} is not the pack that was written there; remove the folder, and it is made"
+        f" again{because}"
     )
 
 
@@ -134,7 +141,9 @@ def reading(folder: Path) -> Iterator[None]:
 
 
 def is_as_written(folder: Path) -> bool:
-    """Whether every file that was written to `folder` is there with its hash; of pixels and vectors, with its length."""
+    """Whether every file that was written to `folder` is there with its hash; of pixels and
+    vectors, with its length.
+    """
     try:
         about = read_json(folder / "pack.json")
         own = about.pop("digest")
@@ -145,7 +154,9 @@ def is_as_written(folder: Path) -> bool:
 
 
 def remove_spoilt(folder: Path) -> None:
-    """Make room at `folder` where something lies that is not as it was written; a process killed here is no harm."""
+    """Make room at `folder` where something lies that is not as it was written; a process killed
+    here is no harm.
+    """
     if not folder.exists() and not folder.is_symlink():
         return
     with in_turn(beside(folder, ".lock"), lambda: None):
@@ -188,7 +199,8 @@ def write_pack(
 ) -> None:
     """Place the pack of a half at `folder`, unless it is there; vectors as one array `x.npy`.
 
-    A process that was killed is resumed where it was; one that packs the same at this moment is waited for.
+    A process that was killed is resumed where it was; one that packs the same at this moment is
+    waited for.
     """
     if folder.exists():
         return
@@ -262,8 +274,9 @@ def _check_space(folder: Path, needed: int) -> None:
 def _no_space(folder: Path, needed: int) -> BadInput:
     free = shutil.disk_usage(folder.parent).free
     return BadInput(
-        f"the images after the first step need {needed / 1e9:.2f} GB, but {folder.parent} has {free / 1e9:.2f} GB left; "
-        "free some space, set ASSAY_CACHE to a folder on another disk, or keep them as JPEG with --jpeg"
+        f"the images after the first step need {needed / 1e9:.2f} GB, but {folder.parent} has"
+        f" {free / 1e9:.2f} GB left; free some space, set ASSAY_CACHE to a folder on another disk,"
+        " or keep them as JPEG with --jpeg"
     )
 
 
@@ -278,7 +291,9 @@ def _fill(partial: "Partial", half: Half, step: FirstStep, form: Form, report: P
 
 
 class Partial:
-    """A pack that is not whole yet: `pack/pixels.bin`, `index.bin`, and `log`, what it is of and how far it safely is."""
+    """A pack that is not whole yet: `pack/pixels.bin`, `index.bin`, and `log`, what it is of and
+    how far it safely is.
+    """
 
     def __init__(self, folder: Path, about: str) -> None:
         self.folder, self.rows, self.size = folder, 0, 0
@@ -319,7 +334,9 @@ class Partial:
         shutil.rmtree(self.folder)
 
     def _resume(self, about: str) -> None:
-        """Go back to the last chunk that is whole; what was begun of anything else is thrown away."""
+        """Go back to the last chunk that is whole; what was begun of anything else is
+        thrown away.
+        """
         log, index, pixels = (
             self.folder / name for name in ("log", "index.bin", "pack/pixels.bin")
         )

@@ -1,4 +1,6 @@
-"""Data stays inside its folder, links that lead out of it are refused; and what is made of it goes into the cache."""
+"""Data stays inside its folder, links that lead out of it are refused; and what is made of it goes
+into the cache.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +18,11 @@ def writable_cache() -> Path:
 
 
 def check_inside(root: Path, paths: Sequence[Path]) -> None:
-    """Raise `BadInput`, with the link named, where one of the files below `root` really lies outside of it.
+    """Raise `BadInput`, with the link named, where one of the files below `root` really lies
+    outside of it.
 
-    Folders are resolved once each and files are looked at without being opened. A file that is not there is nobody's link.
+    Folders are resolved once each and files are looked at without being opened. A file that is not
+    there is nobody's link.
     """
     home = root.resolve()
     for folder in sorted({path.parent for path in paths}):
@@ -47,4 +51,7 @@ def _link_above(folder: Path, home: Path) -> Path:
 
 
 def _leads_out(root: Path, link: Path, target: Path) -> str:
-    return f"{link} leads out of {root}, to {target}; put the files themselves there, or copy the folder with cp -rL"
+    return (
+        f"{link} leads out of {root}, to {target}; put the files themselves there, or copy the"
+        " folder with cp -rL"
+    )

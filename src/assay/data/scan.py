@@ -1,4 +1,6 @@
-"""What is known of image files: each is hashed and decoded once, and remembered by its place, size and times."""
+"""What is known of image files: each is hashed and decoded once, and remembered by its place, size
+and times.
+"""
 
 import json
 import os
@@ -43,8 +45,8 @@ def reporting(callback: Progress) -> Iterator[None]:
 
 
 class Seen(NamedTuple):
-    """A file: the hash of its bytes, its size upright in pixels, why it cannot be used, as what follows its name, and a small
-    picture of it, in base64; empty where it cannot be used.
+    """A file: the hash of its bytes, its size upright in pixels, why it cannot be used, as what
+    follows its name, and a small picture of it, in base64; empty where it cannot be used.
     """
 
     digest: str
@@ -55,7 +57,9 @@ class Seen(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """What changes when a file does. The time of a change (ctime) cannot be set back, as that of a write can."""
+    """What changes when a file does. The time of a change (ctime) cannot be set back, as that of a
+    write can.
+    """
 
     size: int
     written: int
@@ -64,7 +68,9 @@ class Stamp(NamedTuple):
 
 
 def scan(paths: Sequence[Path], root: Path, progress: Progress | None = None) -> list[Seen]:
-    """What is known of each file below `root`, those that have not been seen before looked at now."""
+    """What is known of each file below `root`, those that have not been seen before looked
+    at now.
+    """
     report = progress or watching.get() or nobody
     memory = Memory(root)
     names = [os.fsencode(path.relative_to(root)) for path in paths]
@@ -115,7 +121,9 @@ def _is_settled(stamp: Stamp, now: int) -> bool:
 
 
 def _look(path: Path) -> tuple[Seen, bool]:
-    """What the file is, and whether that lasts: an error with a cause (no permission, no memory) is not the file's own."""
+    """What the file is, and whether that lasts: an error with a cause (no permission, no memory) is
+    not the file's own.
+    """
     hash_ = ""
     try:
         content = read(path)
@@ -127,7 +135,9 @@ def _look(path: Path) -> tuple[Seen, bool]:
 
 
 class Memory:
-    """What was seen below a folder, in a file of the cache: without it, or where it is spoilt, files are looked at again."""
+    """What was seen below a folder, in a file of the cache: without it, or where it is spoilt,
+    files are looked at again.
+    """
 
     def __init__(self, root: Path) -> None:
         self._name = digest_bytes(os.fsencode(root.resolve()))[:32]
@@ -170,7 +180,8 @@ class Memory:
         database = sqlite3.connect(self._file, timeout=20)
         try:
             database.execute(
-                "CREATE TABLE IF NOT EXISTS seen_2 (path BLOB PRIMARY KEY, entry TEXT, checksum INTEGER)"
+                "CREATE TABLE IF NOT EXISTS seen_2 (path BLOB PRIMARY KEY, entry TEXT, checksum"
+                " INTEGER)"
             )
         except BaseException:
             database.close()
@@ -179,7 +190,9 @@ class Memory:
 
     @contextmanager
     def _forgiving(self) -> Iterator[None]:
-        """Nothing that befalls the cache is an error; a file that is no database is removed, a locked one is not."""
+        """Nothing that befalls the cache is an error; a file that is no database is removed, a
+        locked one is not.
+        """
         try:
             yield
         except (OSError, RuntimeError, sqlite3.OperationalError):

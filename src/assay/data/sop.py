@@ -1,8 +1,9 @@
 """`sop:PATH`: Stanford Online Products.
 
-Oh Song, Xiang, Jegelka, Savarese: Deep Metric Learning via Lifted Structured Feature Embedding (2016), arxiv.org/abs/1511.06452.
-Stanford_Online_Products/Ebay_train.txt and Ebay_test.txt list image, class, super class and path; they are the split. Folders
-are super classes (bicycle_final, ...), which become the metadata column `category`.
+Oh Song, Xiang, Jegelka, Savarese: Deep Metric Learning via Lifted Structured Feature Embedding
+(2016), arxiv.org/abs/1511.06452. Stanford_Online_Products/Ebay_train.txt and Ebay_test.txt list
+image, class, super class and path; they are the split. Folders are super classes (bicycle_final,
+...), which become the metadata column `category`.
 """
 
 from pathlib import Path
@@ -26,7 +27,9 @@ SOP = Official(
     name="sop",
     home="https://cvgl.stanford.edu/projects/lifted_struct/",
     archives=("Stanford_Online_Products.zip",),
-    layout="Stanford_Online_Products/ with Ebay_train.txt, Ebay_test.txt and bicycle_final/*.JPG ...",
+    layout=(
+        "Stanford_Online_Products/ with Ebay_train.txt, Ebay_test.txt and bicycle_final/*.JPG ..."
+    ),
     unpacking="unzip Stanford_Online_Products.zip",
     counts={
         "classes": 22_634,
@@ -38,7 +41,9 @@ SOP = Official(
 
 
 def load_sop(path: Path) -> Dataset:
-    """Stanford Online Products, 22,634 products: Stanford_Online_Products.zip, its folder, or unpacked; official split."""
+    """Stanford Online Products, 22,634 products: Stanford_Online_Products.zip, its folder, or
+    unpacked; official split.
+    """
     root = root_of(path, "Ebay_train.txt", SOP)
     train, test = (
         read_words(root / name, 4, skip=1) for name in ("Ebay_train.txt", "Ebay_test.txt")

@@ -81,7 +81,9 @@ class TrainVal(Half):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of these samples, and of nothing in the other half; marks for the test are no part of it."""
+        """Hash of these samples, and of nothing in the other half; marks for the test are no part
+        of it.
+        """
         return replace(self._dataset, query=None, gallery=None).fingerprint(self._indices)
 
     @property
@@ -100,7 +102,9 @@ class SealedTest:
         self.__half, self.__trainval = half, trainval
 
     def open(self, receipt: Receipt) -> Half:
-        """The test half, once the study behind the receipt, of this data's trainval, has selected and reproduced."""
+        """The test half, once the study behind the receipt, of this data's trainval, has selected
+        and reproduced.
+        """
         receipt.check(self.__trainval.fingerprint)
         return self.__half
 
@@ -108,14 +112,17 @@ class SealedTest:
     def flaws(self) -> Flaws:
         """What is wrong with the data, by hashes and small pictures of the samples of both halves.
 
-        The seal holds: it is for people, before training, and for the record once the seal is open. What it says of the test
-        half goes into no announcement, and nothing that trains or selects asks for it.
+        The seal holds: it is for people, before training, and for the record once the seal is open.
+        What it says of the test half goes into no announcement, and nothing that trains or selects
+        asks for it.
         """
         return find_flaws(self.__half._dataset)
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """What was left out on loading that may depend on the test half; for people, and for the record of the opened seal."""
+        """What was left out on loading that may depend on the test half; for people, and for the
+        record of the opened seal.
+        """
         dataset = self.__half._dataset
         return tuple(note for note in dataset.notes if note not in dataset.left_out)
 
@@ -124,8 +131,8 @@ class SealedTest:
     ) -> None:
         """Pack the test half into the cache, so that the study which gets to open it need not.
 
-        The seal holds: nothing comes back, neither samples nor labels nor the place, and nothing that trains or selects
-        looks for packs other than those of the halves in its hands.
+        The seal holds: nothing comes back, neither samples nor labels nor the place, and nothing
+        that trains or selects looks for packs other than those of the halves in its hands.
         """
         from assay.data.views import place_view  # which stands on this module
 
@@ -141,7 +148,9 @@ class Fold:
 
 
 def of(dataset: Dataset, protocol: Protocol) -> tuple[TrainVal, SealedTest]:
-    """The classes of the official trainval half, or else the first half of all classes; and the others sealed."""
+    """The classes of the official trainval half, or else the first half of all classes; and the
+    others sealed.
+    """
     _need_classes(dataset, protocol.folds)
     in_trainval = first_of_test(dataset)
     trainval = TrainVal(dataset, np.flatnonzero(dataset.labels < in_trainval))
@@ -162,7 +171,9 @@ def parts(dataset: Dataset, protocol: Protocol) -> list[str]:
 
 
 def folds(trainval: TrainVal, count: int) -> list[Fold]:
-    """`count` runs of classes in class order, as equal as can be; each class is validated exactly once."""
+    """`count` runs of classes in class order, as equal as can be; each class is validated exactly
+    once.
+    """
     return folds_of_labels(trainval.y, count)
 
 
@@ -174,28 +185,33 @@ def folds_of_labels(y: Labels, count: int) -> list[Fold]:
 
 
 def _need_classes(dataset: Dataset, folds: int) -> None:
-    """Both halves of a data set without an official split come from the same number of classes; an official one is as it is."""
+    """Both halves of a data set without an official split come from the same number of classes; an
+    official one is as it is.
+    """
     classes = len(dataset.class_names)
     fewest = max(FEWEST_CLASSES, 4 * folds)
     if dataset.trainval is None and classes < fewest:
         raise BadInput(
-            f"{dataset.name} has {classes} class{'es' * (classes != 1)}; two halves with {folds} folds need at least {fewest}"
+            f"{dataset.name} has {classes} class{'es' * (classes != 1)}; two halves with {folds}"
+            f" folds need at least {fewest}"
         )
     if dataset.trainval is not None and dataset.trainval < fewest // 2:
         raise BadInput(
-            f"{dataset.name} has {dataset.trainval} class{'es' * (dataset.trainval != 1)} in trainval; "
-            f"{folds} folds need at least {fewest // 2}"
+            f"{dataset.name} has {dataset.trainval} class{'es' * (dataset.trainval != 1)} in"
+            f" trainval; {folds} folds need at least {fewest // 2}"
         )
     if dataset.trainval is not None and classes - dataset.trainval < 2:
         raise BadInput(
-            f"{dataset.name} has {classes - dataset.trainval} classes in its test half; it needs at least 2"
+            f"{dataset.name} has {classes - dataset.trainval} classes in its test half; it needs at"
+            " least 2"
         )
 
 
 def _need_a_pair(y: Labels, where: str) -> None:
     if np.bincount(y).max() < 2:
         raise BadInput(
-            f"{where} has no class with two samples, so there is nothing to find; add samples to its classes"
+            f"{where} has no class with two samples, so there is nothing to find; add samples to"
+            " its classes"
         )
 
 
@@ -209,7 +225,8 @@ def _need_something_to_find(test: Half, where: str) -> None:
     relevant = np.bincount(test.y[gallery], minlength=int(test.y.max()) + 1)[test.y] - gallery
     if not (relevant[query] > 0).any():
         raise BadInput(
-            f"{where} has {int(query.sum())} queries and {int(gallery.sum())} gallery samples, and no query has another sample "
-            "of its class in the gallery, so there is nothing to find; mark samples of the same classes as both"
+            f"{where} has {int(query.sum())} queries and {int(gallery.sum())} gallery samples, and"
+            " no query has another sample of its class in the gallery, so there is nothing to"
+            " find; mark samples of the same classes as both"
         )
     return None

@@ -1,9 +1,11 @@
-"""`table:FILE`: a CSV or Parquet file that names images and their labels, for data that is laid out in its own way.
+"""`table:FILE`: a CSV or Parquet file that names images and their labels, for data that is laid out
+in its own way.
 
-Columns: `path` (from the folder of the table, or absolute) and `label`; and where wanted `split` (trainval or test), `query` and
-`gallery` (marks of the test half) and any others, which are kept as metadata. The order of the rows does not matter. Names and
-labels are taken in Unicode's composed form (NFC), so that a copy written in the other one is the same data set. In a CSV the
-header counts as row 1, as in a spreadsheet; rows of a Parquet file count from 1.
+Columns: `path` (from the folder of the table, or absolute) and `label`; and where wanted `split`
+(trainval or test), `query` and `gallery` (marks of the test half) and any others, which are kept as
+metadata. The order of the rows does not matter. Names and labels are taken in Unicode's composed
+form (NFC), so that a copy written in the other one is the same data set. In a CSV the header counts
+as row 1, as in a spreadsheet; rows of a Parquet file count from 1.
 """
 
 import csv
@@ -43,7 +45,9 @@ class Table:
 
 
 def load_table(path: Path) -> Dataset:
-    """A .csv or .parquet file with the columns path and label, and perhaps split, query, gallery, category and others."""
+    """A .csv or .parquet file with the columns path and label, and perhaps split, query, gallery,
+    category and others.
+    """
     table = _read(path)
     for column in ("path", "label"):
         _need(table, column)
@@ -101,8 +105,8 @@ def _read_csv(path: Path) -> Table:
         cells = lines[number - 1]
         if len(cells) != len(header):
             raise BadInput(
-                f"table:{path}: row {number} has {len(cells)} cells but the header has {len(header)}; "
-                "put cells that have a comma in them in double quotes"
+                f"table:{path}: row {number} has {len(cells)} cells but the header has"
+                f" {len(header)}; put cells that have a comma in them in double quotes"
             )
     columns = {
         column: [lines[number - 1][place] for number in numbers]
@@ -142,7 +146,8 @@ def _cell(cell: Any) -> str:
 def _check_header(path: Path, header: Sequence[str]) -> None:
     if "" in header:
         raise BadInput(
-            f"table:{path}: column {header.index('') + 1} has no name; name or remove it (in pandas: index=False)"
+            f"table:{path}: column {header.index('') + 1} has no name; name or remove it (in"
+            " pandas: index=False)"
         )
     twice = [column for place, column in enumerate(header) if column in header[:place]]
     if twice:
@@ -153,7 +158,8 @@ def _need(table: Table, column: str) -> None:
     if column not in table.columns:
         has = ", ".join(table.columns)
         raise BadInput(
-            f"table:{table.file} has no column {column} (it has {has}); it needs path and label, separated by commas"
+            f"table:{table.file} has no column {column} (it has {has}); it needs path and label,"
+            " separated by commas"
         )
     for row, cell in enumerate(table.columns[column]):
         if not cell:
@@ -171,7 +177,8 @@ def _with_composed_labels(table: Table) -> Table:
         if before != label:
             raise table.wrong(
                 row,
-                f"has the label {label!a}, elsewhere written {before!a}; write it in one way of Unicode only",
+                f"has the label {label!a}, elsewhere written {before!a}; write it in one way of"
+                " Unicode only",
             )
     return replace(
         table,
@@ -180,7 +187,9 @@ def _with_composed_labels(table: Table) -> Table:
 
 
 def _find_images(table: Table) -> tuple[list[str], list[Path], list[str]]:
-    """Name and file of each row, those below the folder of the table named from there; and a note on images without a row."""
+    """Name and file of each row, those below the folder of the table named from there; and a note
+    on images without a row.
+    """
     folder = table.file.absolute().parent
     paths = [_path(table, row, folder) for row in range(len(table.numbers))]
     ids = [
@@ -227,12 +236,14 @@ def _path(table: Table, row: int, folder: Path) -> Path:
     if ".." in parts:
         raise table.wrong(
             row,
-            f"has .. in its path {cell!a}; move the table above its images, or write the absolute path",
+            f"has .. in its path {cell!a}; move the table above its images, or write the absolute"
+            " path",
         )
     if "\\" in cell or not cell.isprintable():
         raise table.wrong(
             row,
-            f"has a path that cannot be read here: {cell!a}; write folders with / and names in plain text",
+            f"has a path that cannot be read here: {cell!a}; write folders with / and names in"
+            " plain text",
         )
     return Path(cell).expanduser() if cell.startswith("~/") else folder / cell
 
@@ -247,7 +258,8 @@ def _check_once(table: Table, ids: Sequence[str], paths: Sequence[Path]) -> None
         if paths[before] != paths[row]:
             raise table.wrong(
                 row,
-                f"has the name {name!a} of row {table.numbers[before]}, written in two ways of Unicode; rename one of the files",
+                f"has the name {name!a} of row {table.numbers[before]}, written in two ways of"
+                " Unicode; rename one of the files",
             )
         if labels[before] != labels[row]:
             labelled = f"{labels[before]!a} in row {table.numbers[before]}, {labels[row]!a} here"
@@ -268,7 +280,9 @@ def _words(table: Table, column: str, meaning: dict[str, bool], allowed: str) ->
 
 
 def _classes(table: Table, split: Marks | None) -> tuple[list[str], Labels, int | None]:
-    """Class names in order, those of trainval first; the class of each row; and how many are trainval's."""
+    """Class names in order, those of trainval first; the class of each row; and how many are
+    trainval's.
+    """
     labels = table.columns["label"]
     names = _in_order(table)
     trainval = None
@@ -281,7 +295,8 @@ def _classes(table: Table, split: Marks | None) -> tuple[list[str], Labels, int 
         if trainval in (0, len(names)):
             lacking = "trainval" if trainval == 0 else "test"
             raise BadInput(
-                f"table:{table.file}: no row has {lacking} as its split; mark some, or remove the column for halves"
+                f"table:{table.file}: no row has {lacking} as its split; mark some, or remove the"
+                " column for halves"
             )
     number = {name: place for place, name in enumerate(names)}
     return names, np.array([number[label] for label in labels], dtype=np.int64), trainval
@@ -300,7 +315,8 @@ def _in_order(table: Table) -> list[str]:
             row = table.columns["label"].index(same[1])
             raise table.wrong(
                 row,
-                f"has the label {same[1]!a}, elsewhere written {same[0]!a}; write a number in one way only",
+                f"has the label {same[1]!a}, elsewhere written {same[0]!a}; write a number in one"
+                " way only",
             )
     return [written[value][0] for value in sorted(written)]
 
@@ -316,8 +332,9 @@ def _check_disjoint(table: Table, split: Marks) -> set[str]:
             } & in_trainval
             raise table.wrong(
                 row,
-                f"has {label!a} in test, which is in trainval too ({len(shared)} such labels); the test is on classes that "
-                "were never trained on: put all rows of a label on one side, or remove the column split for halves by class",
+                f"has {label!a} in test, which is in trainval too ({len(shared)} such labels); the"
+                " test is on classes that were never trained on: put all rows of a label on one"
+                " side, or remove the column split for halves by class",
             )
     return in_trainval
 

@@ -111,7 +111,9 @@ def write_view(
     form: Form = "pixels",
     progress: Progress | None = None,
 ) -> None:
-    """Place the view of a half at `folder`, unless it is there. A test half can be had only against a receipt."""
+    """Place the view of a half at `folder`, unless it is there. A test half can be had only against
+    a receipt.
+    """
     write_pack(folder, half, step, form, progress)
 
 
@@ -120,8 +122,9 @@ def place_view(
 ) -> Path:
     """The folder in the cache with the view of a half, made unless it is there as it was written.
 
-    Its name is all that its bytes depend on, so any store may use it. Labels, index and marks are compared by their hashes,
-    pixels and vectors by their length alone: they may be 30 GB, and this is asked at every start.
+    Its name is all that its bytes depend on, so any store may use it. Labels, index and marks are
+    compared by their hashes, pixels and vectors by their length alone: they may be 30 GB, and this
+    is asked at every start.
     """
     name = f"{half.fingerprint}-{step.kind}-{step.side}-{form}-{made_by()[:16]}"
     folder = cache_folder() / "packs" / name
@@ -133,9 +136,11 @@ def place_view(
 
 
 def place_vectors(half: Half, name: str, make: Callable[[], Vectors]) -> Path:
-    """The folder in the cache with vectors of a half's samples as its view, made unless one of that name is there as written.
+    """The folder in the cache with vectors of a half's samples as its view, made unless one of that
+    name is there as written.
 
-    What that means is said at `place_view`. One process makes them, and others that want the same wait for it.
+    What that means is said at `place_view`. One process makes them, and others that want the same
+    wait for it.
     """
     folder = cache_folder() / "features" / name
     if not is_as_written(folder):
@@ -149,7 +154,9 @@ def place_vectors(half: Half, name: str, make: Callable[[], Vectors]) -> Path:
 
 
 def read_view(folder: Path) -> View:
-    """The view at `folder`; `BadInput` where that is not as it was written, as far as `place_view` looks."""
+    """The view at `folder`; `BadInput` where that is not as it was written, as far as `place_view`
+    looks.
+    """
     with reading(folder):
         vectors = (folder / "x.npy").exists()
         x = np.lib.format.open_memmap(folder / "x.npy", mode="r") if vectors else read_pack(folder)
@@ -173,7 +180,9 @@ def _marks(path: Path) -> Marks | None:
 
 
 def read_test(folder: Path, receipt: Receipt, trainval: str) -> View:
-    """The view of the test half at `folder`, against the receipt of the study on `trainval` that asks for it."""
+    """The view of the test half at `folder`, against the receipt of the study on `trainval` that
+    asks for it.
+    """
     receipt.check(trainval)
     return read_view(folder)
 

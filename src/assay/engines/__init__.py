@@ -1,4 +1,5 @@
-"""Where runs execute. An engine takes tasks, runs each in a process of its own choosing, and hands back futures.
+"""Where runs execute. An engine takes tasks, runs each in a process of its own choosing, and hands
+back futures.
 
 The engine for clusters is `assay.engines.ray.RayEngine`: it stands apart because Ray is an extra.
 """

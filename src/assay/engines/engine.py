@@ -46,6 +46,6 @@ class Demanding(Protocol):
 def obituary(task: Task, ended: str) -> str:
     """What is said of a task whose workers died."""
     return (
-        f"a worker process died {ATTEMPTS} times ({ended}) on {type(task).__name__}; if memory ran out, use fewer "
-        "--workers. Finished runs are kept: run the same command again to continue"
+        f"a worker process died {ATTEMPTS} times ({ended}) on {type(task).__name__}; if memory ran"
+        " out, use fewer --workers. Finished runs are kept: run the same command again to continue"
     )

@@ -22,7 +22,8 @@ class LocalEngine:
 
     Args:
         workers: processes; None: one for each GPU where GPUs are given, else one for each core.
-        gpus: names of GPUs as in `CUDA_VISIBLE_DEVICES`. Each process sees one of them alone, in turn.
+        gpus: names of GPUs as in `CUDA_VISIBLE_DEVICES`. Each process sees one of them alone, in
+            turn.
     """
 
     def __init__(self, workers: int | None = None, gpus: Sequence[str] = ()) -> None:
@@ -37,7 +38,9 @@ class LocalEngine:
 
     @classmethod
     def for_device(cls, device: str, workers: int | None = None) -> Self:
-        """The engine for runs on this kind of device: where that is `cuda`, one run at a time to each GPU."""
+        """The engine for runs on this kind of device: where that is `cuda`, one run at a time to
+        each GPU.
+        """
         return cls(workers, _visible_gpus() if device == "cuda" else ())
 
     def __enter__(self) -> Self:
@@ -62,7 +65,9 @@ class LocalEngine:
         return future
 
     def _serve(self, environment: dict[str, str]) -> None:
-        """One thread's life: give tasks to its worker process, a new one where the last has died."""
+        """One thread's life: give tasks to its worker process,
+        a new one where the last has died.
+        """
         worker: Worker | None = None
         while (item := self._tasks.get()) is not None:
             task, future = item

@@ -1,4 +1,6 @@
-"""A task on its way to a process on another machine, which must do it as one on this machine would."""
+"""A task on its way to a process on another machine, which must do it as one on this
+machine would.
+"""
 
 import os
 import socket
@@ -30,7 +32,8 @@ class Parcel:
         cache: the cache folder.
         path: where modules are looked for.
         marks: files that whoever shares this machine's disks can see.
-        source: hash of the code that the task's results depend on; None: the task is not one of Assay's own.
+        source: hash of the code that the task's results depend on; None: the task is not one of
+            Assay's own.
     """
 
     task: bytes
@@ -63,7 +66,9 @@ class Parcel:
 
 
 def deliver(parcel: Parcel) -> tuple[bool, Any]:
-    """Do the task of the parcel in this process: whether it succeeded, and what it gave or the error to raise in the driver."""
+    """Do the task of the parcel in this process: whether it succeeded, and what it gave or the
+    error to raise in the driver.
+    """
     _settle_in()
     sys.path[:] = [*parcel.path, *(own for own in sys.path if own not in parcel.path)]
     os.environ["ASSAY_CACHE"] = parcel.cache
@@ -81,9 +86,11 @@ def deliver(parcel: Parcel) -> tuple[bool, Any]:
 
 @contextmanager
 def marked(folders: Sequence[Path]) -> Iterator[list[Path]]:
-    """A file in each folder while inside, by which a process elsewhere can tell that it sees the same folder.
+    """A file in each folder while inside, by which a process elsewhere can tell that it sees the
+    same folder.
 
-    They are called as drafts are, so that what a killed driver leaves behind in a store goes when the store is driven again.
+    They are called as drafts are, so that what a killed driver leaves behind in a store goes when
+    the store is driven again.
     """
     with ExitStack() as stack:
         files = [
@@ -98,7 +105,8 @@ def _made(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(
-            f"{folder} cannot be made ({error.strerror}); the nodes of a cluster need one that all can write to"
+            f"{folder} cannot be made ({error.strerror}); the nodes of a cluster need one that all"
+            " can write to"
         ) from None
     return folder.absolute()
 
@@ -117,19 +125,24 @@ def _own_source() -> str:
 
 @lru_cache
 def _check_shared(mark: str, host: str) -> None:
-    """Raise `BadInput` where this machine does not see what the driver's machine does; asked once in a process."""
+    """Raise `BadInput` where this machine does not see what the driver's machine does; asked once
+    in a process.
+    """
     if not Path(mark).exists():
         raise BadInput(
-            f"{socket.gethostname()} does not see the folder {Path(mark).parent} of {host}, which drives the bench: give --out "
-            "and set ASSAY_CACHE to folders on a disk that all nodes share under the same path (docs/cluster.md)"
+            f"{socket.gethostname()} does not see the folder {Path(mark).parent} of {host}, which"
+            " drives the bench: give --out and set ASSAY_CACHE to folders on a disk that all nodes"
+            " share under the same path (docs/cluster.md)"
         )
 
 
 @lru_cache
 def _check_source(source: str, host: str) -> None:
-    """Raise `BadInput` where runs of this machine would come from other code than their keys say; asked once in a process."""
+    """Raise `BadInput` where runs of this machine would come from other code than their keys say;
+    asked once in a process.
+    """
     if _own_source() != source:
         raise BadInput(
-            f"{socket.gethostname()} has another version of Assay than {host}, which drives the bench: install the same one on "
-            "all nodes, or one on a disk that they share"
+            f"{socket.gethostname()} has another version of Assay than {host}, which drives the"
+            " bench: install the same one on all nodes, or one on a disk that they share"
         )

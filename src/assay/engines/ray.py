@@ -1,7 +1,9 @@
-"""The engine for clusters: the same tasks in the worker processes of Ray, on this machine or on many.
+"""The engine for clusters: the same tasks in the worker processes of Ray, on this machine or on
+many.
 
-Ray finds each task a node with the cores and GPUs it asks for, one task to a process at a time, and tries it again where the
-process or the whole node dies. Only as many tasks are with Ray as it can soon begin; the rest wait here, unpacked.
+Ray finds each task a node with the cores and GPUs it asks for, one task to a process at a time, and
+tries it again where the process or the whole node dies. Only as many tasks are with Ray as it can
+soon begin; the rest wait here, unpacked.
 """
 
 import logging
@@ -49,7 +51,9 @@ KNOCK = 30.0
 """Seconds in which the head of a cluster answers if it is there."""
 
 OBJECT_STORE = 80_000_000
-"""Bytes that a local Ray keeps for large values, about its least: tasks give small ones, the rest goes through the run store."""
+"""Bytes that a local Ray keeps for large values, about its least: tasks give small ones, the rest
+goes through the run store.
+"""
 
 DEATHS = (
     WorkerCrashedError,
@@ -64,12 +68,14 @@ class RayEngine:
     """Tasks on a Ray cluster.
 
     Args:
-        address: `host:port` of the cluster, or `auto` for the one that this machine belongs to; None starts Ray on this machine
-            alone, with all its cores. Where the program is connected to Ray already, that connection is used and left open.
+        address: `host:port` of the cluster, or `auto` for the one that this machine belongs to;
+            None starts Ray on this machine alone, with all its cores. Where the program is
+            connected to Ray already, that connection is used and left open.
         workers: tasks at a time; None: as many as the cluster has room for.
         cpus_per_task: cores for a task that does not say itself what it needs (`Demanding`).
         gpus_per_task: likewise.
-        shared: folders that every node must see, the run store and the cache; a node that does not is named with the folder.
+        shared: folders that every node must see, the run store and the cache; a node that does not
+            is named with the folder.
     """
 
     def __init__(
@@ -127,7 +133,9 @@ class RayEngine:
         return future
 
     def _serve(self) -> None:
-        """The life of the one thread that talks to Ray: settle what is done, send what there is room for."""
+        """The life of the one thread that talks to Ray: settle what is done, send what there is
+        room for.
+        """
         while not self._closing:
             try:
                 done = self._events.get(timeout=LOOK_AGAIN)
@@ -181,7 +189,9 @@ class RayEngine:
             future.set_exception(value)
 
     def _check_room(self, needs: "Needs") -> None:
-        """Raise `BadInput` where no node could ever run a task; one that was there and is lost may come back."""
+        """Raise `BadInput` where no node could ever run a task; one that was there and is lost may
+        come back.
+        """
         if needs in self._possible:
             return
         if _slots(needs) == 0:
@@ -191,7 +201,8 @@ class RayEngine:
             )
             remedy = "--device cpu" if needs.GPU else "a smaller --set threads"
             raise BadInput(
-                f"no node of the Ray cluster has {needs} for a run ({there}); join one that has, or give {remedy}"
+                f"no node of the Ray cluster has {needs} for a run ({there}); join one that has, or"
+                f" give {remedy}"
             )
         self._possible.add(needs)
 
@@ -221,7 +232,9 @@ _deliver = ray.remote(max_retries=ATTEMPTS - 1)(deliver)
 
 
 def _start(address: str | None, stack: ExitStack) -> None:
-    """Connect to the cluster at the address, or to a Ray of our own; what is undone on leaving goes onto the stack."""
+    """Connect to the cluster at the address, or to a Ray of our own; what is undone on leaving goes
+    onto the stack.
+    """
     if address is None:
         start_here(len(os.sched_getaffinity(0)), stack)
     else:
@@ -231,7 +244,9 @@ def _start(address: str | None, stack: ExitStack) -> None:
 
 
 def start_here(cores: int, stack: ExitStack) -> None:
-    """Connect to a Ray of our own, which takes this machine for one of so many cores and ends when the stack is closed."""
+    """Connect to a Ray of our own, which takes this machine for one of so many cores and ends when
+    the stack is closed.
+    """
     _settle()
     os.environ.setdefault(
         "RAY_AUTH_TOKEN", secrets.token_hex(32)
@@ -261,7 +276,9 @@ def _settle() -> None:
 
 
 def _short_folder() -> tempfile.TemporaryDirectory[str]:
-    """Where Ray keeps its sockets, whose paths may not be long, as those in a job's own TMPDIR often are."""
+    """Where Ray keeps its sockets, whose paths may not be long, as those in a job's own TMPDIR
+    often are.
+    """
     return tempfile.TemporaryDirectory(
         dir=os.environ.get("RAY_TMPDIR", "/tmp"), prefix="assay-ray-", ignore_cleanup_errors=True
     )
@@ -274,13 +291,16 @@ def _join(address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RayError, RuntimeError, ValueError) as error:
         raise BadInput(
-            f"--address {address}: no Ray cluster answers there ({_first_line(error.__cause__ or error)}); start one with "
-            "`ray start --head` and give the host:port that it prints, or `auto` on one of its nodes"
+            f"--address {address}: no Ray cluster answers there"
+            f" ({_first_line(error.__cause__ or error)}); start one with `ray start --head` and"
+            " give the host:port that it prints, or `auto` on one of its nodes"
         ) from error
 
 
 def _knock(address: str) -> None:
-    """Raise `OSError` or `ValueError` where nobody listens: Ray itself would try for more than a minute."""
+    """Raise `OSError` or `ValueError` where nobody listens: Ray itself would try for more than a
+    minute.
+    """
     host, _, port = address.rpartition(":")
     socket.create_connection((host, int(port)), timeout=KNOCK).close()
 

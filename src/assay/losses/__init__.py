@@ -1,4 +1,6 @@
-"""Losses by name: `losses["triplet"](margin=0.1)(z, y)`. Every module of this folder is imported and registers its own."""
+"""Losses by name: `losses["triplet"](margin=0.1)(z, y)`. Every module of this folder is imported
+and registers its own.
+"""
 
 from assay.losses.loss import losses
 from assay.registry import import_folder

@@ -1,4 +1,6 @@
-"""Softmax over cosines with a margin for the own class: CosFace, ArcFace, SphereFace. Shapes: N batch, C classes."""
+"""Softmax over cosines with a margin for the own class: CosFace, ArcFace, SphereFace. Shapes: N
+batch, C classes.
+"""
 
 import math
 
@@ -67,7 +69,10 @@ class ArcFace(Loss):
     )
     departures = (
         START,
-        "the continuous extension beyond 180 degrees; the form that the reality check benchmarked had none",
+        (
+            "the continuous extension beyond 180 degrees; the form that the reality check"
+            " benchmarked had none"
+        ),
     )
 
     def __init__(self, *, margin: float = 28.6, scale: float = 64.0) -> None:
@@ -88,9 +93,10 @@ class ArcFace(Loss):
 class SphereFace(Loss):
     """Classifies by the cosine, the own class's angle multiplied.
 
-    Eq. 7:  mean_i  cross-entropy over k psi_c,  psi_y = (-1)^j cos(m theta_y) - 2j,  psi_c = cos(theta_c) for the others,
-    j = floor(m theta / 180 degrees), at most m - 1: the number of i in 1..m-1 with theta beyond 180 i / m degrees.
-    cos(m theta) is the Chebyshev polynomial T_m of cos(theta), so no arc cosine is taken.
+    Eq. 7:  mean_i  cross-entropy over k psi_c,  psi_y = (-1)^j cos(m theta_y) - 2j,  psi_c =
+    cos(theta_c) for the others, j = floor(m theta / 180 degrees), at most m - 1: the number of i in
+    1..m-1 with theta beyond 180 i / m degrees. cos(m theta) is the Chebyshev polynomial T_m of
+    cos(theta), so no arc cosine is taken.
 
     Args:
         margin: by which the own class's angle is multiplied (m).

@@ -1,7 +1,9 @@
-"""The baselines: features of a trunk that nobody trained here. They have no loss and nothing to search.
+"""The baselines: features of a trunk that nobody trained here. They have no loss and nothing to
+search.
 
-`as_is` is what the user has already: the trunk's features or the given vectors in full width. `pretrained` and `untrained` have
-as many dimensions as a trained embedding, by a PCA that is fitted on trainval, never on the test half.
+`as_is` is what the user has already: the trunk's features or the given vectors in full width.
+`pretrained` and `untrained` have as many dimensions as a trained embedding, by a PCA that is fitted
+on trainval, never on the test half.
 """
 
 from assay.method import Method, methods
@@ -23,7 +25,10 @@ methods.add(
         None,
         space=Space(),
         starts="pretrained",
-        about="the pretrained trunk's features or the given vectors, reduced by a PCA to the protocol's dim",
+        about=(
+            "the pretrained trunk's features or the given vectors, reduced by a PCA to the"
+            " protocol's dim"
+        ),
     ),
     Method(
         "untrained",

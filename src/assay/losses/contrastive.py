@@ -1,4 +1,6 @@
-"""Contrastive, and the weak form in which the literature beats it. Shapes: N batch, M references."""
+"""Contrastive, and the weak form in which the literature beats it. Shapes:
+N batch, M references.
+"""
 
 import torch
 from torch import Tensor
@@ -16,7 +18,8 @@ class Contrastive(Loss):
     """Pulls positives inside one radius and pushes negatives outside another.
 
     Eq. 4, with two margins and without the squares:
-        mean of [d - pos]+ over its non-zero terms in P, plus mean of [neg - d]+ over its non-zero terms in Q
+        mean of [d - pos]+ over its non-zero terms in P, plus mean of [neg - d]+ over its non-zero
+        terms in Q
 
     Args:
         pos_margin: distance below which a positive pair costs nothing.
@@ -31,8 +34,10 @@ class Contrastive(Loss):
         equation="4",
     )
     departures = (
-        "hinges are not squared, positives have a margin too, and each mean is over non-zero terms, "
-        "as in the form that the reality check benchmarked",
+        (
+            "hinges are not squared, positives have a margin too, and each mean is over non-zero"
+            " terms, as in the form that the reality check benchmarked"
+        ),
     )
 
     def __init__(self, *, pos_margin: float = 0.0, neg_margin: float = 0.5) -> None:
@@ -46,9 +51,11 @@ class Contrastive(Loss):
 
 
 def contrast(d_NM: Tensor, pairs: Pairs, pos_margin: float, neg_margin: float) -> Tensor:
-    """Mean of the non-zero [d - pos]+ over positives plus mean of the non-zero [neg - d]+ over negatives.
+    """Mean of the non-zero [d - pos]+ over positives plus mean of the non-zero [neg - d]+ over
+    negatives.
 
-    Where a hinge is not zero it is linear, so its mean is that of the distances there, less or plus the margin.
+    Where a hinge is not zero it is linear, so its mean is that of the distances there, less or plus
+    the margin.
     """
     with torch.no_grad():
         pull_NM = pairs.positive & (d_NM > pos_margin)
@@ -76,7 +83,10 @@ methods.add(
         fixed={"of": "pairs"},
         space=Space(),
         own_departures=(
-            "N/2 random pairs of a batch of N, half of them positive: the weak baseline of the literature",
+            (
+                "N/2 random pairs of a batch of N, half of them positive: the weak baseline of the"
+                " literature"
+            ),
         ),
         about="a weak baseline: contrastive on a few random pairs",
     ),

@@ -16,7 +16,8 @@ class Lifted(Loss):
     """Pulls each positive pair together against all negatives of both its ends.
 
     Eq. 4:  1/(2|U|) sum over the unordered positive pairs U of
-            [ log( sum_k e^(m - d_ik) + sum_l e^(m - d_jl) ) + d_ij ]+^2,  k, l over the negatives of i and of j
+            [ log( sum_k e^(m - d_ik) + sum_l e^(m - d_jl) ) + d_ij ]+^2,  k, l over the negatives
+            of i and of j
 
     Args:
         margin: distance that a negative should have (m).
@@ -36,7 +37,9 @@ class Lifted(Loss):
         self.margin = at_least(0, "margin", margin)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above, over ordered pairs; a reference's negatives are the samples that have it as theirs."""
+        """The equation above, over ordered pairs; a reference's negatives are the samples that have
+        it as theirs.
+        """
         d_NM = distances(z, references.z)
         near_N1 = log_sum_exp(self.margin - d_NM, pairs.negative)[:, None]
         near_M = log_sum_exp(self.margin - d_NM, pairs.negative, dim=0)
@@ -48,7 +51,8 @@ class Lifted(Loss):
 class LiftedGeneralized(Loss):
     """Pulls all of an anchor's positives together against all of its negatives.
 
-    mean over anchors of [ lse_p d_ap + lse_n (m - d_an) ]+; over anchors that have both kinds of pair.
+    mean over anchors of [ lse_p d_ap + lse_n (m - d_an) ]+; over anchors that have both kinds of
+    pair.
 
     Args:
         margin: distance that a negative should have (m).

@@ -13,8 +13,10 @@ from assay.space import Real, Space
 
 PAPER = Paper("Sampling Matters in Deep Embedding Learning", 2017, "arxiv.org/abs/1706.07567")
 DEPARTURES = (
-    "all triplets of a batch where none are mined, and a divisor that counts hinges per triplet, "
-    "as in the form that the reality check benchmarked",
+    (
+        "all triplets of a batch where none are mined, and a divisor that counts hinges per"
+        " triplet, as in the form that the reality check benchmarked"
+    ),
     "the boundary has a learning rate of its own, and no regulariser (nu = 0)",
 )
 
@@ -25,7 +27,8 @@ class Margin(Loss):
 
     Over all valid triplets (a, p, n):
         sum of [d_ap - b + m]+ and [b - d_an + m]+, divided by the number of those above 0
-    so a positive pair weighs as often as its anchor has negatives, a negative pair as often as it has positives.
+    so a positive pair weighs as often as its anchor has negatives, a negative pair as often as it
+    has positives.
 
     Args:
         margin: how far from the boundary a pair costs nothing (m).
@@ -49,10 +52,12 @@ class Margin(Loss):
 
 @losses("margin_per_class")
 class MarginPerClass(Loss):
-    """Wants positives inside and negatives outside of a boundary learnt for each class, by a margin.
+    """Wants positives inside and negatives outside of a boundary learnt for each class, by a
+    margin.
 
     Over all valid triplets (a, p, n):
-        sum of [d_ap - b_y + m]+ and [b_y - d_an + m]+, y the anchor's class, divided by the number of those above 0
+        sum of [d_ap - b_y + m]+ and [b_y - d_an + m]+, y the anchor's class, divided by the number
+        of those above 0
 
     Args:
         margin: how far from the boundary a pair costs nothing (m).
@@ -87,7 +92,8 @@ class MarginPerClass(Loss):
 def around(beta_N1: Tensor, margin: float, d_NM: Tensor, mined: Mined) -> Tensor:
     """The equation, with each anchor's boundary.
 
-    A hinge is linear where it is above 0, so counting those gives the sum and its gradient as a weighted sum of distances.
+    A hinge is linear where it is above 0, so counting those gives the sum and its gradient as a
+    weighted sum of distances.
     """
     beyond_NM = d_NM - beta_N1
     with torch.no_grad():
@@ -130,7 +136,10 @@ methods.add(
         fixed={"beta": 0.6},
         space=Space(margin=SPACE["margin"], weights_lr=WEIGHTS_LR),
         own_departures=(
-            "the boundary starts at 0.6, as in one of the two forms of Roth et al. (2020, arxiv.org/abs/2002.08473)",
+            (
+                "the boundary starts at 0.6, as in one of the two forms of Roth et al. (2020,"
+                " arxiv.org/abs/2002.08473)"
+            ),
         ),
         about="margin per class, on distance-weighted negatives, with boundaries that start at 0.6",
     ),

@@ -19,7 +19,8 @@ PAPER = Paper(
 
 @losses("n_pairs")
 class NPairs(Loss):
-    """Picks each class's positive out of the positives of all classes, by a softmax over inner products.
+    """Picks each class's positive out of the positives of all classes, by a softmax over inner
+    products.
 
     One pair (a_i, p_i) of each class, embeddings not normalised:
         mean_i  -log( e^(a_i . p_i) / sum_j e^(a_i . p_j) ),  plus r (mean |a|^2 + mean |p|^2)
@@ -51,8 +52,8 @@ class NPairs(Loss):
 class NPairsSymmetric(Loss):
     """N-pairs with the roles of anchors and positives exchanged as well, averaged.
 
-    1/2 mean_i  -log( e^(a_i . p_i) / sum_j e^(a_i . p_j) ) - log( e^(a_i . p_i) / sum_j e^(a_j . p_i) ),
-    plus r (mean |a|^2 + mean |p|^2)
+    1/2 mean_i  -log( e^(a_i . p_i) / sum_j e^(a_i . p_j) ) - log( e^(a_i . p_i) / sum_j e^(a_j .
+    p_i) ), plus r (mean |a|^2 + mean |p|^2)
 
     Args:
         regularisation: weight of the squared lengths (r).
@@ -78,7 +79,9 @@ class NPairsSymmetric(Loss):
 def one_pair_of_each_class(
     z: Tensor, y: Tensor, pairs: Pairs, references: References
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Inner products of the anchors with the positives (A, A) of A pairs, which of them count, and |a|^2 + |p|^2 of each (A,)."""
+    """Inner products of the anchors with the positives (A, A) of A pairs, which of them count, and
+    |a|^2 + |p|^2 of each (A,).
+    """
     has_positive_N = pairs.positive.any(1)
     anchor_A = (has_positive_N & ~((y[:, None] == y).tril_(-1) & has_positive_N).any(1)).nonzero()[
         :, 0

@@ -15,7 +15,8 @@ class NTXent(Loss):
     """Picks each positive out of the anchor's negatives, by a softmax over cosines.
 
     mean over (a, p) in P of  -log( e^(s_ap / T) / (e^(s_ap / T) + sum_n e^(s_an / T)) )
-    which is log(1 + e^(lse_n(s_an / T) - s_ap / T)); the anchor's other positives are not in the denominator.
+    which is log(1 + e^(lse_n(s_an / T) - s_ap / T)); the anchor's other positives are not in the
+    denominator.
 
     Args:
         temperature: sharpness of the softmax (T).
@@ -28,9 +29,14 @@ class NTXent(Loss):
         "papers.nips.cc/paper/6200-improved-deep-metric-learning-with-multi-class-n-pair-loss-objective",
     )
     departures = (
-        "cosines over a temperature (SimCLR, arxiv.org/abs/2002.05709), all positive pairs and all negatives of a batch, "
-        "as in the form that the reality check benchmarked",
-        "exact: the benchmarked code capped each term at 46, so that its optimum on SOP, T = 0.0002, need not carry over",
+        (
+            "cosines over a temperature (SimCLR, arxiv.org/abs/2002.05709), all positive pairs and"
+            " all negatives of a batch, as in the form that the reality check benchmarked"
+        ),
+        (
+            "exact: the benchmarked code capped each term at 46, so that its optimum on SOP, T ="
+            " 0.0002, need not carry over"
+        ),
     )
 
     def __init__(self, *, temperature: float = 0.07) -> None:

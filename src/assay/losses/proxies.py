@@ -1,4 +1,6 @@
-"""What losses share that compare with one weight per class, a proxy. Shapes: N batch, C classes, D dims."""
+"""What losses share that compare with one weight per class, a proxy. Shapes: N batch, C classes, D
+dims.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -10,11 +12,15 @@ START = "weights start from N(0, 1/D) as for every method with weights"
 """Where the weights of every method with weights depart from its paper."""
 
 NO_LABEL = -1 << 62
-"""Nobody's label: torch's own choice, -100, would be left out without a word instead of being refused."""
+"""Nobody's label: torch's own choice, -100, would be left out without a word instead of being
+refused.
+"""
 
 
 def cosines(z_ND: Tensor, y_N: Tensor, weights_CD: Tensor) -> Tensor:
-    """Similarities (N, C) of unit vectors to the weights, which are normalised here; each label must have one."""
+    """Similarities (N, C) of unit vectors to the weights, which are normalised here; each label
+    must have one.
+    """
     check_fit(z_ND, y_N, weights_CD)
     return z_ND @ unit(weights_CD.to(z_ND.dtype)).T
 
@@ -55,7 +61,9 @@ def check_fit(z_ND: Tensor, y_N: Tensor, weights: Tensor) -> None:
 
 
 def check_labels(y_N: Tensor, classes: int) -> None:
-    """Refuse labels that have no weight; on other devices than the CPU that is left to torch, so as not to wait for them."""
+    """Refuse labels that have no weight; on other devices than the CPU that is left to torch, so as
+    not to wait for them.
+    """
     if classes == 0:
         raise ValueError("there is no weight for any class yet: call setup(dim, classes) first")
     if y_N.device.type != "cpu" or torch.compiler.is_compiling() or len(y_N) == 0:
@@ -67,5 +75,6 @@ def check_labels(y_N: Tensor, classes: int) -> None:
     worst = min(labels) if min(labels) < 0 else max(labels)
     if not 0 <= worst < classes:
         raise ValueError(
-            f"label {worst} has no weight: setup was told {classes} classes, so labels are 0 to {classes - 1}"
+            f"label {worst} has no weight: setup was told {classes} classes, so labels are 0 to"
+            f" {classes - 1}"
         )

@@ -13,7 +13,8 @@ from assay.space import Real, Space
 
 @losses("proxy_anchor")
 class ProxyAnchor(Loss):
-    """Each class's proxy is an anchor that weighs the samples of the batch by how hard they are for it.
+    """Each class's proxy is an anchor that weighs the samples of the batch by how hard they are for
+    it.
 
     Eq. 4:  1/|C+| sum over classes in the batch of log(1 + sum over x of c of e^(-a(s - m)))
             + 1/|C| sum over all classes of log(1 + sum over x not of c of e^(a(s + m)))
@@ -49,7 +50,10 @@ methods.add(
         batch="classification",
         space=Space(alpha=Real(1, 100), margin=Real(0, 1, natural="low"), weights_lr=WEIGHTS_LR),
         own_departures=(
-            "batches of many classes, as for all methods with class weights: often one sample of each",
+            (
+                "batches of many classes, as for all methods with class weights: often one sample"
+                " of each"
+            ),
         ),
         about="proxies as anchors that weigh the samples of a batch",
     )

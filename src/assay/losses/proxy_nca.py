@@ -1,6 +1,8 @@
-"""Proxy-NCA as it was benchmarked, as it was published, and the triplet form of the same paper. Shapes: N batch, C classes.
+"""Proxy-NCA as it was benchmarked, as it was published, and the triplet form of the same paper.
+Shapes: N batch, C classes.
 
-On unit vectors |x - w|^2 = 2 - 2s: differences of squared distances are differences of similarities, and no distance is taken.
+On unit vectors |x - w|^2 = 2 - 2s: differences of squared distances are differences of
+similarities, and no distance is taken.
 """
 
 import torch
@@ -21,8 +23,8 @@ PAPER = Paper("No Fuss Distance Metric Learning using Proxies", 2017, "arxiv.org
 class ProxyNCA(Loss):
     """Classifies by the squared distance to one unit proxy per class.
 
-    mean_i  -log( e^(-k |x_i - w_y|^2) / sum_c e^(-k |x_i - w_c|^2) ), all proxies in the denominator
-    which is a softmax over 2k s_ic: `normalized_softmax` with the temperature 1 / 2k.
+    mean_i  -log( e^(-k |x_i - w_y|^2) / sum_c e^(-k |x_i - w_c|^2) ), all proxies in the
+    denominator which is a softmax over 2k s_ic: `normalized_softmax` with the temperature 1 / 2k.
 
     Args:
         scale: sharpness of the softmax (k).
@@ -31,7 +33,10 @@ class ProxyNCA(Loss):
     compares = "classes"
     paper = PAPER
     departures = (
-        "the sample's own proxy is in the denominator too, as in the form that the reality check benchmarked",
+        (
+            "the sample's own proxy is in the denominator too, as in the form that the reality"
+            " check benchmarked"
+        ),
         "the scale k is a parameter",
         START,
     )

@@ -14,10 +14,12 @@ from assay.space import Real, Space
 
 @losses("quadruplet")
 class Quadruplet(Loss):
-    """Wants positive pairs nearer than the anchor's negative pairs, and nearer than pairs of two other classes.
+    """Wants positive pairs nearer than the anchor's negative pairs, and nearer than pairs of two
+    other classes.
 
-    mean of [d_ap - d_an + m1]+ plus mean of [d_ap - d_nn' + m2]+,  n and n' of two different classes, both other than a's
-    A miner chooses (a, p) and the n of the first term; those of the second are all that there are.
+    mean of [d_ap - d_an + m1]+ plus mean of [d_ap - d_nn' + m2]+,  n and n' of two different
+    classes, both other than a's A miner chooses (a, p) and the n of the first term; those of the
+    second are all that there are.
 
     Args:
         margin: by which a negative of the anchor must be farther (m1).
@@ -31,7 +33,10 @@ class Quadruplet(Loss):
         "arxiv.org/abs/1704.01719",
     )
     departures = (
-        "distances are not squared, all quadruplets of a batch are taken, and margins are parameters",
+        (
+            "distances are not squared, all quadruplets of a batch are taken, and margins are"
+            " parameters"
+        ),
     )
 
     def __init__(self, *, margin: float = 0.2, pair_margin: float = 0.2) -> None:
@@ -56,10 +61,11 @@ class Quadruplet(Loss):
 def pair_hinges(
     d_P: Tensor, label_P: Tensor, counted_P: Tensor, d_MM: Tensor, label_M: Tensor, margin: float
 ) -> Tensor:
-    """Mean of [d_ap - d_nn' + m]+ over the pairs that count and all pairs of references of two other classes.
+    """Mean of [d_ap - d_nn' + m]+ over the pairs that count and all pairs of references of two
+    other classes.
 
-    A hinge is linear where it is above 0, so counting how often each distance stands in such a one gives the mean and its
-    gradient; and counting takes a sort, not all P x Q combinations.
+    A hinge is linear where it is above 0, so counting how often each distance stands in such a one
+    gives the mean and its gradient; and counting takes a sort, not all P x Q combinations.
     """
     one_Q, other_Q = (label_M[:, None] != label_M).triu().nonzero(as_tuple=True)
     d_Q = d_MM[one_Q, other_Q]
@@ -81,7 +87,8 @@ def pair_hinges(
 def crossings(
     low_Q: Tensor, group_Q: Tensor, high_P: Tensor, group_P: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """For each high value the low values of its group below it (P,), for each low value the high ones above it (Q,).
+    """For each high value the low values of its group below it (P,), for each low value the high
+    ones above it (Q,).
 
     Also how many low values each high value's group has (P,).
     """

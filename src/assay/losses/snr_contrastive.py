@@ -17,8 +17,8 @@ class SNRContrastive(Loss):
     """Contrastive, where a distance is how much noise the other sample adds to the anchor's signal.
 
     d_ij = var(z_i - z_j) / var(z_i), variances over dimensions:
-        mean of [d - pos]+ over its non-zero terms in P, plus mean of [neg - d]+ over its non-zero terms in Q,
-        plus r mean_i |sum of the dimensions of z_i|
+        mean of [d - pos]+ over its non-zero terms in P, plus mean of [neg - d]+ over its non-zero
+        terms in Q, plus r mean_i |sum of the dimensions of z_i|
 
     Args:
         pos_margin: ratio below which a positive pair costs nothing.
@@ -33,7 +33,10 @@ class SNRContrastive(Loss):
         "arxiv.org/abs/1904.02616",
     )
     departures = (
-        "embeddings are normalised, and each mean is over non-zero terms, as in the form that the reality check benchmarked",
+        (
+            "embeddings are normalised, and each mean is over non-zero terms, as in the form that"
+            " the reality check benchmarked"
+        ),
     )
 
     def __init__(
@@ -45,7 +48,9 @@ class SNRContrastive(Loss):
         self.regularisation = at_least(0, "regularisation", regularisation)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above; a vector of equal entries has no signal beyond rounding and is compared with nothing."""
+        """The equation above; a vector of equal entries has no signal beyond rounding and is
+        compared with nothing.
+        """
         centred_ND, centred_MD = (rows - rows.mean(1, keepdim=True) for rows in (z, references.z))
         signal_N1 = centred_ND.square().sum(1, keepdim=True)
         heard_N1 = signal_N1 > 8 * torch.finfo(z.dtype).eps * z.square().sum(1, keepdim=True)

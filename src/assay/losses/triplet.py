@@ -1,4 +1,6 @@
-"""Triplet, and the weak form in which the literature beats it. Shapes: N batch, M references, P positive pairs."""
+"""Triplet, and the weak form in which the literature beats it. Shapes: N batch, M references, P
+positive pairs.
+"""
 
 from torch import Tensor
 
@@ -34,8 +36,11 @@ class Triplet(Loss):
         "papers.nips.cc/paper/2795-distance-metric-learning-for-large-margin-nearest-neighbor-classification",
     )
     departures = (
-        "distances are not squared, and the mean is over non-zero terms, as in the form that the reality check benchmarked; "
-        "the form of Roth et al. (2020, arxiv.org/abs/2002.08473) is distance=squared, over=all",
+        (
+            "distances are not squared, and the mean is over non-zero terms, as in the form that"
+            " the reality check benchmarked; the form of Roth et al. (2020,"
+            " arxiv.org/abs/2002.08473) is distance=squared, over=all"
+        ),
     )
 
     def __init__(

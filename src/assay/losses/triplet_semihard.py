@@ -1,4 +1,6 @@
-"""Triplet as FaceNet has it, on semi-hard triplets. Shapes: N batch, M references, P positive pairs."""
+"""Triplet as FaceNet has it, on semi-hard triplets. Shapes: N batch, M references, P positive
+pairs.
+"""
 
 from torch import Tensor
 

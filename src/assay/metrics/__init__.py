@@ -1,4 +1,6 @@
-"""Metrics of retrieval, clustering, geometry and verification, and `evaluate`, which applies them to embeddings."""
+"""Metrics of retrieval, clustering, geometry and verification, and `evaluate`, which applies them
+to embeddings.
+"""
 
 from assay.metrics.evaluate import evaluate
 from assay.metrics.metric import metrics

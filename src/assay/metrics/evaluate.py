@@ -31,18 +31,21 @@ def evaluate(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Scores:
-    """Score embeddings as a search: each sample is looked up among all others, exactly, in bounded memory.
+    """Score embeddings as a search: each sample is looked up among all others, exactly, in bounded
+    memory.
 
     Args:
         z: embeddings (N, D): array, memory-mapped file or tensor.
         y: labels (N,), anything hashable.
-        metrics: names of `assay list metrics`; `recall_at_k` stands for k = 1, 2, 4, 8, 16, 32, `recall_at_10` for one.
+        metrics: names of `assay list metrics`; `recall_at_k` stands for k = 1, 2, 4, 8, 16, 32,
+            `recall_at_10` for one.
         queries: which rows of `z` are looked up (indices or a mask); all if None.
-        gallery: which rows of `z` they are looked up in (indices or a mask), or another array with its labels, as a tuple
-            (z, y). A query that is in the gallery does not find itself.
+        gallery: which rows of `z` they are looked up in (indices or a mask), or another array with
+            its labels, as a tuple (z, y). A query that is in the gallery does not find itself.
         metric: cosine, dot, euclidean, or hamming (of bits packed into uint8).
-        counts: which references count for which queries, as for `assay.neighbours.nearest`, by row of `z` (and by row of
-            the other array, where the gallery is one). References that do not count are neither found nor missed.
+        counts: which references count for which queries, as for `assay.neighbours.nearest`, by row
+            of `z` (and by row of the other array, where the gallery is one). References that do not
+            count are neither found nor missed.
         ids: a name of each row of `z`, for `Scores.ids`; its row number if None.
         seed: of k-means.
         progress: called with a stage's name, the steps done and their total.
@@ -78,7 +81,9 @@ def _score(task: Task, chosen: Sequence[Chosen], names: Sequence[Any]) -> Scores
 
 
 def _per_query(ranking: Ranking, chosen: Sequence[Chosen]) -> dict[str, NDArray[np.float64]]:
-    """Each metric of each query, NaN where there is nothing to find; lists are made once for all of them."""
+    """Each metric of each query, NaN where there is nothing to find; lists are made once for all of
+    them.
+    """
     total, first = ranking.total, torch.zeros_like(ranking.total)
     scores = {
         one.label: torch.full(total.shape, torch.nan, dtype=torch.float64, device=total.device)

@@ -1,8 +1,8 @@
 """Shape of an embedding space, without any search (Roth et al. 2020, arxiv.org/abs/2002.08473).
 
-Shapes: N samples, D dimensions, C classes present. Everything is of u = z / |z|, in float64, in one pass over blocks of
-rows; a zero vector stays zero, so that its cosine distance to every other is 1. Classes are compared by equality only:
-numbers without samples do not matter.
+Shapes: N samples, D dimensions, C classes present. Everything is of u = z / |z|, in float64, in one
+pass over blocks of rows; a zero vector stays zero, so that its cosine distance to every other is 1.
+Classes are compared by equality only: numbers without samples do not matter.
 """
 
 import math
@@ -23,8 +23,8 @@ def pi_intra(z: ArrayLike | Tensor | Vectors, y: Tensor) -> float:
     pi_intra = 1/C sum_c  1/(n_c (n_c - 1)) sum_{i != j in c} (1 - u_i . u_j), by
     sum_{i != j} u_i . u_j = |sum_i u_i|^2 - sum_i |u_i|^2.
 
-    Classes of one sample have no distance and are left out (the authors' code gives them that of another class); NaN where
-    no class has two.
+    Classes of one sample have no distance and are left out (the authors' code gives them that of
+    another class); NaN where no class has two.
 
     >>> pi_intra([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0], [1.0, 1.0]], torch.tensor([0, 0, 1, 1]))
     0.5
@@ -35,7 +35,8 @@ def pi_intra(z: ArrayLike | Tensor | Vectors, y: Tensor) -> float:
 def pi_inter(z: ArrayLike | Tensor | Vectors, y: Tensor) -> float:
     """Mean cosine distance between the normalised means of classes: how far classes are apart.
 
-    pi_inter = 1/(C (C - 1)) sum_{c != d} (1 - m_c . m_d),  m_c = sum_{i in c} u_i / |sum_{i in c} u_i|.
+    pi_inter = 1/(C (C - 1)) sum_{c != d} (1 - m_c . m_d),  m_c = sum_{i in c} u_i / |sum_{i in c}
+    u_i|.
 
     A class whose vectors cancel out has no direction: its m is 0. NaN for fewer than two classes.
 
@@ -48,8 +49,9 @@ def pi_inter(z: ArrayLike | Tensor | Vectors, y: Tensor) -> float:
 def pi_ratio(z: ArrayLike | Tensor | Vectors, y: Tensor) -> float:
     """How tight classes are against how far apart: pi_intra / pi_inter.
 
-    Where all classes point the same way (pi_inter = 0) it is infinite, and NaN if nothing varies within them either: a
-    collapsed space has no ratio (the authors' code divides by 1e-8). NaN where either of the two is.
+    Where all classes point the same way (pi_inter = 0) it is infinite, and NaN if nothing varies
+    within them either: a collapsed space has no ratio (the authors' code divides by 1e-8). NaN
+    where either of the two is.
 
     >>> pi_ratio([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.0, 1.0]], torch.tensor([0, 0, 1, 1])).__round__(4)
     0.2372
@@ -62,14 +64,17 @@ def pi_ratio(z: ArrayLike | Tensor | Vectors, y: Tensor) -> float:
 
 
 def spectral_decay(z: ArrayLike | Tensor | Vectors, dropped: int = 0) -> float:
-    """How unevenly variance is spread over directions: 0 where all D are used alike, infinite where one is dead.
+    """How unevenly variance is spread over directions: 0 where all D are used alike, infinite where
+    one is dead.
 
-    rho = KL(uniform || p) = sum_i 1/n log((1/n) / p_i),  p_i = s_i / sum_j s_j, over the n = D - `dropped` smallest singular
-    values s of u, not centred; that is the log of their arithmetic over their geometric mean.
+    rho = KL(uniform || p) = sum_i 1/n log((1/n) / p_i),  p_i = s_i / sum_j s_j, over the n = D -
+    `dropped` smallest singular values s of u, not centred; that is the log of their arithmetic over
+    their geometric mean.
 
-    All D singular values count, for this divergence hangs on the smallest (the authors' code takes a truncated SVD without
-    it), and they come from a QR factorisation, for a Gram matrix would square it away. Values below eps max(N, D) s_1 are
-    rounding, hence 0: a dead direction. Fewer samples than dimensions always leave some.
+    All D singular values count, for this divergence hangs on the smallest (the authors' code takes
+    a truncated SVD without it), and they come from a QR factorisation, for a Gram matrix would
+    square it away. Values below eps max(N, D) s_1 are rounding, hence 0: a dead direction. Fewer
+    samples than dimensions always leave some.
 
     Args:
         z: embeddings (N, D), any norm.
@@ -81,7 +86,8 @@ def spectral_decay(z: ArrayLike | Tensor | Vectors, dropped: int = 0) -> float:
     vectors = _finite(z)
     if not 0 <= dropped < vectors.dim:
         raise ValueError(
-            f"dropped = {dropped} of {vectors.dim} singular values; it lies in 0..{vectors.dim - 1}, so that one is left"
+            f"dropped = {dropped} of {vectors.dim} singular values; it lies in"
+            f" 0..{vectors.dim - 1}, so that one is left"
         )
     s_D = _singular_values(vectors)
     kept = s_D[dropped:]
@@ -91,7 +97,9 @@ def spectral_decay(z: ArrayLike | Tensor | Vectors, dropped: int = 0) -> float:
 
 
 class _Sums(NamedTuple):
-    """Of the unit vectors of each class: their sum, the sum of their squared norms (1 but for zero vectors), their number."""
+    """Of the unit vectors of each class: their sum, the sum of their squared norms (1 but for zero
+    vectors), their number.
+    """
 
     u_CD: Tensor
     squares_C: Tensor
@@ -102,7 +110,8 @@ def _add_up(z: ArrayLike | Tensor | Vectors, y: Tensor) -> _Sums:
     vectors = _finite(z)
     if y.shape != (len(vectors),):
         raise ValueError(
-            f"{len(vectors)} embeddings but labels of shape {tuple(y.shape)}; each embedding needs one"
+            f"{len(vectors)} embeddings but labels of shape {tuple(y.shape)}; each embedding"
+            " needs one"
         )
     _, class_N, counts_C = torch.unique(
         y.to(vectors.device), return_inverse=True, return_counts=True
@@ -137,7 +146,9 @@ def _inter(sums: _Sums) -> float:
 
 
 def _mean_distance(sums: _Sums) -> Tensor:
-    """Over pairs i != j of each class; exactly 0 where rounding is all there is, or a collapsed space would have a ratio."""
+    """Over pairs i != j of each class; exactly 0 where rounding is all there is, or a collapsed
+    space would have a ratio.
+    """
     similarity_C = (sums.u_CD.square().sum(1) - sums.squares_C) / (
         sums.counts_C * (sums.counts_C - 1)
     )
@@ -150,7 +161,9 @@ def _rounding(sums: _Sums) -> Tensor:
 
 
 def _singular_values(vectors: Vectors) -> Tensor:
-    """All D, largest first: those of the triangle R that QR factorisation of the rows, a block upon the last R, leaves."""
+    """All D, largest first: those of the triangle R that QR factorisation of the rows, a block upon
+    the last R, leaves.
+    """
     r_DD = torch.zeros(vectors.dim, vectors.dim, dtype=torch.float64, device=vectors.device)
     for _, block in vectors.blocks():
         r_DD = torch.linalg.qr(torch.cat([r_DD, unit(block)]), mode="r").R

@@ -1,4 +1,6 @@
-"""Labels of any kind as class numbers, by equality in their own type: ids above 2^24 must not merge."""
+"""Labels of any kind as class numbers, by equality in their own type: ids above 2^24 must not
+merge.
+"""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -13,7 +15,9 @@ AnyLabels = ArrayLike | Tensor | Sequence[Hashable]
 
 @dataclass(frozen=True)
 class Classes:
-    """Labels by class number, and the class number of each sample in each of the lists that were numbered together."""
+    """Labels by class number, and the class number of each sample in each of the lists that were
+    numbered together.
+    """
 
     names: list[Any]
     numbers: list[NDArray[np.int64]]
@@ -22,7 +26,8 @@ class Classes:
 def number_classes(*lists: AnyLabels) -> Classes:
     """Number the classes of one or several lists of labels together, by equality in their own type.
 
-    Classes of arrays of numbers or words come in the order of their values, others in the order of their first sample.
+    Classes of arrays of numbers or words come in the order of their values, others in the order of
+    their first sample.
 
     >>> number_classes(["owl", "kite"], ["kite"])
     Classes(names=['owl', 'kite'], numbers=[array([0, 1]), array([1])])
@@ -39,7 +44,9 @@ def number_classes(*lists: AnyLabels) -> Classes:
 
 
 def _can_be_sorted_together(arrays: Sequence[NDArray[Any]]) -> bool:
-    """Whether one type holds all labels without rounding any: unsigned and signed integers may have none."""
+    """Whether one type holds all labels without rounding any: unsigned and signed integers may have
+    none.
+    """
     kinds = {array.dtype.kind for array in arrays}
     whole = kinds <= set("iub") and np.result_type(*arrays).kind in "iub"
     return whole or (len(kinds) == 1 and kinds <= set("fUSM"))
@@ -91,7 +98,9 @@ def _check(index: int, label: object) -> None:
 
 
 def _from_list(labels: Sequence[Any]) -> NDArray[Any]:
-    """As numpy would, but whole numbers stay exact, tuples stay labels, and single tensors are their numbers."""
+    """As numpy would, but whole numbers stay exact, tuples stay labels, and single tensors are
+    their numbers.
+    """
     plain = [
         label.item() if isinstance(label, Tensor) and label.ndim == 0 else label for label in labels
     ]

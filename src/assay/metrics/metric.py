@@ -1,4 +1,6 @@
-"""What a metric is: its name, what it is computed from, and how. The modules of this folder fill the registry."""
+"""What a metric is: its name, what it is computed from, and how. The modules of this folder fill
+the registry.
+"""
 
 import re
 from collections.abc import Callable, Iterable
@@ -7,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from assay.registry import Registry, UnknownName
+from assay.registry import Registry, UnknownName, first_paragraph
 
 Source = Literal["ranks", "first hit", "clusters", "vectors", "pairs"]
 """What a metric is computed from.
@@ -29,7 +31,8 @@ class Metric:
         source: what it is computed from.
         function: computes it; a family's takes the number as its last argument.
         values: the numbers that a family's bare name stands for; empty where there is no number.
-        ranks: how many ranks it looks at, None for as many as there are relevant references (of a family: the number).
+        ranks: how many ranks it looks at, None for as many as there are relevant references (of a
+            family: the number).
     """
 
     name: str
@@ -40,8 +43,8 @@ class Metric:
 
     @property
     def about(self) -> str:
-        """The first line of its docstring."""
-        return (self.function.__doc__ or "").strip().partition("\n")[0]
+        """The first paragraph of its docstring."""
+        return first_paragraph(self.function.__doc__)
 
     @property
     def per_query(self) -> bool:
@@ -104,10 +107,12 @@ class Chosen:
 
 
 def choose(names: str | Iterable[str]) -> list[Chosen]:
-    """The metrics of these names (or of one string with commas), a family's bare name standing for its usual members.
+    """The metrics of these names (or of one string with commas), a family's bare name standing for
+    its usual members.
 
     >>> [chosen.label for chosen in choose(["recall_at_k", "map_at_10"])]
-    ['recall_at_1', 'recall_at_2', 'recall_at_4', 'recall_at_8', 'recall_at_16', 'recall_at_32', 'map_at_10']
+    ['recall_at_1', 'recall_at_2', 'recall_at_4', 'recall_at_8', 'recall_at_16', 'recall_at_32',
+    'map_at_10']
     """
     asked = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
     chosen = {member.label: member for name in asked for member in _members(name)}
@@ -128,7 +133,8 @@ def _members(name: str) -> list[Chosen]:
             value = float(number) if family.is_share else int(number)
             if value <= 0 or (family.is_share and value > 1):
                 raise ValueError(
-                    f"{name}: the number in it is {'between 0 and 1' if family.is_share else 'at least 1'}"
+                    f"{name}: the number in it is"
+                    f" {'between 0 and 1' if family.is_share else 'at least 1'}"
                 )
             return [Chosen(_label(family, value), family, value)]
     raise UnknownName(metrics.miss(name))

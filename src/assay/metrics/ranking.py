@@ -1,6 +1,8 @@
-"""Every query's list of references, as hits and misses. Shapes: Q queries, R references, K ranks, P pairs.
+"""Every query's list of references, as hits and misses. Shapes: Q queries, R references, K ranks, P
+pairs.
 
-Lists are never kept whole: queries are looked up in groups whose lists fit in memory, and only their scores stay.
+Lists are never kept whole: queries are looked up in groups whose lists fit in memory, and only
+their scores stay.
 """
 
 from collections.abc import Iterator
@@ -29,7 +31,8 @@ class Ranking:
 
     Args:
         queries: vectors (Q, D).
-        gallery: vectors (R, D); the same object as `queries` where all samples look for one another.
+        gallery: vectors (R, D); the same object as `queries` where all samples look for one
+            another.
         query_y: class numbers (Q,).
         gallery_y: class numbers (R,).
         own: each query's own place in the gallery (Q,), -1 where it is not there.
@@ -66,10 +69,12 @@ class Ranking:
         return available(len(self.gallery), self.own)
 
     def lists(self, ranks_Q: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Groups of queries with their hits in rank order (n, K), each K at least as large as any of its `ranks_Q`.
+        """Groups of queries with their hits in rank order (n, K), each K at least as large as any
+        of its `ranks_Q`.
 
-        Together they cover every query. Where most lists are short, all are found in one pass up to that length, in which
-        each product serves both sides, and the few longer ones in passes of their own.
+        Together they cover every query. Where most lists are short, all are found in one pass up to
+        that length, in which each product serves both sides, and the few longer ones in passes of
+        their own.
         """
         budget = max(ENTRIES, len(self.gallery) * self.gallery.dim // 4)
         order = ranks_Q.argsort(stable=True)
@@ -89,7 +94,9 @@ class Ranking:
             order, lengths = order[count:], lengths[count:]
 
     def count_to_first_hits(self, first_Q: Tensor) -> Tensor:
-        """Ranks (Q,) of the first reference of a class; those that no list reached (0) are counted, 0 where there is none."""
+        """Ranks (Q,) of the first reference of a class; those that no list reached (0) are counted,
+        0 where there is none.
+        """
         far = ((first_Q == 0) & (self.total > 0)).nonzero()[:, 0]
         if len(far):
             first_Q[far] = self._ranks_of(far, self._best_relevant(far))
@@ -158,7 +165,9 @@ class Ranking:
             begin += count
 
     def _best_relevant(self, rows: Tensor) -> Tensor:
-        """The most similar reference of its class for each of these queries, ties by lower index."""
+        """The most similar reference of its class for each of these queries,
+        ties by lower index.
+        """
         compared = comparisons[self.metric](self.queries, self.gallery)
         score = torch.full(
             (len(self.query_y),), -torch.inf, dtype=torch.float64, device=rows.device

@@ -1,7 +1,8 @@
 """Retrieval metrics per query. Shapes: Q queries, K ranks.
 
-`relevant` says which of the K nearest references are of the query's class, nearest first; `total` (R) is how many such
-references there are, the query itself not among them. Where R = 0 a score is NaN, never silently 0.
+`relevant` says which of the K nearest references are of the query's class, nearest first; `total`
+(R) is how many such references there are, the query itself not among them. Where R = 0 a score is
+NaN, never silently 0.
 """
 
 import torch
@@ -22,7 +23,8 @@ def precision_at_1(relevant: Tensor, total: Tensor) -> Tensor:
 
 @metric("recall_at_k", values=(1, 2, 4, 8, 16, 32))
 def recall_at_k(relevant: Tensor, total: Tensor, k: int) -> Tensor:
-    """1 where any of the k nearest references is of the query's class (Jegou et al. 2011, as used since Song et al. 2016).
+    """1 where any of the k nearest references is of the query's class (Jegou et al. 2011, as used
+    since Song et al. 2016).
 
     >>> recall_at_k(torch.tensor([[False, True], [False, False]]), torch.tensor([2, 2]), 2)
     tensor([1., 0.], dtype=torch.float64)
@@ -32,7 +34,8 @@ def recall_at_k(relevant: Tensor, total: Tensor, k: int) -> Tensor:
 
 @metric("r_precision")
 def r_precision(relevant: Tensor, total: Tensor) -> Tensor:
-    """Share of the query's class among its R nearest (Musgrave et al. 2020, arxiv.org/abs/2003.08505).
+    """Share of the query's class among its R nearest (Musgrave et al. 2020,
+    arxiv.org/abs/2003.08505).
 
     >>> r_precision(torch.tensor([[True, False, True]]), torch.tensor([3])).round(decimals=4)
     tensor([0.6667], dtype=torch.float64)
@@ -54,9 +57,11 @@ def map_at_r(relevant: Tensor, total: Tensor) -> Tensor:
 
 @metric("map_at_k", values=(100,))
 def map_at_k(relevant: Tensor, total: Tensor, k: int) -> Tensor:
-    """Mean average precision at k (Weyand et al. 2020, Google Landmarks v2, arxiv.org/abs/2004.01804).
+    """Mean average precision at k (Weyand et al. 2020, Google Landmarks v2,
+    arxiv.org/abs/2004.01804).
 
-    mAP@k = 1/min(R, k) sum_{i=1..k} precision(i) rel(i): a perfect ranking scores 1 whether R is above or below k.
+    mAP@k = 1/min(R, k) sum_{i=1..k} precision(i) rel(i): a perfect ranking scores 1 whether R is
+    above or below k.
 
     >>> map_at_k(torch.tensor([[True, True, False]]), torch.tensor([50]), 2)
     tensor([1.], dtype=torch.float64)
@@ -66,7 +71,8 @@ def map_at_k(relevant: Tensor, total: Tensor, k: int) -> Tensor:
 
 @metric("mrr", "first hit")
 def mrr(first: Tensor) -> Tensor:
-    """Mean reciprocal rank: 1 over the rank of the first reference of the query's class, however far down.
+    """Mean reciprocal rank: 1 over the rank of the first reference of the query's class, however
+    far down.
 
     >>> mrr(torch.tensor([1, 4]))
     tensor([1.0000, 0.2500], dtype=torch.float64)
@@ -75,7 +81,9 @@ def mrr(first: Tensor) -> Tensor:
 
 
 def _sum_of_precisions(hits_QK: Tensor) -> Tensor:
-    """sum_i precision(i) rel(i), rank by rank: its last digit then does not depend on how many ranks follow."""
+    """sum_i precision(i) rel(i), rank by rank: its last digit then does not depend on how many
+    ranks follow.
+    """
     ranks_K = torch.arange(1, hits_QK.shape[1] + 1, device=hits_QK.device)
     return (hits_QK.cumsum(1).double() / ranks_K * hits_QK).cumsum(1)[:, -1]
 
@@ -85,7 +93,8 @@ def _first_r(relevant: Tensor, total: Tensor) -> Tensor:
     most = int(total.max()) if len(total) else 0
     if relevant.shape[1] < most:
         raise ValueError(
-            f"a query has {most} relevant references, but only {relevant.shape[1]} neighbours were given"
+            f"a query has {most} relevant references, but only {relevant.shape[1]} neighbours were"
+            " given"
         )
     return relevant & (torch.arange(relevant.shape[1], device=relevant.device) < total[:, None])
 

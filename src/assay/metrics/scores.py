@@ -27,12 +27,13 @@ class Asked:
 class Scores(Mapping[str, float]):
     """Means by metric, over the queries whose class has another sample in the gallery.
 
-    Metrics of single queries also give `per_query`, `per_class` and `interval`; metrics of the whole (clustering,
-    geometry, verification) have only their value.
+    Metrics of single queries also give `per_query`, `per_class` and `interval`; metrics of the
+    whole (clustering, geometry, verification) have only their value.
 
     Args:
         asked: the queries.
-        values: by metric, a value of each query (NaN where there is nothing to find), or one of the whole.
+        values: by metric, a value of each query (NaN where there is nothing to find), or one of the
+            whole.
         scored: which queries have something to find; the others are skipped.
         metric: the similarity.
     """
@@ -87,8 +88,9 @@ class Scores(Mapping[str, float]):
     def interval(self, name: str, over: Unit = "classes") -> Interval:
         """95% bootstrap interval of the mean, over queries or over classes.
 
-        Over classes, whole classes are drawn: queries of one class share its fate, and it is other classes that an
-        open-set search will meet. Over queries, each is drawn for itself: how sure the mean is for these classes.
+        Over classes, whole classes are drawn: queries of one class share its fate, and it is other
+        classes that an open-set search will meet. Over queries, each is drawn for itself: how sure
+        the mean is for these classes.
         """
         if over not in get_args(Unit):
             raise ValueError(f"an interval is over {' or '.join(get_args(Unit))}, not {over!r}")

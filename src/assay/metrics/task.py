@@ -1,4 +1,6 @@
-"""What is to be evaluated: vectors, labels and roles, checked and numbered, and what metrics are computed from."""
+"""What is to be evaluated: vectors, labels and roles, checked and numbered, and what metrics are
+computed from.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -127,7 +129,8 @@ class Task:
         for one in chosen:
             if one.metric.source in ("clusters", "vectors") and self.other is not None:
                 raise ValueError(
-                    f"{one.label} is a metric of one set of vectors; give queries and gallery as rows of one array to score it"
+                    f"{one.label} is a metric of one set of vectors; give queries and gallery as"
+                    " rows of one array to score it"
                 )
             if not one.metric.per_query and self.metric == "hamming":
                 raise ValueError(
@@ -137,7 +140,8 @@ class Task:
                 self.counts is not None or self.metric != "cosine"
             ):
                 raise ValueError(
-                    f"{one.label} compares all pairs by cosine; leave out counts= and metric= to score it"
+                    f"{one.label} compares all pairs by cosine; leave out counts= and metric= to"
+                    " score it"
                 )
             if (
                 one.metric.source == "ranks"
@@ -145,8 +149,8 @@ class Task:
                 and one.ranks > self.ranking.most
             ):
                 raise ValueError(
-                    f"{one.label} looks at {one.ranks} references, but a query has {self.ranking.most} to choose from; "
-                    "ask for a smaller k"
+                    f"{one.label} looks at {one.ranks} references, but a query has"
+                    f" {self.ranking.most} to choose from; ask for a smaller k"
                 )
         if any(one.metric.per_query for one in chosen) and int(self.ranking.total.max()) <= 0:
             what = f"{len(self.query_rows)} queries have no sample of their class to find"
@@ -208,7 +212,9 @@ class Task:
         )
 
     def _part(self, rows: Tensor) -> Vectors:
-        """These rows; where they are all of them in order, the vectors themselves, which queries and gallery then share."""
+        """These rows; where they are all of them in order, the vectors themselves, which queries
+        and gallery then share.
+        """
         everything = len(rows) == len(self.y) and bool(
             (rows == torch.arange(len(rows), device=rows.device)).all()
         )
@@ -237,16 +243,19 @@ def _rows(which: Rows | None, vectors: Vectors, what: str) -> Tensor:
         given = which.detach().cpu().numpy() if isinstance(which, Tensor) else np.array(which)
     except ValueError:
         raise ValueError(
-            f"{what} are row numbers or a mask of shape (N,); a gallery of its own is a tuple (z, y)"
+            f"{what} are row numbers or a mask of shape (N,); a gallery of its own is a tuple"
+            " (z, y)"
         ) from None
     if given.ndim != 1 or (len(given) and given.dtype.kind not in "iub"):
         raise ValueError(
-            f"{what} are row numbers or a mask of shape (N,), got {given.dtype} of shape {given.shape}"
+            f"{what} are row numbers or a mask of shape (N,), got {given.dtype} of shape"
+            f" {given.shape}"
         )
     if given.dtype.kind == "b":
         if len(given) != len(vectors):
             raise ValueError(
-                f"{len(vectors)} embeddings but a mask of {len(given)} entries for {what}; each needs one"
+                f"{len(vectors)} embeddings but a mask of {len(given)} entries for {what}; each"
+                " needs one"
             )
         given = np.flatnonzero(given)
     if not len(given):
@@ -262,7 +271,8 @@ def _rows(which: Rows | None, vectors: Vectors, what: str) -> Tensor:
 def _pair(gallery: tuple[Any, ...]) -> tuple[Rows, AnyLabels]:
     if len(gallery) != 2 or np.ndim(gallery[0]) != 2:
         raise ValueError(
-            "a gallery of its own is a pair (z, y) of vectors and their labels; one among the rows is an array of rows"
+            "a gallery of its own is a pair (z, y) of vectors and their labels; one among the rows"
+            " is an array of rows"
         )
     return gallery[0], gallery[1]
 

@@ -16,11 +16,15 @@ from assay.neighbours.scan import Progress
 from assay.neighbours.vectors import Vectors, tiles, unit
 
 STEPS = 1 << 19
-"""Bins between similarity 0 and 1. Their centres lie at -1, 0 and 1, so that rounding does not part what is equal there."""
+"""Bins between similarity 0 and 1. Their centres lie at -1, 0 and 1, so that rounding does not part
+what is equal there.
+"""
 BINS = 2 * STEPS + 1
 TILE = 1024
 PANEL = 8 * TILE
-"""Rows that stay at hand while columns pass by, so that a column is read and normalised only once for all of them."""
+"""Rows that stay at hand while columns pass by, so that a column is read and normalised only once
+for all of them.
+"""
 LANES = 8
 """At most so many threads count at a time, each on its own copy of the bins."""
 INT32_MAX = torch.iinfo(torch.int32).max
@@ -28,11 +32,13 @@ INT32_MAX = torch.iinfo(torch.int32).max
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Verification:
-    """Pairs by similarity, as histograms of those of one class and those of two; what follows is read off them.
+    """Pairs by similarity, as histograms of those of one class and those of two; what follows is
+    read off them.
 
-    A threshold t accepts the pairs of similarity >= t. TAR(t) is the share accepted of the positive pairs, FAR(t) of the
-    negative ones, FRR = 1 - TAR. Thresholds lie 2^-19 = 1.9e-6 of cosine apart, and pairs between two of them are tied.
-    Everything is NaN where there are no positive or no negative pairs.
+    A threshold t accepts the pairs of similarity >= t. TAR(t) is the share accepted of the positive
+    pairs, FAR(t) of the negative ones, FRR = 1 - TAR. Thresholds lie 2^-19 = 1.9e-6 of cosine
+    apart, and pairs between two of them are tied. Everything is NaN where there are no positive or
+    no negative pairs.
 
     >>> Verification(torch.tensor([0, 1, 0, 3]), torch.tensor([4, 4, 2, 0]))
     Verification(roc_auc 0.9000, eer 0.2308; 4 positives, 10 negatives)
@@ -60,7 +66,9 @@ class Verification:
 
     @cached_property
     def eer(self) -> float:
-        """Equal error rate: FAR(t) where it equals FRR(t), on straight lines between neighbouring thresholds."""
+        """Equal error rate: FAR(t) where it equals FRR(t), on straight lines between neighbouring
+        thresholds.
+        """
         if not self.positives or not self.negatives:
             return math.nan
         excess = self._far - (1 - self._tar)
@@ -71,7 +79,8 @@ class Verification:
     def tar_at_far(self, far: float) -> float:
         """Largest share of the positives that a threshold of FAR(t) <= `far` accepts.
 
-        NaN with fewer than 1 / `far` negatives: not one of them could be accepted, and any smaller `far` would give the same.
+        NaN with fewer than 1 / `far` negatives: not one of them could be accepted, and any smaller
+        `far` would give the same.
 
         >>> found = Verification(torch.tensor([0, 1, 0, 3]), torch.tensor([4, 4, 2, 0]))
         >>> found.tar_at_far(0.1), found.tar_at_far(0.6), found.tar_at_far(0.01)
@@ -107,11 +116,12 @@ def verification(
 ) -> Verification:
     """Compare all pairs by cosine, a tile at a time; only their histograms are kept.
 
-    Without a gallery, the pairs are i < j of `z`; with one, every row of `z` with every row of the gallery but itself. A zero
-    vector has similarity 0 to all.
+    Without a gallery, the pairs are i < j of `z`; with one, every row of `z` with every row of the
+    gallery but itself. A zero vector has similarity 0 to all.
 
-    Cosine only: Euclidean distance of unit vectors, sqrt(2 - 2 cos), ranks pairs alike, and scores that depend on the norms
-    have no range known beforehand, hence no resolution that could be stated.
+    Cosine only: Euclidean distance of unit vectors, sqrt(2 - 2 cos), ranks pairs alike, and scores
+    that depend on the norms have no range known beforehand, hence no resolution that could be
+    stated.
 
     Args:
         z: embeddings (N, D), any norm.
@@ -136,7 +146,8 @@ def verification(
     )
     if rows.vectors.dim != columns.vectors.dim:
         raise ValueError(
-            f"queries of {rows.vectors.dim} dimensions cannot be compared with a gallery of {columns.vectors.dim}"
+            f"queries of {rows.vectors.dim} dimensions cannot be compared with a gallery of"
+            f" {columns.vectors.dim}"
         )
     every, positive = _Histogram(rows.vectors.device), _Histogram(rows.vectors.device)
     total = _number_of_tiles(rows, columns)
@@ -151,7 +162,9 @@ def verification(
 
 
 def _without_itself(positives_B: Tensor, vectors: Vectors, own: Tensor | None) -> Tensor:
-    """The pairs without those of a row with itself: the most similar there are, or at 0 for a zero vector."""
+    """The pairs without those of a row with itself: the most similar there are, or at 0 for a zero
+    vector.
+    """
     if own is None:
         return positives_B
     alive = sum(
@@ -164,12 +177,15 @@ def _without_itself(positives_B: Tensor, vectors: Vectors, own: Tensor | None) -
 
 
 class _Sorted:
-    """Samples by class: then few tiles hold pairs of one class, and the others need not be searched for them."""
+    """Samples by class: then few tiles hold pairs of one class, and the others need not be searched
+    for them.
+    """
 
     def __init__(self, vectors: Vectors, y: Tensor) -> None:
         if y.shape != (len(vectors),):
             raise ValueError(
-                f"{len(vectors)} embeddings but labels of shape {tuple(y.shape)}; each embedding needs one"
+                f"{len(vectors)} embeddings but labels of shape {tuple(y.shape)}; each embedding"
+                " needs one"
             )
         vectors.check_finite("embeddings")
         self.vectors = vectors
@@ -225,13 +241,17 @@ def _count(tile: _Tile, every: "_Histogram", positive: "_Histogram") -> None:
 
 
 def _bins(u_RD: Tensor, u_KD: Tensor) -> Tensor:
-    """Nearest centre: round(STEPS s) + STEPS. Scale and shift ride on the product; rounding may leave [-1, 1], bins may not."""
+    """Nearest centre: round(STEPS s) + STEPS. Scale and shift ride on the product; rounding may
+    leave [-1, 1], bins may not.
+    """
     shift = u_RD.new_full((1, 1), STEPS + 0.5)
     return torch.addmm(shift, u_RD, u_KD.T, alpha=STEPS).clamp_(0, BINS - 1).long()
 
 
 class _Histogram:
-    """Counts in lanes, one for each thread, of 32 bits, so that they stay in its cache; moved to 64 before they overflow."""
+    """Counts in lanes, one for each thread, of 32 bits, so that they stay in its cache; moved to 64
+    before they overflow.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.done_B = torch.zeros(BINS, dtype=torch.int64, device=device)
@@ -261,6 +281,8 @@ class _Histogram:
 
 
 def _accepted(counts_B: Tensor) -> Tensor:
-    """Share of the pairs at or above each threshold, strictest first; before it, the threshold that accepts none."""
+    """Share of the pairs at or above each threshold, strictest first; before it, the threshold that
+    accepts none.
+    """
     above = counts_B.flip(0).cumsum(0)
     return torch.cat([above.new_zeros(1), above]).double() / above[-1]

@@ -20,7 +20,9 @@ metric("pi_ratio", "vectors")(geometry.pi_ratio)
 
 @metric("spectral_decay", "vectors")
 def spectral_decay(z: Vectors, y: Tensor) -> float:
-    """How unevenly variance is spread over directions, from all singular values; infinite where one is dead."""
+    """How unevenly variance is spread over directions, from all singular values; infinite where one
+    is dead.
+    """
     return geometry.spectral_decay(z)
 
 
@@ -38,7 +40,9 @@ def roc_auc(pairs: Verification) -> float:
 
 @metric("eer", "pairs")
 def eer(pairs: Verification) -> float:
-    """Equal error rate: where as many pairs of two classes are accepted as pairs of one are rejected, in shares."""
+    """Equal error rate: where as many pairs of two classes are accepted as pairs of one are
+    rejected, in shares.
+    """
     return pairs.eer
 
 

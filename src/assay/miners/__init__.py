@@ -1,4 +1,6 @@
-"""Miners by name: `miners["multi_similarity"]()(z, y)`. Every module of this folder is imported and registers its own."""
+"""Miners by name: `miners["multi_similarity"]()(z, y)`. Every module of this folder is imported and
+registers its own.
+"""
 
 from assay.miners.miner import miners
 from assay.registry import import_folder

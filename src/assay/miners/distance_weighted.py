@@ -16,7 +16,8 @@ class DistanceWeightedMiner(Miner):
 
     w_n = 1 / q(d_an), q the density of distances between random points of the unit sphere:
         log w = (2 - D) log d - (D - 3)/2 log(1 - d^2 / 4)
-    d is raised to the cutoff, and w = 0 beyond the limit; where nothing is left of an anchor's negatives, all of them are equal.
+    d is raised to the cutoff, and w = 0 beyond the limit; where nothing is left of an anchor's
+    negatives, all of them are equal.
 
     Args:
         cutoff: distances below count as this.
@@ -43,7 +44,9 @@ class DistanceWeightedMiner(Miner):
         return Triplets(triplets.anchor, triplets.positive, only(chosen_P, triplets.negative))
 
     def log_weights(self, d_NM: Tensor, negative_NM: Tensor, dim: int) -> Tensor:
-        """Logarithm of each negative's weight, up to a constant per row; -inf where it cannot be drawn."""
+        """Logarithm of each negative's weight, up to a constant per row; -inf where it cannot be
+        drawn.
+        """
         raised_NM = d_NM.clamp(min=self.cutoff)
         admitted_NM = negative_NM & (d_NM <= self.limit)
         log_NM = (2 - dim) * raised_NM.log() - (dim - 3) / 2 * torch.log1p(

@@ -19,7 +19,8 @@ from assay.registry import Paper, Registry
 
 
 class Miner(ABC):
-    """Chooses pairs or triplets from the vectors that the loss will compare; no gradient goes through the choice.
+    """Chooses pairs or triplets from the vectors that the loss will compare; no gradient goes
+    through the choice.
 
     What is random in it draws from torch's own generator, which a run seeds.
 

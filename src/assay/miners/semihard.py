@@ -12,7 +12,8 @@ from assay.registry import Paper
 class SemihardMiner(Miner):
     """Each positive pair with the nearest negative that is farther than the positive.
 
-    For (a, p): the n with the smallest d_an > d_ap; where there is none, the n with the largest d_an.
+    For (a, p): the n with the smallest d_an > d_ap; where there is none, the n with the largest
+    d_an.
     """
 
     paper = Paper(
@@ -22,7 +23,10 @@ class SemihardMiner(Miner):
         equation="4",
     )
     departures = (
-        "no margin bounds the negative from above; where none is farther than the positive, the farthest is taken",
+        (
+            "no margin bounds the negative from above; where none is farther than the positive, the"
+            " farthest is taken"
+        ),
     )
 
     def mine(self, z: Tensor, y: Tensor, references: References) -> Triplets:
@@ -35,7 +39,9 @@ class SemihardMiner(Miner):
 
 
 def semihard(d_PM: Tensor, d_ap_P: Tensor, negative_PM: Tensor) -> Tensor:
-    """Mask (P, M) with the one negative that is nearest beyond the positive, else the farthest; none where there is none."""
+    """Mask (P, M) with the one negative that is nearest beyond the positive, else the farthest;
+    none where there is none.
+    """
     beyond_PM = negative_PM & (d_PM > d_ap_P[:, None])
     nearest_P = d_PM.masked_fill(~beyond_PM, torch.inf).argmin(1)
     farthest_P = d_PM.masked_fill(~negative_PM, -torch.inf).argmax(1)

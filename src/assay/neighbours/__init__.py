@@ -1,4 +1,6 @@
-"""Exact k nearest neighbours in bounded memory, by cosine, dot product, Euclidean or Hamming distance."""
+"""Exact k nearest neighbours in bounded memory, by cosine, dot product, Euclidean or Hamming
+distance.
+"""
 
 from assay.neighbours.comparison import comparisons
 from assay.neighbours.ranks import ranks

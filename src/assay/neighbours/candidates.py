@@ -1,8 +1,10 @@
-"""The references that can still be among the k nearest of each query. Shapes: Q queries, R references, W places, P pairs.
+"""The references that can still be among the k nearest of each query. Shapes: Q queries, R
+references, W places, P pairs.
 
-Every query has W > k places. A product enters if it exceeds the query's bound: the k-th largest lower end of what was seen,
-a value that at least k references are sure to reach. Where places run out, the bound is raised and what fell below it leaves.
-References are offered in the order of their index, so that one that only ties with the bound has lost to the k before it.
+Every query has W > k places. A product enters if it exceeds the query's bound: the k-th largest
+lower end of what was seen, a value that at least k references are sure to reach. Where places run
+out, the bound is raised and what fell below it leaves. References are offered in the order of their
+index, so that one that only ties with the bound has lost to the k before it.
 """
 
 import torch
@@ -45,7 +47,9 @@ class Candidates:
         self.lost = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
 
     def offer(self, rows: slice, offered: Panel | Transposed) -> None:
-        """Products of the queries at `rows` with references that come after all that were offered to them before."""
+        """Products of the queries at `rows` with references that come after all that were offered
+        to them before.
+        """
         if bool((torch.isneginf(self.bound[rows]) | self._crowded(rows, offered)).any()):
             offered = self._raise_bounds_by(rows, offered)
             self._give_up(rows, self._crowded(rows, offered))
@@ -57,7 +61,9 @@ class Candidates:
         self._place(rows, query_P, reference_P, value_P)
 
     def settle(self) -> Tensor:
-        """The k nearest (Q, k) of each query; -1 where fewer count. Rows of `lost` queries mean nothing."""
+        """The k nearest (Q, k) of each query; -1 where fewer count. Rows of `lost` queries mean
+        nothing.
+        """
         self.value[self.lost], self.index[self.lost] = -torch.inf, NONE
         settled = torch.empty(len(self.ids), self.k, dtype=torch.long, device=self.ids.device)
         for rows in tiles(len(self.ids), max(1, PLACES // self.value.shape[1])):
@@ -76,7 +82,9 @@ class Candidates:
         self.bound[rows] = self.bound[rows].masked_fill(crowded_Q, torch.inf)
 
     def _raise_bounds_by(self, rows: slice, offered: Panel | Transposed) -> Panel | Transposed:
-        """Bounds from what is offered alone, where that is enough; gives it without what does not count."""
+        """Bounds from what is offered alone, where that is enough; gives it without what does not
+        count.
+        """
         if self.counts is not None and isinstance(offered, Panel):
             last = len(self.compared.references) - 1
             offered = offered.keep(
@@ -85,7 +93,8 @@ class Candidates:
         reached_Q = offered.reached_by(self.k)
         if reached_Q is not None:
             lower_Q = reached_Q - self.compared.widest_gap(self.ids[rows], self.bound.dtype)
-            # The k references that reach it are themselves on offer: what ties with them may come before them.
+            # The k references that reach it are themselves on offer: what ties with them may come
+            # before them.
             below_Q = torch.nextafter(lower_Q, lower_Q.new_tensor(-torch.inf)).minimum(
                 lower_Q - torch.finfo(lower_Q.dtype).tiny
             )
@@ -101,7 +110,8 @@ class Candidates:
         if bool((wanted_Q <= width).all()):
             self._write(rows, query_P, reference_P, value_P, new_Q)
             return
-        # Where one is full, many are nearly so: raising their bounds together saves doing it for each in its turn.
+        # Where one is full, many are nearly so: raising their bounds together saves doing it for
+        # each in its turn.
         self._raise_bounds((wanted_Q > (self.k + width) // 2).nonzero()[:, 0] + rows.start)
         kept_P = value_P > self.bound[query_P]
         query_P, reference_P, value_P = query_P[kept_P], reference_P[kept_P], value_P[kept_P]
@@ -125,7 +135,9 @@ class Candidates:
         self.filled[rows] += new_Q
 
     def _raise_bounds(self, chosen: Tensor) -> None:
-        """Raise the bounds of the chosen queries and free the places of what can no longer be among the k."""
+        """Raise the bounds of the chosen queries and free the places of what can no longer be among
+        the k.
+        """
         value_QW, index_QW = self.value[chosen], self.index[chosen]
         gap_QW = gaps(self.compared, self.ids[chosen], index_QW, self.value.dtype)
         bound_Q = (value_QW - gap_QW).topk(self.k, dim=1, sorted=False).values.amin(1)
@@ -146,7 +158,9 @@ class Candidates:
     def _first_of_ties(
         self, value_QW: Tensor, index_QW: Tensor, gap_QW: Tensor, bound_Q: Tensor
     ) -> Tensor:
-        """Where products are exact, those that tie with the bound: as many as are missing to k, by index."""
+        """Where products are exact, those that tie with the bound: as many as are missing to k, by
+        index.
+        """
         tied_QW = (value_QW == bound_Q[:, None]) & (gap_QW == 0) & (index_QW != NONE)
         if not bool(tied_QW.any()):
             return tied_QW

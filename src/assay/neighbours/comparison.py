@@ -1,12 +1,13 @@
-"""How two vectors compare, as a dot product that a matrix product can take, and exactly. Shapes: N rows, D dims, P pairs.
+"""How two vectors compare, as a dot product that a matrix product can take, and exactly. Shapes: N
+rows, D dims, P pairs.
 
 A comparison turns queries and references into `left` and `right` vectors, such that
 
     exact score  <=  left . right  <=  exact score + gap
 
-up to a constant, for `left` and `right` rounded to single (or double) precision and their product taken in any order. What
-lies in the gap is decided by `exact`, which takes each pair by itself in double precision. Scores rise with similarity;
-only their order within one query matters.
+up to a constant, for `left` and `right` rounded to single (or double) precision and their product
+taken in any order. What lies in the gap is decided by `exact`, which takes each pair by itself in
+double precision. Scores rise with similarity; only their order within one query matters.
 """
 
 import math
@@ -21,13 +22,16 @@ from assay.neighbours.vectors import Vectors, row_sums, unit
 from assay.registry import Registry
 
 Counts = Callable[[Tensor, Tensor], Tensor]
-"""Says elementwise which references count for which queries, both given by indices of shapes that broadcast."""
+"""Says elementwise which references count for which queries, both given by indices of shapes that
+broadcast.
+"""
 
 
 def standing(
     query: Tensor, reference: Tensor, exclude: Tensor | None, counts: Counts | None
 ) -> Tensor:
-    """Which references stand in which queries' lists, elementwise, in a shape that broadcasts with the indices.
+    """Which references stand in which queries' lists, elementwise, in a shape that broadcasts with
+    the indices.
 
     `exclude` is the index that each of `query` leaves out.
     """
@@ -46,7 +50,9 @@ class Comparison(Protocol):
     references: Vectors
 
     symmetric: bool
-    """Whether left and right vectors of a row are the same and the gap is constant, so that one tile serves both sides."""
+    """Whether left and right vectors of a row are the same and the gap is constant, so that one
+    tile serves both sides.
+    """
 
     def trusts(self, dtype: torch.dtype) -> bool:
         """Whether this precision can hold the product at all."""
@@ -58,7 +64,9 @@ class Comparison(Protocol):
         """The right vectors of some references."""
 
     def gap(self, queries: Tensor, references: Tensor, dtype: torch.dtype) -> Tensor:
-        """By how much products of pairs may exceed exact scores; of a shape that broadcasts with the indices."""
+        """By how much products of pairs may exceed exact scores; of a shape that broadcasts with
+        the indices.
+        """
 
     def widest_gap(self, queries: Tensor, dtype: torch.dtype) -> Tensor:
         """The largest gap to any reference."""
@@ -77,7 +85,9 @@ comparisons = Registry[_MakesComparison]("similarity")
 
 
 SEGMENT = 32
-"""Numbers whose squares are added up in the working precision; the sums of segments are added up in double precision."""
+"""Numbers whose squares are added up in the working precision; the sums of segments are added up in
+double precision.
+"""
 
 SAFE = 480
 """Exponent up to which numbers may be squared and added up in double precision."""
@@ -89,8 +99,9 @@ SMALL = 1 << 22
 def rounding(dim: int, dtype: torch.dtype) -> float:
     """Bound on the error of a dot product of unit vectors that were normalised in this precision.
 
-    The product errs by at most D u, either norm by SEGMENT u / 2, the rest by a few u (u: half the distance from 1 to the next
-    number). Both precisions are compared with sums in double precision, which err themselves.
+    The product errs by at most D u, either norm by SEGMENT u / 2, the rest by a few u (u: half the
+    distance from 1 to the next number). Both precisions are compared with sums in double precision,
+    which err themselves.
     """
     unit_roundoff = torch.finfo(dtype).eps / 2 + torch.finfo(torch.float64).eps
     return (dim + SEGMENT + 16) * unit_roundoff / (1 - dim * unit_roundoff)
@@ -141,8 +152,9 @@ class Cosine:
 class Dot:
     """q.r, of vectors as they are.
 
-    Left vectors are scaled to unit length, which changes no query's order; the error then grows with the reference's own
-    length. One more dimension, 1 on the left and that error on the right, makes the product an upper bound.
+    Left vectors are scaled to unit length, which changes no query's order; the error then grows
+    with the reference's own length. One more dimension, 1 on the left and that error on the right,
+    makes the product an upper bound.
     """
 
     symmetric = False
@@ -181,7 +193,9 @@ class Dot:
         return self.gap(queries, self.lengths_R.argmax(), dtype)
 
     def exact(self, queries: Tensor, references: Tensor) -> Tensor:
-        """Products, scaled by powers of two, which change no digit, so that they cannot overflow."""
+        """Products, scaled by powers of two, which change no digit,
+        so that they cannot overflow.
+        """
         a_PD, b_PD = (
             self.queries.read(queries, torch.float64),
             self.references.read(references, torch.float64),
@@ -207,10 +221,11 @@ class Dot:
 
 @comparisons("euclidean")
 class Euclidean(Dot):
-    """-|q - r|^2, as a dot product one dimension up: (q, 1) . (r, -|r|^2 / 2) falls as the distance grows.
+    """-|q - r|^2, as a dot product one dimension up: (q, 1) . (r, -|r|^2 / 2) falls as the distance
+    grows.
 
-    Vectors are taken from the mean of the references and in units of their typical distance from it: what they have in
-    common would only cost digits.
+    Vectors are taken from the mean of the references and in units of their typical distance from
+    it: what they have in common would only cost digits.
     """
 
     def __init__(self, queries: Vectors, references: Vectors) -> None:
@@ -240,7 +255,9 @@ class Euclidean(Dot):
         return -row_sums((a_PD / self.exact_scale - b_PD / self.exact_scale).square())
 
     def gap(self, queries: Tensor, references: Tensor, dtype: torch.dtype) -> Tensor:
-        """Twice the reference's error, and what the exact squared distance itself loses far away: the same for all."""
+        """Twice the reference's error, and what the exact squared distance itself loses far away:
+        the same for all.
+        """
         exact = rounding(self.queries.dim, torch.float64) * (
             self.lengths_Q[queries] + 4 * self.longest
         )
@@ -261,7 +278,8 @@ class Euclidean(Dot):
 class Hamming:
     """Minus the number of bits that differ, of bits packed into bytes (`numpy.packbits`).
 
-    As -1 and 1 the bits have products D - 2 x distance, whole numbers that either precision holds exactly.
+    As -1 and 1 the bits have products D - 2 x distance, whole numbers that either precision holds
+    exactly.
     """
 
     symmetric = True
@@ -270,7 +288,8 @@ class Hamming:
         for side in (queries, references):
             if not side.is_packed:
                 raise ValueError(
-                    f"hamming compares bits packed into uint8 (numpy.packbits(z > 0, axis=1)), got {side.rows.dtype}"
+                    "hamming compares bits packed into uint8 (numpy.packbits(z > 0, axis=1)), got"
+                    f" {side.rows.dtype}"
                 )
         self.queries, self.references = queries, references
 

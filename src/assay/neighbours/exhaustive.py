@@ -1,4 +1,6 @@
-"""The last resort: all pairs exactly, for queries with more ties than places. Shapes: Q queries, R references, U distinct."""
+"""The last resort: all pairs exactly, for queries with more ties than places. Shapes: Q queries, R
+references, U distinct.
+"""
 
 import torch
 from torch import Tensor
@@ -12,7 +14,9 @@ from assay.neighbours.vectors import Vectors
 def exhaustive(
     compared: Comparison, ids: Tensor, k: int, exclude: Tensor | None, counts: Counts | None
 ) -> Tensor:
-    """The k nearest (Q, k) of the queries `ids`, -1 where fewer count; equal references are compared once."""
+    """The k nearest (Q, k) of the queries `ids`, -1 where fewer count; equal references are
+    compared once.
+    """
     first_U, place_R = _distinct(compared.references)
     columns_R = torch.arange(len(place_R), device=ids.device)
     found = torch.empty(len(ids), k, dtype=torch.long, device=ids.device)
@@ -35,7 +39,9 @@ def _best(score_R: Tensor, k: int) -> Tensor:
 
 
 def _distinct(vectors: Vectors) -> tuple[Tensor, Tensor]:
-    """Index of the first of each distinct row, and for each row the place of its equal among those."""
+    """Index of the first of each distinct row, and for each row the place of its equal
+    among those.
+    """
     first: list[int] = []
     place = torch.empty(len(vectors), dtype=torch.long)
     seen: dict[str, int] = {}

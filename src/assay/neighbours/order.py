@@ -19,7 +19,8 @@ def nearest_first(
 ) -> Tensor:
     """The k nearest (Q, k) of the candidates, -1 where there are fewer.
 
-    What overlaps with another by its gap is compared exactly, then by index; the rest is in order already.
+    What overlaps with another by its gap is compared exactly, then by index; the rest is in order
+    already.
 
     Args:
         compared: the comparison.
@@ -77,7 +78,9 @@ def _resolve(
     run_QW: Tensor,
     unsure_QW: Tensor,
 ) -> Tensor:
-    """Indices sorted by (run, exact score descending, index); only unsure ones need their exact score."""
+    """Indices sorted by (run, exact score descending, index); only unsure ones need their exact
+    score.
+    """
     exact_QW = value_QW.double()
     rounded_QW = unsure_QW & (gaps(compared, ids, index_QW, value_QW.dtype) > 0)
     exact_QW[rounded_QW] = exact_scores(

@@ -2,8 +2,8 @@
 
 Shapes: Q queries, R references, T tiles of TILE references each, G groups, P pairs found.
 
-A tile is small enough to be reduced while it is in the caches: the maxima of its groups of entries are taken across rows or
-columns, never along memory, and say where there is anything to look at.
+A tile is small enough to be reduced while it is in the caches: the maxima of its groups of entries
+are taken across rows or columns, never along memory, and say where there is anything to look at.
 """
 
 import math
@@ -25,12 +25,14 @@ Found = tuple[Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Panel:
-    """Products of queries with successive references, tile beside tile, padded with -inf at the end.
+    """Products of queries with successive references, tile beside tile, padded with -inf at the
+    end.
 
     Args:
         first: index of the first reference.
         tiles: products (T, Q, TILE).
-        tops: maxima of groups (T, Q, TILE / GROUP); group g of a tile has its columns g, g + TILE / GROUP, ...
+        tops: maxima of groups (T, Q, TILE / GROUP); group g of a tile has its columns g, g + TILE /
+            GROUP, ...
     """
 
     first: int
@@ -50,7 +52,9 @@ class Panel:
         return Panel(self.first, tiles, tiles.unflatten(2, (GROUP, -1)).amax(2))  # type: ignore[no-untyped-call]
 
     def reached_by(self, k: int) -> Tensor | None:
-        """A value (Q,) that at least k references of each query reach; None where there are not so many."""
+        """A value (Q,) that at least k references of each query reach; None where there are not so
+        many.
+        """
         count, queries, width = self.tiles.shape
         if count * width < k:
             return None
@@ -120,7 +124,9 @@ class Transposed:
     tile: Tensor
 
     def reached_by(self, k: int) -> Tensor | None:
-        """A value (Q,) that at least k references of each query reach; None where there are not so many."""
+        """A value (Q,) that at least k references of each query reach; None where there are not so
+        many.
+        """
         if len(self.tile) < k:
             return None
         parts = self._tops if len(self._tops) >= 2 * k else self.tile
@@ -151,7 +157,9 @@ class Transposed:
 
 
 def _smaller_group(references: int, k: int) -> int:
-    """Entries of a group where there are few references: their maxima are four times as many as are wanted, if possible."""
+    """Entries of a group where there are few references: their maxima are four times as many as are
+    wanted, if possible.
+    """
     group = GROUP // 2
     while group > 1 and references // group < 4 * k:
         group //= 2

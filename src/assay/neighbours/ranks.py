@@ -21,7 +21,8 @@ def ranks(
     counts: Counts | None = None,
     progress: Progress | None = None,
 ) -> Tensor:
-    """Rank (Q,) of each query's target among the references, 1 for the nearest: exact, without sorting them.
+    """Rank (Q,) of each query's target among the references, 1 for the nearest: exact, without
+    sorting them.
 
     1 + how many references come before it by (similarity, index). Arguments as of `nearest`.
 
@@ -36,7 +37,8 @@ def ranks(
         raise ValueError(f"{len(left)} queries but {len(wanted)} targets; each query needs one")
     if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < len(right):
         raise ValueError(
-            f"targets hold {int(wanted.min())} to {int(wanted.max())}; references are 0 to {len(right) - 1}"
+            f"targets hold {int(wanted.min())} to {int(wanted.max())}; references are 0 to"
+            f" {len(right) - 1}"
         )
     found = torch.ones(len(left), dtype=torch.long, device=left.device)
     blocks = list(tiles(len(left), TILE))

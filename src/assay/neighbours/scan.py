@@ -50,20 +50,24 @@ def nearest(
 ) -> Tensor:
     """Indices (Q, k) of the k most similar references of each query, exactly, ties by lower index.
 
-    Products are taken in single precision; what their rounding leaves open is decided in double precision, pair by pair,
-    so that the result is that of a brute force in double precision. Memory does not grow with Q x R.
+    Products are taken in single precision; what their rounding leaves open is decided in double
+    precision, pair by pair, so that the result is that of a brute force in double precision. Memory
+    does not grow with Q x R.
 
     Args:
         queries: vectors (Q, D): numpy array, memory-mapped file or tensor.
-        references: vectors (R, D). If it is the same object as `queries`, each product serves both sides.
+        references: vectors (R, D). If it is the same object as `queries`, each product serves both
+            sides.
         k: how many.
-        exclude: for each query the index of a reference to leave out (itself), -1 for none; or None.
+        exclude: for each query the index of a reference to leave out (itself), -1 for none; or
+            None.
         metric: cosine, dot, euclidean, or hamming (on bits packed into uint8).
-        counts: which references count for which queries (other camera, other category, junk): a function that gets
-            tensors of query and of reference indices, of shapes that broadcast, and gives True or False for each pair.
-            Where fewer than k count for a query (or are left after `exclude`), the rest of its row is -1.
-        progress: called with the pairs compared so far and their total; queries that must be done again (collapsed vectors)
-            come after that.
+        counts: which references count for which queries (other camera, other category, junk): a
+            function that gets tensors of query and of reference indices, of shapes that broadcast,
+            and gives True or False for each pair. Where fewer than k count for a query (or are left
+            after `exclude`), the rest of its row is -1.
+        progress: called with the pairs compared so far and their total; queries that must be done
+            again (collapsed vectors) come after that.
 
     >>> z = torch.tensor([[1.0, 0], [1, 0], [0, 1]])
     >>> nearest(z, z, k=1, exclude=torch.arange(3)).T
@@ -108,7 +112,9 @@ class _Search:
         self.multiplier = Multiplier()
 
     def run(self) -> Tensor:
-        """All in single precision, what that leaves open in double, what that leaves open pair by pair."""
+        """All in single precision, what that leaves open in double, what that leaves open pair by
+        pair.
+        """
         device = self.compared.queries.device
         found = torch.empty(len(self.compared.queries), self.k, dtype=torch.long, device=device)
         open_ = torch.arange(len(found), device=device)
@@ -141,7 +147,9 @@ class _Search:
         return torch.cat(lost)
 
     def _sort_rows(self, found: Tensor) -> Tensor:
-        """Whole rows of products, sorted: for a k so large that most references would pass any bound."""
+        """Whole rows of products, sorted: for a k so large that most references would pass any
+        bound.
+        """
         columns_R = torch.arange(self.references, device=found.device)
         for rows in tiles(len(found), max(1, min(panel.TILE, ROWS // self.references))):
             ids = torch.arange(rows.start, rows.stop, device=found.device)
@@ -164,9 +172,10 @@ class _Search:
     ) -> Callable[[Candidates, torch.dtype], Iterator[tuple[int, int]]]:
         """The way to go through all products that costs least.
 
-        Where all vectors look for one another, half of the products do, each tile looked at from both sides. But then what is
-        offered comes in small portions: the lower bounds rise slowly, and about k log(R / k) references pass each of them on
-        their way. It pays where a product costs more than that.
+        Where all vectors look for one another, half of the products do, each tile looked at from
+        both sides. But then what is offered comes in small portions: the lower bounds rise slowly,
+        and about k log(R / k) references pass each of them on their way. It pays where a product
+        costs more than that.
         """
         itself = (
             self.compared.symmetric
@@ -182,7 +191,8 @@ class _Search:
         return self._both_sides if worth else self._one_side
 
     def _both_sides(self, candidates: Candidates, dtype: torch.dtype) -> Iterator[tuple[int, int]]:
-        """Tiles of the upper triangle; for each query the references still come in the order of their index.
+        """Tiles of the upper triangle; for each query the references still come in the order of
+        their index.
 
         Yields after each how many are done, and their total.
         """
@@ -208,7 +218,9 @@ class _Search:
                 yield done, total
 
     def _one_side(self, candidates: Candidates, dtype: torch.dtype) -> Iterator[tuple[int, int]]:
-        """Every panel of references is read once and multiplied with all queries; yields as `_both_sides` does."""
+        """Every panel of references is read once and multiplied with all queries; yields as
+        `_both_sides` does.
+        """
         row_blocks = list(tiles(len(candidates.ids), panel.TILE))
         column_blocks = list(tiles(self.references, PANEL * panel.TILE))
         done, total = 0, len(column_blocks) * len(row_blocks)
@@ -230,7 +242,9 @@ class _Search:
 def sides(
     queries: Rows, references: Rows, exclude: ArrayLike | Tensor | None
 ) -> tuple[Vectors, Vectors, Tensor | None]:
-    """What is compared with what, and the reference that each query leaves out; `ValueError` where that cannot be."""
+    """What is compared with what, and the reference that each query leaves out; `ValueError` where
+    that cannot be.
+    """
     left = queries if isinstance(queries, Vectors) else Vectors(queries)
     right = left if references is queries else Vectors(references, left.device)
     excluded = _left_out(exclude, left, right)
@@ -251,11 +265,13 @@ def _left_out(
     indices = as_indices(exclude, "indices to exclude", queries.device)
     if len(indices) != len(queries):
         raise ValueError(
-            f"exclude has {len(indices)} entries; {len(queries)} queries leave out one reference each"
+            f"exclude has {len(indices)} entries; {len(queries)} queries leave out one reference"
+            " each"
         )
     if len(indices) and not -1 <= int(indices.min()) <= int(indices.max()) < len(references):
         raise ValueError(
-            f"exclude holds {int(indices.min())} to {int(indices.max())}; references are 0 to {len(references) - 1}"
+            f"exclude holds {int(indices.min())} to {int(indices.max())}; references are 0 to"
+            f" {len(references) - 1}"
         )
     return indices
 

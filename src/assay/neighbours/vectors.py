@@ -1,4 +1,6 @@
-"""Rows of numbers wherever they lie: a numpy array, a memory-mapped file, a tensor on any device."""
+"""Rows of numbers wherever they lie: a numpy array, a memory-mapped file,
+a tensor on any device.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -44,7 +46,8 @@ class Vectors:
             raise ValueError(f"vectors are real numbers, got {self.rows.dtype}")
         if self.rows.shape[1] == 0:
             raise ValueError(
-                f"vectors of no dimensions, shape {tuple(self.rows.shape)}: there is nothing to compare"
+                f"vectors of no dimensions, shape {tuple(self.rows.shape)}: there is nothing to"
+                " compare"
             )
         self.device: torch.device = device or (
             self.rows.device if isinstance(self.rows, Tensor) else torch.device("cpu")
@@ -64,7 +67,9 @@ class Vectors:
         return self.rows.dtype in (torch.uint8, np.uint8)
 
     def read(self, which: slice | Tensor, dtype: torch.dtype | None = torch.float32) -> Tensor:
-        """Some rows, as a copy or a view of the given type (None: their own); fit to be read, not written to."""
+        """Some rows, as a copy or a view of the given type (None: their own); fit to be read, not
+        written to.
+        """
         if self.chosen is not None:
             which = self.chosen[which if isinstance(which, slice) else which.to(self.chosen.device)]
         if isinstance(self.rows, Tensor):
@@ -81,14 +86,17 @@ class Vectors:
             yield rows, self.read(rows, dtype)
 
     def check_finite(self, what: str) -> None:
-        """Raise a `ValueError` that names the first row with a NaN or an infinity; rows are read for it only once."""
+        """Raise a `ValueError` that names the first row with a NaN or an infinity; rows are read
+        for it only once.
+        """
         if self._is_finite:
             return
         bad = self.not_finite()
         if bad:
             others = f" and {len(bad) - 1} other rows" if len(bad) > 1 else ""
             raise ValueError(
-                f"row {bad[0]}{others} of the {what} is NaN or infinite; remove such rows before they are compared"
+                f"row {bad[0]}{others} of the {what} is NaN or infinite; remove such rows before"
+                " they are compared"
             )
         self._is_finite = True
 
@@ -107,7 +115,8 @@ class Vectors:
 
 
 def unit(x: Tensor) -> Tensor:
-    """Rows divided by their norms, whatever those are: scaled first, so that squares neither vanish nor overflow.
+    """Rows divided by their norms, whatever those are: scaled first, so that squares neither vanish
+    nor overflow.
 
     >>> unit(torch.tensor([[3e-200, 4e-200], [0.0, 0.0]], dtype=torch.float64))
     tensor([[0.6000, 0.8000],
@@ -120,7 +129,9 @@ def unit(x: Tensor) -> Tensor:
 
 
 def row_sums(x: Tensor) -> Tensor:
-    """Sums (N,) of rows, each the same bits whatever rows are beside it: torch would split one long row over threads."""
+    """Sums (N,) of rows, each the same bits whatever rows are beside it: torch would split one long
+    row over threads.
+    """
     return x.sum(1) if len(x) > 1 else x.expand(2, -1).contiguous().sum(1)[: len(x)]
 
 

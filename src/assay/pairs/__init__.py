@@ -1,4 +1,6 @@
-"""Shared maths of losses and miners: which samples are compared, how far apart they are, sums over masks."""
+"""Shared maths of losses and miners: which samples are compared, how far apart they are, sums over
+masks.
+"""
 
 from assay.pairs.geometry import (
     as_compared,

@@ -1,7 +1,9 @@
-"""Lengths, distances and angles with finite gradients everywhere. Shapes: N batch, M references, D dims.
+"""Lengths, distances and angles with finite gradients everywhere. Shapes: N batch, M references, D
+dims.
 
-What stands at the start of every loss carries its gradient in closed form: the numbers that automatic differentiation would give,
-in fewer operations, and 0 where there is no gradient. Second derivatives are refused.
+What stands at the start of every loss carries its gradient in closed form: the numbers that
+automatic differentiation would give, in fewer operations, and 0 where there is no gradient. Second
+derivatives are refused.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +15,9 @@ from torch.autograd.function import once_differentiable
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Inside, products are taken in the precision of what is multiplied: bfloat16 cannot tell distances below 0.1 apart."""
+    """Inside, products are taken in the precision of what is multiplied: bfloat16 cannot tell
+    distances below 0.1 apart.
+    """
     return (
         torch.autocast(device.type, enabled=False)
         if torch.is_autocast_enabled(device.type)
@@ -22,13 +26,16 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
 
 
 def as_compared(z_ND: Tensor, normalise: bool) -> Tensor:
-    """Embeddings as losses and miners look at them: at least in single precision, unit vectors where that is asked for."""
+    """Embeddings as losses and miners look at them: at least in single precision, unit vectors
+    where that is asked for.
+    """
     z_ND = z_ND.float() if z_ND.dtype in (torch.float16, torch.bfloat16) else z_ND
     return unit(z_ND) if normalise else z_ND
 
 
 def unit(z_ND: Tensor) -> Tensor:
-    """Rows divided by their length; one whose length is 0 or infinite in its precision becomes zeros, without gradient.
+    """Rows divided by their length; one whose length is 0 or infinite in its precision becomes
+    zeros, without gradient.
 
     u = z / |z|,  du = (dz - u (u . dz)) / |z|
     """
@@ -43,10 +50,12 @@ def similarities(z_ND: Tensor, references_MD: Tensor) -> Tensor:
 
 
 def distances(z_ND: Tensor, references_MD: Tensor) -> Tensor:
-    """Euclidean distances (N, M) whose value and gradient are 0, not rounding noise or NaN, where two vectors coincide.
+    """Euclidean distances (N, M) whose value and gradient are 0, not rounding noise or NaN, where
+    two vectors coincide.
 
     d = sqrt(|a|^2 + |b|^2 - 2ab),  dd = (a - b) / d . (da - db)
-    This is one matrix product instead of N x M x D differences, but its rounding error is a few units in the last place of
+    This is one matrix product instead of N x M x D differences, but its rounding error is a few
+    units in the last place of
     |a|^2 + |b|^2: what is not above that cannot be told from 0 and is 0.
     """
     if references_MD is z_ND:
@@ -62,12 +71,15 @@ def squared_distances(z_ND: Tensor, references_MD: Tensor) -> Tensor:
 
 
 def sine(cosine: Tensor) -> Tensor:
-    """Sine of an angle between 0 and 180 degrees, from its cosine: no arc cosine, and no gradient at its two ends."""
+    """Sine of an angle between 0 and 180 degrees, from its cosine: no arc cosine, and no gradient
+    at its two ends.
+    """
     return _Sine.apply(cosine)[0]  # type: ignore[no-untyped-call, no-any-return]
 
 
 class _ClosedForm(torch.autograd.Function):
-    """A function with a gradient of its own; what it gives beside its first output is for the backward pass alone.
+    """A function with a gradient of its own; what it gives beside its first output is for the
+    backward pass alone.
 
     Written in two parts, forward and what to keep, so that it can be stacked by `torch.vmap`.
     """

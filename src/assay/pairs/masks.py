@@ -1,6 +1,7 @@
 """Which samples a loss compares. Shapes: N batch, M references, P positive pairs.
 
-Nothing here enumerates triplets: they are positive pairs (P) times the negatives that go with each (P, M).
+Nothing here enumerates triplets: they are positive pairs (P) times the negatives that go with each
+(P, M).
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ class References:
     Args:
         z: embeddings (M, D).
         y: labels (M,).
-        own: each sample's own column among the references (N,), which is never its positive; None where it has none.
+        own: each sample's own column among the references (N,), which is never its positive; None
+            where it has none.
     """
 
     z: Tensor
@@ -41,8 +43,8 @@ class Pairs:
 class Triplets:
     """Positive pairs, and for each the references to push away.
 
-    No pair stands in two rows. One without a negative (`~negative.any(1)`) is no triplet and counts for nothing; its positive
-    may be any column.
+    No pair stands in two rows. One without a negative (`~negative.any(1)`) is no triplet and counts
+    for nothing; its positive may be any column.
 
     Args:
         anchor: row of each pair's sample (P,).
@@ -75,7 +77,8 @@ def check_mined(mined: Mined, count: int, references: int) -> None:
     rows = count if isinstance(mined, Pairs) else len(mined.anchor)
     if mined.negative.shape != (rows, references):
         raise ValueError(
-            f"mined from other samples: masks of shape {tuple(mined.negative.shape)} instead of ({rows}, {references})"
+            f"mined from other samples: masks of shape {tuple(mined.negative.shape)} instead of"
+            f" ({rows}, {references})"
         )
 
 
@@ -105,7 +108,9 @@ def as_triplets(mined: Mined) -> Triplets:
 
 
 def pair_counts(mined: Mined, count: int) -> tuple[Tensor, Tensor]:
-    """In how many triplets each pair stands, as its positive and as its negative pair: two tables (N, M)."""
+    """In how many triplets each pair stands, as its positive and as its negative pair: two tables
+    (N, M).
+    """
     if isinstance(mined, Pairs):
         positives_N1 = mined.positive.sum(1, keepdim=True)
         negatives_N1 = mined.negative.sum(1, keepdim=True)

@@ -1,4 +1,5 @@
-"""Sums and means over masks: without overflow, and 0 but still attached to the graph where a mask is empty.
+"""Sums and means over masks: without overflow, and 0 but still attached to the graph where a mask
+is empty.
 
 Shapes: N batch, M references, P positive pairs, B histogram nodes.
 """
@@ -11,7 +12,9 @@ from assay.pairs.masks import Pairs, Triplets
 
 
 def log_sum_exp(x_NM: Tensor, mask_NM: Tensor, dim: int = 1) -> Tensor:
-    """Logarithm of the sum of e^x over the mask, along a dimension; -inf, without gradient, where that is empty."""
+    """Logarithm of the sum of e^x over the mask, along a dimension; -inf, without gradient, where
+    that is empty.
+    """
     return torch.where(mask_NM, x_NM, -torch.inf).logsumexp(dim)
 
 
@@ -33,8 +36,9 @@ def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
 def triplet_hinges(d_NM: Tensor, triplets: Triplets, margin: float) -> tuple[Tensor, Tensor]:
     """Sum of [d_ap - d_an + m]+ over the triplets, and how many of them are above 0.
 
-    A hinge is linear where it is above 0. Counting such triplets for each pair therefore gives the sum and its gradient as a
-    weighted sum of distances, and nothing of size (P, M) waits for the backward pass.
+    A hinge is linear where it is above 0. Counting such triplets for each pair therefore gives the
+    sum and its gradient as a weighted sum of distances, and nothing of size (P, M) waits for the
+    backward pass.
     """
     anchor_P, positive_P = triplets.anchor, triplets.positive
     with torch.no_grad():
@@ -51,10 +55,11 @@ def triplet_hinges(d_NM: Tensor, triplets: Triplets, margin: float) -> tuple[Ten
 def soft_histograms(
     x_NM: Tensor, pairs: Pairs, low: float, high: float, bins: int
 ) -> tuple[Tensor, Tensor]:
-    """Counts of each row's positive and negative pairs at the `bins` + 1 nodes (N, B) of a grid from `low` to `high`.
+    """Counts of each row's positive and negative pairs at the `bins` + 1 nodes (N, B) of a grid
+    from `low` to `high`.
 
-    A value between two nodes is shared by them in proportion to its nearness (a triangular kernel one step wide), so that
-    counts are differentiable in it.
+    A value between two nodes is shared by them in proportion to its nearness (a triangular kernel
+    one step wide), so that counts are differentiable in it.
     """
     place_NM = ((x_NM - low) * (bins / (high - low))).clamp(0, bins)
     below_NM = place_NM.detach().floor().clamp(max=bins - 1)

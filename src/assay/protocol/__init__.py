@@ -1,4 +1,6 @@
-"""A protocol: everything about a benchmark but the method, as one frozen and fingerprinted value."""
+"""A protocol: everything about a benchmark but the method,
+as one frozen and fingerprinted value.
+"""
 
 from assay.protocol.describe import describe_augment
 from assay.protocol.protocol import (

@@ -20,16 +20,21 @@ Resize = Literal["square", "short", "stretch"]
 Pooling = Literal["avg", "avg+max", "gem"]
 Frozen = Literal["nothing", "batchnorm", "trunk"]
 Form = Literal["pixels", "jpeg"]
-"""How images are kept after the first step: as they are, or as JPEG of quality 95 without subsampling of colours."""
+"""How images are kept after the first step: as they are, or as JPEG of quality 95 without
+subsampling of colours.
+"""
 
 Search = Literal["bayesian", "quasi-random", "random"]
 
 Similarity = Literal["cosine", "euclidean"]
-"""How embeddings are compared: by the cosine, as unit vectors; or by Euclidean distance, as the network gives them."""
+"""How embeddings are compared: by the cosine, as unit vectors; or by Euclidean distance, as the
+network gives them.
+"""
 
 OptimiserKind = Literal["rmsprop", "adam", "adamw", "sgd"]
 Schedule = Literal["constant", "cosine"]
-"""Learning rate over a training: as it is, or falling to zero along half a cosine over all epochs."""
+"""Learning rate over a training: as it is, or falling to zero along half a cosine over all epochs.
+"""
 
 ByMethod = tuple[tuple[str, tuple[str, ...]], ...]
 """Settings (`name=value`) for single methods, by the method's name."""
@@ -39,7 +44,8 @@ FEWEST_CLASSES = 16
 
 @dataclass(frozen=True)
 class Batch:
-    """Classes x images per class, for methods that compare samples and for those that compare with class weights.
+    """Classes x images per class, for methods that compare samples and for those that compare with
+    class weights.
 
     None is `auto`, by what is trained.
     """
@@ -48,7 +54,9 @@ class Batch:
     classification: tuple[int, int] | None = (32, 1)
 
     def shape(self, kind: BatchKind) -> tuple[int, int]:
-        """Return the shape of a kind of batch; `pairs` has as many images as `embedding`, two of each class."""
+        """Return the shape of a kind of batch; `pairs` has as many images as `embedding`, two of
+        each class.
+        """
         assert self.embedding and self.classification, "the protocol was not settled"
         classes, per_class = self.embedding
         pairs = max(1, classes * per_class // 2), 2
@@ -57,13 +65,16 @@ class Batch:
         ]
 
     def of_size(self, images: int, setting: str) -> "Batch":
-        """Return batches of so many images, with as many of each class as in these; `auto` has as many as by default."""
+        """Return batches of so many images, with as many of each class as in these; `auto` has as
+        many as by default.
+        """
         shapes = {}
         for kind, default in vars(Batch()).items():
             per_class = (getattr(self, kind) or default)[1]
             if images < 1 or images % per_class:
                 raise BadInput(
-                    f"--set {setting}: {images} images are no batch of {per_class} of each class; set batch.{kind}"
+                    f"--set {setting}: {images} images are no batch of {per_class} of each class;"
+                    f" set batch.{kind}"
                 )
             shapes[kind] = images // per_class, per_class
         return Batch(**shapes)
@@ -71,7 +82,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Augment:
-    """Ranges of the one affine resampling of a training batch; None is `auto`, by the look of the data.
+    """Ranges of the one affine resampling of a training batch; None is `auto`, by the look of the
+    data.
 
     Args:
         area: share of the image's area that a crop keeps.
@@ -93,8 +105,8 @@ class FirstStep:
     """What is done to every image once, before any training: upright, in RGB, and scaled.
 
     Args:
-        kind: `square`, the central square scaled to `side`; `short`, the short side scaled to `side` and the shape kept;
-            `stretch`, the whole image scaled to a square.
+        kind: `square`, the central square scaled to `side`; `short`, the short side scaled to
+            `side` and the shape kept; `stretch`, the whole image scaled to a square.
         side: in pixels; 0 for vectors.
     """
 
@@ -104,7 +116,8 @@ class FirstStep:
 
 @dataclass(frozen=True)
 class Optimiser:
-    """For trunk and head; the method's own weights get one of the same kind with a searched learning rate.
+    """For trunk and head; the method's own weights get one of the same kind with a searched
+    learning rate.
 
     Args:
         lr: learning rate of trunk and head; None is `auto`, by what is trained.
@@ -147,40 +160,57 @@ class Protocol:
     Args:
         name: ends in its version; a published protocol is never edited.
         trunk: name of the trunk, or `auto`.
-        weights: of the trunk before training: `pretrained` where it has some, `none`, or the hash of a file's.
-        frozen: `batchnorm` keeps running statistics as they are (the affine weights train), `trunk` trains the head alone on
-            features computed once, without augmentation; None is `auto`: the trunk where it is pretrained.
+        weights: of the trunk before training: `pretrained` where it has some, `none`, or the hash
+            of a file's.
+        frozen: `batchnorm` keeps running statistics as they are (the affine weights train), `trunk`
+            trains the head alone on features computed once, without augmentation; None is `auto`:
+            the trunk where it is pretrained.
         pooling: how a convolutional trunk's maps become features.
         layer_norm: features are standardised, without weights of its own, before the head.
         size: side of the square input in pixels; None is `auto`.
         resize: how an image is scaled once, before any augmentation; see `FirstStep`.
-        form: how they are kept after that: `pixels`, or `jpeg`, a fifth of the disk but not quite the same images.
-        stored: side after that, of which training crops at random and evaluation the centre; None is `size`.
-        dim: width of an embedding; 0, in the runs of a baseline: there is no head, the features are the embedding.
-        similarity: how embeddings are compared in validation and test; see `Similarity`. What a loss sees is its own matter.
+        form: how they are kept after that: `pixels`, or `jpeg`, a fifth of the disk but not quite
+            the same images.
+        stored: side after that, of which training crops at random and evaluation the centre; None
+            is `size`.
+        dim: width of an embedding; 0, in the runs of a baseline: there is no head, the features are
+            the embedding.
+        similarity: how embeddings are compared in validation and test; see `Similarity`. What a
+            loss sees is its own matter.
         folds: class-disjoint parts of trainval, each validated once.
         sampler: how training batches are drawn.
-        iterations: training steps in an epoch; None is one pass, as many batches as the training fold's images fill.
-        shortest_epoch: steps that an epoch has at least where it is one pass; None is `auto`, by what is trained: the head
-            on vectors, or the network on images.
+        iterations: training steps in an epoch; None is one pass, as many batches as the training
+            fold's images fill.
+        shortest_epoch: steps that an epoch has at least where it is one pass; None is `auto`, by
+            what is trained: the head on vectors, or the network on images.
         epochs: at most so many; None is `auto`.
         validate_every: epochs between validations; None is `auto`.
         patience: epochs without a better validation after which training stops; None is `auto`.
-        searches: independent searches of a method, each with trials, a selection and reproductions of its own.
-        search: how trials are chosen: `quasi-random` and `random` trials do not depend on one another; `bayesian` ones come
-            from a model of those before, after `startup` quasi-random ones.
-        trials: parameter settings tried in a search; the first is the method's defaults. 0: nothing is searched.
-        trial_folds: folds that a trial is validated on, the same for all trials of a search; None: all of them.
-        startup: quasi-random trials after the defaults, before the model of a bayesian search takes over.
-        prune: give a trial up whose first fold lies below the best trial's first fold by more than this share; None: never.
+        searches: independent searches of a method, each with trials, a selection and reproductions
+            of its own.
+        search: how trials are chosen: `quasi-random` and `random` trials do not depend on one
+            another; `bayesian` ones come from a model of those before, after `startup` quasi-random
+            ones.
+        trials: parameter settings tried in a search; the first is the method's defaults. 0: nothing
+            is searched.
+        trial_folds: folds that a trial is validated on, the same for all trials of a search; None:
+            all of them.
+        startup: quasi-random trials after the defaults, before the model of a bayesian search takes
+            over.
+        prune: give a trial up whose first fold lies below the best trial's first fold by more than
+            this share; None: never.
         reproductions: runs of each search's chosen parameters with fresh seeds.
-        smallest_difference: in MAP@R, the smallest that matters; methods that differ by less are called equivalent.
+        smallest_difference: in MAP@R, the smallest that matters; methods that differ by less are
+            called equivalent.
         threads: torch threads of one run, whatever the number of workers.
         autocast: compute the network in bfloat16 where the device is a GPU.
         compile: let torch compile the network; pays off in long runs.
-        shrink_batch: where a fold trains on fewer classes than a batch holds, take fewer classes and more images of each.
-        metrics: scores of the test half that tables show; MAP@R, by which verdicts go, is always among those computed.
-        training_metrics: scores of the embeddings of the training classes, by the chosen checkpoint of each run.
+        shrink_batch: where a fold trains on fewer classes than a batch holds, take fewer classes
+            and more images of each.
+        metrics: scores of the test half that tables show; MAP@R, by which verdicts go, is always
+            among those computed.
+        training_metrics: scores of the embeddings of the training classes, by the chosen checkpoint
+            of each run.
         seed: another seed gives an independent repetition of everything.
         space: parameters searched for every method, beside its own.
         exceptions: other settings for single methods.
@@ -274,7 +304,9 @@ class Protocol:
         return dict(self.given).get(method, ())
 
     def batch_for(self, kind: BatchKind, classes: int) -> tuple[int, int]:
-        """Classes x images for a fold that trains on `classes`; `shrink_batch` decides what too few of them mean."""
+        """Classes x images for a fold that trains on `classes`; `shrink_batch` decides what too few
+        of them mean.
+        """
         wanted, per_class = self.batch.shape(kind)
         if wanted <= classes:
             return wanted, per_class
@@ -288,8 +320,8 @@ class Protocol:
                 f"a batch of {self.name} holds {wanted} classes, but a fold trains on {classes}; "
                 f"use more classes, --protocol quick, or --set batch.{field}={smaller}"
             )
-        return classes, per_class if kind == "pairs" else max(
-            1, round(wanted * per_class / classes)
+        return classes, (
+            per_class if kind == "pairs" else max(1, round(wanted * per_class / classes))
         )
 
 
@@ -307,7 +339,9 @@ _NEUTRAL: dict[str, Any] = {
     "optimiser.kind": "rmsprop", "optimiser.decay_own": True, "searches": 1, "trial_folds": None, "smallest_difference": 0.01,
     "shortest_epoch": 1, "optimiser.schedule": "constant", "similarity": "cosine",
 }  # fmt: skip
-"""Fields that came after the first protocols were published: at these values they are left out of the fingerprint."""
+"""Fields that came after the first protocols were published: at these values they are left out of
+the fingerprint.
+"""
 
 
 def _settings(protocol: Protocol, leave_out: tuple[str, ...]) -> dict[str, Any]:

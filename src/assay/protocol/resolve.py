@@ -39,7 +39,9 @@ _TRAINING: dict[Kind, tuple[Length, Optimiser, Batch]] = {
         Batch(embedding=(8, 4), classification=(32, 1)),
     ),
 }
-"""Length of training, learning rate, schedule and batches, of a head on vectors and of a network on images."""
+"""Length of training, learning rate, schedule and batches, of a head on vectors and of a network on
+images.
+"""
 
 
 def kind_of(look: Look) -> Kind:
@@ -74,7 +76,8 @@ def resolve(protocol: Protocol, look: Look) -> Protocol:
 
 
 def resolve_training(protocol: Protocol, trained_on: Kind) -> Protocol:
-    """Return the protocol with every `auto` of training replaced: for a head on vectors, or a network on images.
+    """Return the protocol with every `auto` of training replaced: for a head on vectors, or a
+    network on images.
 
     >>> resolve_training(Protocol("p.v1", epochs=None, patience=7), "vectors").length
     Length(epochs=30, validate_every=2, patience=7, shortest_epoch=1)

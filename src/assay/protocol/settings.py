@@ -1,4 +1,6 @@
-"""Settings of the command line, `field=value`: read by the type of their field, checked, and applied to a protocol."""
+"""Settings of the command line, `field=value`: read by the type of their field, checked, and
+applied to a protocol.
+"""
 
 import dataclasses
 import math
@@ -15,7 +17,8 @@ CUSTOM = "+custom-"
 
 
 def customise(protocol: Protocol, settings: Sequence[str]) -> Protocol:
-    """The protocol with `field=value` settings applied, typed and checked; its name tells that it is no longer the published one.
+    """The protocol with `field=value` settings applied, typed and checked; its name tells that it
+    is no longer the published one.
 
     >>> customise(Protocol("p.v1"), ["dim=16", "batch.embedding=4x4"]).batch.embedding
     (4, 4)
@@ -103,7 +106,9 @@ def _convert(hint: Any, text: str) -> Any:
 
 
 LARGEST_DIFFERENCE = 0.2
-"""Above 20 points hardly any two methods would count as different: 1 was meant as one point, which is 0.01."""
+"""Above 20 points hardly any two methods would count as different: 1 was meant as one point, which
+is 0.01.
+"""
 
 _AT_LEAST = {
     "dim": 1, "folds": 2, "iterations": 1, "shortest_epoch": 1, "epochs": 1, "validate_every": 1, "patience": 1, "trials": 0,
@@ -129,7 +134,8 @@ def _check(protocol: Protocol) -> None:
     )
     if protocol.trial_folds is not None and protocol.trial_folds > protocol.folds:
         raise BadInput(
-            f"--set trial_folds={protocol.trial_folds}: the protocol has {protocol.folds} folds; set it to at most that"
+            f"--set trial_folds={protocol.trial_folds}: the protocol has {protocol.folds} folds;"
+            " set it to at most that"
         )
     _check_between("augment.flip", augment.flip, 0, 1)
     _check_between("augment.rotation", augment.rotation, 0, 180)

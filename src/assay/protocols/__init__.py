@@ -1,4 +1,6 @@
-"""Protocols by name; without a version the newest: `protocols["quick"]`, `protocols["reality-check/cub.v1"]`."""
+"""Protocols by name; without a version the newest: `protocols["quick"]`,
+`protocols["reality-check/cub.v1"]`.
+"""
 
 import difflib
 
@@ -19,7 +21,9 @@ class Protocols(Registry[Protocol]):
         return super().__getitem__(newest)
 
     def miss(self, name: str) -> str:
-        """What to say of a name that no protocol has: those of which it is a part, else those that are written most alike."""
+        """What to say of a name that no protocol has: those of which it is a part, else those that
+        are written most alike.
+        """
         word = name.casefold().strip("/")
         near = [full for full in self if word and word in full] or difflib.get_close_matches(
             word, self, n=3

@@ -2,10 +2,10 @@
 
     assay bench --data glyphs --protocol quick --methods contrastive,triplet
 
-Cost of v2: 4 searches, each 6 quasi-random trials on 1 fold and 1 reproduction on 4 folds, are 40 runs a method, about three
-seconds each on glyphs with one thread. Of v1: 5 trials and 3 reproductions of 4 folds are 32.
-Score to expect of v2: on glyphs, a test MAP@R (separated) of 0.48 to 0.52 for contrastive, triplet and
-normalised softmax, 0.13 for the untrained trunk.
+Cost of v2: 4 searches, each 6 quasi-random trials on 1 fold and 1 reproduction on 4 folds, are 40
+runs a method, about three seconds each on glyphs with one thread. Of v1: 5 trials and 3
+reproductions of 4 folds are 32. Score to expect of v2: on glyphs, a test MAP@R (separated) of 0.48
+to 0.52 for contrastive, triplet and normalised softmax, 0.13 for the untrained trunk.
 """
 
 from dataclasses import replace
@@ -29,9 +29,14 @@ QUICK = Protocol(
     threads=1,
     shrink_batch=True,
     departures=(
-        "follows no paper: a few hundred iterations of a small trunk from scratch, or of a head on the features of a frozen "
-        "pretrained one, for trying things out",
-        "3 reproductions see only large differences; use --set reproductions=10 to tell close methods apart",
+        (
+            "follows no paper: a few hundred iterations of a small trunk from scratch, or of a head"
+            " on the features of a frozen pretrained one, for trying things out"
+        ),
+        (
+            "3 reproductions see only large differences; use --set reproductions=10 to tell close"
+            " methods apart"
+        ),
     ),
     about="minutes on two cores, images or features",
 )
@@ -54,7 +59,10 @@ QUICK_V2 = replace(
     validate_every=None,
     patience=None,
     departures=(
-        "follows no paper: a small trunk from scratch for three passes, which is far from converged, or a head on the features "
-        "of a frozen pretrained one until its validation stops rising, for trying things out",
+        (
+            "follows no paper: a small trunk from scratch for three passes, which is far from"
+            " converged, or a head on the features of a frozen pretrained one until its validation"
+            " stops rising, for trying things out"
+        ),
     ),
 )

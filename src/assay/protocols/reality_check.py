@@ -2,25 +2,30 @@
 
 Musgrave, Belongie and Lim, 2020, arxiv.org/abs/2003.08505.
 
-    assay bench --data cub:/data/cub --protocol reality-check/cub --methods contrastive,triplet,arcface,pretrained
+    assay bench --data cub:/data/cub --protocol reality-check/cub --methods
+    contrastive,triplet,arcface,pretrained
 
-Version 1 searches each method once, as the paper does: its intervals hold at the parameters that one search found. Version 2 has
-4 independent searches of 50 trials, each with 10 reproductions, and its intervals are over searches. All else is the same.
+Version 1 searches each method once, as the paper does: its intervals hold at the parameters that
+one search found. Version 2 has 4 independent searches of 50 trials, each with 10 reproductions, and
+its intervals are over searches. All else is the same.
 
-Why 4 searches: the half-width of a 95% t-interval over S values, in units of their spread, is 9.0, 2.5, 1.6 and
-1.2 for S = 2, 3, 4 and 5. From 3 to 4 the interval shrinks by 36% and the cost grows by 33%; from 4 to 5 by 22% and
-25%. Why 10 reproductions: for T trials a search, the variance for a given number of runs is smallest at
-R = sqrt(T) sd_seed / sd_search. The seeds of the paper have a spread of about 0.4 points (MAP@R, separated, CUB).
-With a spread of the search of 0.14, 0.4 or 1 point the best R is 20, 7 or 3; 10 reproductions lose 10%, 1% and 9% of
-the variance, 3 lose 96%, 9% and 0%.
+Why 4 searches: the half-width of a 95% t-interval over S values, in units of their spread, is 9.0,
+2.5, 1.6 and 1.2 for S = 2, 3, 4 and 5. From 3 to 4 the interval shrinks by 36% and the cost grows
+by 33%; from 4 to 5 by 22% and 25%. Why 10 reproductions: for T trials a search, the variance for a
+given number of runs is smallest at R = sqrt(T) sd_seed / sd_search. The seeds of the paper have a
+spread of about 0.4 points (MAP@R, separated, CUB). With a spread of the search of 0.14, 0.4 or 1
+point the best R is 20, 7 or 3; 10 reproductions lose 10%, 1% and 9% of the variance, 3 lose 96%, 9%
+and 0%.
 
-Cost: 50 trials and 10 reproductions of 4 folds are 240 runs a method, 4 searches 960. Assumed is a V100 in single precision that
-trains BN-Inception on 350 images a second and evaluates 1,000, and that early stopping leaves 50 epochs on CUB, 100 on Cars and
-400 on SOP. A run is then 160,000, 320,000 or 1,280,000 training images, or 8, 16 and 66 minutes with its validations: 33, 64 and
-265 GPU-hours a method for version 1, 132, 256 and 1,060 for version 2. `--set trial_folds=2` brings 960 runs down to 560. Nobody
-has measured these hours here; `--dry-run` measures the machine at hand.
+Cost: 50 trials and 10 reproductions of 4 folds are 240 runs a method, 4 searches 960. Assumed is a
+V100 in single precision that trains BN-Inception on 350 images a second and evaluates 1,000, and
+that early stopping leaves 50 epochs on CUB, 100 on Cars and 400 on SOP. A run is then 160,000,
+320,000 or 1,280,000 training images, or 8, 16 and 66 minutes with its validations: 33, 64 and 265
+GPU-hours a method for version 1, 132, 256 and 1,060 for version 2. `--set trial_folds=2` brings 960
+runs down to 560. Nobody has measured these hours here; `--dry-run` measures the machine at hand.
 
-Scores to expect (published; MAP@R in percent on the test half, four models concatenated / separated):
+Scores to expect (published; MAP@R in percent on the test half, four models concatenated /
+separated):
 
     ============= ============= ============= =============
     method        CUB           Cars          SOP
@@ -41,10 +46,18 @@ from assay.protocol import Augment, Batch, Optimiser, Protocol
 INTERVALS = "intervals are over reproductions with fresh seeds, without the trial that was selected"
 
 DEPARTURES = (
-    "search spaces were fixed beforehand, not widened where an optimum lay at their edge; FastAP's bins are searched like any "
-    "other parameter, not on a grid of 31",
-    "trial 0 is the method's defaults, the next 5 are quasi-random, the others come from a Gaussian process (optuna's, not Ax's)",
-    "a trial that diverges counts in the budget as failed and is shown to the search as the worst value so far",
+    (
+        "search spaces were fixed beforehand, not widened where an optimum lay at their edge;"
+        " FastAP's bins are searched like any other parameter, not on a grid of 31"
+    ),
+    (
+        "trial 0 is the method's defaults, the next 5 are quasi-random, the others come from a"
+        " Gaussian process (optuna's, not Ax's)"
+    ),
+    (
+        "a trial that diverges counts in the budget as failed and is shown to the search as the"
+        " worst value so far"
+    ),
     INTERVALS,
     "the baseline's PCA is fitted on the training half, not on the test images",
     "a batch holds exactly C classes with M images each; a class of fewer images repeats them",
@@ -52,11 +65,18 @@ DEPARTURES = (
     "every run is seeded, with the same seeds for every method",
     "Stanford Online Products is halved by its official lists",
     "images are scaled to a short side of 256 once, and crops are taken from these",
-    "a training crop keeps 16% to 100% of an image's area, as in the public code; the paper says a size between 40 and 256 "
-    "pixels, which as a side would be 2.4% to 100% of the area",
-    "batch normalisation keeps its running statistics and trains its affine weights, as in the public code; the paper says that "
-    "its parameters are frozen",
-    "a method's own weights start from N(0, 1/D) for every method, and their learning rate is searched in one range",
+    (
+        "a training crop keeps 16% to 100% of an image's area, as in the public code; the paper"
+        " says a size between 40 and 256 pixels, which as a side would be 2.4% to 100% of the area"
+    ),
+    (
+        "batch normalisation keeps its running statistics and trains its affine weights, as in the"
+        " public code; the paper says that its parameters are frozen"
+    ),
+    (
+        "a method's own weights start from N(0, 1/D) for every method, and their learning rate is"
+        " searched in one range"
+    ),
 )
 
 CUB = Protocol(
@@ -104,7 +124,10 @@ ANY = replace(
     name="reality-check/any.v1",
     departures=(
         *DEPARTURES,
-        "on data that the paper did not use, training is validated every 2 epochs and stops after 10 without gain, as on CUB",
+        (
+            "on data that the paper did not use, training is validated every 2 epochs and stops"
+            " after 10 without gain, as on CUB"
+        ),
     ),
     about="reality check (2020) on your own data",
 )
@@ -113,8 +136,8 @@ ANY = replace(
 def _searched_anew(published: Protocol, data: str) -> Protocol:
     """Return version 2 of a protocol: as published, with 4 independent searches instead of one."""
     replicated = (
-        "4 independent searches of a method instead of one, each with its own trials, selection and 10 reproductions; intervals "
-        "are over searches, without the trials that were selected"
+        "4 independent searches of a method instead of one, each with its own trials, selection and"
+        " 10 reproductions; intervals are over searches, without the trials that were selected"
     )
     departures = tuple(replicated if one == INTERVALS else one for one in published.departures)
     name, about = published.name.replace(".v1", ".v2"), f"reality check, 4 searches, {data}"

@@ -1,16 +1,20 @@
-"""`revisiting/{cub,cars,sop,any}`: Revisiting Training Strategies and Generalization Performance in Deep Metric Learning.
+"""`revisiting/{cub,cars,sop,any}`: Revisiting Training Strategies and Generalization Performance in
+Deep Metric Learning.
 
 Roth, Milbich, Sinha, Gupta, Ommer and Cohen, 2020, arxiv.org/abs/2002.08473.
 
-    assay bench --data cub:/data/cub --protocol revisiting/cub --methods contrastive,triplet,margin_distance_weighted,arcface
+    assay bench --data cub:/data/cub --protocol revisiting/cub --methods
+    contrastive,triplet,margin_distance_weighted,arcface
 
-Cost: nothing is searched, and 5 reproductions of 4 folds are 20 runs a method. Assumed is a V100 in single precision that trains
-ResNet50 on 300 images a second and evaluates 800. 150 epochs of a fold are 655,200 training images on CUB, 890,400 on Cars and
-6,686,400 on SOP, or 41, 56 and 418 minutes with a validation after each epoch: 14, 19 and 139 GPU-hours a method. Nobody has
-measured this here; `--dry-run` measures the machine at hand.
+Cost: nothing is searched, and 5 reproductions of 4 folds are 20 runs a method. Assumed is a V100 in
+single precision that trains ResNet50 on 300 images a second and evaluates 800. 150 epochs of a fold
+are 655,200 training images on CUB, 890,400 on Cars and 6,686,400 on SOP, or 41, 56 and 418 minutes
+with a validation after each epoch: 14, 19 and 139 GPU-hours a method. Nobody has measured this
+here; `--dry-run` measures the machine at hand.
 
-Scores to expect (published; R@1 in percent on the test half, the best epoch on that half, of one model trained on all its
-training classes, so more than an honest one that leaves a quarter of them for validation):
+Scores to expect (published; R@1 in percent on the test half, the best epoch on that half, of one
+model trained on all its training classes, so more than an honest one that leaves a quarter of them
+for validation):
 
     ============================= ===== ===== =====
     method                        CUB   Cars  SOP
@@ -26,8 +30,9 @@ training classes, so more than an honest one that leaves a quarter of them for v
     triplet_semihard              60.09 72.51 73.61
     ============================= ===== ===== =====
 
-The study draws the pairs and triplets of its contrastive (61.50, 75.78, 73.21), triplet (62.87, 79.13, 77.39) and quadruplet
-(61.71, 76.34, 76.95) by distance; the methods of these names take all of a batch.
+The study draws the pairs and triplets of its contrastive (61.50, 75.78, 73.21), triplet (62.87,
+79.13, 77.39) and quadruplet (61.71, 76.34, 76.95) by distance; the methods of these names take all
+of a batch.
 """
 
 from dataclasses import replace
@@ -60,7 +65,8 @@ GIVEN: ByMethod = (
     ("normalized_softmax", ("temperature=0.05", "weights_lr=1e-5")),
     ("proxy_nca_strict", ("scale=9", "weights_lr=5e-4")),
 )
-"""The study's parameters, and the learning rates of the methods' own weights as in its public code."""
+"""The study's parameters, and the learning rates of the methods' own weights as in its public code.
+"""
 
 GIVEN_ON_SOP: ByMethod = tuple(
     (
@@ -74,20 +80,42 @@ GIVEN_ON_SOP: ByMethod = tuple(
 )
 
 DEPARTURES = (
-    "the checkpoint is chosen by MAP@R on class-disjoint validation folds, where the study's figures are maxima over epochs on "
-    "the test half; a model therefore trains on three quarters of the training classes",
-    "each reproduction is four models, one for each fold, reported concatenated and separated; the study's figures are of one",
+    (
+        "the checkpoint is chosen by MAP@R on class-disjoint validation folds, where the study's"
+        " figures are maxima over epochs on the test half; a model therefore trains on three"
+        " quarters of the training classes"
+    ),
+    (
+        "each reproduction is four models, one for each fold, reported concatenated and separated;"
+        " the study's figures are of one"
+    ),
     "crops are taken from the image scaled to 256 on its short side, not from the original",
-    "a batch holds 56 different classes with 2 different images each; the study draws both with replacement",
+    (
+        "a batch holds 56 different classes with 2 different images each; the study draws both with"
+        " replacement"
+    ),
     "methods that the study gives no parameters run with their defaults",
-    "contrastive, triplet and quadruplet take all pairs or triplets of a batch; the study draws them by distance, those of "
-    "triplet also at random and by two kinds of hardness",
-    "gamma of soft_triple divides the similarities to centres as in its paper; the study's code, as first published, multiplies "
-    "by it",
-    "ArcFace's margin is on the own class alone as in its paper; the study's code, as first published, shifts all logits alike",
-    "a method's own weights start from N(0, 1/D); the study's start uniform or as each method's authors had them",
-    "the study's mAP@C is given as map_at_r: theirs counts the query as one of its class's C images, looks at C neighbours and "
-    "divides by C; ours looks at C - 1 and divides by that, so it is higher for small classes",
+    (
+        "contrastive, triplet and quadruplet take all pairs or triplets of a batch; the study draws"
+        " them by distance, those of triplet also at random and by two kinds of hardness"
+    ),
+    (
+        "gamma of soft_triple divides the similarities to centres as in its paper; the study's"
+        " code, as first published, multiplies by it"
+    ),
+    (
+        "ArcFace's margin is on the own class alone as in its paper; the study's code, as first"
+        " published, shifts all logits alike"
+    ),
+    (
+        "a method's own weights start from N(0, 1/D); the study's start uniform or as each method's"
+        " authors had them"
+    ),
+    (
+        "the study's mAP@C is given as map_at_r: theirs counts the query as one of its class's C"
+        " images, looks at C neighbours and divides by C; ours looks at C - 1 and divides by that,"
+        " so it is higher for small classes"
+    ),
     "NMI and F1 come from a k-means with several seeded starts",
 )
 

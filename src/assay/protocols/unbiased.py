@@ -1,20 +1,25 @@
-"""`unbiased/{inception-bn,resnet50}`: the settings of Unbiased Evaluation of Deep Metric Learning Algorithms.
+"""`unbiased/{inception-bn,resnet50}`: the settings of Unbiased Evaluation of Deep Metric Learning
+Algorithms.
 
 Fehervari, Ravichandran and Appalaraju, 2019, arxiv.org/abs/1911.12528.
 
-    assay bench --data cub:/data/cub --protocol unbiased/inception-bn --methods triplet_semihard,n_pairs,proxy_nca_strict
-    assay sweep --data cub:/data/cub --protocol unbiased/inception-bn --vary dim=16,32,64,128,256,512,1024,2048
+    assay bench --data cub:/data/cub --protocol unbiased/inception-bn --methods
+    triplet_semihard,n_pairs,proxy_nca_strict assay sweep --data cub:/data/cub --protocol
+    unbiased/inception-bn --vary dim=16,32,64,128,256,512,1024,2048
 
-Version 1 compares all methods by the cosine. Version 2 compares the outputs of those methods by Euclidean distance, without
-normalising them, that the paper marks as having no normalised last layer and whose losses here see raw outputs; and it has no
-settings for methods that Assay does not have. Both search once: intervals hold at the parameters that one search found.
+Version 1 compares all methods by the cosine. Version 2 compares the outputs of those methods by
+Euclidean distance, without normalising them, that the paper marks as having no normalised last
+layer and whose losses here see raw outputs; and it has no settings for methods that Assay does not
+have. Both search once: intervals hold at the parameters that one search found.
 
-Cost: 25 trials and 10 reproductions of 4 folds are 140 runs a method. Assumed is a V100 in single precision that trains
-BN-Inception on 350 images a second and ResNet50 on 300, and evaluates 1,000 and 800, and that early stopping leaves 30 of at
-most 60 epochs, 720,000 training images. A run on CUB is then 35 or 41 minutes with its validations: 82 GPU-hours a method with
-BN-Inception, 96 with ResNet50. Nobody has measured this here; `--dry-run` measures the machine at hand.
+Cost: 25 trials and 10 reproductions of 4 folds are 140 runs a method. Assumed is a V100 in single
+precision that trains BN-Inception on 350 images a second and ResNet50 on 300, and evaluates 1,000
+and 800, and that early stopping leaves 30 of at most 60 epochs, 720,000 training images. A run on
+CUB is then 35 or 41 minutes with its validations: 82 GPU-hours a method with BN-Inception, 96 with
+ResNet50. Nobody has measured this here; `--dry-run` measures the machine at hand.
 
-Scores to expect (published; R@1 in percent on the test half, the best epoch on that half, so a little more than an honest one):
+Scores to expect (published; R@1 in percent on the test half, the best epoch on that half, so a
+little more than an honest one):
 
     ========================= ============ ============ ============ ============
     method                    CUB, BN-Inc. CUB, ResNet  Cars, BN-I.  SOP, BN-I.
@@ -41,42 +46,74 @@ SCALED = "structured_clustering", ("optimiser.kind=rmsprop",)
 BITS = "proxy_softmax", ("dim=2048",)
 
 RAW = ("triplet_semihard_squared", "n_pairs", "n_pairs_symmetric", "angular_raw")
-"""Methods without a normalised last layer in the paper (table 1), in the form whose loss sees raw outputs."""
+"""Methods without a normalised last layer in the paper (table 1), in the form whose loss sees raw
+outputs.
+"""
 
 RMSPROP = (
-    "RMSprop, for structured_clustering, has a constant smoothing of 0.99 and a momentum of 0.9; the public code lowers its "
-    "smoothing from epoch to epoch"
+    "RMSprop, for structured_clustering, has a constant smoothing of 0.99 and a momentum of 0.9;"
+    " the public code lowers its smoothing from epoch to epoch"
 )
 
 BY_COSINE = (
-    "all methods are compared by the cosine; the paper and its public code compare by Euclidean distance, and do not normalise "
-    "the outputs of triplet_semihard_squared, lifted, n_pairs, angular_raw and prototypical, for which the order of neighbours "
-    "is another one (version 2 follows the paper in this)"
+    "all methods are compared by the cosine; the paper and its public code compare by Euclidean"
+    " distance, and do not normalise the outputs of triplet_semihard_squared, lifted, n_pairs,"
+    " angular_raw and prototypical, for which the order of neighbours is another one (version 2"
+    " follows the paper in this)"
 )
 
 BY_DISTANCE = (
-    "lifted, which the paper does not normalise, trains on unit vectors as in the reality check's library, and is compared by "
-    "their cosine"
+    "lifted, which the paper does not normalise, trains on unit vectors as in the reality check's"
+    " library, and is compared by their cosine"
 )
 
 DEPARTURES = (
-    "parameters and checkpoints are chosen by MAP@R on class-disjoint validation folds, not by R@1 on the test half",
-    "the learning rate of the network is searched from 1e-6 to 1e-3 for every method and stays constant; the paper has one for "
-    "each method and lowers it in steps",
-    "a method's own parameters are searched too, in 25 trials of 4 folds each, not tuned by hand on the test half",
-    "an epoch is 200 iterations for every method, at most 60, and training stops after 10 without gain; the paper's methods "
-    "differ in length",
-    "batches are 120 images for every method, 24 classes x 5 or 60 x 2; those of the public code are 32 to 180, some of them "
-    "shuffled images",
-    "methods that compare with class weights train on 60 classes x 2, as a fold of CUB or Cars has fewer than 120 classes; the "
-    "public code shuffles all images",
-    "a crop is 224 x 224 as the paper says; the public code also scales crops of 8% to 100% of an image's area",
-    "weight decay is 1e-5 for every method; the public code has 5e-4 for proxies and DREML and 1e-4 for proxy_softmax",
-    "Adam has its usual epsilon of 1e-8; the public code has 1e-7, for proxies 1e-2, and clips the gradients of some methods",
-    "trunk and head have one learning rate; the public code lowers that of ResNet50's convolutions a hundredfold in places",
+    (
+        "parameters and checkpoints are chosen by MAP@R on class-disjoint validation folds, not by"
+        " R@1 on the test half"
+    ),
+    (
+        "the learning rate of the network is searched from 1e-6 to 1e-3 for every method and stays"
+        " constant; the paper has one for each method and lowers it in steps"
+    ),
+    (
+        "a method's own parameters are searched too, in 25 trials of 4 folds each, not tuned by"
+        " hand on the test half"
+    ),
+    (
+        "an epoch is 200 iterations for every method, at most 60, and training stops after 10"
+        " without gain; the paper's methods differ in length"
+    ),
+    (
+        "batches are 120 images for every method, 24 classes x 5 or 60 x 2; those of the public"
+        " code are 32 to 180, some of them shuffled images"
+    ),
+    (
+        "methods that compare with class weights train on 60 classes x 2, as a fold of CUB or Cars"
+        " has fewer than 120 classes; the public code shuffles all images"
+    ),
+    (
+        "a crop is 224 x 224 as the paper says; the public code also scales crops of 8% to 100% of"
+        " an image's area"
+    ),
+    (
+        "weight decay is 1e-5 for every method; the public code has 5e-4 for proxies and DREML and"
+        " 1e-4 for proxy_softmax"
+    ),
+    (
+        "Adam has its usual epsilon of 1e-8; the public code has 1e-7, for proxies 1e-2, and clips"
+        " the gradients of some methods"
+    ),
+    (
+        "trunk and head have one learning rate; the public code lowers that of ResNet50's"
+        " convolutions a hundredfold in places"
+    ),
     RMSPROP,
-    "each reproduction is four models, one for each fold, trained on three quarters of the training classes and reported "
-    "concatenated and separated; reproductions exclude the trial that was selected",
+    (
+        "each reproduction is four models, one for each fold, trained on three quarters of the"
+        " training classes and reported concatenated and separated; reproductions exclude the trial"
+        " that was selected"
+    ),
 )
 
 INCEPTION_BN = Protocol(
@@ -125,7 +162,9 @@ RESNET50 = replace(
 
 
 def _by_distance(first: Protocol, trunk: str) -> Protocol:
-    """Return version 2 of a protocol: methods of `RAW` are compared by Euclidean distance, and absent ones are not named."""
+    """Return version 2 of a protocol: methods of `RAW` are compared by Euclidean distance, and
+    absent ones are not named.
+    """
     departures = tuple(
         BY_DISTANCE if one == BY_COSINE else one for one in first.departures if one != RMSPROP
     )

@@ -1,4 +1,6 @@
-"""What papers have published, as data: best parameters, scores, and what was claimed over which baselines."""
+"""What papers have published, as data: best parameters, scores, and what was claimed over which
+baselines.
+"""
 
 from assay.published.claims import Gain, claimed_gains, measured_gains
 from assay.published.names import DATA, REALITY_CHECK

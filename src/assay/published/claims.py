@@ -1,4 +1,6 @@
-"""What papers claimed over their baselines, and what the reality check measured over the same ones."""
+"""What papers claimed over their baselines, and what the reality check measured over the
+same ones.
+"""
 
 from dataclasses import dataclass
 from functools import cache
@@ -39,7 +41,9 @@ class Gain:
 
 @cache
 def claimed_gains() -> tuple[Gain, ...]:
-    """P@1 that papers claimed for their own method over the baseline in the same paper, where both are known."""
+    """P@1 that papers claimed for their own method over the baseline in the same paper, where both
+    are known.
+    """
     ours = {theirs: name for name, theirs in DATA.items()}
     baselines = {
         (row["paper"], row["dataset"], _AS_REPORTED[row["method"]]): float(row["value"])

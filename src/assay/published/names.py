@@ -43,7 +43,9 @@ PARAMETERS = {
     "regularizer_weight": "regularisation",
     "reg_weight": "regularisation",
 }
-"""The reality check's parameters where we call them otherwise. Units agree: ArcFace's margin is in degrees on both sides."""
+"""The reality check's parameters where we call them otherwise. Units agree: ArcFace's margin is in
+degrees on both sides.
+"""
 
 UNBIASED = {
     "Triplet Semihard": "triplet_semihard_squared",
@@ -79,7 +81,9 @@ REVISITING = {
     "R-SNR (D)": "rho_snr",
     "R-Triplet (D)": "rho_triplet",
 }
-"""The methods of the revisiting study that we have in the same form; (D), (R) and (H) name miners that ours do not use."""
+"""The methods of the revisiting study that we have in the same form; (D), (R) and (H) name miners
+that ours do not use.
+"""
 
 
 @cache

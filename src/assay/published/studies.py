@@ -18,7 +18,9 @@ _OF_OTHERS = {"CUB200": "cub", "CUB200-2011": "cub", "CARS196": "cars", "SOP": "
 
 @dataclass(frozen=True)
 class Reported:
-    """A mean with half the width of its 95% interval, as shares; no width where one run is all there was."""
+    """A mean with half the width of its 95% interval, as shares; no width where one run is all
+    there was.
+    """
 
     mean: float
     half_width: float | None
@@ -53,10 +55,12 @@ class Elsewhere:
 
 
 def best_parameters(method: str, data: str) -> dict[str, float] | None:
-    """What the reality check's searches found best for our method on cub, cars or sop; None where it searched nothing.
+    """What the reality check's searches found best for our method on cub, cars or sop; None where
+    it searched nothing.
 
-    A value that they left out is left out. A negative margin, which they allowed and which costs and teaches what a margin of
-    0 does because no distance is negative, is 0: our losses take no other.
+    A value that they left out is left out. A negative margin, which they allowed and which costs
+    and teaches what a margin of 0 does because no distance is negative, is 0: our losses take no
+    other.
 
     >>> best_parameters("arcface", "cars")
     {'weights_lr': 7.39e-06, 'margin': 20.52, 'scale': 49.5}
@@ -74,7 +78,8 @@ def reported(method: str, data: str, metric: str, setting: Setting) -> Reported 
 
 
 def elsewhere(method: str, data: str, study: Study) -> list[Elsewhere]:
-    """What the unbiased evaluation (64 dimensions) or the revisiting study (128, maxima over epochs on test) says of our method.
+    """What the unbiased evaluation (64 dimensions) or the revisiting study (128, maxima over epochs
+    on test) says of our method.
 
     >>> elsewhere("arcface", "cub", "revisiting")
     [Elsewhere(trunk='resnet50', metric='recall_at_1', mean=0.6267, deviation=0.0067)]

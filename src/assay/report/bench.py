@@ -49,16 +49,20 @@ def bench(
         methods: names of methods (`assay list methods`), or ["all"]; `as_is` is always benched too.
         protocol: a name (`assay list protocols`), or a `Protocol`.
         out: the run store, made where there is none.
-        workers: processes at work; where not given, one for each GPU that runs are for, else for each core.
+        workers: processes at work; where not given, one for each GPU that runs are for, else for
+            each core.
         device: auto, cpu or cuda.
         imports: files or modules that register your own methods.
         engine: local, or ray: the same runs on a Ray cluster.
         address: of the cluster; one is begun on this machine where it is not given.
-        keep_weights: `all` keeps every checkpoint, whose scores on the opened test half tell the price of peeking.
+        keep_weights: `all` keeps every checkpoint, whose scores on the opened test half tell the
+            price of peeking.
         new_study: begin afresh, beside the studies that the store has.
         control: a method whose twin is benched beside it, with seeds of its own: an A/A control.
-        reference: the method that every other is compared with; by default the first one above ten methods, else none.
-        allow_leaks: go on with data that have copies in both halves, or conflicting labels; they are refused otherwise.
+        reference: the method that every other is compared with; by default the first one above ten
+            methods, else none.
+        allow_leaks: go on with data that have copies in both halves, or conflicting labels; they
+            are refused otherwise.
         listener: hears of the progress; silent where not given.
     """
     means = Means(

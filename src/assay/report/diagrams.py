@@ -18,7 +18,9 @@ STEP = 0.34
 
 
 def critical_difference_diagram(found: Across, setting: Setting = "separated") -> Figure:
-    """Mean ranks on a line, the best on the left; a bar joins methods that are not told apart (Demsar 2006)."""
+    """Mean ranks on a line, the best on the left; a bar joins methods that are not told apart
+    (Demsar 2006).
+    """
     test = found.test(setting)
     groups = ties(test.ranks, test.critical_difference)
     order = sorted(test.ranks, key=lambda method: (test.ranks[method], method))
@@ -40,7 +42,9 @@ def critical_difference_diagram(found: Across, setting: Setting = "separated") -
 
 
 def sweep_figure(sweep: Sweep, metric: str) -> Figure:
-    """A metric over the values of a field, a line for each method with 95% intervals, single and concatenated side by side."""
+    """A metric over the values of a field, a line for each method with 95% intervals, single and
+    concatenated side by side.
+    """
     figure = Figure(figsize=(9.2, 3.5), layout="constrained")
     panels = figure.subplots(1, 2, squeeze=False)[0]
     for axes, setting in zip(panels, SETTINGS, strict=True):

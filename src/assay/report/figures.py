@@ -23,7 +23,9 @@ COLOURS = {"concatenated": "#1f5fa8", "separated": "#c2571a"}
 SERIES = ("#1f5fa8", "#c2571a", "#2f8f5b", "#8a4fa3", "#b8860b", "#4a4a4a", "#d6478a", "#1c9aa8")
 INK, FAINT = "#222222", "#dddddd"
 FARTHEST = 4
-"""Multiple of the largest deviation at which the axis of sources ends: limits from few searches reach far beyond."""
+"""Multiple of the largest deviation at which the axis of sources ends: limits from few searches
+reach far beyond.
+"""
 
 ORIGINS: dict[Origin, tuple[str, str]] = {
     "claimed by papers": ("^", "#c2571a"),
@@ -60,7 +62,9 @@ def intervals(comparison: Comparison) -> Figure:
 
 
 def over_the_years(comparison: Comparison) -> Figure | None:
-    """Relative gain over contrastive and over triplet by year, claimed and measured; None where neither baseline was benched."""
+    """Relative gain over contrastive and over triplet by year, claimed and measured; None where
+    neither baseline was benched.
+    """
     metrics = list(dict.fromkeys([comparison.first_place, "map_at_r"]))
     baselines = [baseline for baseline in BASELINES if trend(comparison, baseline, "map_at_r")]
     if not baselines:
@@ -89,7 +93,9 @@ def over_the_years(comparison: Comparison) -> Figure | None:
 
 
 def where_from(comparison: Comparison) -> Figure | None:
-    """Standard deviations by source, each with its 95% limits, a row for each method; None where no source is known."""
+    """Standard deviations by source, each with its 95% limits, a row for each method; None where no
+    source is known.
+    """
     found = sources_of(comparison)[::-1]
     names = [name for name in SOURCES if any(one.by_name[name] for one in found)]
     if not names:
@@ -125,7 +131,9 @@ def where_from(comparison: Comparison) -> Figure | None:
 
 
 def price_of_peeking(comparison: Comparison) -> Figure | None:
-    """What choosing epoch or parameters on the test half would have added; None where no checkpoints were kept."""
+    """What choosing epoch or parameters on the test half would have added; None where no
+    checkpoints were kept.
+    """
     found = sorted(prices(comparison), key=lambda price: price.both)
     if not found:
         return None

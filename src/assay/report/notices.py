@@ -20,7 +20,8 @@ def notices_of(comparison: Comparison) -> list[str]:
     ]
     notices += [_unfinished(record) for record in comparison.unfinished]
     notices += [
-        f"{record.method}: begun again; the study of generation {generation_of(record)} is kept, and stands in no table."
+        f"{record.method}: begun again; the study of generation {generation_of(record)} is kept,"
+        " and stands in no table."
         for record in comparison.replaced
     ]
     for record in comparison.records:
@@ -88,8 +89,9 @@ def _contamination(comparison: Comparison) -> list[str]:
     if comparison.pretrained_on is None:
         return []
     return [
-        f"The trunk was pretrained on {comparison.pretrained_on}. Classes or images of the test half that are in there have been "
-        "seen before: scores say how methods compare on this trunk, not how well unseen things are told apart."
+        f"The trunk was pretrained on {comparison.pretrained_on}. Classes or images of the test"
+        " half that are in there have been seen before: scores say how methods compare on this"
+        " trunk, not how well unseen things are told apart."
     ]
 
 
@@ -98,14 +100,18 @@ def given_notices(section: Comparison | Across) -> list[str]:
     if section.given_by is None:
         return []
     return [
-        f"Nothing was searched here: parameters {section.given_by}. Searched methods stand in a table of their own."
+        f"Nothing was searched here: parameters {section.given_by}. Searched methods stand in a"
+        " table of their own."
     ]
 
 
 def _unfinished(record: StudyRecord) -> str:
     if record.failed:
         which = "trials of a search" if record.searches > 1 else f"{len(record.trials)} trials"
-        return f"{record.method}: all {which} diverged, so nothing was selected and there is no test score."
+        return (
+            f"{record.method}: all {which} diverged, so nothing was selected and there is no test"
+            " score."
+        )
     again = " after it was begun again" if generation_of(record) else ""
     return f"{record.method}: not finished{again}; run the same bench again to continue it."
 
@@ -115,8 +121,8 @@ def _of_study(record: StudyRecord) -> list[str]:
     if record.announced["method"]["batch_shrunk"]:
         classes, images = record.announced["method"]["batch"]
         notices.append(
-            f"{record.method}: a fold trains on fewer classes than the protocol's batch holds, so batches were "
-            f"{classes} classes x {images} images."
+            f"{record.method}: a fold trains on fewer classes than the protocol's batch holds, so"
+            f" batches were {classes} classes x {images} images."
         )
     notices += _lost_trials(record)
     notices += [f"{record.method}: {text}" for text in _diverged(record)]
@@ -132,8 +138,9 @@ def _edges(record: StudyRecord) -> list[str]:
         if not edge["natural"]
     )
     return [
-        f"{record.method}: the chosen {name} lies at the {end} end of its range ({bound:g})"
-        f"{f' in {count} of {record.searches} searches' if record.searches > 1 else ''}; a wider range might do better."
+        f"{record.method}: the chosen {name} lies at the {end} end of its range"
+        f" ({bound:g}){f' in {count} of {record.searches} searches' if record.searches > 1 else ''};"
+        " a wider range might do better."
         for (name, end, bound), count in found.items()
     ]
 
@@ -174,5 +181,6 @@ def _diverged(record: StudyRecord) -> list[str]:
     if not diverged:
         return []
     return [
-        f"{diverged} of {len(record.reproductions)} reproduction runs diverged; the best checkpoint before that was scored."
+        f"{diverged} of {len(record.reproductions)} reproduction runs diverged; the best checkpoint"
+        " before that was scored."
     ]

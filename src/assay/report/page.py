@@ -48,7 +48,9 @@ LONG = 24
 OPEN = ("scores", "published", "sweep")
 
 SHOWN = 3
-"""Disagreements between single and concatenated models that stand beside the answer; all stand with their section."""
+"""Disagreements between single and concatenated models that stand beside the answer; all stand with
+their section.
+"""
 
 WORDS = ("differences", "needed", "parameters", "trials", "published", "sources", "classes")
 """How the names of tables begin whose cells are words."""
@@ -148,7 +150,9 @@ def _inline(svg: bytes) -> str:
 
 
 def _cost(store: Store, record: StudyRecord) -> dict[str, Any]:
-    """Runs and seconds of a study; wall-clock times are kept apart from results and appear here only."""
+    """Runs and seconds of a study; wall-clock times are kept apart from results and appear here
+    only.
+    """
     entries = [run for trial in record.trials for run in trial["runs"]] + record.reproductions
     timings = [store.run(entry["key"]) / "timing.json" for entry in entries]
     seconds = [float(read_json(path)["seconds"]) for path in timings if path.exists()]

@@ -30,7 +30,9 @@ Computed = tuple[Architecture, Fit]
 
 
 def compute(runs: Sequence[Run], view: View, desk: Desk | None = None) -> list[Computed]:
-    """Models and what came of their training, stacked where that can be; the desk keeps what a kill must not cost."""
+    """Models and what came of their training, stacked where that can be; the desk keeps what a kill
+    must not cost.
+    """
     if methods[runs[0].method].loss is None:
         computed = [_compute_baseline(run, view, desk) for run in runs]
     else:
@@ -47,7 +49,9 @@ def compute(runs: Sequence[Run], view: View, desk: Desk | None = None) -> list[C
 
 
 def train_alone(run: Run, view: Path, inputs: int, told: Told | None = None) -> tuple[Model, Fit]:
-    """Compute a run by itself, without a store: its best model, for images of `inputs` channels or vectors; and how it went."""
+    """Compute a run by itself, without a store: its best model, for images of `inputs` channels or
+    vectors; and how it went.
+    """
     opened = read_view(view)
     fitted = _compute_alone(run, opened, told or nobody)
     model = Model(Architecture.under(run.protocol, opened.inputs))
@@ -60,7 +64,8 @@ def make_apprentice(
 ) -> Apprentice:
     """A run's model before training, its parts and its data, from the run's seed.
 
-    `validated` keeps the samples of each fold that is validated, so that the runs of a stack share them.
+    `validated` keeps the samples of each fold that is validated, so that the runs of a stack share
+    them.
     """
     assert run.fold is not None
     fold = folds_of_labels(view.y, run.protocol.folds)[run.fold]
@@ -76,7 +81,9 @@ def make_apprentice(
 
 
 def _compute_stacked(runs: Sequence[Run], view: View, desk: Desk | None) -> dict[int, Fit]:
-    """Those of the runs that can be trained as a stack, by their numbers: all where the method can be traced, else none."""
+    """Those of the runs that can be trained as a stack, by their numbers: all where the method can
+    be traced, else none.
+    """
     if Architecture.under(runs[0].protocol, view.inputs).trunk != "identity":
         return {}
     validated: dict[int | None, View] = {}
@@ -160,7 +167,8 @@ def _compute_alone(run: Run, view: View, told: Told = nobody, desk: Desk | None 
 def _compute_baseline(run: Run, view: View, desk: Desk | None) -> Computed:
     """The trunk before training, its features as they are or reduced by a PCA fitted on trainval.
 
-    Where one run stands for all folds, the PCA has as many components as the models of all folds have dimensions.
+    Where one run stands for all folds, the PCA has as many components as the models of all folds
+    have dimensions.
     """
     device = torch.device(run.environment.device)
     protocol = run.protocol
@@ -192,7 +200,9 @@ def _folds(run: Run, view: View) -> list[Fold]:
 def _training_scores(
     run: Run, view: View, architecture: Architecture, weights: dict[str, Tensor]
 ) -> dict[str, float]:
-    """What the protocol asks of the embeddings of the training samples; a deterministic baseline has the mean over folds."""
+    """What the protocol asks of the embeddings of the training samples; a deterministic baseline
+    has the mean over folds.
+    """
     model = Model(architecture)
     model.load_state_dict(weights)
     model.to(torch.device(run.environment.device))

@@ -1,4 +1,6 @@
-"""Where runs under way lie in a store: what they would need after a kill, and what is kept of every validation."""
+"""Where runs under way lie in a store: what they would need after a kill, and what is kept of every
+validation.
+"""
 
 from collections.abc import Sequence
 

@@ -29,8 +29,8 @@ from assay.train import SAVE_AFTER, Fit
 class Training:
     """The task of computing runs of one method; done when their folders stand in the store.
 
-    Runs on vectors share a task, computed as a stack; runs on images are a task each. Those that are in the store already are
-    left out, which makes no difference to what the others give.
+    Runs on vectors share a task, computed as a stack; runs on images are a task each. Those that
+    are in the store already are left out, which makes no difference to what the others give.
 
     Args:
         runs: what to compute.
@@ -38,7 +38,8 @@ class Training:
         view: folder of the view of trainval.
         imports: the user's own files.
         keep: which weights stay; a finished run that lacks some of them is computed again.
-        save_after: seconds of training after which its state is saved, from where it goes on after a kill.
+        save_after: seconds of training after which its state is saved, from where it goes on after
+            a kill.
     """
 
     runs: tuple[Run, ...]
@@ -84,7 +85,9 @@ class Training:
             store.drop_partial(run.key)
 
     def _place(self, store: Store, run: Run, computed: Computed, timing: dict[str, Any]) -> None:
-        """Put the run's folder into the store, or into the run that is there the checkpoints that it lacks."""
+        """Put the run's folder into the store, or into the run that is there the checkpoints that
+        it lacks.
+        """
         with _told_where(store, run):
             if not store.has_run(run.key):
                 with store.new_run(run.key) as folder:
@@ -143,8 +146,9 @@ def _check_same(store: Store, run: Run, computed: Computed) -> None:
     differing = [name for name, value in store.result(run.key).items() if again.get(name) != value]
     if differing:
         raise RuntimeError(
-            f"run {run.key} was computed again for its checkpoints and came out with another {differing[0]}; "
-            "this machine does not give the results of the one that computed it, so its checkpoints cannot be added"
+            f"run {run.key} was computed again for its checkpoints and came out with another"
+            f" {differing[0]}; this machine does not give the results of the one that computed it,"
+            " so its checkpoints cannot be added"
         )
 
 
@@ -156,6 +160,6 @@ def _told_where(store: Store, run: Run) -> Iterator[None]:
     except OSError as error:
         raise OSError(
             error.errno,
-            f"run {run.key[:12]} is computed but cannot be placed in {store.root} ({error.strerror}); "
-            "make room or mend that and run the same command again",
+            f"run {run.key[:12]} is computed but cannot be placed in {store.root}"
+            f" ({error.strerror}); make room or mend that and run the same command again",
         ) from error

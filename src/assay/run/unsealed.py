@@ -61,7 +61,9 @@ class Unsealed:
         return embed(model.to(device), half.x, architecture.size, device, architecture.similarity)
 
     def settle(self) -> None:
-        """Make this process one that can build the models: the user's parts, and as many threads as the protocol says."""
+        """Make this process one that can build the models: the user's parts, and as many threads as
+        the protocol says.
+        """
         import_parts(self.imports)
         torch.set_num_threads(self.threads)
 
@@ -84,7 +86,9 @@ class OnTestHalf:
 
 @dataclass(frozen=True)
 class TestEmbedding(OnTestHalf):
-    """The task of embedding the test half with a finished run's model; done when the vectors stand in its folder."""
+    """The task of embedding the test half with a finished run's model; done when the vectors stand
+    in its folder.
+    """
 
     key: str
     test: Unsealed
@@ -100,13 +104,15 @@ class TestEmbedding(OnTestHalf):
         place_file(path, packed.getvalue())
 
     def _weights(self) -> Path:
-        """The run's weights; `BadInput` where they are not those that it ended with: no score may come of others."""
+        """The run's weights; `BadInput` where they are not those that it ended with: no score may
+        come of others.
+        """
         store = Store(Path(self.test.store))
         folder = store.run(self.key)
         if digest_file(folder / WEIGHTS) != store.result(self.key)["weights"]:
             raise BadInput(
-                f"{folder / WEIGHTS} was altered; remove the folder {folder} and run the same command again: "
-                "that run is computed again, and nothing else"
+                f"{folder / WEIGHTS} was altered; remove the folder {folder} and run the same"
+                " command again: that run is computed again, and nothing else"
             )
         return folder / WEIGHTS
 
@@ -127,7 +133,8 @@ class Scoring(OnTestHalf):
         return 0
 
     def __call__(self) -> tuple[dict[str, Any], bytes]:
-        """Return concatenated and separated scores and those of each fold, with the hashes of the vectors they come from.
+        """Return concatenated and separated scores and those of each fold, with the hashes of the
+        vectors they come from.
 
         Beside them, as the content of a file, the MAP@R of each class.
         """
@@ -140,7 +147,8 @@ class Scoring(OnTestHalf):
 
 @dataclass(frozen=True)
 class CheckpointScoring(OnTestHalf):
-    """The task of scoring single checkpoints of a run on the test half: what choosing among them there would have given.
+    """The task of scoring single checkpoints of a run on the test half: what choosing among them
+    there would have given.
 
     Args:
         key: of the run, which kept the weights of every validation.
@@ -155,7 +163,9 @@ class CheckpointScoring(OnTestHalf):
     epochs: tuple[int, ...] | None = None
 
     def __call__(self) -> dict[int, float]:
-        """MAP@R by epoch, 0 where a checkpoint gives no finite embedding; no vectors are left behind."""
+        """MAP@R by epoch, 0 where a checkpoint gives no finite embedding; no vectors are left
+        behind.
+        """
         self.test.settle()
         half = self.test.read()
         kept = Store(Path(self.test.store)).checkpoints(self.key)
@@ -167,7 +177,8 @@ class CheckpointScoring(OnTestHalf):
         missing = sorted(set(wanted) - set(kept))
         if missing or not wanted:
             raise FileNotFoundError(
-                f"run {self.key} has kept no weights of epoch {missing[0] if missing else 0}; train it with keep='all'"
+                f"run {self.key} has kept no weights of epoch {missing[0] if missing else 0}; train"
+                " it with keep='all'"
             )
         return wanted
 

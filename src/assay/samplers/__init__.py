@@ -1,4 +1,6 @@
-"""Samplers by name: endless batches of indices. Every module of this folder is imported and registers its own."""
+"""Samplers by name: endless batches of indices. Every module of this folder is imported and
+registers its own.
+"""
 
 from assay.registry import import_folder
 from assay.samplers.sampler import samplers

@@ -9,10 +9,12 @@ from assay.samplers.sampler import Indices, samplers
 
 @samplers("balanced")
 def balanced(y: Indices, batch: tuple[int, int], seed: int) -> Iterator[Indices]:
-    """C different classes a batch, M images of each (Song et al. 2016, arxiv.org/abs/1511.06452; SPC-M in the revisiting study).
+    """C different classes a batch, M images of each (Song et al. 2016, arxiv.org/abs/1511.06452;
+    SPC-M in the revisiting study).
 
-    All classes are drawn once before any comes again. A class with fewer than M images repeats them, as evenly as can be.
-    A whole round of classes is drawn at once, without a loop over samples.
+    All classes are drawn once before any comes again. A class with fewer than M images repeats
+    them, as evenly as can be. A whole round of classes is drawn at once, without a loop over
+    samples.
     """
     classes, per_class = batch
     images, counts = np.argsort(y, kind="stable"), np.unique(y, return_counts=True)[1]
@@ -30,7 +32,9 @@ def balanced(y: Indices, batch: tuple[int, int], seed: int) -> Iterator[Indices]
 
 
 def _apart_from(waiting: Indices, shuffled: Indices) -> Indices:
-    """Return the next round of classes, those still waiting from the last one at its end: no batch holds one twice."""
+    """Return the next round of classes, those still waiting from the last one at its end: no batch
+    holds one twice.
+    """
     waits = np.zeros(len(shuffled), dtype=bool)
     waits[waiting] = True
     again = waits[shuffled]
@@ -47,7 +51,9 @@ def _draw_places(counts_R: Indices, per_class: int, draw: np.random.Generator) -
 
 
 def _without_repeats(counts_R: Indices, per_class: int, draw: np.random.Generator) -> Indices:
-    """Different places: each is drawn among those that are left, by counting past the ones that are taken."""
+    """Different places: each is drawn among those that are left, by counting past the ones that are
+    taken.
+    """
     uniform_MR = draw.random((per_class, len(counts_R)))
     drawn_MR = np.empty((per_class, len(counts_R)), dtype=np.int64)
     for number in range(per_class):

@@ -17,7 +17,9 @@ class Sampler(Protocol):
     __doc__: str | None
 
     def __call__(self, y: Indices, batch: tuple[int, int], seed: int) -> Iterator[Indices]:
-        """Batches of indices into `y`, classes x images per class, the images of a class side by side."""
+        """Batches of indices into `y`, classes x images per class, the images of a class side by
+        side.
+        """
 
 
 samplers = Registry[Sampler]("sampler")

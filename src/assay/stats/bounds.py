@@ -9,17 +9,21 @@ from scipy import stats
 from assay.stats.intervals import ALPHA, Interval
 
 FEWEST_FOR_BOUND = 4
-"""Values without which a bootstrap of their mean has no bound: the lowest of three lies above the mean in one of eight draws."""
+"""Values without which a bootstrap of their mean has no bound: the lowest of three lies above the
+mean in one of eight draws.
+"""
 
 
 def bootstrap_bound(
     values: Sequence[float], confidence: float = 1 - ALPHA, resamples: int = 2000, seed: int = 0
 ) -> Interval:
-    """Return the mean with a one-sided lower bound from a bootstrap; there is no upper end, and no bound below four values.
+    """Return the mean with a one-sided lower bound from a bootstrap; there is no upper end, and no
+    bound below four values.
 
-    For values that are 0 or more by construction, such as what the best of several adds to the chosen one: an interval that is
-    symmetric about their mean would reach below 0. The bound is the quantile Phi(sqrt(n / (n - 1)) t_{n-1, 1 - confidence}) of
-    the resampled means, which is Hesterberg's expansion for few values (2015, doi.org/10.1080/00031305.2015.1089789).
+    For values that are 0 or more by construction, such as what the best of several adds to the
+    chosen one: an interval that is symmetric about their mean would reach below 0. The bound is the
+    quantile Phi(sqrt(n / (n - 1)) t_{n-1, 1 - confidence}) of the resampled means, which is
+    Hesterberg's expansion for few values (2015, doi.org/10.1080/00031305.2015.1089789).
 
     >>> bootstrap_bound([0.0, 1.0, 2.0, 3.0, 4.0])
     Interval(mean=2.0, low=0.6, high=None, n=5)

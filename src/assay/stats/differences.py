@@ -232,7 +232,8 @@ def _check(
         missing = [name for name in pair if name not in units]
         if missing or pair[0] == pair[1]:
             raise ValueError(
-                f"a pair takes two different methods of {', '.join(units)}; got {pair[0]} and {pair[1]}"
+                f"a pair takes two different methods of {', '.join(units)}; got {pair[0]} and"
+                f" {pair[1]}"
             )
     if comparisons < len(pairs):
         raise ValueError(f"{len(pairs)} pairs cannot be compared where {comparisons} were declared")

@@ -55,10 +55,12 @@ def bootstrap(
 ) -> Interval:
     """Bootstrap of a mean over units of several values each: sum_u S_u / sum_u n_u, units redrawn.
 
-    Percentiles (Efron 1979), expanded for few units as Hesterberg does (2015, doi.org/10.1080/00031305.2015.1089789): the level
-    alpha / 2 becomes Phi(-sqrt(n / (n - 1)) t_{n-1, alpha/2}), since resampled means vary too little by that much. Fewer than
-    five units cannot cover 95%, for no resampled mean lies outside them: they get no ends. Above LARGE units it is the normal
-    distribution that the bootstrap has long reached, of variance sum_u (S_u - m n_u)^2 / (sum_u n_u)^2.
+    Percentiles (Efron 1979), expanded for few units as Hesterberg does (2015,
+    doi.org/10.1080/00031305.2015.1089789): the level alpha / 2 becomes Phi(-sqrt(n / (n - 1))
+    t_{n-1, alpha/2}), since resampled means vary too little by that much. Fewer than five units
+    cannot cover 95%, for no resampled mean lies outside them: they get no ends. Above LARGE units
+    it is the normal distribution that the bootstrap has long reached, of variance sum_u (S_u - m
+    n_u)^2 / (sum_u n_u)^2.
 
     Args:
         sums: sum of the values of each unit.
@@ -95,7 +97,9 @@ def bootstrap(
 
 
 def deviation(values: Sequence[float]) -> float:
-    """Standard deviation of a sample, sqrt(sum (x - m)^2 / (n - 1)); exactly 0 where the values do not vary."""
+    """Standard deviation of a sample, sqrt(sum (x - m)^2 / (n - 1)); exactly 0 where the values do
+    not vary.
+    """
     return float(np.std(values, ddof=1)) if min(values) < max(values) else 0.0
 
 

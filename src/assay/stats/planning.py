@@ -55,7 +55,8 @@ def searches_to_see(
     """
     if not all(math.isfinite(value) and value >= 0 for value in (difference, *deviations)):
         raise ValueError(
-            f"planning needs finite values of at least 0, got {difference} and deviations {list(deviations)}"
+            f"planning needs finite values of at least 0, got {difference} and deviations"
+            f" {list(deviations)}"
         )
     if len(deviations) not in (1, 2) or methods < len(deviations):
         raise ValueError(

@@ -14,13 +14,19 @@ from scipy import optimize, special, stats
 from assay.stats.intervals import ALPHA
 
 Source = Literal["exact", "permutations", "F"]
-"""Where a p value comes from: all permutations of the ranks, a sample of them, or Iman and Davenport's F distribution."""
+"""Where a p value comes from: all permutations of the ranks, a sample of them, or Iman and
+Davenport's F distribution.
+"""
 
 FEW_BLOCKS = 20
-"""Up to so many data sets p comes from permutations of the ranks; above, the F distribution is as good."""
+"""Up to so many data sets p comes from permutations of the ranks; above, the F distribution is as
+good.
+"""
 
 MOST_ROWS = 500_000
-"""Rank sums that are held at once for an exact p; where there would be more, permutations are sampled."""
+"""Rank sums that are held at once for an exact p; where there would be more, permutations are
+sampled.
+"""
 
 SAMPLED = 100_000
 """Permutations that are sampled."""
@@ -28,14 +34,17 @@ SAMPLED = 100_000
 
 @dataclass(frozen=True)
 class Friedman:
-    """Whether methods differ in rank over data sets, and by how much two must differ to be told apart.
+    """Whether methods differ in rank over data sets, and by how much two must differ to be told
+    apart.
 
     Args:
         ranks: mean rank of each method, 1 is best.
         blocks: number of data sets (N); there are k methods.
-        chi_square: Friedman's statistic, corrected for ties; chi-square with k - 1 degrees of freedom.
+        chi_square: Friedman's statistic, corrected for ties; chi-square with k - 1 degrees of
+            freedom.
         p_chi_square: of it.
-        f: Iman and Davenport's statistic, (N - 1) X / (N (k - 1) - X); F with k - 1 and (k - 1)(N - 1) degrees of freedom.
+        f: Iman and Davenport's statistic, (N - 1) X / (N (k - 1) - X); F with k - 1 and (k - 1)(N -
+            1) degrees of freedom.
         p_f: of it.
         p: the one to read: by permutations up to `FEW_BLOCKS` data sets, else `p_f`.
         p_from: which of them it is.
@@ -54,7 +63,9 @@ class Friedman:
 
 
 def ranks(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Mean rank over reproductions, 1 is best; ties share their mean rank; a single value stands for every row."""
+    """Mean rank over reproductions, 1 is best; ties share their mean rank; a single value stands
+    for every row.
+    """
     rows = max(len(values) for values in scores.values())
     table = np.array(
         [list(values) * rows if len(values) == 1 else list(values) for values in scores.values()]
@@ -63,13 +74,15 @@ def ranks(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def friedman(scores: Mapping[str, Sequence[float]], alpha: float = ALPHA) -> Friedman:
-    """Friedman's test (1937) with Iman and Davenport's statistic (1980), as Demsar (2006, jmlr.org/papers/v7/demsar06a) advises.
+    """Friedman's test (1937) with Iman and Davenport's statistic (1980), as Demsar (2006,
+    jmlr.org/papers/v7/demsar06a) advises.
 
-    `scores` holds each method's values in the order of the data sets, higher is better. With R_j the rank sums, N data sets and
-    k methods:  X = (12 sum_j R_j^2 / (N k (k + 1)) - 3 N (k + 1)) / (1 - sum over ties of (t^3 - t) / (N (k^3 - k))).
+    `scores` holds each method's values in the order of the data sets, higher is better. With R_j
+    the rank sums, N data sets and k methods:  X = (12 sum_j R_j^2 / (N k (k + 1)) - 3 N (k + 1)) /
+    (1 - sum over ties of (t^3 - t) / (N (k^3 - k))).
 
-    Both approximations are poor for few data sets. There p is the share of all ways to exchange ranks within data sets,
-    (k!)^N of them, that give at least this X.
+    Both approximations are poor for few data sets. There p is the share of all ways to exchange
+    ranks within data sets, (k!)^N of them, that give at least this X.
     """
     table = np.array(list(scores.values())).T
     blocks, k = table.shape
@@ -99,10 +112,12 @@ def friedman(scores: Mapping[str, Sequence[float]], alpha: float = ALPHA) -> Fri
 
 
 def permutation_p(ranked_NK: NDArray[np.float64]) -> tuple[float, Source]:
-    """Return the share of all ways to exchange ranks within data sets that give rank sums at least as unequal as these.
+    """Return the share of all ways to exchange ranks within data sets that give rank sums at least
+    as unequal as these.
 
-    Unequal by sum_j R_j^2, with which Friedman's statistic grows. `exact` where all ways can be gone through, else from
-    `SAMPLED` of them, drawn with the seed 0: (1 + those as unequal) / (1 + all), which is never too small on average.
+    Unequal by sum_j R_j^2, with which Friedman's statistic grows. `exact` where all ways can be
+    gone through, else from `SAMPLED` of them, drawn with the seed 0: (1 + those as unequal) / (1 +
+    all), which is never too small on average.
 
     >>> permutation_p(np.array([[1, 2, 3], [1, 2, 3], [1, 2, 3]]))
     (0.0277..., 'exact')
@@ -123,10 +138,11 @@ def permutation_p(ranked_NK: NDArray[np.float64]) -> tuple[float, Source]:
 def all_permutations(
     rows: tuple[tuple[int, ...], ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
-    """Return all values of sum_j R_j^2 over permutations of each row, and in how many ways; None: too many.
+    """Return all values of sum_j R_j^2 over permutations of each row, and in how many ways; None:
+    too many.
 
-    Rows are added one after another. Methods are exchangeable, so rank sums count in ascending order only, and the first row
-    needs one order.
+    Rows are added one after another. Methods are exchangeable, so rank sums count in ascending
+    order only, and the first row needs one order.
     """
     k, base = len(rows[0]), sum(max(row) for row in rows) + 1
     sums_SK, ways_S = np.array(rows[:1]), np.ones(1)
@@ -160,9 +176,11 @@ def sample_permutations(rows: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
 
 
 def critical_difference(methods: int, blocks: int, alpha: float = ALPHA) -> float:
-    """Nemenyi's (1963): mean ranks that differ by more are of different methods, all pairs considered.
+    """Nemenyi's (1963): mean ranks that differ by more are of different methods, all pairs
+    considered.
 
-    q sqrt(k (k + 1) / (6 N)), q the studentised range of k with infinite degrees of freedom over sqrt(2).
+    q sqrt(k (k + 1) / (6 N)), q the studentised range of k with infinite degrees of freedom over
+    sqrt(2).
 
     >>> round(critical_difference(methods=5, blocks=30), 3)
     1.114
@@ -172,7 +190,8 @@ def critical_difference(methods: int, blocks: int, alpha: float = ALPHA) -> floa
 
 
 def ties(mean_ranks: Mapping[str, float], critical_difference: float) -> list[tuple[str, ...]]:
-    """The largest groups of methods, best first, no two of which are further apart than the critical difference.
+    """The largest groups of methods, best first, no two of which are further apart than the
+    critical difference.
 
     >>> ties({"a": 1.0, "b": 1.5, "c": 2.4, "d": 4.0}, 1.0)
     [('a', 'b'), ('b', 'c')]
@@ -196,8 +215,8 @@ def ties(mean_ranks: Mapping[str, float], critical_difference: float) -> list[tu
 def _range_of_normals(k: int, probability: float) -> float:
     """The value below which the range of k standard normals stays with this probability.
 
-    P(range <= q) = k integral of phi(z) (Phi(z) - Phi(z - q))^(k-1) dz: the studentised range with infinite degrees of freedom,
-    which scipy computes too, in seconds instead of milliseconds.
+    P(range <= q) = k integral of phi(z) (Phi(z) - Phi(z - q))^(k-1) dz: the studentised range with
+    infinite degrees of freedom, which scipy computes too, in seconds instead of milliseconds.
     """
     z = np.linspace(-9, 9, 4001)
     density, below, step = stats.norm.pdf(z), special.ndtr(z), z[1] - z[0]

@@ -1,4 +1,6 @@
-"""Studies: search, select, reproduce, unseal, score; and benches, which are several of them side by side."""
+"""Studies: search, select, reproduce, unseal, score; and benches, which are several of them side by
+side.
+"""
 
 from assay.study.baselines import Baseline, baselines
 from assay.study.bench import Bench, EngineKind, Means, design_bench, plan_bench, run_bench

@@ -43,7 +43,8 @@ class Arena:
         protocol: as declared, `auto` included.
         device: cpu or cuda.
         imports: the user's own files, for the workers to import too.
-        exceptions: settings of the protocol that hold for one method only, whose arena this then is.
+        exceptions: settings of the protocol that hold for one method only, whose arena this then
+            is.
     """
 
     data: dict[str, Any]
@@ -66,7 +67,9 @@ class Arena:
 
     @property
     def starts(self) -> Start:
-        """The weights that the trunk has before training: random ones differ from seed to seed; vectors count as pretrained."""
+        """The weights that the trunk has before training: random ones differ from seed to seed;
+        vectors count as pretrained.
+        """
         fixed = self.weights is not None or self.trainval.look == "features"
         return "pretrained" if fixed else "random"
 
@@ -80,7 +83,9 @@ class Arena:
         return settle(customise(self.protocol, self.exceptions), self.trainval.look)
 
     def place(self, half: Half, progress: Progress = nobody) -> Path:
-        """The folder of the view of a half, made where it is not there: features where the trunk is frozen, else samples."""
+        """The folder of the view of a half, made where it is not there: features where the trunk is
+        frozen, else samples.
+        """
         if self.resolved.frozen != "trunk":
             return place_view(half, self.resolved.first_step, self.resolved.form, progress)
         return place_vectors(
@@ -88,7 +93,9 @@ class Arena:
         )
 
     def _features_name(self, half: Half) -> str:
-        """Features depend on the samples, on trunk and first step, and on the code and library that compute them."""
+        """Features depend on the samples, on trunk and first step, and on the code and library that
+        compute them.
+        """
         settings = {
             name: getattr(self.resolved, name)
             for name in ("trunk", "weights", "pooling", "size", "resize", "stored")
@@ -119,15 +126,22 @@ class Arena:
         return Environment.here(self.device, self.protocol.threads, images)
 
     def disk_needed(self) -> str | None:
-        """What is about to be written beside the store, in words; None where it is features only."""
+        """What is about to be written beside the store, in words;
+        None where it is features only.
+        """
         if self.on_vectors:
             return None
         step, form = self.resolved.first_step, self.resolved.form
         needed = expected_bytes(self.trainval, step, form) / 1e9
-        return f"trainval takes {needed:.3g} GB after the first step, as {form} in {cache_folder()}; the test half comes later"
+        return (
+            f"trainval takes {needed:.3g} GB after the first step, as {form} in {cache_folder()};"
+            " the test half comes later"
+        )
 
     def check_data(self, say: Callable[[str, str], None], allow_leaks: bool) -> None:
-        """Say what was left out and what is wrong with the data; raise `BadInput` where no bench should start on them."""
+        """Say what was left out and what is wrong with the data; raise `BadInput` where no bench
+        should start on them.
+        """
         flaws = self.test.flaws
         for text in (
             *self.data.get("left_out", ()),
@@ -149,7 +163,9 @@ class Arena:
         )
 
     def check_trunk(self) -> None:
-        """Show the trunk one blank image, so that what it cannot take is refused before anything is begun."""
+        """Show the trunk one blank image, so that what it cannot take is refused before anything is
+        begun.
+        """
         if self.trainval.look == "features":
             return
         size = self.resolved.size or 0
@@ -159,7 +175,9 @@ class Arena:
 
 
 def place_answers(store: Store, half: Half) -> None:
-    """Keep the labels of an opened test half in the store, so that its scores can be checked where the data are not."""
+    """Keep the labels of an opened test half in the store, so that its scores can be checked where
+    the data are not.
+    """
     place_file(store.answers(half.fingerprint), pack_arrays(Answers.of(half).marks()))
 
 
@@ -172,7 +190,9 @@ def read_answers(path: Path) -> Answers | None:
 
 
 def describe_data(dataset: Dataset, trainval: TrainVal) -> dict[str, Any]:
-    """What the preregistration says of the data: nothing that depends on the test half's content."""
+    """What the preregistration says of the data: nothing that depends on the test half's
+    content.
+    """
     problems = flaws_of_trainval(dataset)
     return {
         "name": dataset.name,

@@ -59,10 +59,12 @@ def baselines(
     test: bool,
     progress: Progress,
 ) -> Iterator[Baseline]:
-    """Each trunk with random and, where it has some, with pretrained weights, under the protocol's input and `dim`.
+    """Each trunk with random and, where it has some, with pretrained weights, under the protocol's
+    input and `dim`.
 
-    Weights of a file that the protocol names take the place of a trunk's own. The PCA is fitted on trainval; without `test`
-    the validation part of each fold is searched by itself, and the test half is left alone.
+    Weights of a file that the protocol names take the place of a trunk's own. The PCA is fitted on
+    trainval; without `test` the validation part of each fold is searched by itself, and the test
+    half is left alone.
     """
     for name in names or _suitable(dataset):
         for start in ("none", protocol.weights if protocol.weights != "none" else "pretrained"):

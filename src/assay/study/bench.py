@@ -45,13 +45,16 @@ class Means:
     Args:
         engine: where runs execute: processes of this machine, or a Ray cluster.
         address: of the cluster; None begins one on this machine.
-        workers: processes at work on this machine; where not given, one for each GPU that runs are for, else for each core.
+        workers: processes at work on this machine; where not given, one for each GPU that runs are
+            for, else for each core.
         device: auto, cpu or cuda.
         imports: files or modules that register the user's own parts.
-        keep: weights that stay: of the selected trial and the reproductions (`best`), or every checkpoint of every run (`all`),
-            whose scores on the opened test half then tell the price of peeking.
+        keep: weights that stay: of the selected trial and the reproductions (`best`), or every
+            checkpoint of every run (`all`), whose scores on the opened test half then tell the
+            price of peeking.
         listener: hears of the progress.
-        allow_leaks: bench data with copies in both halves or with conflicting labels, which are refused otherwise.
+        allow_leaks: bench data with copies in both halves or with conflicting labels, which are
+            refused otherwise.
     """
 
     engine: EngineKind = "local"
@@ -77,8 +80,8 @@ def run_bench(
 ) -> Bench:
     """Study each method on the data under the protocol; what is finished already is not done again.
 
-    `new_study` begins them afresh, beside those that the store has. `control` adds a twin of a method, `reference` is the
-    method that all others are compared with.
+    `new_study` begins them afresh, beside those that the store has. `control` adds a twin of a
+    method, `reference` is the method that all others are compared with.
     """
     means = means or Means()
     with reporting(means.listener.preparing):
@@ -99,7 +102,9 @@ def run_designs(
     new_study: bool,
     reference: str | None = None,
 ) -> Bench:
-    """Carry out the newest studies of these designs that the store has, or new ones; declared before anything is run."""
+    """Carry out the newest studies of these designs that the store has, or new ones; declared
+    before anything is run.
+    """
     with driving(out, means) as (store, engine):
         designs = [in_generation(design, store, new_study) for design in designs]
         check_studies(designs, store)
@@ -109,7 +114,8 @@ def run_designs(
         if bench.look > 1:
             means.listener.say(
                 "bench",
-                f"look number {bench.look}: {len(bench.after)} studies were declared or tested before",
+                f"look number {bench.look}: {len(bench.after)} studies were declared or tested"
+                " before",
             )
         carry_out(designs, store, engine, means)
     return Bench(out, tuple(design.key for design in designs))
@@ -117,7 +123,9 @@ def run_designs(
 
 @contextmanager
 def driving(out: Path, means: Means) -> Iterator[tuple[Store, Engine]]:
-    """The store, of which this process is the one driver meanwhile, and the engine that runs execute on."""
+    """The store, of which this process is the one driver meanwhile, and the engine that runs
+    execute on.
+    """
     store = Store.create(out)
     with store.driving(), _open_engine(means, out) as engine:
         yield store, engine
@@ -138,7 +146,9 @@ def check_studies(designs: Sequence[Design], store: Store) -> None:
 
 
 def carry_out(designs: Sequence[Design], store: Store, engine: Engine, means: Means) -> None:
-    """Drive the studies of these designs to their ends, none begun before all are known to be what they were announced as."""
+    """Drive the studies of these designs to their ends, none begun before all are known to be what
+    they were announced as.
+    """
     check_studies(designs, store)
     to_train = [
         design
@@ -158,7 +168,8 @@ def carry_out(designs: Sequence[Design], store: Store, engine: Engine, means: Me
 
 
 def _parts(workers: int, studies: int) -> int:
-    """Return into how many tasks a study splits runs that could be one: about two for each worker over all studies.
+    """Return into how many tasks a study splits runs that could be one: about two for each worker
+    over all studies.
 
     A study never has more tasks than there are workers: a longer stack wastes less.
 
@@ -223,7 +234,8 @@ def with_control(designs: Sequence[Design], control: str | None) -> list[Design]
     if found is None or not found.trials:
         searched = [design.name for design in designs if design.trials]
         raise BadInput(
-            f"--control {control}: name a method of this bench that is searched: {', '.join(searched) or 'none is'}"
+            f"--control {control}: name a method of this bench that is searched:"
+            f" {', '.join(searched) or 'none is'}"
         )
     return [*designs, replace(found, twin=True)]
 
@@ -236,7 +248,9 @@ def open_arena(dataset: Dataset, protocol: Protocol, device: str, imports: Seque
 
 
 def design_in(arena: Arena, names: Sequence[str]) -> list[Design]:
-    """A design for each method in the arena, or in one of its own where the protocol makes an exception for it."""
+    """A design for each method in the arena, or in one of its own where the protocol makes an
+    exception for it.
+    """
     arenas: dict[tuple[str, ...], Arena] = {(): arena}
     designs = []
     for name in names:
@@ -252,7 +266,8 @@ def design_in(arena: Arena, names: Sequence[str]) -> list[Design]:
 
 
 def with_yardstick(names: Sequence[str]) -> list[str]:
-    """The names with that of the baseline that every bench has: what the user has before any training.
+    """The names with that of the baseline that every bench has: what the user has before any
+    training.
 
     >>> with_yardstick(["triplet"])
     ['triplet', 'as_is']
@@ -261,11 +276,14 @@ def with_yardstick(names: Sequence[str]) -> list[str]:
 
 
 def check_exceptions(protocol: Protocol, method: str) -> None:
-    """Raise `BadInput` where a protocol gives one method another budget than the others: that is no equal condition."""
+    """Raise `BadInput` where a protocol gives one method another budget than the others: that is no
+    equal condition.
+    """
     for setting in protocol.exceptions_for(method):
         if setting.partition("=")[0].strip() in NOT_ASKED:
             raise BadInput(
-                f"{protocol.name}: its exception {setting!r} for {method} changes the budget; all methods have the same"
+                f"{protocol.name}: its exception {setting!r} for {method} changes the budget; all"
+                " methods have the same"
             )
 
 

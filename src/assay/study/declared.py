@@ -1,7 +1,9 @@
-"""Benches as they were declared: which methods are compared with one another, and what had been seen before.
+"""Benches as they were declared: which methods are compared with one another, and what had been
+seen before.
 
-A declaration is written before the first line of any of its studies and never changes. Verdicts take from it how many
-comparisons were planned, shorter views included, and how many looks at the test half came before.
+A declaration is written before the first line of any of its studies and never changes. Verdicts
+take from it how many comparisons were planned, shorter views included, and how many looks at the
+test half came before.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +18,14 @@ from assay.study.design import Design
 from assay.study.record import study_records
 
 ALL_PAIRS = 10
-"""Trained methods up to which every pair is compared: above, the number of pairs would leave no power."""
+"""Trained methods up to which every pair is compared: above, the number of pairs would leave no
+power.
+"""
 
 OLDEST = "contrastive"
-"""The oldest loss of the field: what other methods are compared with where there are many and none is named."""
+"""The oldest loss of the field: what other methods are compared with where there are many and none
+is named.
+"""
 
 
 @dataclass(frozen=True)
@@ -31,12 +37,14 @@ class Declared:
         methods: names of their methods, in the same order, baselines and twins included.
         trained: those of the methods that are trained; the others are baselines.
         protocol: fingerprint of the protocol.
-        question: the same without the numbers of searches and reproductions, the seed and the smallest difference that
-            matters: another choice of these asks the same question.
+        question: the same without the numbers of searches and reproductions, the seed and the
+            smallest difference that matters: another choice of these asks the same question.
         trainval: fingerprint of the data.
-        reference: the trained method that all others are compared with; None: every pair is compared.
-        look: 1, or one more than that of the benches on the same question that came before: opened ones, and those with
-            another number of searches, seed or generation, whether they were opened or not.
+        reference: the trained method that all others are compared with; None: every pair is
+            compared.
+        look: 1, or one more than that of the benches on the same question that came before: opened
+            ones, and those with another number of searches, seed or generation, whether they were
+            opened or not.
         after: keys of the studies of those benches.
     """
 
@@ -104,7 +112,9 @@ def declare(store: Store, designs: Sequence[Design], reference: str | None = Non
 
 
 def _is_another_try(bench: Declared, protocol: str, own: Mapping[str, str]) -> bool:
-    """Whether a bench asks the same question with other numbers or seeds, or is another generation of the same studies."""
+    """Whether a bench asks the same question with other numbers or seeds, or is another generation
+    of the same studies.
+    """
     theirs = dict(zip(bench.methods, bench.studies, strict=True))
     return bench.protocol != protocol or any(
         key != theirs.get(name, key) for name, key in own.items()
@@ -117,13 +127,16 @@ def trained_of(designs: Sequence[Design]) -> list[str]:
 
 
 def reference_of(designs: Sequence[Design], wanted: str | None) -> str | None:
-    """Return the method that all others are compared with: the wanted one; else above ten methods `contrastive` or the first."""
+    """Return the method that all others are compared with: the wanted one; else above ten methods
+    `contrastive` or the first.
+    """
     trained = [
         design.name for design in designs if design.method.loss is not None and not design.twin
     ]
     if wanted is not None and wanted not in trained:
         raise BadInput(
-            f"--reference {wanted}: name a trained method of this bench: {', '.join(trained) or 'none is'}"
+            f"--reference {wanted}: name a trained method of this bench:"
+            f" {', '.join(trained) or 'none is'}"
         )
     if wanted is not None or len(trained) <= ALL_PAIRS:
         return wanted
@@ -136,7 +149,9 @@ def declared(store: Store) -> list[Declared]:
 
 
 def read_declared(store: Store, key: str) -> Declared:
-    """Return one declaration; raise `BadInput` where its file cannot be read or is not what its name says."""
+    """Return one declaration; raise `BadInput` where its file cannot be read or is not what its
+    name says.
+    """
     path = store.bench(key)
     try:
         document: dict[str, Any] = read_json(path)
@@ -154,13 +169,16 @@ def read_declared(store: Store, key: str) -> Declared:
         sound = False
     if not sound:
         raise BadInput(
-            f"{path} was altered: it is not the declaration of a bench. Restore it, or give another --out"
+            f"{path} was altered: it is not the declaration of a bench. Restore it, or give another"
+            " --out"
         )
     return found
 
 
 def in_turn(benches: Iterable[Declared]) -> list[Declared]:
-    """Return benches with looks that no two tries at one question share, as they may after stores were merged."""
+    """Return benches with looks that no two tries at one question share, as they may after stores
+    were merged.
+    """
     found: list[Declared] = []
     for bench in sorted(benches, key=lambda one: (one.look, one.key)):
         rivals = [

@@ -25,7 +25,9 @@ from assay.study.search import Told, ask, depends_on_answers
 
 Stage = Literal["trial", "reproduction"]
 STACKED = 64
-"""Runs on vectors that are one task at most. A stack is full until its last runs, so longer tasks waste less."""
+"""Runs on vectors that are one task at most. A stack is full until its last runs, so longer tasks
+waste less.
+"""
 FEWEST_STACKED = 4
 """Runs below which a stack saves less than it takes to record its step."""
 NOT_ASKED = (
@@ -39,7 +41,9 @@ TWIN = ".twin"
 
 @dataclass(frozen=True)
 class Given:
-    """Parameters that were chosen elsewhere, so that nothing is searched: published ones, or those that a study selected."""
+    """Parameters that were chosen elsewhere, so that nothing is searched: published ones, or those
+    that a study selected.
+    """
 
     parameters: dict[str, Value]
     source: str
@@ -66,7 +70,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Design:
-    """A method in an arena: its key, budget, space, questions and runs. Computing it needs no store.
+    """A method in an arena: its key, budget, space, questions and runs. Computing it needs no
+    store.
 
     Args:
         arena: where it is studied.
@@ -122,21 +127,27 @@ class Design:
 
     @cached_property
     def batch(self) -> tuple[int, int]:
-        """Classes x images per class of a training batch; a baseline, which has none, has the protocol's."""
+        """Classes x images per class of a training batch; a baseline, which has none, has the
+        protocol's.
+        """
         if self.method.loss is None:
             return self.protocol.batch.shape(self.method.batch)
         return self.protocol.batch_for(self.method.batch, self.arena.classes_in_training)
 
     @property
     def trials(self) -> int:
-        """Parameter settings tried in a search: none where all is given or untrained, one where nothing can be searched."""
+        """Parameter settings tried in a search: none where all is given or untrained, one where
+        nothing can be searched.
+        """
         if self.method.loss is None or self.given is not None:
             return 0
         return self.protocol.trials if self.space else min(1, self.protocol.trials)
 
     @cached_property
     def first(self) -> dict[str, Value]:
-        """The parameters of trial 0: the method's defaults, changed by what the protocol gives it."""
+        """The parameters of trial 0: the method's defaults,
+        changed by what the protocol gives it.
+        """
         settings = self.protocol.given_for(self.method.name)
         return (
             read_parameters(self.method, self.protocol, settings)
@@ -151,12 +162,16 @@ class Design:
 
     @cached_property
     def fixed_baseline(self) -> bool:
-        """Whether it is a baseline on a trunk that is the same at every build: one run says it all."""
+        """Whether it is a baseline on a trunk that is the same at every build:
+        one run says it all.
+        """
         return self.method.loss is None and self.arena.starts == "pretrained"
 
     @property
     def folds(self) -> Sequence[int | None]:
-        """The folds that a trial or reproduction consists of; None where one run stands for all: nothing is fitted to a fold."""
+        """The folds that a trial or reproduction consists of; None where one run stands for all:
+        nothing is fitted to a fold.
+        """
         return (
             [None]
             if self.fixed_baseline or self.method.head == "none"
@@ -178,7 +193,9 @@ class Design:
         return self.protocol.searches if self.trials else 1
 
     def folds_of_trials(self, search: int) -> Sequence[int]:
-        """The folds that the trials of a search are validated on: the same for all of them, drawn anew for each search."""
+        """The folds that the trials of a search are validated on: the same for all of them, drawn
+        anew for each search.
+        """
         return drawn_folds(self.protocol, self.arena.trainval.fingerprint, search, self.twin)
 
     @property
@@ -207,7 +224,8 @@ class Design:
     def preregistration(self) -> dict[str, Any]:
         """What is announced before the first trial: all that could be bent afterwards.
 
-        Raises `BadInput` where protocol, method and data do not go together, so asking for it is also the check.
+        Raises `BadInput` where protocol, method and data do not go together, so asking for it is
+        also the check.
         """
         check_metrics(self.protocol)
         self._check_start()
@@ -246,7 +264,8 @@ class Design:
     def ask(self, search: int, told: Sequence[Told]) -> list[dict[str, Value]]:
         """Return the parameters of the next trials of a search, from what came of those before.
 
-        All trials that depend on no answer are asked for together, any other by itself. The budget has no say in them.
+        All trials that depend on no answer are asked for together, any other by itself. The budget
+        has no say in them.
         """
         first, protocol = len(told), self.protocol
         last = first + 1
@@ -272,13 +291,17 @@ class Design:
 
     @property
     def prunes(self) -> bool:
-        """Whether hopeless trials are given up after their first fold; on vectors all folds are one task."""
+        """Whether hopeless trials are given up after their first fold; on vectors all folds are one
+        task.
+        """
         return self.protocol.prune is not None and not self.arena.on_vectors
 
     def run(
         self, stage: Stage, search: int, number: int, fold: int | None, parameters: Parameters
     ) -> Run:
-        """A run whose seed depends on its place alone: the same for every method, never for two searches."""
+        """A run whose seed depends on its place alone: the same for every method, never for two
+        searches.
+        """
         return Run(
             protocol=self._run_protocol,
             trainval=self.arena.trainval.fingerprint,
@@ -292,7 +315,8 @@ class Design:
         )
 
     def together(self, runs: Sequence[Run], parts: int) -> list[tuple[Run, ...]]:
-        """Return the runs by task: on vectors many are trained as one stack, in so many parts; else each by itself.
+        """Return the runs by task: on vectors many are trained as one stack, in so many parts; else
+        each by itself.
 
         What comes of a run does not depend on the others of its task.
         """
@@ -302,7 +326,9 @@ class Design:
         return [tuple(runs[start : start + many]) for start in range(0, len(runs), max(1, many))]
 
     def _check_start(self) -> None:
-        """Raise `BadInput` where the method is about a trunk with other weights than this one has."""
+        """Raise `BadInput` where the method is about a trunk with other weights than this
+        one has.
+        """
         found, wanted = self.arena.starts, self.method.starts
         if wanted in ("any", found):
             return
@@ -315,7 +341,8 @@ class Design:
             name for name, other in methods.items() if other.loss is None and other.starts == found
         ]
         raise BadInput(
-            f"{self.method.name}: {reason}, so it is not {self.method.name}; use {' or '.join(others)} instead"
+            f"{self.method.name}: {reason}, so it is not {self.method.name}; use"
+            f" {' or '.join(others)} instead"
         )
 
     @property
@@ -352,7 +379,8 @@ class Design:
 
 
 def question_of(protocol: Protocol) -> str:
-    """Return the fingerprint of what a protocol asks, without how often, by which seed and how finely it asks.
+    """Return the fingerprint of what a protocol asks, without how often, by which seed and how
+    finely it asks.
 
     A second bench that differs in these alone is a second look at the same question.
     """
@@ -361,10 +389,12 @@ def question_of(protocol: Protocol) -> str:
 
 
 def drawn_folds(protocol: Protocol, trainval: str, search: int, twin: bool) -> Sequence[int]:
-    """Return the folds that the trials of one search are validated on, in order: all of them, or some that are drawn.
+    """Return the folds that the trials of one search are validated on, in order: all of them, or
+    some that are drawn.
 
-    Searches take the folds in turn, from an order that is drawn once: no fold is taken again before all have been taken. Drawn
-    anew for each search, one fold would often be that of most searches, and what it favours would pass for a difference.
+    Searches take the folds in turn, from an order that is drawn once: no fold is taken again before
+    all have been taken. Drawn anew for each search, one fold would often be that of most searches,
+    and what it favours would pass for a difference.
 
     >>> list(drawn_folds(Protocol("p.v1"), "fingerprint", 0, False))
     [0, 1, 2, 3]

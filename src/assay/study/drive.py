@@ -1,4 +1,6 @@
-"""Studies side by side over one engine: each gets its answers as they come, until all have ended."""
+"""Studies side by side over one engine: each gets its answers as they come,
+until all have ended.
+"""
 
 import queue
 import time
@@ -17,8 +19,9 @@ Done = queue.SimpleQueue[Future[Any]]
 def drive(studies: Sequence[Study], engine: Engine, listener: Listener, board: Board) -> None:
     """Keep every study supplied with answers until all have ended.
 
-    One thread decides, writes ledgers and studies; workers only place runs. A study's next step depends on nothing but
-    its own answers, so the order in which tasks arrive changes nothing. A task that is done costs the same however many wait.
+    One thread decides, writes ledgers and studies; workers only place runs. A study's next step
+    depends on nothing but its own answers, so the order in which tasks arrive changes nothing. A
+    task that is done costs the same however many wait.
     """
     done: Done = queue.SimpleQueue()
     states = [study.state for study in studies]
@@ -62,7 +65,9 @@ class _Progress:
         self.error: BaseException | None = None
 
     def advance(self) -> set[Future[Any]]:
-        """Hand over the answers of this step and submit the tasks of the next one that has any; what it then waits for."""
+        """Hand over the answers of this step and submit the tasks of the next one that has any;
+        what it then waits for.
+        """
         try:
             while not self.waiting:
                 begun = self._step is not None
@@ -99,7 +104,9 @@ class _Progress:
         return len(task.runs)
 
     def _give_up(self, error: BaseException | None) -> None:
-        """End this study on its first error; the others go on, and the error is raised when they are through."""
+        """End this study on its first error; the others go on, and the error is raised when they
+        are through.
+        """
         self.error = error
         for future in self.waiting:
             future.cancel()

@@ -1,4 +1,6 @@
-"""A model with what it has seen: a finished run's, that of a model folder, or a pretrained trunk; and data as it sees them."""
+"""A model with what it has seen: a finished run's, that of a model folder, or a pretrained trunk;
+and data as it sees them.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -99,11 +101,15 @@ class Learner:
         )
 
     def was_trained_on(self, trainval: TrainVal) -> bool:
-        """Whether this is the very half that the model has seen; of another it may still have seen some, see `classes_seen`."""
+        """Whether this is the very half that the model has seen; of another it may still have seen
+        some, see `classes_seen`.
+        """
         return self.trainval == trainval.fingerprint
 
     def classes_seen(self, half: Half) -> int | None:
-        """How many classes of a half are called as classes that the model was trained on; None: it cannot be told."""
+        """How many classes of a half are called as classes that the model was trained on; None: it
+        cannot be told.
+        """
         return None if self.classes is None else len(self.classes.intersection(half.class_names))
 
     def check_input(self, half: Half) -> None:
@@ -112,7 +118,9 @@ class Learner:
         check_kind(self.called, self.takes, inputs, kind_of(half.look), half.inputs)
 
     def validation(self, trainval: TrainVal, count: int, progress: Progress) -> Iterator[Part]:
-        """The folds of trainval that the model has not been trained on: all `count` of other data, one of its own."""
+        """The folds of trainval that the model has not been trained on: all `count` of other data,
+        one of its own.
+        """
         own = self.was_trained_on(trainval)
         held_out = self.fold if own else None
         for number, fold in enumerate(folds(trainval, (own and self.folds) or count)):
@@ -133,7 +141,9 @@ class Learner:
         )
 
     def _embed(self, name: str, half: Half, rows: Labels, progress: Progress) -> Tensor:
-        """Return embeddings as they are compared, of a run as the run itself made them: in its batches, with its threads."""
+        """Return embeddings as they are compared, of a run as the run itself made them: in its
+        batches, with its threads.
+        """
         device = torch.device(choose_device("auto"))
         model = self.build(half.inputs).to(device)
         size, step = model.architecture.size, model.architecture.first_step

@@ -1,4 +1,6 @@
-"""What a run of a store has learnt, looked at again: validation folds freely, the test half on the record."""
+"""What a run of a store has learnt, looked at again: validation folds freely, the test half on the
+record.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,19 +33,22 @@ class FinishedRun:
 
     @classmethod
     def at(cls, path: Path) -> "FinishedRun":
-        """The run in this folder, or of this weights file; `BadInput` unless it is whole and what its key says."""
+        """The run in this folder, or of this weights file; `BadInput` unless it is whole and what
+        its key says.
+        """
         folder = (path.parent if path.name == WEIGHTS else path).resolve()
         if folder.parent.parent.name != "runs" or not (folder / "result.json").exists():
             raise BadInput(
-                f"{path} is neither a file of embeddings (.npz or .npy), nor a model folder, nor a finished run of a store "
-                "(STORE/runs/aa/KEY); "
-                "`assay evaluate --help` says what can be evaluated"
+                f"{path} is neither a file of embeddings (.npz or .npy), nor a model folder, nor a"
+                " finished run of a store (STORE/runs/aa/KEY); `assay evaluate --help` says what"
+                " can be evaluated"
             )
         store = Store(folder.parents[2])
         weights = folder / WEIGHTS
         if not weights.exists():
             raise BadInput(
-                f"{path} has no weights: only the selected trial and the reproductions keep theirs; name one of those"
+                f"{path} has no weights: only the selected trial and the reproductions keep theirs;"
+                " name one of those"
             )
         try:
             config, result = read_json(folder / "config.json"), read_json(folder / "result.json")
@@ -52,7 +57,8 @@ class FinishedRun:
             sound = False
         if not sound:
             raise BadInput(
-                f"{path} is not what it was when it was made; `assay verify {store.root}` names what was altered"
+                f"{path} is not what it was when it was made; `assay verify {store.root}` names"
+                " what was altered"
             )
         return cls(store, folder.name, config)
 
@@ -106,7 +112,9 @@ class FinishedRun:
         return with_trunk(self._trained, self.protocol, inputs)
 
     def made(self, model: Model) -> bool:
-        """Whether the model has the run's weights: all of them, of a wide head the first rows; a frozen trunk is not compared."""
+        """Whether the model has the run's weights: all of them, of a wide head the first rows; a
+        frozen trunk is not compared.
+        """
         own, given = self._trained.state(), model.state()
         own |= {
             name: own[name][: model.architecture.dim]
@@ -121,7 +129,9 @@ class FinishedRun:
 
 
 def run_behind(path: Path) -> FinishedRun | None:
-    """The run whose study left this model folder, on whose record looks at the test half belong; None: no study did."""
+    """The run whose study left this model folder, on whose record looks at the test half belong;
+    None: no study did.
+    """
     key = read_json(path / CARD).get("run")
     folder = path.resolve()
     if (
@@ -133,15 +143,17 @@ def run_behind(path: Path) -> FinishedRun | None:
     run = FinishedRun.at(Store(folder.parents[1]).run(key))
     if not run.made(read_model(path / WEIGHTS)):
         raise BadInput(
-            f"{path} has other weights than the run {key[:12]} that it is said to be of, so no look is recorded as that run's; "
-            "remove the folder and run `assay bench` again, which makes it anew"
+            f"{path} has other weights than the run {key[:12]} that it is said to be of, so no look"
+            " is recorded as that run's; remove the folder and run `assay bench` again, which"
+            " makes it anew"
         )
     return run
 
 
 @dataclass(frozen=True)
 class Look:
-    """A look at the test half by way of a run, for the driver of its store: recorded before anything is told of it.
+    """A look at the test half by way of a run, for the driver of its store: recorded before
+    anything is told of it.
 
     Args:
         run: whose model looks.
@@ -155,14 +167,17 @@ class Look:
 
     @classmethod
     def open(cls, run: FinishedRun, sealed: SealedTest) -> "Look":
-        """Open the seal against the receipts of the studies that the run belongs to; `SealError` before they are complete.
+        """Open the seal against the receipts of the studies that the run belongs to; `SealError`
+        before they are complete.
 
-        Studies that differ only in their budgets share runs: the look belongs to each of them that has ended.
+        Studies that differ only in their budgets share runs: the look belongs to each of them that
+        has ended.
         """
         records = [record for record in study_records(run.store) if run.key in record.runs]
         if not records:
             raise SealError(
-                f"no study of {run.store.root} has recorded the run {run.key[:12]}, so the test half stays sealed"
+                f"no study of {run.store.root} has recorded the run {run.key[:12]}, so the test"
+                " half stays sealed"
             )
         ledgers = [Ledger(run.store.study(record.key) / "ledger.jsonl") for record in records]
         complete = [
@@ -171,13 +186,16 @@ class Look:
         if not complete:
             ledgers[0].receipt()
             raise SealError(
-                f"{ledgers[0].path}: the study is still being scored, so nobody else looks at the test half"
+                f"{ledgers[0].path}: the study is still being scored, so nobody else looks at the"
+                " test half"
             )
         halves = [sealed.open(ledger.receipt()) for ledger in complete]
         return cls(run, halves[0], complete)
 
     def record(self, scores: Scores) -> list[StudyRecord]:
-        """Append the look to each ledger and write its `study.json` again; the studies with their looks."""
+        """Append the look to each ledger and write its `study.json` again; the studies with their
+        looks.
+        """
         body = {
             "run": self.run.key,
             "test": self.half.fingerprint,

@@ -1,6 +1,8 @@
-"""Stores united: runs, studies, answers and models of several stores in one, each checked before it is believed.
+"""Stores united: runs, studies, answers and models of several stores in one, each checked before it
+is believed.
 
-Equal keys mean equal runs and equal studies. Where two stores disagree on one, nothing is chosen: the merge is refused.
+Equal keys mean equal runs and equal studies. Where two stores disagree on one, nothing is chosen:
+the merge is refused.
 """
 
 import filecmp
@@ -46,7 +48,9 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Merged:
-    """A store that holds what others held: what came from each of them, and how many runs and studies it has now."""
+    """A store that holds what others held: what came from each of them, and how many runs and
+    studies it has now.
+    """
 
     out: Path
     contributions: tuple[Contribution, ...]
@@ -55,10 +59,11 @@ class Merged:
 
 
 def merge(stores: Sequence[Path], out: Path, listener: Listener | None = None) -> Merged:
-    """Unite the stores at `out`, which may be new, one of them, or another store; the others are only read.
+    """Unite the stores at `out`, which may be new, one of them, or another store; the others are
+    only read.
 
-    Everything is checked before anything is copied. Killed at any time and called again it ends with the same bytes: runs come
-    before the ledgers that name them, each whole or not at all.
+    Everything is checked before anything is copied. Killed at any time and called again it ends
+    with the same bytes: runs come before the ledgers that name them, each whole or not at all.
     """
     listener = listener or Silent()
     others = [
@@ -87,7 +92,8 @@ def _ledgers(store: Store) -> Ledgers:
     return {key: lines for key, lines in found.items() if lines}
 
 
-# --- what is checked ---------------------------------------------------------------------------------------------------
+# --- what is checked
+# ---------------------------------------------------------------------------------------------------
 
 
 def _check(store: Store, ledgers: Ledgers) -> None:
@@ -102,7 +108,8 @@ def _check(store: Store, ledgers: Ledgers) -> None:
     ]
     if problems:
         raise BadInput(
-            f"{problems[0]}; `assay verify {store.root}` says what else is wrong. Restore it, or leave this store out"
+            f"{problems[0]}; `assay verify {store.root}` says what else is wrong. Restore it, or"
+            " leave this store out"
         )
 
 
@@ -175,8 +182,9 @@ def _compare(here: Path, there: Path) -> None:
             and not filecmp.cmp(here / path, other, shallow=False)
         ):
             raise BadInput(
-                f"{here / path} and {other} should be the same and are not{_difference(here / path, other)}; nothing is chosen "
-                "between them: leave out one of the stores, or remove that folder from the one that is wrong"
+                f"{here / path} and {other} should be the same and are"
+                f" not{_difference(here / path, other)}; nothing is chosen between them: leave out"
+                " one of the stores, or remove that folder from the one that is wrong"
             )
 
 
@@ -194,17 +202,21 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
 
 
-# --- studies -----------------------------------------------------------------------------------------------------------
+# --- studies
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _both(ours: list[Line], theirs: list[Line], our_place: Path, their_place: Path) -> list[Line]:
-    """One ledger of two that tell the same story as far as both go, the looks that only one has after all else."""
+    """One ledger of two that tell the same story as far as both go, the looks that only one has
+    after all else.
+    """
     for mine, other in zip(_story(ours), _story(theirs), strict=False):
         if (mine.kind, mine.body) != (other.kind, other.body):
             raise BadInput(
-                f"{our_place} and {their_place} are two studies under one key: line {mine.number + 1} of the one and line "
-                f"{other.number + 1} of the other differ ({_words(mine, other)}); nothing is chosen between them: leave out one "
-                "of the stores, or remove the study's folder from the one that is wrong"
+                f"{our_place} and {their_place} are two studies under one key: line"
+                f" {mine.number + 1} of the one and line {other.number + 1} of the other differ"
+                f" ({_words(mine, other)}); nothing is chosen between them: leave out one of the"
+                " stores, or remove the study's folder from the one that is wrong"
             )
     base, rest = (theirs, ours) if len(_story(theirs)) > len(_story(ours)) else (ours, theirs)
     known = {_look(line) for line in base}
@@ -221,7 +233,9 @@ def _story(lines: Sequence[Line]) -> list[Line]:
 
 
 def _look(line: Line) -> tuple[str, str]:
-    """Which look it is: wherever it stands in a ledger, it is the same one. A peek is the same whenever it was taken."""
+    """Which look it is: wherever it stands in a ledger, it is the same one. A peek is the same
+    whenever it was taken.
+    """
     return line.at if line.kind == "look" else "", canonical(line.body)
 
 
@@ -247,11 +261,14 @@ def _words(mine: Line, other: Line) -> str:
     return f"{mine.kind}: {', '.join(fields)}"
 
 
-# --- what is copied ----------------------------------------------------------------------------------------------------
+# --- what is copied
+# ----------------------------------------------------------------------------------------------------
 
 
 def _take(store: Store, ledgers: Ledgers, target: Store, listener: Listener) -> Contribution:
-    """Copy what a store has and the target has not: runs, then answers, then the ledgers that name them, then models."""
+    """Copy what a store has and the target has not: runs, then answers, then the ledgers that name
+    them, then models.
+    """
     keys = _runs(store)
     fresh = [key for key in keys if not target.has_run(key)]
     for number, key in enumerate(keys):
@@ -272,7 +289,9 @@ def _take(store: Store, ledgers: Ledgers, target: Store, listener: Listener) -> 
 
 
 def _take_bench(bench: Declared, target: Store) -> None:
-    """Write the declaration of a bench; where both stores have it, the one that more had been seen before."""
+    """Write the declaration of a bench; where both stores have it, the one that more had been seen
+    before.
+    """
     known = [read_declared(target, bench.key)] if bench.key in target.benches() else []
     latest = max([bench, *known], key=lambda one: (one.look, one.after))
     if latest not in known:
@@ -280,7 +299,9 @@ def _take_bench(bench: Declared, target: Store) -> None:
 
 
 def _take_run(folder: Path, target: Store, key: str) -> None:
-    """A run as a whole, or what of it the target lacks: checkpoints, weights, or vectors of a test half."""
+    """A run as a whole, or what of it the target lacks: checkpoints, weights, or vectors of a test
+    half.
+    """
     if not target.has_run(key):
         with target.new_run(key) as draft:
             _copy(folder, draft)
@@ -294,7 +315,9 @@ def _take_run(folder: Path, target: Store, key: str) -> None:
 
 
 def _take_study(key: str, lines: list[Line], target: Store) -> bool:
-    """Write the ledger as both stores together know it, and `study.json` from it; whether the target knew less before."""
+    """Write the ledger as both stores together know it, and `study.json` from it; whether the
+    target knew less before.
+    """
     folder = target.study(key)
     ledger = folder / "ledger.jsonl"
     known = read(ledger) if ledger.exists() else []
@@ -313,5 +336,6 @@ def _copy(folder: Path, draft: Path) -> None:
             shutil.copyfile(folder / path, draft / path)
         except FileNotFoundError:
             raise BadInput(
-                f"{folder / path} went away while it was copied; wait until nobody drives that store"
+                f"{folder / path} went away while it was copied; wait until nobody drives that"
+                " store"
             ) from None

@@ -26,9 +26,11 @@ from assay.train import Told
 
 
 def hand_over(design: Design, record: StudyRecord, store: Store) -> None:
-    """Write the model folder of a finished study, unless it is there: of the search that validates best.
+    """Write the model folder of a finished study, unless it is there: of the search that validates
+    best.
 
-    From that search it is the best fold of the best reproduction, by validation too. Where the weights are gone there is none.
+    From that search it is the best fold of the best reproduction, by validation too. Where the
+    weights are gone there is none.
     """
     folder = store.model(_name(record))
     chosen = _best(record)
@@ -58,11 +60,14 @@ def train_one(
     progress: Progress = nobody,
     told: Told | None = None,
 ) -> dict[str, Any]:
-    """Train one model on all folds of trainval but one, which chooses its checkpoint; leave it at `out`. Its card."""
+    """Train one model on all folds of trainval but one, which chooses its checkpoint; leave it at
+    `out`. Its card.
+    """
     arena = design.arena
     if design.method.loss is None:
         raise BadInput(
-            f"{design.method.name} is not trained; `assay embed` takes a pretrained trunk by its name"
+            f"{design.method.name} is not trained; `assay embed` takes a pretrained trunk by its"
+            " name"
         )
     _check_out(out)
     if not 0 <= fold < arena.resolved.folds:
@@ -125,7 +130,9 @@ def _card(design: Design, config: dict[str, Any], validation: dict[str, float]) 
 
 
 def _trained_on(design: Design, fold: int | None) -> list[str]:
-    """Names of the classes that a model saw in training: none of a fixed baseline, else all but the fold's."""
+    """Names of the classes that a model saw in training: none of a fixed baseline, else all but the
+    fold's.
+    """
     trainval = design.arena.trainval
     if fold is None:
         return []
@@ -134,9 +141,11 @@ def _trained_on(design: Design, fold: int | None) -> list[str]:
 
 
 def _best(record: StudyRecord) -> dict[str, Any]:
-    """The run with the highest validation MAP@R, of the search that validates best, of its best reproduction.
+    """The run with the highest validation MAP@R, of the search that validates best, of its best
+    reproduction.
 
-    The first among equals. Its test score is not what the study estimates, which is a mean over searches.
+    The first among equals. Its test score is not what the study estimates, which is a mean over
+    searches.
     """
     chosen = record.selection
     assert chosen is not None, "a model is handed over when all is reproduced"

@@ -11,7 +11,9 @@ from assay.study.record import StudyRecord
 def peek_body(
     record: StudyRecord, test: str, found: Sequence[dict[int, float]], store: Store
 ) -> dict[str, Any]:
-    """The line of a peek: test MAP@R by epoch of each reproduction run, then of each trial's runs at their best epoch."""
+    """The line of a peek: test MAP@R by epoch of each reproduction run, then of each trial's runs
+    at their best epoch.
+    """
     scored = iter(found)
     epochs = [
         {

@@ -25,9 +25,11 @@ STEPS, FEWEST = 12, 2
 
 @dataclass(frozen=True)
 class Plan:
-    """Runs per method, and an estimate of the whole from a dozen timed steps on this CPU; test scoring is not in it.
+    """Runs per method, and an estimate of the whole from a dozen timed steps on this CPU; test
+    scoring is not in it.
 
-    `budget` says in words what the runs of a searched method are, `reference` names the method that all are compared with.
+    `budget` says in words what the runs of a searched method are, `reference` names the method that
+    all are compared with.
     """
 
     budget: str
@@ -88,9 +90,15 @@ def budget_of(protocol: Protocol) -> str:
     '4 searches, each 6 trials on 2 of 4 folds and 1 reproduction on 4 folds'
     """
     if protocol.trials == 0:
-        return f"nothing is searched; {protocol.searches * protocol.reproductions} reproductions on {protocol.folds} folds"
+        return (
+            f"nothing is searched; {protocol.searches * protocol.reproductions} reproductions on"
+            f" {protocol.folds} folds"
+        )
     each = f"{protocol.trials} trials on {protocol.folds_of_a_trial} of {protocol.folds} folds"
-    again = f"{protocol.reproductions} reproduction{'s' * (protocol.reproductions != 1)} on {protocol.folds} folds"
+    again = (
+        f"{protocol.reproductions} reproduction{'s' * (protocol.reproductions != 1)} on"
+        f" {protocol.folds} folds"
+    )
     return f"{protocol.searches} search{'es' * (protocol.searches != 1)}, each {each} and {again}"
 
 

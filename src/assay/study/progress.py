@@ -42,7 +42,9 @@ class State:
 
 
 class Board:
-    """The file of a store on which its driver says how far it is, for `assay status` in another window."""
+    """The file of a store on which its driver says how far it is, for `assay status` in another
+    window.
+    """
 
     def __init__(self, store: Store) -> None:
         self._path, self._next = store.progress, 0.0

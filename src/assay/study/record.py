@@ -20,12 +20,15 @@ class StudyRecord:
         announced: the preregistration: protocol, data, method, space, budget, versions.
         preregistration: hash of that line, printed when the study began.
         trials: every finished trial, each with the number of its search, in order.
-        selections: the choice of each search, in the order of the searches; empty before all searches have ended.
-        reproductions: every finished reproduction run, each with the number of its search, in order.
+        selections: the choice of each search, in the order of the searches; empty before all
+            searches have ended.
+        reproductions: every finished reproduction run, each with the number of its search, in
+            order.
         seal: the opening of the test half, None before it.
         tests: test scores of each reproduction of each search, in order.
         looks: every later look at the test half, in order.
-        peek: test scores of checkpoints and trials that were not chosen, where they were kept; for the price of peeking only.
+        peek: test scores of checkpoints and trials that were not chosen, where they were kept; for
+            the price of peeking only.
     """
 
     key: str
@@ -92,9 +95,11 @@ class StudyRecord:
 
     @property
     def selection(self) -> dict[str, Any] | None:
-        """The choice of the search that validates best, whose parameters are handed on; None before all is reproduced.
+        """The choice of the search that validates best, whose parameters are handed on; None before
+        all is reproduced.
 
-        Best by mean validation MAP@R over the search's reproductions and all folds, the first among equals.
+        Best by mean validation MAP@R over the search's reproductions and all folds, the first among
+        equals.
         """
         if self.failed or len(self.reproductions) < int(
             self.announced["budget"]["reproduction_runs"]
@@ -115,7 +120,9 @@ class StudyRecord:
         )
 
     def scores(self, setting: str, metric: str) -> list[float]:
-        """A test score of each reproduction of each search, in order; setting is concatenated or separated."""
+        """A test score of each reproduction of each search, in order; setting is concatenated or
+        separated.
+        """
         return [float(test[setting][metric]) for test in self.tests]
 
     def by_search(self, setting: str, metric: str) -> list[list[float]]:
@@ -126,14 +133,18 @@ class StudyRecord:
         return found
 
     def units(self, setting: str, metric: str) -> list[float]:
-        """The independent values that intervals rest on: the mean of each search, or each reproduction of the only one."""
+        """The independent values that intervals rest on: the mean of each search, or each
+        reproduction of the only one.
+        """
         if self.searches == 1:
             return self.scores(setting, metric)
         return [sum(values) / len(values) for values in self.by_search(setting, metric)]
 
 
 def classes_file(folder: Path, search: int, reproduction: int) -> Path:
-    """Where the test scores of single classes lie that one reproduction has, below the folder of its study."""
+    """Where the test scores of single classes lie that one reproduction has, below the folder of
+    its study.
+    """
     return folder / "classes" / f"{search}-{reproduction}.npz"
 
 

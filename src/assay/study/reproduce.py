@@ -28,10 +28,11 @@ def run_published(
     *,
     new_study: bool = False,
 ) -> Bench:
-    """Reproduce and test each method with the parameters that the reality check found best for the protocol's data set.
+    """Reproduce and test each method with the parameters that the reality check found best for the
+    protocol's data set.
 
-    Nothing is searched. A parameter that was not published has the method's default. A protocol by its name is the version
-    that `as_published` gives.
+    Nothing is searched. A parameter that was not published has the method's default. A protocol by
+    its name is the version that `as_published` gives.
     """
     means = means or Means()
     protocol = protocols[as_published(protocol)] if isinstance(protocol, str) else protocol
@@ -42,17 +43,20 @@ def run_published(
 
 
 def methods_published(data: str) -> list[str]:
-    """Return the methods whose best parameters the reality check published for a data set, and its baseline, `pretrained`."""
+    """Return the methods whose best parameters the reality check published for a data set, and its
+    baseline, `pretrained`.
+    """
     return [
         name for name in methods if name == "pretrained" or best_parameters(name, data) is not None
     ]
 
 
 def as_published(protocol: str) -> str:
-    """Return the full name of a reality-check protocol: without a version, the first, which has the paper's own budget.
+    """Return the full name of a reality-check protocol: without a version, the first, which has the
+    paper's own budget.
 
-    Version 2 differs from it in the number of searches only. Where parameters are given nothing is searched, so version 2
-    would do the same with four times as many reproductions.
+    Version 2 differs from it in the number of searches only. Where parameters are given nothing is
+    searched, so version 2 would do the same with four times as many reproductions.
 
     >>> as_published("reality-check/cub"), as_published("reality-check/cub.v1")
     ('reality-check/cub.v1', 'reality-check/cub.v1')
@@ -61,7 +65,8 @@ def as_published(protocol: str) -> str:
 
 
 def data_of(protocol: str) -> str:
-    """Return the data set of a reality-check protocol of version 1: its published parameters and scores are for that.
+    """Return the data set of a reality-check protocol of version 1: its published parameters and
+    scores are for that.
 
     >>> data_of("reality-check/cub.v1")
     'cub'
@@ -73,7 +78,8 @@ def data_of(protocol: str) -> str:
         )
     if version != "1":
         raise BadInput(
-            f"{protocol}: the paper's parameters come from one search and 10 reproductions, which is {name}.v1; use that"
+            f"{protocol}: the paper's parameters come from one search and 10 reproductions, which"
+            f" is {name}.v1; use that"
         )
     return name.rpartition("/")[2]
 
@@ -82,13 +88,14 @@ def _with_published(design: Design) -> Design:
     data, given = data_of(design.arena.protocol.name), design.arena.data["name"]
     if given in DATA and given != data:
         raise BadInput(
-            f"{given} is not the data of {design.arena.protocol.name}; use --protocol reality-check/{given}"
+            f"{given} is not the data of {design.arena.protocol.name}; use --protocol"
+            f" reality-check/{given}"
         )
     found = {} if design.method.loss is None else best_parameters(design.method.name, data)
     if found is None:
         raise BadInput(
-            f"{design.method.name}: no parameters were published for {data}; those that have some are "
-            f"{', '.join(methods_published(data))}"
+            f"{design.method.name}: no parameters were published for {data}; those that have some"
+            f" are {', '.join(methods_published(data))}"
         )
     settings = [f"{name}={value}" for name, value in found.items()]
     parameters = (

@@ -1,7 +1,8 @@
-"""Which parameters to try next: the defaults, then quasi-random or random points, or Bayesian optimisation after a few.
+"""Which parameters to try next: the defaults, then quasi-random or random points, or Bayesian
+optimisation after a few.
 
-Every question is asked afresh from (space, what was told, trial number, seed): a search that is restarted asks the same
-questions and finds the answers in the store.
+Every question is asked afresh from (space, what was told, trial number, seed): a search that is
+restarted asks the same questions and finds the answers in the store.
 """
 
 import warnings
@@ -20,7 +21,9 @@ from assay.space import Choice, Integer, Parameters, Range, Real, Space, Value
 
 @dataclass(frozen=True)
 class Told:
-    """A trial that is over: what was tried and what came of it (an estimate where it was given up), None where it diverged."""
+    """A trial that is over: what was tried and what came of it (an estimate where it was given up),
+    None where it diverged.
+    """
 
     parameters: Parameters
     value: float | None
@@ -80,7 +83,8 @@ def _by_model(
 ) -> dict[str, Value]:
     """What a Gaussian process over the trials so far expects most of (optuna's GPSampler).
 
-    A failed trial stands among them with the worst completed value: worse news than that would be invented.
+    A failed trial stands among them with the worst completed value: worse news than that would be
+    invented.
     """
     distributions = {name: _distribution(range_) for name, range_ in space.items()}
     with (
@@ -109,7 +113,9 @@ def _distribution(range_: Range) -> optuna.distributions.BaseDistribution:
 
 
 def _inside(range_: Range, value: Value) -> Value:
-    """The value rounded to what means something, and inside the range (a method's default may lie outside)."""
+    """The value rounded to what means something, and inside the range (a method's default may lie
+    outside).
+    """
     if isinstance(range_, Real):
         return range_.at(min(max(range_.share(float(value)), 0.0), 1.0))
     if isinstance(range_, Integer):

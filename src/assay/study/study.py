@@ -1,4 +1,6 @@
-"""One method's study: search -> select -> reproduce -> unseal -> score, as steps of tasks that any engine can run."""
+"""One method's study: search -> select -> reproduce -> unseal -> score, as steps of tasks that any
+engine can run.
+"""
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,7 +62,9 @@ class Reproduced:
 
 
 class Study:
-    """A study under way: the design of one method, carried out in a store; `steps` is driven by a bench."""
+    """A study under way: the design of one method, carried out in a store; `steps` is driven by a
+    bench.
+    """
 
     def __init__(
         self, design: Design, store: Store, listener: Listener, keep: Keep = "best", parts: int = 1
@@ -80,7 +84,9 @@ class Study:
         return self.store.study(self.design.key)
 
     def steps(self) -> Steps:
-        """Yield the tasks of each step, receive what they gave; all that is decided goes through the ledger."""
+        """Yield the tasks of each step, receive what they gave; all that is decided goes through
+        the ledger.
+        """
         announced = self.ledger.record("preregistration", self._announcement())
         self.say(f"preregistration {announced.hash}")
         trials = yield from self._search()
@@ -110,18 +116,23 @@ class Study:
         return any(line.kind == "seal" for line in self.ledger.lines)
 
     def check(self) -> None:
-        """Raise `BadInput` where the study was begun with another search space: that never changes after preregistration."""
+        """Raise `BadInput` where the study was begun with another search space: that never changes
+        after preregistration.
+        """
         begun = self.ledger.lines[0].body if self.ledger.lines else None
         if begun is None or begun["space"] == self.design.preregistration["space"]:
             return
         change = describe_change(begun["space"], self.design.preregistration["space"])
         raise BadInput(
-            f"{self.folder}: {change}. The search space of {self.design.method.name} was announced on {self.ledger.lines[0].at} "
-            "and does not change after that: put it back, or begin afresh with --new-study; both studies then stay in the record"
+            f"{self.folder}: {change}. The search space of {self.design.method.name} was announced"
+            f" on {self.ledger.lines[0].at} and does not change after that: put it back, or begin"
+            " afresh with --new-study; both studies then stay in the record"
         )
 
     def _announcement(self) -> dict[str, Any]:
-        """The preregistration; data or a protocol of another name but the same content keep what they were announced with."""
+        """The preregistration; data or a protocol of another name but the same content keep what
+        they were announced with.
+        """
         announced = self.design.preregistration
         begun = self.ledger.next
         if begun is None:
@@ -142,7 +153,9 @@ class Study:
         }
 
     def _search(self) -> Generator[list[Task], list[Any], Searches]:
-        """The trials of every search: those that depend on no answer together, the others one after the other."""
+        """The trials of every search: those that depend on no answer together, the others one after
+        the other.
+        """
         self.state.stage = "search"
         searches: Searches = [[] for _ in range(self.design.searches)]
         while asked := [
@@ -172,7 +185,9 @@ class Study:
     def _first_folds(
         self, asked: Sequence[Asked], runs: Sequence[list[Run]], searches: Searches
     ) -> Generator[list[Task], list[Any], list[list[Run]]]:
-        """Run the first fold of each trial; the rows of runs that remain: only that fold where a trial is hopeless."""
+        """Run the first fold of each trial; the rows of runs that remain: only that fold where a
+        trial is hopeless.
+        """
         yield self._training([row[:1] for row in runs])
         kept = []
         for question, row in zip(asked, runs, strict=True):
@@ -185,7 +200,9 @@ class Study:
     def _trial(
         self, question: Asked, runs: Sequence[Run], before: Sequence[dict[str, Any]]
     ) -> dict[str, Any]:
-        """The mean over folds; a trial with a diverged fold has failed, one given up was pruned: neither has a value."""
+        """The mean over folds; a trial with a diverged fold has failed, one given up was pruned:
+        neither has a value.
+        """
         results = [self._finished(run) for run in runs]
         diverged = any(result["status"] == "diverged" for result in results)
         pruned = len(runs) < self.design.runs_of_a_trial
@@ -213,7 +230,8 @@ class Study:
         self.say(f"{place}trial {trial['trial']}: {said} ({chosen})")
 
     def _select(self, searches: Searches) -> list[Parameters] | None:
-        """Each search's parameters with the highest mean validation MAP@R, the earliest among equals.
+        """Each search's parameters with the highest mean validation MAP@R, the earliest among
+        equals.
 
         None where every trial of a search diverged.
         """
@@ -230,7 +248,8 @@ class Study:
             chosen.append(parameters)
             if parameters is None:
                 self.say(
-                    f"all {self.design.trials} trials of search {search} diverged: nothing to select"
+                    f"all {self.design.trials} trials of search {search} diverged: nothing to"
+                    " select"
                 )
             for trial in trials if self.keep == "best" and best else ():
                 if trial is not best:
@@ -250,7 +269,9 @@ class Study:
     def _reproduce(
         self, chosen: Sequence[Parameters]
     ) -> Generator[list[Task], list[Any], list[Reproduced]]:
-        """Each search's parameters with fresh seeds; the trial that was selected is not one of them."""
+        """Each search's parameters with fresh seeds; the trial that was selected is not one of
+        them.
+        """
         self.state.stage = "reproductions"
         reproduced = [
             Reproduced(
@@ -274,7 +295,9 @@ class Study:
         return reproduced
 
     def _score(self, reproduced: Sequence[Reproduced], test: Unsealed) -> Steps:
-        """Embed the opened test half with every reproduction, score each reproduction, hand the best model over."""
+        """Embed the opened test half with every reproduction, score each reproduction, hand the
+        best model over.
+        """
         missing = [
             run.key for one in reproduced for run in one.runs if not test.vectors(run.key).exists()
         ]
@@ -308,7 +331,8 @@ class Study:
         return {**scores, "classes": digest_bytes(classes)}
 
     def _peek(self, searches: Searches, test: Unsealed) -> Steps:
-        """Score what was not chosen: every checkpoint of the reproductions, and the best one of every trial's runs.
+        """Score what was not chosen: every checkpoint of the reproductions, and the best one of
+        every trial's runs.
 
         Nothing is decided by it. It says what deciding by it would have added.
         """
@@ -351,7 +375,9 @@ class Study:
         )
 
     def _found(self) -> dict[str, Any]:
-        """What is wrong with the test half and what was left out of it, as it was first recorded."""
+        """What is wrong with the test half and what was left out of it,
+        as it was first recorded.
+        """
         begun, test = self.ledger.next, self.design.arena.test
         if begun is not None:
             return {
@@ -377,7 +403,9 @@ class Study:
         ]
 
     def _finished(self, run: Run) -> dict[str, Any]:
-        """What the ledger keeps of a run: its scores, and the hash of its result file, which holds that of its weights."""
+        """What the ledger keeps of a run: its scores, and the hash of its result file, which holds
+        that of its weights.
+        """
         result = self.store.result(run.key)
         path = self.store.run(run.key) / "result.json"
         return {

@@ -1,4 +1,6 @@
-"""A sweep: the parameters that studies have selected, run again over the values of one field of the protocol."""
+"""A sweep: the parameters that studies have selected, run again over the values of one field of the
+protocol.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -51,10 +53,12 @@ def run_sweep(
     out: Path,
     means: Means | None = None,
 ) -> Swept:
-    """Search and select under the protocol, where the store has not done so yet; then reproduce and test at each value.
+    """Search and select under the protocol, where the store has not done so yet; then reproduce and
+    test at each value.
 
-    `vary` is `field=value,value,...`. The parameters are chosen once, on validation folds, under the protocol as it is; every
-    value then has a study of its own, whose seal opens when its reproductions are complete. Nothing goes back from there.
+    `vary` is `field=value,value,...`. The parameters are chosen once, on validation folds, under
+    the protocol as it is; every value then has a study of its own, whose seal opens when its
+    reproductions are complete. Nothing goes back from there.
     """
     means = means or Means()
     field, values = read_values(vary)
@@ -96,7 +100,8 @@ def read_values(vary: str) -> tuple[str, list[str]]:
     values = [value.strip() for value in text.split(",") if value.strip()]
     if field.strip() in OF_THE_SEARCH:
         raise BadInput(
-            f"--vary {vary}: the parameters of a sweep are chosen once, so {field} changes nothing; vary another field"
+            f"--vary {vary}: the parameters of a sweep are chosen once, so {field} changes nothing;"
+            " vary another field"
         )
     if not sign or not values:
         raise BadInput(
@@ -118,8 +123,8 @@ def _check_varied(
         for own in (setting.partition("=")[0] for setting in design.arena.exceptions):
             if f"{own}.".startswith(f"{field}.") or f"{field}.".startswith(f"{own}."):
                 raise BadInput(
-                    f"--vary {vary}: {design.arena.protocol.name} has a {own} of its own for {design.method.name}; "
-                    "leave that method out"
+                    f"--vary {vary}: {design.arena.protocol.name} has a {own} of its own for"
+                    f" {design.method.name}; leave that method out"
                 )
 
 
@@ -147,7 +152,9 @@ def _designs_at(
 
 
 def _selected(design: Design, store: Store) -> dict[str, Value] | None:
-    """What the search that validates best has selected; None where a search of the study had nothing to select."""
+    """What the search that validates best has selected; None where a search of the study had
+    nothing to select.
+    """
     record = read_record(store.study(design.key))
     assert record is not None and record.selections, "the base studies have been carried out"
     return None if record.selection is None else dict(record.selection["parameters"])

@@ -1,4 +1,6 @@
-"""What a data set is like and what is wrong with it: facts for whoever looks before training. Shapes: N samples."""
+"""What a data set is like and what is wrong with it: facts for whoever looks before training.
+Shapes: N samples.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,8 @@ LONG = 5
 
 BARS = 12
 TAIL = 20
-"""Times the median, above which the classes have a long tail, and the bars of a histogram double."""
+"""Times the median, above which the classes have a long tail, and the bars of a histogram double.
+"""
 
 OFTEN = 3
 
@@ -57,7 +60,9 @@ class Size:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of the smallest, the middle and the largest image by area, and those that most images have."""
+    """Sizes of the smallest, the middle and the largest image by area, and those that most images
+    have.
+    """
 
     smallest: Size
     median: Size
@@ -99,7 +104,8 @@ class Problems:
         leaks: the same content in trainval and in the test half.
         ambiguous: the same content under two or more classes, leaks among them.
         repeats: the same content several times in one class.
-        near: pairs of photos or vectors that look nearly the same, their content not being the same.
+        near: pairs of photos or vectors that look nearly the same, their content not being the
+            same.
         tiny: photos whose short side is below `TINY` pixels.
         long: images whose long side is more than `LONG` times the short one.
         single: classes with one sample.
@@ -192,7 +198,8 @@ def survey(dataset: Dataset) -> Survey:
 
 
 def histogram(per_class: Labels) -> tuple[Bar, ...]:
-    """At most `BARS` bars of even width, or where few classes have very many samples bars that double.
+    """At most `BARS` bars of even width, or where few classes have very many samples bars that
+    double.
 
     >>> [(bar.least, bar.most, bar.classes) for bar in histogram(np.array([1, 3, 3]))]
     [(1, 1, 1), (2, 2, 0), (3, 3, 2)]
@@ -233,7 +240,9 @@ def _spread(per_class: Labels) -> Spread:
 
 
 def _sizes(items: Items, samples: int) -> Labels:
-    """Width and height of each image (N, 2); 0 where it cannot be read or is none, or where nobody knows."""
+    """Width and height of each image (N, 2); 0 where it cannot be read or is none, or where nobody
+    knows.
+    """
     if isinstance(items, ImageFiles):
         return items.sizes
     height, width = items.pixels.shape[1:3] if isinstance(items, Drawings) else (0, 0)

@@ -27,7 +27,8 @@ def check_sheet(path: Path) -> None:
     """Raise `BadInput` where no contact sheet can be put at `path`."""
     if path.suffix.lower() != ".png" or path.is_dir():
         raise BadInput(
-            f"--sheet {path}: a contact sheet is a .png file, for example --sheet {path.with_suffix('.png').name}"
+            f"--sheet {path}: a contact sheet is a .png file, for example --sheet"
+            f" {path.with_suffix('.png').name}"
         )
     if not path.absolute().parent.is_dir():
         raise BadInput(f"--sheet {path}: there is no folder {path.parent}; make it first")
@@ -45,7 +46,9 @@ def write_sheet(path: Path, dataset: Dataset) -> None:
 
 
 def draw_sheet(dataset: Dataset) -> Image.Image:
-    """Classes spread evenly over all, a row each; an image that cannot be read is a grey box with a cross."""
+    """Classes spread evenly over all, a row each; an image that cannot be read is a grey box with a
+    cross.
+    """
     if dataset.look == "features":
         raise BadInput(
             f"{dataset.name} holds vectors, of which there is nothing to draw; leave out --sheet"
@@ -89,7 +92,9 @@ def _cell(dataset: Dataset, index: int) -> Image.Image:
 
 
 def _read(dataset: Dataset, index: int) -> Image.Image | None:
-    """The whole image, or its central square where it is too long for that, or None where it cannot be read at all."""
+    """The whole image, or its central square where it is too long for that, or None where it cannot
+    be read at all.
+    """
     kinds: tuple[Resize, ...] = ("short", "square")
     for kind in kinds if dataset.items.problem(index) is None else ():
         try:
@@ -121,7 +126,9 @@ def _write_name(pen: ImageDraw.ImageDraw, dataset: Dataset, label: int, top: int
 
 
 def _wrapped(text: str, font: Font, width: int, most: int = 3) -> list[str]:
-    """The text in at most so many lines, between words where that can be; an ellipsis where more would be needed."""
+    """The text in at most so many lines, between words where that can be; an ellipsis where more
+    would be needed.
+    """
     lines: list[str] = []
     rest = "".join(letter if letter.isprintable() else "?" for letter in text)
     while rest and len(lines) < most:

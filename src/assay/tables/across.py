@@ -20,7 +20,8 @@ class Across:
     """The same methods under the same protocol on several data sets.
 
     Args:
-        protocol: its name; that of a family where each data set has its own, as in the reality check.
+        protocol: its name; that of a family where each data set has its own, as in the reality
+            check.
         parts: a comparison for each data set.
     """
 
@@ -67,7 +68,9 @@ class Across:
 
 
 def across(comparisons: Sequence[Comparison]) -> list[Across]:
-    """The comparisons that share a protocol and at least three methods over at least two data sets."""
+    """The comparisons that share a protocol and at least three methods over at least two
+    data sets.
+    """
     families: dict[tuple[str, str], dict[str, Comparison]] = {}
     for comparison in sorted(comparisons, key=lambda one: (-len(one.records), one.slug)):
         if len(comparison.records) >= FEWEST_METHODS:
@@ -121,9 +124,10 @@ def ranks_over_data(found: Across, setting: Setting) -> Table:
         name=f"mean-ranks-{setting}",
         title=f"Mean ranks over {len(found.parts)} data sets, {setting}",
         note=(
-            f"Ranks by mean MAP@R on each data set; 1 is best. Friedman's chi-square {test.chi_square:.2f}, {_p(test)}. "
-            f"Nemenyi's critical difference {test.critical_difference:.2f}: methods whose mean ranks are closer are not told "
-            "apart."
+            "Ranks by mean MAP@R on each data set; 1 is best. Friedman's chi-square"
+            f" {test.chi_square:.2f}, {_p(test)}. Nemenyi's critical difference"
+            f" {test.critical_difference:.2f}: methods whose mean ranks are closer are not told"
+            " apart."
         ),
         groups=[("", 2), ("Rank on", len(found.parts))],
         columns=["method", "mean rank", *found.data],
@@ -151,18 +155,22 @@ def in_words(found: Across, setting: Setting = "separated", alpha: float = 0.05)
     test = found.test(setting)
     widest = len(found.methods) - 1
     lines = [
-        f"Over {len(found.parts)} data sets the methods' ranks {'differ' if test.p <= alpha else 'do not differ beyond chance'} "
-        f"({_p(test)})"
+        f"Over {len(found.parts)} data sets the methods' ranks"
+        f" {'differ' if test.p <= alpha else 'do not differ beyond chance'} ({_p(test)})"
     ]
     if test.critical_difference >= widest:
         return [
             *lines,
-            f"No two methods can be told apart by ranks over {len(found.parts)} data sets: they would have to be "
-            f"{test.critical_difference:.1f} ranks apart, and {widest} is the most there is; more data sets are needed",
+            (
+                f"No two methods can be told apart by ranks over {len(found.parts)} data sets: they"
+                f" would have to be {test.critical_difference:.1f} ranks apart, and {widest} is the"
+                " most there is; more data sets are needed"
+            ),
         ]
     order = sorted(found.methods, key=lambda method: (test.ranks[method], method))
     apart = [
-        f"{order[0]} (mean rank {test.ranks[order[0]]:.2f}) ranks above {method} ({test.ranks[method]:.2f})"
+        f"{order[0]} (mean rank {test.ranks[order[0]]:.2f}) ranks above {method}"
+        f" ({test.ranks[method]:.2f})"
         for method in order
         if test.p <= alpha and test.ranks[method] - test.ranks[order[0]] > test.critical_difference
     ]
@@ -179,4 +187,7 @@ def _p(test: Friedman) -> str:
         return f"exact p {p_value(test.p)}"
     if test.p_from == "permutations":
         return f"p {p_value(test.p)} by {SAMPLED:,} random permutations of the ranks"
-    return f"Iman and Davenport's F {'infinite' if math.isinf(test.f) else f'{test.f:.2f}'}, p {p_value(test.p)}"
+    return (
+        f"Iman and Davenport's F {'infinite' if math.isinf(test.f) else f'{test.f:.2f}'}, p"
+        f" {p_value(test.p)}"
+    )

@@ -1,4 +1,6 @@
-"""The answer: which method to use, by how much it beats what the user has, and what cannot be told from it."""
+"""The answer: which method to use, by how much it beats what the user has, and what cannot be told
+from it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +20,8 @@ class Answer:
 
     Args:
         sentence: the answer in one line.
-        use: the method to use; None where no method is shown to be better than the yardstick, or nothing is settled.
+        use: the method to use; None where no method is shown to be better than the yardstick, or
+            nothing is settled.
         over: the yardstick.
         difference: of the method to use over the yardstick.
         alike: methods that cannot be told from the one to use.
@@ -74,7 +77,9 @@ def answer_in(comparison: Comparison, setting: Setting) -> Answer:
 
 
 def disagreements(comparison: Comparison) -> list[str]:
-    """Return each pair that single models settle one way and concatenated ones do not settle, or the other way."""
+    """Return each pair that single models settle one way and concatenated ones do not settle, or
+    the other way.
+    """
     single = {
         frozenset((one.first, one.second)): one for one in _differences(comparison, "separated")
     }
@@ -90,8 +95,14 @@ def disagreements(comparison: Comparison) -> list[str]:
 
 def _use(comparison: Comparison, setting: Setting, method: str, difference: Difference) -> Answer:
     alike = _alike(comparison, setting, method)
-    gain = f"+{100 * difference.interval.mean:.1f} points of MAP@R ({FORMS[setting]}) over {difference.second}"
-    text = f"Use {method}: {gain} ({ends(difference.interval)}){_beside(comparison, setting, method, alike)}"
+    gain = (
+        f"+{100 * difference.interval.mean:.1f} points of MAP@R ({FORMS[setting]}) over"
+        f" {difference.second}"
+    )
+    text = (
+        f"Use {method}: {gain}"
+        f" ({ends(difference.interval)}){_beside(comparison, setting, method, alike)}"
+    )
     sentence = text + _caveats(comparison, [method, difference.second, *alike]) + "."
     return Answer(sentence, method, difference.second, difference, tuple(alike), setting)
 
@@ -99,7 +110,9 @@ def _use(comparison: Comparison, setting: Setting, method: str, difference: Diff
 def _keep(
     comparison: Comparison, setting: Setting, yardstick: str, trained: Sequence[str]
 ) -> Answer:
-    """Return that no method is shown to be better than the yardstick by more than is too little to matter."""
+    """Return that no method is shown to be better than the yardstick by more than is too little to
+    matter.
+    """
     by_method = _against(comparison, setting, yardstick)
     little = [
         name
@@ -115,7 +128,8 @@ def _keep(
     if little:
         nearest = by_method[little[0]]
         parts[0] += (
-            f" by enough to matter: {little[0]} by {100 * nearest.interval.mean:.1f} points ({ends(nearest.interval)})"
+            f" by enough to matter: {little[0]} by {100 * nearest.interval.mean:.1f} points"
+            f" ({ends(nearest.interval)})"
         )
     if alike:
         parts.append(
@@ -130,7 +144,9 @@ def _keep(
 def _what_to_do(
     comparison: Comparison, by_method: dict[str, Difference], yardstick: str, alike: Sequence[str]
 ) -> str:
-    """Return `Undecided` where a method may still be better than the yardstick by enough to matter."""
+    """Return `Undecided` where a method may still be better than the yardstick by enough
+    to matter.
+    """
     gains = [_gain(by_method[name], name) for name in alike if name in by_method]
     if len(gains) < len(alike) or any(
         gain.high is None or gain.high > comparison.smallest for gain in gains
@@ -171,7 +187,10 @@ def _without_yardstick(comparison: Comparison, setting: Setting, trained: Sequen
         return Answer(text + _caveats(comparison, [best]) + ".", None, None, None, (), setting)
     alike = _alike(comparison, setting, best)
     if len(alike) == len(trained) - 1:
-        text = f"No method is shown to be the best: {best} has the highest MAP@R ({score}, {FORMS[setting]})"
+        text = (
+            f"No method is shown to be the best: {best} has the highest MAP@R ({score},"
+            f" {FORMS[setting]})"
+        )
         nearest = _against(comparison, setting, best).get(alike[0])
         takes = (
             f"; {what_it_takes(comparison, nearest)}"
@@ -180,7 +199,10 @@ def _without_yardstick(comparison: Comparison, setting: Setting, trained: Sequen
         )
         text += _beside(comparison, setting, best, alike) + takes + _caveats(comparison, trained)
         return Answer(f"{text}.", None, None, None, tuple(alike), setting)
-    text = f"Use {best}: highest MAP@R ({score}, {FORMS[setting]}){_beside(comparison, setting, best, alike)}"
+    text = (
+        f"Use {best}: highest MAP@R ({score},"
+        f" {FORMS[setting]}){_beside(comparison, setting, best, alike)}"
+    )
     return Answer(
         text + _caveats(comparison, [best, *alike]) + ".", best, None, None, tuple(alike), setting
     )
@@ -191,11 +213,16 @@ def _nothing_trained(comparison: Comparison, setting: Setting) -> str:
         return "No answer: no method has test scores yet."
     best = comparison.by_mean(setting)[0]
     score = percent(comparison.interval(best, setting, "map_at_r"))
-    return f"No answer: only baselines have test scores; {best} has the highest MAP@R ({score}, {FORMS[setting]})."
+    return (
+        f"No answer: only baselines have test scores; {best} has the highest MAP@R ({score},"
+        f" {FORMS[setting]})."
+    )
 
 
 def _alike(comparison: Comparison, setting: Setting, method: str) -> list[str]:
-    """Return the trained methods shown that are not known to be better or worse than this one, the best mean first."""
+    """Return the trained methods shown that are not known to be better or worse than this one, the
+    best mean first.
+    """
     better = comparison.better(setting)
     others = [
         name

@@ -1,4 +1,6 @@
-"""Which studies may stand in one table: same protocol, data (test half included), environment and origin of parameters."""
+"""Which studies may stand in one table: same protocol, data (test half included), environment and
+origin of parameters.
+"""
 
 import math
 import re
@@ -19,7 +21,9 @@ from assay.tables.family import Family, better_than, family_of, is_baseline
 Setting = Literal["separated", "concatenated"]
 SETTINGS: tuple[Setting, ...] = ("concatenated", "separated")
 WHOLE = 1.0
-"""In place of the smallest difference for metrics that have none declared: of them only what is settled counts."""
+"""In place of the smallest difference for metrics that have none declared: of them only what is
+settled counts.
+"""
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,13 @@ class Comparison:
     Args:
         records: studies with all their test scores, baseline first, then by year of the paper.
         unfinished: studies of the same protocol and data that are not there yet, or failed.
-        replaced: studies that were begun again: a newer one of the same method stands in their place.
+        replaced: studies that were begun again: a newer one of the same method stands in their
+            place.
         hidden: studies that a shorter view leaves out. They still count in the declared family.
         classes: scores of each test class, by the key of the study, where they were recorded.
         benches: the benches in which the studies were declared.
-        pairs_before: pairs that earlier benches on the same question declared. Extending a few of their methods pays for all.
+        pairs_before: pairs that earlier benches on the same question declared. Extending a few of
+            their methods pays for all.
     """
 
     records: tuple[StudyRecord, ...]
@@ -51,7 +57,8 @@ class Comparison:
         }
         if len(found) != 1:
             raise ValueError(
-                f"a table holds one protocol, data set, environment and origin of parameters, got {len(found)} combinations"
+                "a table holds one protocol, data set, environment and origin of parameters, got"
+                f" {len(found)} combinations"
             )
         tested = {record.seal["test"] for record in self.records if record.seal}
         if len(tested) > 1:
@@ -108,12 +115,16 @@ class Comparison:
 
     @property
     def random_trunk(self) -> bool:
-        """Whether the trunk started from random weights: its features are nothing that a user already has."""
+        """Whether the trunk started from random weights: its features are nothing that a user
+        already has.
+        """
         return _has_random_trunk(self.announced)
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the data, and what was left out of them: of trainval, and of the opened test half."""
+        """What is wrong with the data, and what was left out of them: of trainval, and of the
+        opened test half.
+        """
         opened = [record.seal for record in self.records if record.seal]
         said = [self.announced["data"], *opened[:1]]
         return [
@@ -146,7 +157,9 @@ class Comparison:
 
     @cached_property
     def first_place(self) -> str:
-        """The metric that says how often the nearest is right, by whichever name the protocol has it; else MAP@R."""
+        """The metric that says how often the nearest is right, by whichever name the protocol has
+        it; else MAP@R.
+        """
         return next(
             (name for name in ("precision_at_1", "recall_at_1") if name in self.metrics), "map_at_r"
         )
@@ -157,7 +170,9 @@ class Comparison:
 
     @cached_property
     def family(self) -> Family:
-        """The methods that were declared together, by those studies whose results will not change any more."""
+        """The methods that were declared together, by those studies whose results will not change
+        any more.
+        """
         ended = [
             record
             for record in (*self.records, *self.unfinished, *self.hidden)
@@ -167,7 +182,9 @@ class Comparison:
 
     @property
     def pairs_paid_for(self) -> int:
-        """Over how many pairs the intervals hold: those declared here, or by the benches that this one came after."""
+        """Over how many pairs the intervals hold: those declared here, or by the benches that this
+        one came after.
+        """
         return max(len(self.family.pairs), self.pairs_before)
 
     @cached_property
@@ -177,7 +194,9 @@ class Comparison:
 
     @property
     def replicated(self) -> bool:
-        """Whether a method was searched several times, so that intervals cover the luck of the search."""
+        """Whether a method was searched several times, so that intervals cover the luck of the
+        search.
+        """
         return any(record.searches > 1 for record in self.records)
 
     @property
@@ -188,7 +207,9 @@ class Comparison:
         ]
 
     def interval(self, method: str, setting: Setting, metric: str) -> Interval:
-        """Return the mean and its 95% interval over searches, or over reproductions where there is one search."""
+        """Return the mean and its 95% interval over searches, or over reproductions where there is
+        one search.
+        """
         return t_interval(self.record(method).units(setting, metric))
 
     def gain(self, method: str, baseline: str, setting: Setting, metric: str) -> Interval | None:
@@ -224,7 +245,9 @@ class Comparison:
         return better_than(self._compared[setting, metric])
 
     def ranks(self, setting: Setting, metric: str = "map_at_r") -> dict[str, int]:
-        """Return 1 + the number of methods that are settled better; none where methods are compared with references only."""
+        """Return 1 + the number of methods that are settled better; none where methods are compared
+        with references only.
+        """
         if self.family.references:
             return {}
         better = self.better(setting, metric)
@@ -235,7 +258,9 @@ class Comparison:
         }
 
     def view(self, keys: Iterable[str]) -> "Comparison":
-        """Return the comparison with the studies of these keys alone; what they pay for stays that of the whole family."""
+        """Return the comparison with the studies of these keys alone; what they pay for stays that
+        of the whole family.
+        """
         wanted = set(keys)
         others = [
             record for record in (*self.records, *self.unfinished) if record.key not in wanted
@@ -248,7 +273,9 @@ class Comparison:
         )
 
     def needed(self, setting: Setting, difference: float) -> dict[tuple[str, str], int | None]:
-        """Return how many searches of each would find a true difference of this size, for every pair that is shown."""
+        """Return how many searches of each would find a true difference of this size, for every
+        pair that is shown.
+        """
         declared = difference == self.smallest
         found = (
             self._compared[setting, "map_at_r"]
@@ -302,7 +329,9 @@ class Comparison:
         smallest: float,
         twins: bool,
     ) -> list[Difference]:
-        """Return the differences of pairs with, or without, a control twin. A control has no part in any other verdict."""
+        """Return the differences of pairs with, or without, a control twin. A control has no part
+        in any other verdict.
+        """
         controls = self.family.twins.keys()
         own = {name: values for name, values in units.items() if twins or name not in controls}
         chosen = [pair for pair in pairs if bool(controls & set(pair)) == twins]
@@ -315,7 +344,9 @@ class Comparison:
 
 
 def _is_one_draw(record: StudyRecord) -> bool:
-    """Whether a study has one value that another seed would change: it has no spread, and is no constant either."""
+    """Whether a study has one value that another seed would change: it has no spread, and is no
+    constant either.
+    """
     return len(record.tests) == 1 and (
         _has_random_trunk(record.announced) or not is_baseline(record.method, record)
     )
@@ -328,7 +359,9 @@ def _has_random_trunk(announced: Mapping[str, Any]) -> bool:
 
 
 def ended(comparison: Comparison) -> Sequence[StudyRecord]:
-    """The studies of the tables that will not change any more: those with test scores, and those whose trials all diverged."""
+    """The studies of the tables that will not change any more: those with test scores, and those
+    whose trials all diverged.
+    """
     return (*comparison.records, *(record for record in comparison.unfinished if record.failed))
 
 

@@ -1,4 +1,6 @@
-"""The declared family: the methods that were announced together, and the pairs of them that are compared."""
+"""The declared family: the methods that were announced together, and the pairs of them that are
+compared.
+"""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +24,8 @@ class Family:
     Args:
         methods: the trained methods, those that have no scores yet included.
         yardstick: the baseline that every method is compared with.
-        references: methods that all others are compared with; where there is none, every pair is compared.
+        references: methods that all others are compared with; where there is none, every pair is
+            compared.
         groups: methods of benches without a reference, in each of which every pair is compared.
         twins: each control twin with the method that it is a twin of.
         looks: the look at which each method was declared, 1 where it is not given.
@@ -48,7 +51,9 @@ class Family:
         ]
 
     def _look(self, method: str) -> int:
-        """Return the look of a method. The yardstick has none of its own: it is in every bench, chosen by nobody."""
+        """Return the look of a method. The yardstick has none of its own: it is in every bench,
+        chosen by nobody.
+        """
         return 1 if method == self.yardstick else self.looks.get(method, 1)
 
     @cached_property
@@ -67,10 +72,12 @@ class Family:
 
 
 def family_of(records: Sequence[StudyRecord], benches: Sequence[Declared] = ()) -> Family:
-    """Return the union of the benches that declared these studies; of studies without one, the studies themselves.
+    """Return the union of the benches that declared these studies; of studies without one, the
+    studies themselves.
 
-    A bench counts as soon as a study that it declared first has ended. One that only repeats studies adds nothing, and one
-    whose new studies are under way does not change yet what the others say.
+    A bench counts as soon as a study that it declared first has ended. One that only repeats
+    studies adds nothing, and one whose new studies are under way does not change yet what the
+    others say.
     """
     own = {record.method: record for record in records}
     looks = looks_of(benches)
@@ -106,7 +113,8 @@ def family_of(records: Sequence[StudyRecord], benches: Sequence[Declared] = ()) 
 def pairs_before(own: Sequence[Declared], benches: Sequence[Declared]) -> int:
     """Return how many pairs the benches declared that these ones came after.
 
-    Who extends the two most different of thirty methods has chosen among all their pairs, and pays for all of them.
+    Who extends the two most different of thirty methods has chosen among all their pairs, and pays
+    for all of them.
     """
     seen = {key for bench in own for key in bench.after}
     earlier = [bench for bench in benches if seen & set(bench.studies)]

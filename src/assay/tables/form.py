@@ -81,7 +81,8 @@ def in_points(share: float) -> str:
 
 
 def ends(interval: Interval) -> str:
-    """Return the ends of an interval in points, with a second decimal where the first would hide the sign.
+    """Return the ends of an interval in points, with a second decimal where the first would hide
+    the sign.
 
     >>> ends(Interval(0.02, 0.008, 0.034, 4)), ends(Interval(0.002, 0.0003, 0.0041, 4))
     ('0.8 to 3.4', '0.03 to 0.41')

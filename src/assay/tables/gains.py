@@ -1,4 +1,6 @@
-"""The trend over the years: what methods gain over the old baselines, as papers claimed it and as it is measured."""
+"""The trend over the years: what methods gain over the old baselines, as papers claimed it and as
+it is measured.
+"""
 
 import math
 from collections.abc import Sequence
@@ -29,7 +31,9 @@ class Point:
 
 
 def gains(comparison: Comparison) -> list[Table]:
-    """Each method against the full and the weak baselines, a table for each metric; none where no baseline was benched."""
+    """Each method against the full and the weak baselines, a table for each metric; none where no
+    baseline was benched.
+    """
     beside = _baselines(comparison)
     left_out = {*beside, *comparison.family.twins}
     others = sorted(
@@ -62,7 +66,10 @@ def _gains_in(comparison: Comparison, metric: str, beside: list[str], methods: l
     ]
     return Table(
         name=f"gains-{metric}",
-        title=f"Gain in {heading(metric)} over the old baselines, measured{' and claimed' if papers else ''}",
+        title=(
+            f"Gain in {heading(metric)} over the old baselines,"
+            f" measured{' and claimed' if papers else ''}"
+        ),
         note=_note(comparison, bool(papers)),
         groups=[
             ("", 3),
@@ -98,7 +105,9 @@ def _gains_in(comparison: Comparison, metric: str, beside: list[str], methods: l
 
 
 def trend(comparison: Comparison, baseline: Baseline, metric: str) -> dict[Origin, list[Point]]:
-    """Gains over a baseline by year, for the methods of this comparison that have one; nothing where it was not benched."""
+    """Gains over a baseline by year, for the methods of this comparison that have one; nothing
+    where it was not benched.
+    """
     if baseline not in comparison.methods:
         return {}
     years = {
@@ -124,7 +133,9 @@ def trend(comparison: Comparison, baseline: Baseline, metric: str) -> dict[Origi
 
 
 def claim(comparison: Comparison, method: str, baseline: Baseline) -> float | None:
-    """What a paper claimed for the method in P@1: on this data set if it is one of theirs, else the mean over theirs."""
+    """What a paper claimed for the method in P@1: on this data set if it is one of theirs, else the
+    mean over theirs.
+    """
     found = [
         one.gain
         for one in _on_data(comparison, claimed_gains())
@@ -152,12 +163,16 @@ def _in_words(comparison: Comparison, baseline: Baseline) -> list[str]:
         else ""
     )
     means = _range([gain.mean for gain in measured])
-    said = f"Over {baseline}, later methods were measured at {means} in {heading(metric)} here (single models{reach})"
+    said = (
+        f"Over {baseline}, later methods were measured at {means} in {heading(metric)} here (single"
+        f" models{reach})"
+    )
     claims = series.get("claimed by papers")
     if not claims:
         return [said]
     return [
-        f"{said}; papers claimed {_range([point.gain.mean for point in claims])} for {_names(claims)}"
+        f"{said}; papers claimed {_range([point.gain.mean for point in claims])} for"
+        f" {_names(claims)}"
     ]
 
 
@@ -170,8 +185,8 @@ def _weak_in_words(comparison: Comparison, baseline: Baseline) -> list[str]:
         return []
     side = "below" if found.mean < 0 else "above"
     return [
-        f"{weak}, the baseline as much of the literature ran it, lies {100 * abs(found.mean):.1f}% {side} {baseline} in MAP@R: a "
-        "gain over it says that much less"
+        f"{weak}, the baseline as much of the literature ran it, lies {100 * abs(found.mean):.1f}%"
+        f" {side} {baseline} in MAP@R: a gain over it says that much less"
     ]
 
 
@@ -212,9 +227,10 @@ def _claimed_text(share: float | None) -> str:
 
 def _note(comparison: Comparison, claimed: bool) -> str:
     text = (
-        "Gain: by how many percent of the baseline's score a method lies above it, single models, with 95% intervals "
-        "that are not paired (Welch, delta method). contrastive_sampled and triplet_sampled are the weak baselines of "
-        "the literature: a few random pairs or triplets of each batch."
+        "Gain: by how many percent of the baseline's score a method lies above it, single models,"
+        " with 95% intervals that are not paired (Welch, delta method). contrastive_sampled and"
+        " triplet_sampled are the weak baselines of the literature: a few random pairs or triplets"
+        " of each batch."
     )
     where = (
         "on this data set"

@@ -14,7 +14,9 @@ from assay.tables.family import is_baseline, pairs_before
 
 
 def comparisons(store: Store, keys: Iterable[str] | None = None) -> list[Comparison]:
-    """The studies of the store, or those with these keys, sorted into groups that may be compared; sweeps are left out."""
+    """The studies of the store, or those with these keys, sorted into groups that may be compared;
+    sweeps are left out.
+    """
     groups: dict[tuple[str, ...], list[StudyRecord]] = {}
     for record in records_of(store, keys):
         if "sweep" not in record.announced:
@@ -46,7 +48,9 @@ def records_of(store: Store, keys: Iterable[str] | None) -> list[StudyRecord]:
 
 
 def newest(records: Iterable[StudyRecord]) -> tuple[list[StudyRecord], list[StudyRecord]]:
-    """Of each method the latest study that has ended, with any later one under way; and those that they replace."""
+    """Of each method the latest study that has ended, with any later one under way; and those that
+    they replace.
+    """
     by_method: dict[str, list[StudyRecord]] = {}
     for record in sorted(records, key=generation_of, reverse=True):
         by_method.setdefault(record.method, []).append(record)
@@ -61,7 +65,9 @@ def newest(records: Iterable[StudyRecord]) -> tuple[list[StudyRecord], list[Stud
 
 
 def by_year(record: StudyRecord) -> tuple[bool, bool, float, str]:
-    """Return what sorts studies: the vectors as they are, other baselines, by year of the paper, then what has none."""
+    """Return what sorts studies: the vectors as they are, other baselines, by year of the paper,
+    then what has none.
+    """
     trained = not is_baseline(record.method, record)
     return trained, record.method != AS_IS, year_of(record) or math.inf, record.method
 

@@ -27,7 +27,9 @@ def unconverged(comparison: Comparison, methods: Sequence[str]) -> list[str]:
 
 
 def not_converged_clause(comparison: Comparison, methods: Sequence[str]) -> str:
-    """Return what a sentence about these methods has to add on their training; nothing where all stopped by themselves."""
+    """Return what a sentence about these methods has to add on their training; nothing where all
+    stopped by themselves.
+    """
     found, never = unconverged(comparison, methods), _unmoved(comparison, methods)
     clause = f"; not converged: {_named(found)}" if found else ""
     return clause + (f"; most runs of {_named(never)} kept their initial weights" if never else "")
@@ -64,11 +66,13 @@ def length(comparison: Comparison) -> Table | None:
         name="length",
         title="Length of training",
         note=(
-            "Reproduction runs whose best epoch by validation is the last that they trained: training longer might have "
-            f"raised their scores. Above {MOST_AT_THE_END:.0%} of its runs a method is called not converged, and verdicts "
-            "that rest on it say so: they may be about which method learns faster. The other methods stopped by themselves, "
-            "when validation had not risen for as many epochs as the protocol waits; a longer wait might have found more. "
-            "Runs that kept their initial weights validated best before any training."
+            "Reproduction runs whose best epoch by validation is the last that they trained:"
+            f" training longer might have raised their scores. Above {MOST_AT_THE_END:.0%} of its"
+            " runs a method is called not converged, and verdicts that rest on it say so: they may"
+            " be about which method learns faster. The other methods stopped by themselves, when"
+            " validation had not risen for as many epochs as the protocol waits; a longer wait"
+            " might have found more. Runs that kept their initial weights validated best before"
+            " any training."
         ),
         columns=[
             "method",

@@ -1,4 +1,6 @@
-"""The tables of pairs of methods: what they differ by, and what it would take to find a difference."""
+"""The tables of pairs of methods: what they differ by, and what it would take to find a
+difference.
+"""
 
 from assay.stats import POWER, Difference, alpha_of_look
 from assay.tables.comparison import Comparison, Setting
@@ -27,9 +29,11 @@ def differences(comparison: Comparison, setting: Setting) -> Table | None:
                 d.first,
                 d.second,
                 f"{100 * d.interval.mean:+.2f}",
-                ""
-                if d.interval.low is None
-                else f"{100 * d.interval.low:+.2f} to {100 * (d.interval.high or 0):+.2f}",
+                (
+                    ""
+                    if d.interval.low is None
+                    else f"{100 * d.interval.low:+.2f} to {100 * (d.interval.high or 0):+.2f}"
+                ),
                 _seen_from(d, elsewhere[frozenset((d.first, d.second))]),
                 sentence(comparison, d),
             ]
@@ -58,7 +62,9 @@ def differences(comparison: Comparison, setting: Setting) -> Table | None:
 
 
 def needed(comparison: Comparison, setting: Setting) -> Table | None:
-    """How many searches would find a difference of so many points; None where no pair says how far its scores vary."""
+    """How many searches would find a difference of so many points; None where no pair says how far
+    its scores vary.
+    """
     by_size = {x: comparison.needed(setting, x) for x in WORTH_SEEING}
     found = [
         (d, {x: by_size[x][d.first, d.second] for x in WORTH_SEEING})
@@ -72,10 +78,11 @@ def needed(comparison: Comparison, setting: Setting) -> Table | None:
         name=f"needed-{setting}",
         title=f"{unit.capitalize()} needed to find a difference in MAP@R, {setting}",
         note=(
-            f"Fewest {unit} of each method with which a true difference of so many points would be found at least {POWER:.0%} "
-            f"of the time, at the level of the next look at this family of {found[0][0].comparisons} pairs. From the upper 80% "
-            "limit of what the scores vary by, since few values tell little of it. The differences are fixed beforehand: the "
-            "one seen here says nothing about how many would have been needed."
+            f"Fewest {unit} of each method with which a true difference of so many points would be"
+            f" found at least {POWER:.0%} of the time, at the level of the next look at this family"
+            f" of {found[0][0].comparisons} pairs. From the upper 80% limit of what the scores vary"
+            " by, since few values tell little of it. The differences are fixed beforehand: the"
+            " one seen here says nothing about how many would have been needed."
         ),
         columns=["first", "second", "standard error", *(in_points(x) for x in WORTH_SEEING), "run"],
         rows=[
@@ -115,11 +122,13 @@ def _note(comparison: Comparison, found: list[Difference]) -> str:
     )
     smallest = in_points(comparison.smallest)
     return (
-        f"First minus second, in points of MAP@R, over {unit}, not paired. The intervals are simultaneous: they hold all "
-        f"together with a probability of {level}, whichever of the {declared} declared pairs are shown ({few}; methods without "
-        f"scores count). Words follow from the interval alone: above 0, better; also below {smallest}, better but too little "
-        f"to matter; around 0 and within {smallest} on both sides, equivalent; else undecided. A bench of few {unit} will "
-        "rarely say equivalent. The column before the verdict has the verdict of the other form."
+        f"First minus second, in points of MAP@R, over {unit}, not paired. The intervals are"
+        f" simultaneous: they hold all together with a probability of {level}, whichever of the"
+        f" {declared} declared pairs are shown ({few}; methods without scores count). Words follow"
+        f" from the interval alone: above 0, better; also below {smallest}, better but too little"
+        f" to matter; around 0 and within {smallest} on both sides, equivalent; else undecided. A"
+        f" bench of few {unit} will rarely say equivalent. The column before the verdict has the"
+        " verdict of the other form."
     )
 
 

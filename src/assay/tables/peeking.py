@@ -1,4 +1,6 @@
-"""The price of peeking: what choosing on the test half would have added to a score. Not a result."""
+"""The price of peeking: what choosing on the test half would have added to a score. Not a
+result.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +20,10 @@ class Price:
     Args:
         method: its name.
         honest: its score, everything chosen on validation folds.
-        epoch: gain had each model's epoch been chosen on the test half; over searches, over reproductions where there is one.
-        parameters: gain had the trial been chosen on the test half; over searches; None where nothing was searched.
+        epoch: gain had each model's epoch been chosen on the test half; over searches, over
+            reproductions where there is one.
+        parameters: gain had the trial been chosen on the test half; over searches; None where
+            nothing was searched.
 
     No gain is negative, so each has a lower bound and no upper one.
     """
@@ -36,7 +40,9 @@ class Price:
 
 
 def prices(comparison: Comparison) -> list[Price]:
-    """Of every method whose checkpoints were kept and scored after the seal was opened, if there was more than one."""
+    """Of every method whose checkpoints were kept and scored after the seal was opened, if there
+    was more than one.
+    """
     return [
         price(record)
         for record in comparison.records
@@ -64,14 +70,17 @@ def peeking(comparison: Comparison) -> Table | None:
         name="peeking",
         title="The price of peeking: what choosing on the test half would have added",
         note=(
-            "Not a result. The honest score chooses epoch and parameters on validation folds; the gains say how much would have "
-            "been added to it had they been chosen by MAP@R on the test half itself, as much of the literature does. Epoch: the "
-            "best checkpoint instead of the chosen one, mean over folds. Parameters: the trial of the same search with the best "
-            "mean on test instead of the selected one, mean over folds. Both: the two added up. The best on test is never worse "
-            "than the chosen one, so no gain is negative, and an interval around it would be wrong: in brackets stands a lower "
-            "bound, which the expected gain exceeds with 95% confidence, from a bootstrap over searches; for the epoch over "
-            f"reproductions where there is one search. Fewer than {FEWEST_FOR_BOUND} of them have none. Single models, points "
-            "of MAP@R; computed after the seal was opened, and nothing was chosen by it."
+            "Not a result. The honest score chooses epoch and parameters on validation folds; the"
+            " gains say how much would have been added to it had they been chosen by MAP@R on the"
+            " test half itself, as much of the literature does. Epoch: the best checkpoint instead"
+            " of the chosen one, mean over folds. Parameters: the trial of the same search with"
+            " the best mean on test instead of the selected one, mean over folds. Both: the two"
+            " added up. The best on test is never worse than the chosen one, so no gain is"
+            " negative, and an interval around it would be wrong: in brackets stands a lower"
+            " bound, which the expected gain exceeds with 95% confidence, from a bootstrap over"
+            " searches; for the epoch over reproductions where there is one search. Fewer than"
+            f" {FEWEST_FOR_BOUND} of them have none. Single models, points of MAP@R; computed after"
+            " the seal was opened, and nothing was chosen by it."
         ),
         columns=["method", "honest MAP@R", "epoch", "parameters", "both", "score then"],
         rows=[
@@ -103,7 +112,9 @@ def _had_a_choice(peek: Mapping[str, Any]) -> bool:
 
 
 def _gains_by_epoch(searches: int, entries: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Return for each search, or for each reproduction of a single one, the mean gain of the best checkpoint over the chosen."""
+    """Return for each search, or for each reproduction of a single one, the mean gain of the best
+    checkpoint over the chosen.
+    """
     by_unit: dict[int, list[float]] = {}
     for entry in entries:
         gained = max(entry["test"].values()) - entry["test"][str(entry["chosen"])]
@@ -114,7 +125,9 @@ def _gains_by_epoch(searches: int, entries: Sequence[Mapping[str, Any]]) -> list
 def _gain_by_parameters(
     record: StudyRecord, trials: Sequence[Mapping[str, Any]]
 ) -> Interval | None:
-    """Return the gain of the trial that is best on test over the selected one, over searches; None where none was selected."""
+    """Return the gain of the trial that is best on test over the selected one, over searches; None
+    where none was selected.
+    """
     gains = [
         _gain_of_search(
             selection["trial"], [trial for trial in trials if trial["search"] == search]
@@ -127,7 +140,9 @@ def _gain_by_parameters(
 
 
 def _gain_of_search(chosen: int, trials: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the mean over folds of the best trial on test minus that of the chosen one; only finished trials are looked at."""
+    """Return the mean over folds of the best trial on test minus that of the chosen one; only
+    finished trials are looked at.
+    """
     selected = next((trial["test"] for trial in trials if trial["trial"] == chosen), None)
     if selected is None:
         return None

@@ -1,4 +1,6 @@
-"""Published scores beside those measured with the published parameters, or under the published protocol."""
+"""Published scores beside those measured with the published parameters, or under the published
+protocol.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +29,9 @@ class Pair:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measured mean lies in the published interval; None where none was published."""
+        """Whether the measured mean lies in the published interval;
+        None where none was published.
+        """
         low, high = self.published.low, self.published.high
         return None if low is None or high is None else low <= self.measured.mean <= high
 
@@ -60,7 +64,9 @@ class Pair:
 
 
 def pairs(comparison: Comparison) -> list[Pair]:
-    """Every score that was published for these methods on the data set whose published parameters were run."""
+    """Every score that was published for these methods on the data set whose published parameters
+    were run.
+    """
     source, data = source_and_data(comparison.given_by)
     if not source.startswith(BY) or data not in DATA:
         return []
@@ -75,7 +81,9 @@ def pairs(comparison: Comparison) -> list[Pair]:
 
 
 def published_sentences(comparison: Comparison) -> list[str]:
-    """For each method whether its MAP@R (concatenated, with which the paper's tables begin) comes out as published; the count."""
+    """For each method whether its MAP@R (concatenated, with which the paper's tables begin) comes
+    out as published; the count.
+    """
     found = [
         pair
         for pair in pairs(comparison)
@@ -88,7 +96,10 @@ def published_sentences(comparison: Comparison) -> list[str]:
     return (
         [
             *lines,
-            f"{inside} of {len(judged)} methods lie in the published interval of MAP@R (concatenated)",
+            (
+                f"{inside} of {len(judged)} methods lie in the published interval of MAP@R"
+                " (concatenated)"
+            ),
         ]
         if judged
         else lines
@@ -104,8 +115,9 @@ def published_or_measured(comparison: Comparison) -> Table | None:
         name="published",
         title="Published versus measured",
         note=(
-            f"Parameters {comparison.given_by}; nothing was searched. Published: mean and 95% interval of tables 4 to 6 of the "
-            "reality check, 10 reproductions. Measured: mean and 95% t-interval over reproductions here. In percent."
+            f"Parameters {comparison.given_by}; nothing was searched. Published: mean and 95%"
+            " interval of tables 4 to 6 of the reality check, 10 reproductions. Measured: mean and"
+            " 95% t-interval over reproductions here. In percent."
         ),
         columns=["method", "setting", "metric", "published", "measured", "in words"],
         rows=[
@@ -138,7 +150,9 @@ def published_or_measured(comparison: Comparison) -> Table | None:
 
 
 def beside_other_studies(comparison: Comparison) -> Table | None:
-    """What the unbiased evaluation or the revisiting study published, where their protocol was run on their data."""
+    """What the unbiased evaluation or the revisiting study published, where their protocol was run
+    on their data.
+    """
     found = list(_others(comparison))
     if not found:
         return None
@@ -146,9 +160,9 @@ def beside_other_studies(comparison: Comparison) -> Table | None:
         name="beside",
         title="Beside the published scores of the study that this protocol follows",
         note=(
-            "Published scores were tuned and their checkpoints chosen on the test half (maxima over epochs), one run or a "
-            "standard deviation over runs; measured ones choose on validation folds and have 95% t-intervals. Single models, "
-            "in percent."
+            "Published scores were tuned and their checkpoints chosen on the test half (maxima over"
+            " epochs), one run or a standard deviation over runs; measured ones choose on"
+            " validation folds and have 95% t-intervals. Single models, in percent."
         ),
         columns=["method", "metric", "published", "measured"],
         rows=[

@@ -9,21 +9,26 @@ from assay.tables.form import Table
 
 
 def parameters(comparison: Comparison) -> Table:
-    """What each search chose, or what was given, with a flag where a value lies on the edge of its range."""
+    """What each search chose, or what was given, with a flag where a value lies on the edge of its
+    range.
+    """
     rows = [
         row for record in ended(comparison) if not record.failed for row in _parameter_rows(record)
     ]
     searched = (
-        "Ranges were declared before the search and stayed as they were. A value within 1% of an end of its range, "
-        "on the search scale, is flagged; a natural end is where the parameter's own domain ends."
+        "Ranges were declared before the search and stayed as they were. A value within 1% of an"
+        " end of its range, on the search scale, is flagged; a natural end is where the parameter's"
+        " own domain ends."
     )
     columns = ("method", "search", "parameter", "chosen", "default")
     return Table(
         name="parameters",
         title="Given parameters" if comparison.given_by else "Chosen parameters",
-        note=f"Nothing was searched: parameters {comparison.given_by}."
-        if comparison.given_by
-        else searched + handed_on(comparison),
+        note=(
+            f"Nothing was searched: parameters {comparison.given_by}."
+            if comparison.given_by
+            else searched + handed_on(comparison)
+        ),
         columns=[*columns, "range", "scale", "edge"],
         rows=[[str(row[column]) for column in columns] + _range_cells(row) for row in rows],
         raw=rows,
@@ -40,8 +45,9 @@ def handed_on(comparison: Comparison) -> str:
     if not found:
         return ""
     return (
-        " models/, sweeps and final training take the search that validates best (number of the search: "
-        f"{', '.join(found)}); its score is not the one estimated, which is that of a search as it comes."
+        " models/, sweeps and final training take the search that validates best (number of the"
+        f" search: {', '.join(found)}); its score is not the one estimated, which is that of a"
+        " search as it comes."
     )
 
 
@@ -67,15 +73,15 @@ def trials(comparison: Comparison) -> Table:
         for trial in record.trials
     ]
     pruned = (
-        " A trial that was given up after its first fold has only the estimate that the search was told; it is never selected, "
-        "and counts in the budget."
+        " A trial that was given up after its first fold has only the estimate that the search was"
+        " told; it is never selected, and counts in the budget."
     )
     return Table(
         name="trials",
         title="All trials",
         note=(
-            "Trial 0 of each search is the method's defaults. Validation MAP@R is the mean over the folds of a trial; a trial "
-            "with a diverged fold failed." + pruned * estimated
+            "Trial 0 of each search is the method's defaults. Validation MAP@R is the mean over the"
+            " folds of a trial; a trial with a diverged fold failed." + pruned * estimated
         ),
         columns=["method", "search", "trial", "parameters", "validation MAP@R", "selected"],
         rows=[

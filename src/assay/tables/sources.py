@@ -26,7 +26,9 @@ SOURCES = ("search", "seed", "search and seed together", "fold", "test classes")
 
 @dataclass(frozen=True)
 class Sources:
-    """Standard deviations of a method's MAP@R (single models), by what is drawn again; None where it is not known."""
+    """Standard deviations of a method's MAP@R (single models), by what is drawn again; None where
+    it is not known.
+    """
 
     method: str
     by_name: Mapping[str, Component | None]
@@ -49,10 +51,11 @@ def sources(comparison: Comparison) -> Table:
         name="sources",
         title="Where uncertainty comes from",
         note=(
-            "By how much the MAP@R of single models would move, in points (standard deviation, with its 95% limits), if one "
-            "thing were drawn again. Search: another search with its own selection. Seed: another training with the same "
-            "parameters. Fold: one model trained on other classes. Test classes: as many other classes to test on "
-            f"(standard error of the score). {_apart(comparison)}{covered(comparison)}"
+            "By how much the MAP@R of single models would move, in points (standard deviation,"
+            " with its 95% limits), if one thing were drawn again. Search: another search with its"
+            " own selection. Seed: another training with the same parameters. Fold: one model"
+            " trained on other classes. Test classes: as many other classes to test on (standard"
+            f" error of the score). {_apart(comparison)}{covered(comparison)}"
         ),
         columns=["method", *names],
         rows=[[one.method, *(_cell(one, name) for name in names)] for one in found],
@@ -61,7 +64,9 @@ def sources(comparison: Comparison) -> Table:
 
 
 def classes(comparison: Comparison, setting: Setting) -> Table | None:
-    """The differences again with test classes redrawn instead of searches; None where classes were not recorded."""
+    """The differences again with test classes redrawn instead of searches; None where classes were
+    not recorded.
+    """
     by_method = {record.method: comparison.classes.get(record.key) for record in comparison.records}
     found = []
     for difference in comparison.differences(setting):
@@ -77,8 +82,9 @@ def classes(comparison: Comparison, setting: Setting) -> Table | None:
         name=f"classes-{setting}",
         title=f"Differences in MAP@R over test classes, {setting}",
         note=(
-            "First minus second, in points, with a 95% interval for other test classes of the same kind, the same classes for "
-            "both methods. Searches and seeds stay as they were; no correction for the number of pairs, and no verdict."
+            "First minus second, in points, with a 95% interval for other test classes of the same"
+            " kind, the same classes for both methods. Searches and seeds stay as they were; no"
+            " correction for the number of pairs, and no verdict."
         ),
         columns=["first", "second", "difference", "95% interval over classes"],
         rows=[
@@ -86,9 +92,11 @@ def classes(comparison: Comparison, setting: Setting) -> Table | None:
                 d.first,
                 d.second,
                 f"{100 * i.mean:+.2f}",
-                ""
-                if i.low is None or i.high is None
-                else f"{100 * i.low:+.2f} to {100 * i.high:+.2f}",
+                (
+                    ""
+                    if i.low is None or i.high is None
+                    else f"{100 * i.low:+.2f} to {100 * i.high:+.2f}"
+                ),
             ]
             for d, i in found
         ],
@@ -119,9 +127,9 @@ def control(comparison: Comparison, setting: Setting = "separated") -> list[str]
             f"{method} {100 * aa_difference([spread]):.2f}" for method, spread in spreads.items()
         )
         lines.append(
-            "Two independent searches of the same method differ by about "
-            f"{100 * aa_difference(list(spreads.values())):.2f} points of MAP@R on these data (root mean square over methods; "
-            f"{each})"
+            "Two independent searches of the same method differ by about"
+            f" {100 * aa_difference(list(spreads.values())):.2f} points of MAP@R on these data"
+            f" (root mean square over methods; {each})"
         )
     for twin, original in comparison.family.twins.items():
         pair = [
@@ -159,7 +167,9 @@ def _sources(comparison: Comparison, record: StudyRecord) -> Sources:
 
 
 def _over_folds(rows: Sequence[Sequence[float]]) -> Component | None:
-    """Return the spread over folds, each averaged over all runs: the folds are the same in every search."""
+    """Return the spread over folds, each averaged over all runs: the folds are the same in every
+    search.
+    """
     means = np.mean(rows, axis=0)
     return with_limits(deviation(means.tolist()), len(means) - 1) if len(means) > 1 else None
 

@@ -62,7 +62,9 @@ class Sweep:
 
     @cached_property
     def places(self) -> dict[Place, StudyRecord]:
-        """The study at each method and value; a base stands at its own value where the sweep has none there."""
+        """The study at each method and value; a base stands at its own value where the sweep has
+        none there.
+        """
         own = {
             (record.method, str(record.announced["sweep"]["value"])): record
             for record in self.records
@@ -121,7 +123,9 @@ class Sweep:
         return metrics_of(self.announced)
 
     def interval(self, method: str, value: str, setting: Setting, metric: str) -> Interval | None:
-        """Return the mean and its 95% interval over searches or reproductions, where the study is there."""
+        """Return the mean and its 95% interval over searches or reproductions, where the study is
+        there.
+        """
         record = self.places.get((method, value))
         return None if record is None else t_interval(record.units(setting, metric))
 
@@ -154,9 +158,10 @@ def sweep_table(sweep: Sweep) -> Table:
         name="sweep",
         title=f"Scores over {sweep.field}",
         note=(
-            f"Each method's parameters are those of the search that validates best under {sweep.protocol}, run again at every "
-            f"value of {sweep.field}; where they were selected is marked. Mean and 95% t-interval on the test half: over "
-            "reproductions, and where they were selected over searches if there are several."
+            "Each method's parameters are those of the search that validates best under"
+            f" {sweep.protocol}, run again at every value of {sweep.field}; where they were"
+            " selected is marked. Mean and 95% t-interval on the test half: over reproductions,"
+            " and where they were selected over searches if there are several."
         ),
         groups=[("", 2), *((setting.capitalize(), len(sweep.metrics)) for setting in SETTINGS)],
         columns=["method", sweep.field, *(heading(metric) for _, metric in cells)],

@@ -17,7 +17,9 @@ FIRST = 2
 
 
 def scores(comparison: Comparison) -> Table:
-    """Every metric with intervals, concatenated and separated, and the rank by MAP@R of single models."""
+    """Every metric with intervals, concatenated and separated, and the rank by MAP@R of single
+    models.
+    """
     cells = _cells(comparison, comparison.metrics)
     ranks = comparison.ranks("separated")
     best = {
@@ -64,7 +66,9 @@ def scores(comparison: Comparison) -> Table:
 
 
 def _best(comparison: Comparison, setting: Setting, metric: str) -> list[str]:
-    """Return the methods that no other is settled better than, by this column; none where no method is settled worse."""
+    """Return the methods that no other is settled better than, by this column; none where no method
+    is settled worse.
+    """
     if not direction(metric):
         return []
     ranks = comparison.ranks(setting, metric)
@@ -73,7 +77,9 @@ def _best(comparison: Comparison, setting: Setting, metric: str) -> list[str]:
 
 
 def over_folds(comparison: Comparison) -> Table | None:
-    """How far single models lie apart over folds and over searches; None where no study kept the scores of its folds."""
+    """How far single models lie apart over folds and over searches; None where no study kept the
+    scores of its folds.
+    """
     metrics = [metric for metric in comparison.metrics if in_percent(metric)]
     records = [
         record for record in comparison.records if any("folds" in test for test in record.tests)
@@ -97,9 +103,10 @@ def over_folds(comparison: Comparison) -> Table | None:
         name="spread",
         title=f"Spread over folds, and over {units}",
         note=(
-            "Standard deviations of test scores of single models, in points. Over folds: within a reproduction, pooled; folds "
-            "train on different classes, so this is how much one model's score depends on what it was trained on (and on its "
-            f"seed). Over {units}: of the mean of the folds, from which the intervals come; same classes."
+            "Standard deviations of test scores of single models, in points. Over folds: within a"
+            " reproduction, pooled; folds train on different classes, so this is how much one"
+            f" model's score depends on what it was trained on (and on its seed). Over {units}: of"
+            " the mean of the folds, from which the intervals come; same classes."
         ),
         groups=[("", 1), ("Over folds", len(metrics)), (f"Over {units}", len(metrics))],
         columns=["method", *(heading(metric) for _ in kinds for metric in metrics)],
@@ -128,9 +135,9 @@ def training(comparison: Comparison) -> Table | None:
         name="training",
         title="On training embeddings",
         note=(
-            "Of the training classes of each fold, by the chosen checkpoint; mean over folds, with 95% t-intervals over "
-            "searches or, of one search, over reproductions. They describe the embedding and are no measure of how well "
-            "unseen classes are told apart."
+            "Of the training classes of each fold, by the chosen checkpoint; mean over folds, with"
+            " 95% t-intervals over searches or, of one search, over reproductions. They describe"
+            " the embedding and are no measure of how well unseen classes are told apart."
         ),
         columns=["method", *map(heading, metrics)],
         rows=[
@@ -155,12 +162,13 @@ def _scores_note(comparison: Comparison) -> str:
     unit = f"in percent but for {', '.join(plain)}" if plain else "in percent"
     searched = "" if comparison.given_by else "; the selected trials are not among them"
     return (
-        f"{estimated(comparison)} Mean and 95% t-interval over {_units(comparison)}, {unit}{searched}. Rank: 1 + the number of "
-        "methods that are settled better by MAP@R (separated); methods of different ranks need not be settled, and rows without "
-        "a rank are not compared. Bold: no method is settled better in this column, and at least one is settled worse; each "
-        "column is judged by itself, and verdicts go by MAP@R (separated). "
-        f"{_baselines(comparison)}"
-        f"{test['queries']:g} queries, {test['skipped']:g} skipped (no other sample of their class)."
+        f"{estimated(comparison)} Mean and 95% t-interval over {_units(comparison)},"
+        f" {unit}{searched}. Rank: 1 + the number of methods that are settled better by MAP@R"
+        " (separated); methods of different ranks need not be settled, and rows without a rank are"
+        " not compared. Bold: no method is settled better in this column, and at least one is"
+        " settled worse; each column is judged by itself, and verdicts go by MAP@R (separated)."
+        f" {_baselines(comparison)}{test['queries']:g} queries, {test['skipped']:g} skipped (no"
+        " other sample of their class)."
     )
 
 
@@ -175,7 +183,9 @@ def _baselines(comparison: Comparison) -> str:
 
 
 def _units(comparison: Comparison) -> str:
-    """Return how many searches or reproductions the intervals rest on; a single value has no interval."""
+    """Return how many searches or reproductions the intervals rest on; a single value has no
+    interval.
+    """
     counts = sorted(
         {
             (unit_of(record), len(record.units("separated", "map_at_r")))
@@ -213,7 +223,9 @@ def _over_units(record: StudyRecord, metric: str) -> float | None:
 
 
 def _training_scores(record: StudyRecord) -> dict[str, list[float]]:
-    """Return each metric's mean over folds, unit by unit; infinite where one fold has no finite value."""
+    """Return each metric's mean over folds, unit by unit; infinite where one fold has no finite
+    value.
+    """
     by_unit: dict[int, list[dict[str, float | None]]] = {}
     for entry in record.reproductions:
         if entry.get("training"):

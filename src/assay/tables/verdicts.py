@@ -1,4 +1,6 @@
-"""Differences in plain words. Every word follows from the one simultaneous interval that is printed beside it."""
+"""Differences in plain words. Every word follows from the one simultaneous interval that is printed
+beside it.
+"""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +33,9 @@ def sentence(comparison: Comparison, difference: Difference) -> str:
 
 
 def summary(comparison: Comparison, setting: Setting = "separated") -> list[str]:
-    """Return the verdicts in a few lines, pair by pair while those are few; control twins have lines of their own."""
+    """Return the verdicts in a few lines, pair by pair while those are few; control twins have
+    lines of their own.
+    """
     twins = comparison.family.twins.keys()
     found = [one for one in comparison.differences(setting) if not {one.first, one.second} & twins]
     if len(found) <= MANY:
@@ -40,7 +44,8 @@ def summary(comparison: Comparison, setting: Setting = "separated") -> list[str]
     same = [one for one in found if one.verdict == "equivalent"]
     if same:
         lines.append(
-            f"{len(same)} of {len(found)} pairs: equivalent, within {in_points(comparison.smallest)}"
+            f"{len(same)} of {len(found)} pairs: equivalent, within"
+            f" {in_points(comparison.smallest)}"
         )
     return lines + _undecided(
         comparison, [one for one in found if one.verdict == "undecided"], len(found)
@@ -56,8 +61,9 @@ def covered(comparison: Comparison) -> str:
         return f"Intervals cover the luck of the search and of the training seed. {fixed}."
     if comparison.searched_once:
         return (
-            f"Verdicts are {ONE_SEARCH}: intervals cover the training seed, and the luck of the search is not covered. "
-            f"Another search could give another order; --set searches=4 measures it. {fixed}."
+            f"Verdicts are {ONE_SEARCH}: intervals cover the training seed, and the luck of the"
+            " search is not covered. Another search could give another order; --set searches=4"
+            f" measures it. {fixed}."
         )
     return f"Intervals cover the luck of the training seed; nothing was searched. {fixed}."
 
@@ -65,10 +71,16 @@ def covered(comparison: Comparison) -> str:
 def estimated(comparison: Comparison) -> str:
     """Return in words what the scores are an estimate of."""
     if comparison.replicated:
-        return "Estimated: the expected test score, over searches and training seeds, of this budget of search and then training."
+        return (
+            "Estimated: the expected test score, over searches and training seeds, of this budget"
+            " of search and then training."
+        )
     if comparison.searched_once:
         return f"Estimated: the expected test score, over training seeds, {ONE_SEARCH}."
-    return "Estimated: the expected test score, over training seeds, of training with the given parameters."
+    return (
+        "Estimated: the expected test score, over training seeds, of training with the given"
+        " parameters."
+    )
 
 
 def unit_of(record: StudyRecord) -> str:
@@ -77,7 +89,9 @@ def unit_of(record: StudyRecord) -> str:
 
 
 def what_it_takes(comparison: Comparison, difference: Difference) -> str:
-    """Return how many searches would find the smallest difference that matters; never the one that was seen."""
+    """Return how many searches would find the smallest difference that matters; never the one that
+    was seen.
+    """
     records = [comparison.record(name) for name in (difference.first, difference.second)]
     varied = [record for record in records if len(record.units("separated", "map_at_r")) > 1]
     if not varied:
@@ -86,7 +100,10 @@ def what_it_takes(comparison: Comparison, difference: Difference) -> str:
     of = "each" if len(varied) == 2 else varied[0].method
     units = [record.units("separated", "map_at_r") for record in varied]
     if all(len(set(values)) == 1 for values in units):
-        return f"all {unit}{'es' if unit == 'search' else 's'} gave the same score, so their spread is not known"
+        return (
+            f"all {unit}{'es' if unit == 'search' else 's'} gave the same score, so their spread is"
+            " not known"
+        )
     if min(map(len, units)) == 2 and unit == "search":
         return "two searches hardly show a spread; begin with --set searches=4"
     find = f"would find a difference of {in_points(difference.smallest)} 4 times in 5"
@@ -99,11 +116,16 @@ def what_it_takes(comparison: Comparison, difference: Difference) -> str:
     run = min(map(len, units))
     if difference.needed <= run:
         return f"the {number_of(run, unit)} of {of} {find}"
-    return f"{number_of(difference.needed, unit)} of {of} {find} ({_setting(varied[0], unit, difference.needed)})"
+    return (
+        f"{number_of(difference.needed, unit)} of {of} {find}"
+        f" ({_setting(varied[0], unit, difference.needed)})"
+    )
 
 
 def _setting(record: StudyRecord, unit: str, needed: int) -> str:
-    """Return how to ask for as many: a study that searches nothing reproduces once for each search of the protocol."""
+    """Return how to ask for as many: a study that searches nothing reproduces once for each search
+    of the protocol.
+    """
     if unit == "search":
         return f"--set searches={needed}"
     searches = int(record.announced["protocol"]["resolved"].get("searches", 1))
@@ -119,7 +141,10 @@ def _verdict(difference: Difference) -> str:
             f"{first} is better than {second} by {by} points ({ends(difference.interval)}){little}"
         )
     if difference.verdict == "equivalent":
-        return f"{first} and {second} are equivalent: within {in_points(difference.smallest)} ({ends(difference.interval)})"
+        return (
+            f"{first} and {second} are equivalent: within {in_points(difference.smallest)}"
+            f" ({ends(difference.interval)})"
+        )
     seen = f" ({ends(difference.interval)})" if difference.interval.low is not None else ""
     return f"{first} and {second}: undecided{seen}"
 

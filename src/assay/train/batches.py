@@ -14,9 +14,11 @@ from assay.seeds import derive
 
 
 def iterations_of(protocol: Protocol, samples: int, batch: tuple[int, int]) -> int:
-    """Training steps in an epoch over a fold of so many samples: as many as the protocol says, else one pass.
+    """Training steps in an epoch over a fold of so many samples: as many as the protocol says, else
+    one pass.
 
-    A pass over few samples would be over before there is anything to validate: it has at least `shortest_epoch` steps.
+    A pass over few samples would be over before there is anything to validate: it has at least
+    `shortest_epoch` steps.
 
     >>> iterations_of(Protocol("p.v1", iterations=None), 100, (8, 4))
     3
@@ -39,7 +41,8 @@ def draw_batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Augmented batches for ever; labels are numbered from 0 over the classes of this fold.
 
-    The first `start` batches are drawn and left out, none of their images read; `draw` is the generator of the augmentation.
+    The first `start` batches are drawn and left out, none of their images read; `draw` is the
+    generator of the augmentation.
     """
     labels = renumber(train.y)
     draw = draw or augmentation(seed)

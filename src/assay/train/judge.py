@@ -38,7 +38,9 @@ class Checkpoint:
 
 @dataclass
 class Fit:
-    """What training left: every validation, the best one and its weights; scores of the training samples if asked for."""
+    """What training left: every validation, the best one and its weights; scores of the training
+    samples if asked for.
+    """
 
     history: list[Checkpoint]
     best: Checkpoint
@@ -48,7 +50,9 @@ class Fit:
 
 
 Told = Callable[[int, float, Checkpoint | None], None]
-"""Hears of each epoch that has ended: its number, its mean loss, and the validation where there was one."""
+"""Hears of each epoch that has ended: its number, its mean loss, and the validation where there was
+one.
+"""
 
 Kept = Callable[[int, dict[str, Tensor]], None]
 """Is given the weights of each validation, with its epoch."""
@@ -59,11 +63,12 @@ def nobody(epoch: int, loss: float, checkpoint: Checkpoint | None) -> None:
 
 
 class Judge:
-    """Validates a network as its training goes on, and keeps what was best: the checkpoint of the highest validation MAP@R.
+    """Validates a network as its training goes on, and keeps what was best: the checkpoint of the
+    highest validation MAP@R.
 
-    Epoch 0, before any training, counts as a checkpoint. A loss or an embedding that is not finite ends the training as
-    `diverged`; `done` says that it has ended, so or because patience ran out. `before` is the state of a judge whose training
-    was killed: this one goes on from there.
+    Epoch 0, before any training, counts as a checkpoint. A loss or an embedding that is not finite
+    ends the training as `diverged`; `done` says that it has ended, so or because patience ran out.
+    `before` is the state of a judge whose training was killed: this one goes on from there.
     """
 
     fit: Fit

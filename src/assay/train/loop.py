@@ -41,7 +41,9 @@ def fit(
     kept: Kept | None = None,
     savepoint: Savepoint | None = None,
 ) -> Fit:
-    """Train until the epochs or the patience run out, from where the savepoint was left if it holds a state."""
+    """Train until the epochs or the patience run out, from where the savepoint was left if it holds
+    a state.
+    """
     network = prepare(model, protocol, device)
     parts.loss.to(device)
     course = _Course(
@@ -97,7 +99,8 @@ class _Course:
     def is_visible(self) -> bool:
         """Whether weights and generators are all that has changed, so that a state holds all of it.
 
-        A user's loss may count its calls or fill a memory of its own; its training begins anew after a kill.
+        A user's loss may count its calls or fill a memory of its own; its training begins anew
+        after a kill.
         """
         return self._beside is not None and beside_weights(self._parts) == self._beside
 
@@ -129,7 +132,9 @@ def prepare(model: Model, protocol: Protocol, device: torch.device) -> nn.Module
 
 
 def set_training(model: Model, protocol: Protocol) -> None:
-    """Training mode. Frozen batch normalisation goes by its running statistics and leaves them; its affine weights train."""
+    """Training mode. Frozen batch normalisation goes by its running statistics and leaves them; its
+    affine weights train.
+    """
     model.train()
     if protocol.frozen == "batchnorm":
         for module in model.modules():

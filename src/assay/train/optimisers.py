@@ -32,15 +32,18 @@ def make_optimisers(
 def groups_of(
     weights: Sequence[Tensor], own: Mapping[str, Tensor], parts: Parts, protocol: Protocol
 ) -> list[dict[str, Any]]:
-    """What torch's optimisers are made of: the weights of trunk and head, then the method's own, with their learning rates.
+    """What torch's optimisers are made of: the weights of trunk and head, then the method's own,
+    with their learning rates.
 
-    Of the method's own, those that it names are not decayed, and none are where the protocol says so.
+    Of the method's own, those that it names are not decayed, and none are where the protocol says
+    so.
     """
     undecayed = parts.loss.undecayed
     unknown = sorted(set(undecayed) - set(own))
     if unknown:
         raise ValueError(
-            f"{type(parts.loss).__name__}.undecayed names {unknown[0]!r}, but its weights are {', '.join(own) or 'none'}"
+            f"{type(parts.loss).__name__}.undecayed names {unknown[0]!r}, but its weights are"
+            f" {', '.join(own) or 'none'}"
         )
     kept = undecayed if protocol.optimiser.decay_own else tuple(own)
     others = [
@@ -68,7 +71,8 @@ def share_of_rate(schedule: Schedule | None, done: int, steps: int) -> float:
 class Rates:
     """The learning rates of optimisers, which follow the protocol's schedule.
 
-    They depend on the number of the step alone, so that a training that goes on after a kill needs no more than that.
+    They depend on the number of the step alone, so that a training that goes on after a kill needs
+    no more than that.
     """
 
     def __init__(
@@ -89,7 +93,9 @@ class Rates:
 
 
 def make_optimiser(groups: list[dict[str, Any]], settings: Optimiser) -> torch.optim.Optimizer:
-    """All weights of a group in one operation, or one pass over memory; what a protocol does not say is as torch has it."""
+    """All weights of a group in one operation, or one pass over memory; what a protocol does not
+    say is as torch has it.
+    """
     kinds: dict[str, Make] = {
         "rmsprop": torch.optim.RMSprop,
         "adam": torch.optim.Adam,
@@ -97,6 +103,7 @@ def make_optimiser(groups: list[dict[str, Any]], settings: Optimiser) -> torch.o
         "sgd": torch.optim.SGD,
     }
     momentum = {"momentum": settings.momentum} if settings.kind in ("rmsprop", "sgd") else {}
-    # torch's fused SGD wants the momentum of all weights of a group or of none; in a stack some rows have just begun
+    # torch's fused SGD wants the momentum of all weights of a group or of none; in a stack some
+    # rows have just begun
     way = {"fused": True} if settings.kind in ("adam", "adamw") else {"foreach": True}
     return kinds[settings.kind](groups, weight_decay=settings.weight_decay, **way, **momentum)

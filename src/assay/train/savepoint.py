@@ -1,4 +1,6 @@
-"""Files by which a training outlives its process: its state, and the weights of every validation where those are wanted."""
+"""Files by which a training outlives its process: its state, and the weights of every validation
+where those are wanted.
+"""
 
 import json
 import time
@@ -51,9 +53,11 @@ class Shelf:
 
 
 class Savepoint:
-    """A file in which a training leaves its state from time to time, and finds it again after a kill.
+    """A file in which a training leaves its state from time to time, and finds it again after a
+    kill.
 
-    A state that is spoilt, or of something else, counts for nothing. A disk that is full costs the savepoint, not the training.
+    A state that is spoilt, or of something else, counts for nothing. A disk that is full costs the
+    savepoint, not the training.
 
     Args:
         path: of the file.

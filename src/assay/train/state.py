@@ -1,4 +1,6 @@
-"""The state of a training as tensors and plain data, so that it can be written down and taken up again."""
+"""The state of a training as tensors and plain data, so that it can be written down and taken up
+again.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,7 +89,9 @@ def restore_optimisers(optimisers: Sequence[torch.optim.Optimizer], state: State
 
 
 def state_of_chance(device: torch.device, own: torch.Generator | None = None) -> State:
-    """Where torch's generators stand: that of the process, that of the GPU, and one of the training's own."""
+    """Where torch's generators stand: that of the process, that of the GPU, and one of the
+    training's own.
+    """
     found = {"process": torch.get_rng_state()}
     if device.type == "cuda":
         found["device"] = torch.cuda.get_rng_state(device)
@@ -106,9 +110,11 @@ def restore_chance(device: torch.device, state: State, own: torch.Generator | No
 
 
 def beside_weights(parts: Parts) -> str | None:
-    """Hash of what loss and miner hold beside their weights, and of those weights' shapes; None where it cannot be told.
+    """Hash of what loss and miner hold beside their weights, and of those weights' shapes; None
+    where it cannot be told.
 
-    Numbers, words and functions of a module can be compared. Any other object may change without anybody seeing it.
+    Numbers, words and functions of a module can be compared. Any other object may change without
+    anybody seeing it.
     """
     modules = {name: _own(module, leave_out=_TORCHS) for name, module in parts.loss.named_modules()}
     shapes = {name: list(tensor.shape) for name, tensor in weights_of(parts.loss).items()}
@@ -119,7 +125,9 @@ def beside_weights(parts: Parts) -> str | None:
 
 
 _TORCHS = frozenset(vars(nn.Module()))
-"""Attributes that every module has: its weights, buffers, parts and hooks, and whether it is training."""
+"""Attributes that every module has: its weights, buffers, parts and hooks, and whether it is
+training.
+"""
 
 
 def own_attributes(loss: nn.Module) -> dict[str, Any]:
@@ -132,7 +140,9 @@ def _own(part: object, leave_out: frozenset[str] = frozenset()) -> dict[str, Any
 
 
 def _named(value: object) -> object:
-    """A function of a module by its name, anything else as it is; one that was made inside another may hold what it likes."""
+    """A function of a module by its name, anything else as it is; one that was made inside another
+    may hold what it likes.
+    """
     if isinstance(value, FunctionType) and "<" not in value.__qualname__:
         return f"{value.__module__}.{value.__qualname__}"
     return value

@@ -1,7 +1,8 @@
 """Inception with batch normalisation, the trunk of most papers of this field.
 
-Ioffe and Szegedy 2015, arxiv.org/abs/1502.03167, Figure 5, as in the Caffe model of 2016: its names of layers, so that the
-public file bn_inception-52deb4733.pth fits, and its input: BGR, 0 to 255, less the mean colour.
+Ioffe and Szegedy 2015, arxiv.org/abs/1502.03167, Figure 5, as in the Caffe model of 2016: its names
+of layers, so that the public file bn_inception-52deb4733.pth fits, and its input: BGR, 0 to 255,
+less the mean colour.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,9 @@ SHA256 = "52deb473314542a5c2f87e9e6f26f4ca42fe863d15f986414dbae8c2dfdd2353"
 
 
 class Block(NamedTuple):
-    """Widths of an inception block's branches; one without `one` and `pooled` halves the side of its maps."""
+    """Widths of an inception block's branches; one without `one` and `pooled` halves the side of
+    its maps.
+    """
 
     one: int
     three: tuple[int, int]
@@ -122,11 +125,13 @@ class Body(nn.Module):
 
 @trunks("bn_inception")
 class BNInception(Photo):
-    """Inception with batch normalisation (Ioffe and Szegedy 2015, arxiv.org/abs/1502.03167), the Caffe model.
+    """Inception with batch normalisation (Ioffe and Szegedy 2015, arxiv.org/abs/1502.03167), the
+    Caffe model.
 
-    Batch normalisation keeps the published momentum: in torch's sense 0.9 is the weight of the newest batch, so that
-    running statistics that are not frozen are nearly those of the last one. The branches of its halving blocks agree for
-    sides from one below a multiple of 32 to six above it: 224 is one, and so is the 227 of the field's protocols.
+    Batch normalisation keeps the published momentum: in torch's sense 0.9 is the weight of the
+    newest batch, so that running statistics that are not frozen are nearly those of the last one.
+    The branches of its halving blocks agree for sides from one below a multiple of 32 to six above
+    it: 224 is one, and so is the 227 of the field's protocols.
     """
 
     name = "bn_inception"
@@ -145,7 +150,8 @@ class BNInception(Photo):
         if any((side + 1) % 32 >= 8 for side in (height, width)):
             near = 32 * round(width / 32)
             raise BadInput(
-                f"--set size={width}: the trunk {self.name!r} takes sides from {near - 1} to {near + 6}, for example"
+                f"--set size={width}: the trunk {self.name!r} takes sides from {near - 1} to"
+                f" {near + 6}, for example"
             )
 
     def normalise(self, x: Tensor) -> Tensor:

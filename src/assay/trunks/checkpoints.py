@@ -18,13 +18,16 @@ from assay.trunks.trunk import Trunk
 WRAPPERS = ("state_dict", "model")
 PREFIXES = ("module.", "backbone.")
 COUNTER = "num_batches_tracked"
-"""Batch normalisation counts batches only where it has no momentum; old files know nothing of it."""
+"""Batch normalisation counts batches only where it has no momentum; old files know nothing of it.
+"""
 
 State = Mapping[str, Tensor]
 
 
 def read(path: Path) -> State:
-    """The tensors of a .safetensors, .pth, .pt, .tar or .bin file by name; nothing in it is ever executed."""
+    """The tensors of a .safetensors, .pth, .pt, .tar or .bin file by name; nothing in it is ever
+    executed.
+    """
     if not path.is_file():
         raise BadInput(f"--weights {path}: there is no such file")
     readers = {
@@ -40,7 +43,8 @@ def read(path: Path) -> State:
     wrong = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
     if wrong or not state:
         raise BadInput(
-            f"--weights {path} is no state dict: {f'{wrong[0]!r} is no tensor' if wrong else 'it is empty'}"
+            f"--weights {path} is no state dict:"
+            f" {f'{wrong[0]!r} is no tensor' if wrong else 'it is empty'}"
         )
     return state
 
@@ -62,13 +66,16 @@ def expected(trunk: Trunk) -> dict[str, Tensor]:
 
 
 def fit(trunk: Trunk, state: State, what: str) -> dict[str, Tensor]:
-    """The state by the trunk's own names, in its shapes and types; `what` is the file in messages."""
+    """The state by the trunk's own names, in its shapes and types;
+    `what` is the file in messages.
+    """
     wanted = expected(trunk)
     named = _named(trunk, state, wanted)
     missing, unknown = wanted.keys() - named.keys(), named.keys() - wanted.keys()
     if missing:
         raise BadInput(
-            f"{what} does not fit the trunk: it lacks {_few(missing)}{f', and has {_few(unknown)}' if unknown else ''}"
+            f"{what} does not fit the trunk: it lacks"
+            f" {_few(missing)}{f', and has {_few(unknown)}' if unknown else ''}"
         )
     if unknown:
         raise BadInput(f"{what} does not fit the trunk, which has no {_few(unknown)}")
@@ -80,7 +87,8 @@ def fit(trunk: Trunk, state: State, what: str) -> dict[str, Tensor]:
     }
     for name, (given, tensor) in wrong.items():
         raise BadInput(
-            f"{what} does not fit the trunk: {name} is {tuple(given.shape)}, not {tuple(tensor.shape)}"
+            f"{what} does not fit the trunk: {name} is {tuple(given.shape)}, not"
+            f" {tuple(tensor.shape)}"
         )
     return {name: fitted[name].to(tensor.dtype).contiguous() for name, tensor in wanted.items()}
 
@@ -141,6 +149,6 @@ def _read_torch(path: Path) -> Any:
             Exception
         ) as error:  # of many kinds, for a damaged file as for one that would run code
             raise BadInput(
-                f"--weights {path} is damaged, or holds more than weights: objects whose loading runs code are refused; "
-                "write it anew with torch.save(model.state_dict(), ...)"
+                f"--weights {path} is damaged, or holds more than weights: objects whose loading"
+                " runs code are refused; write it anew with torch.save(model.state_dict(), ...)"
             ) from error

@@ -12,10 +12,11 @@ WIDTHS = (16, 32, 64, 64)
 
 @trunks("conv")
 class Conv(Trunk):
-    """Four 3x3 blocks (Vinyals et al. 2016, arxiv.org/abs/1606.04080, with other widths), then a pool over positions.
+    """Four 3x3 blocks (Vinyals et al. 2016, arxiv.org/abs/1606.04080, with other widths), then a
+    pool over positions.
 
-    Pooling comes before batch normalisation, which then has a quarter of the work; the layout is channels_last. The two
-    make a training step on one CPU thread about twice as fast.
+    Pooling comes before batch normalisation, which then has a quarter of the work; the layout is
+    channels_last. The two make a training step on one CPU thread about twice as fast.
     """
 
     smallest = 2 ** len(WIDTHS)

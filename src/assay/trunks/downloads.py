@@ -1,4 +1,6 @@
-"""Weights from the network, without a hang: short time-outs, no retries, every failure an `OSError`."""
+"""Weights from the network, without a hang: short time-outs, no retries, every failure an
+`OSError`.
+"""
 
 import contextlib
 import io
@@ -21,7 +23,9 @@ PATIENCE = 10
 
 
 def from_address(address: str, sha256: str) -> Mapping[str, Tensor]:
-    """The state dict at `address`, kept in torch's own cache; `sha256` is the file's hash or the beginning of it."""
+    """The state dict at `address`, kept in torch's own cache; `sha256` is the file's hash or the
+    beginning of it.
+    """
     with quietly(), _patience():
         try:
             state: Mapping[str, Tensor] = torch.hub.load_state_dict_from_url(

@@ -17,7 +17,8 @@ class Identity(Trunk):
         super().__init__(inputs, pooling)
         if pooling != "avg":
             raise BadInput(
-                f"--set pooling={pooling}: the trunk 'identity' takes vectors, which have no positions to pool"
+                f"--set pooling={pooling}: the trunk 'identity' takes vectors, which have no"
+                " positions to pool"
             )
         self.features = inputs
 

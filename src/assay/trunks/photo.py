@@ -14,10 +14,11 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Photo(Trunk):
-    """A `body` behind (x - mean) / std per channel; grey images are repeated over the three channels.
+    """A `body` behind (x - mean) / std per channel; grey images are repeated over the three
+    channels.
 
-    `classifier` names the layers of public files that a trunk has no use for; a side is a multiple of `multiple` pixels,
-    and `only` that of a trunk that takes no other.
+    `classifier` names the layers of public files that a trunk has no use for; a side is a multiple
+    of `multiple` pixels, and `only` that of a trunk that takes no other.
     """
 
     name: ClassVar[str]
@@ -37,7 +38,8 @@ class Photo(Trunk):
         super().__init__(inputs, pooling)
         if inputs not in (1, 3):
             raise BadInput(
-                f"the trunk {self.name!r} takes images of 1 or 3 channels, got {inputs}; use --set trunk=conv"
+                f"the trunk {self.name!r} takes images of 1 or 3 channels, got {inputs}; use --set"
+                " trunk=conv"
             )
         self.register_buffer("_mean", torch.tensor(self.mean).view(3, 1, 1), persistent=False)
         self.register_buffer("_std", torch.tensor(self.std).view(3, 1, 1), persistent=False)
@@ -49,11 +51,15 @@ class Photo(Trunk):
         return features
 
     def normalise(self, x: Tensor) -> Tensor:
-        """Three channels as the body expects them, from images with values in [0, 1]; a single channel broadcasts."""
+        """Three channels as the body expects them, from images with values in [0, 1]; a single
+        channel broadcasts.
+        """
         return (x - self._mean) / self._std
 
     def translate(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The weights of a public file by the body's names; files that name them otherwise are recognised here."""
+        """The weights of a public file by the body's names; files that name them otherwise are
+        recognised here.
+        """
         return state
 
     def check_side(self, height: int, width: int) -> None:

@@ -26,7 +26,8 @@ class AveragePlusMax(nn.Module):
 
 
 class GeneralisedMean(nn.Module):
-    """GeM (Radenovic et al. 2018, arxiv.org/abs/1711.02512, Eq. 3), one learned exponent for all channels.
+    """GeM (Radenovic et al. 2018, arxiv.org/abs/1711.02512, Eq. 3), one learned exponent for all
+    channels.
 
     f_c = (1/(HW) sum_p max(x_cp, 1e-6)^p)^(1/p);  p = 1 is the mean, p -> infinity the maximum.
 

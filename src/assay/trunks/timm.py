@@ -1,4 +1,6 @@
-"""Every model of timm as a trunk: the name is the identity (Wightman 2019, github.com/huggingface/pytorch-image-models)."""
+"""Every model of timm as a trunk: the name is the identity (Wightman 2019,
+github.com/huggingface/pytorch-image-models).
+"""
 
 import importlib
 import itertools
@@ -33,8 +35,9 @@ DATA = {
 class Timm(Photo):
     """A model of timm without its classifier, normalised as its own configuration says.
 
-    The mean over a convolutional network's positions gives way to the protocol's pooling; a transformer pools in its own
-    way, and takes other sides than its own where timm can stretch its positions.
+    The mean over a convolutional network's positions gives way to the protocol's pooling; a
+    transformer pools in its own way, and takes other sides than its own where timm can stretch its
+    positions.
     """
 
     libraries = ("timm",)
@@ -53,7 +56,8 @@ class Timm(Photo):
         pool = _global_pool(body)
         if pool is None and pooling != "avg":
             raise BadInput(
-                f"--set pooling={pooling}: the trunk {self.name!r} pools in its own way; leave it at avg"
+                f"--set pooling={pooling}: the trunk {self.name!r} pools in its own way; leave it"
+                " at avg"
             )
         if pool is None:
             self.layout, self.body = torch.contiguous_format, body
@@ -157,7 +161,9 @@ def _create(name: str) -> Any:
 
 
 def _global_pool(body: nn.Module) -> Any:
-    """The module that takes the mean over a convolutional network's positions; None where there is no such one."""
+    """The module that takes the mean over a convolutional network's positions; None where there is
+    no such one.
+    """
     select = importlib.import_module("timm.layers").SelectAdaptivePool2d
     found = [
         module
@@ -175,7 +181,9 @@ def _replace(select: Any, pooling: Pooling) -> None:
 
 
 def _fetch(name: str) -> Mapping[str, Tensor]:
-    """From the hub; its client retries for most of a minute, but told that it is offline looks into its cache at once."""
+    """From the hub; its client retries for most of a minute, but told that it is offline looks into
+    its cache at once.
+    """
     constants = importlib.import_module("huggingface_hub").constants
     before = constants.HF_HUB_OFFLINE
     offline = constants.HF_HUB_OFFLINE = before or not reachable(constants.ENDPOINT)

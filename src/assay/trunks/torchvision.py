@@ -25,8 +25,8 @@ _OPERATORS = (
 def import_torchvision() -> ModuleType:
     """torchvision, whichever build of it is installed.
 
-    A build for another torch (CUDA beside a CPU-only torch) cannot load its compiled operators and fails at import for
-    want of two of them. No network here uses them: declaring them is enough.
+    A build for another torch (CUDA beside a CPU-only torch) cannot load its compiled operators and
+    fails at import for want of two of them. No network here uses them: declaring them is enough.
     """
     with quietly():
         try:
@@ -46,7 +46,9 @@ _kept: list[torch.library.Library] = []
 
 
 class Torchvision(Photo):
-    """One of torchvision's networks without its classifier; its weights are the first published, which the papers used."""
+    """One of torchvision's networks without its classifier; its weights are the first published,
+    which the papers used.
+    """
 
     libraries = ("torchvision",)
 
@@ -89,10 +91,11 @@ class ResNet50(Torchvision):
 
 @trunks("googlenet")
 class GoogLeNet(Torchvision):
-    """Inception, the first (Szegedy et al. 2015, arxiv.org/abs/1409.4842), torchvision's, without auxiliary classifiers.
+    """Inception, the first (Szegedy et al. 2015, arxiv.org/abs/1409.4842), torchvision's, without
+    auxiliary classifiers.
 
-    Its weights come from TensorFlow and expect 2x - 1, which torchvision computes from an input normalised as for ImageNet.
-    There is no dropout before the features.
+    Its weights come from TensorFlow and expect 2x - 1, which torchvision computes from an input
+    normalised as for ImageNet. There is no dropout before the features.
     """
 
     name = "googlenet"

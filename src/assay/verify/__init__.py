@@ -1,4 +1,6 @@
-"""Is this store what it says? Recompute all that can be recomputed from what lies below it, and repeat runs at random."""
+"""Is this store what it says? Recompute all that can be recomputed from what lies below it, and
+repeat runs at random.
+"""
 
 from assay.verify.checks import verify, verify_study
 from assay.verify.finding import Finding

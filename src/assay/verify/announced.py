@@ -1,4 +1,6 @@
-"""What a study announced, read again: its protocol, its folds, and whether the parts of the announcement go together."""
+"""What a study announced, read again: its protocol, its folds, and whether the parts of the
+announcement go together.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -22,12 +24,15 @@ SELECTED_BY = "selected by study "
 
 
 def read_protocol(announced: Announced) -> Protocol:
-    """The protocol without any `auto` that a preregistration holds; fields that came later have the values they had before."""
+    """The protocol without any `auto` that a preregistration holds; fields that came later have the
+    values they had before.
+    """
     said = announced["protocol"]["resolved"]
     unknown = sorted(set(said) - {field.name for field in fields(Protocol)})
     if unknown:
         raise BadInput(
-            f"the protocol has a field {unknown[0]!r} that this version of Assay does not know; use a newer one"
+            f"the protocol has a field {unknown[0]!r} that this version of Assay does not know; use"
+            " a newer one"
         )
     nested = {"augment": Augment, "batch": Batch, "optimiser": Optimiser}
     own = {name: _frozen(value) for name, value in said.items() if name not in (*nested, "space")}
@@ -39,7 +44,9 @@ def read_protocol(announced: Announced) -> Protocol:
 
 
 def declarable(protocol: Protocol) -> Protocol:
-    """The protocol as it could be declared: vectors have a size of 0 pixels, which nobody can set."""
+    """The protocol as it could be declared: vectors have a size of 0 pixels,
+    which nobody can set.
+    """
     return replace(protocol, size=protocol.size or None)
 
 
@@ -73,7 +80,9 @@ def run_protocol(announced: Announced) -> Protocol:
 
 
 def prunes(announced: Announced) -> bool:
-    """Whether hopeless trials are given up after their first fold; on vectors all folds are one task."""
+    """Whether hopeless trials are given up after their first fold; on vectors all folds are one
+    task.
+    """
     resolved = announced["protocol"]["resolved"]
     return (
         resolved.get("prune") is not None
@@ -95,16 +104,23 @@ def key_of(announced: Announced, generation: int) -> str:
 
 
 def check_announcement(store: Store, record: StudyRecord) -> Iterator[str]:
-    """The study lies where its announcement belongs, and budget and given parameters follow from protocol and source."""
+    """The study lies where its announcement belongs, and budget and given parameters follow from
+    protocol and source.
+    """
     announced = record.announced
     generation = announced.get("generation", 0)
     if key_of(announced, generation) != record.key:
-        yield f"studies/{record.key[:12]} does not hold the study that its preregistration announces"
+        yield (
+            f"studies/{record.key[:12]} does not hold the study that its preregistration announces"
+        )
     if (
         generation
         and not (store.study(key_of(announced, generation - 1)) / "ledger.jsonl").exists()
     ):
-        yield f"this is study number {generation + 1} of its kind, and the one before it was removed from the store"
+        yield (
+            f"this is study number {generation + 1} of its kind, and the one before it was removed"
+            " from the store"
+        )
     yield from _budget(announced)
     if "given" in announced:
         yield from _given(store, record)
@@ -131,7 +147,10 @@ def _budget(announced: Announced) -> Iterator[str]:
     }
     for name, allowed in expected.items():
         if budget[name] not in allowed:
-            yield f"preregistration: {budget[name]} {name} were announced, the protocol says {allowed[0]}"
+            yield (
+                f"preregistration: {budget[name]} {name} were announced, the protocol says"
+                f" {allowed[0]}"
+            )
     if budget["trials"]:
         for name, range_ in protocol.space.describe().items():
             if space.get(name) != _listed(range_):
@@ -146,14 +165,18 @@ def _listed(range_: Mapping[str, object]) -> dict[str, object]:
 
 
 def _trials(announced: Announced, protocol: Protocol) -> list[int]:
-    """How many trials the protocol allows: none where all is given, one or none (untrained) where nothing is searched."""
+    """How many trials the protocol allows: none where all is given, one or none (untrained) where
+    nothing is searched.
+    """
     if "given" in announced:
         return [0]
     return [protocol.trials] if announced["space"] else [min(1, protocol.trials), 0]
 
 
 def _given(store: Store, record: StudyRecord) -> Iterator[str]:
-    """Parameters that come from another study are the ones that it selected; published ones are as published."""
+    """Parameters that come from another study are the ones that it selected; published ones are as
+    published.
+    """
     given, source = (
         record.announced["given"]["parameters"],
         str(record.announced["given"]["source"]),
@@ -163,7 +186,10 @@ def _given(store: Store, record: StudyRecord) -> Iterator[str]:
         if other is not None and (
             other.selection is None or other.selection["parameters"] != given
         ):
-            yield f"preregistration: its parameters are not those that study {other.key[:12]} selected"
+            yield (
+                f"preregistration: its parameters are not those that study {other.key[:12]}"
+                " selected"
+            )
         if other is not None and other.method != record.method:
             yield f"preregistration: its parameters were selected for {other.method}"
         return
@@ -171,16 +197,27 @@ def _given(store: Store, record: StudyRecord) -> Iterator[str]:
     published = best_parameters(record.method, data) or {}
     wrong = [name for name, value in published.items() if given.get(name) != value]
     if source == SOURCE.format(data=data) and wrong:
-        yield f"preregistration: {wrong[0]}={given.get(wrong[0])} is not the value published for {data}"
+        yield (
+            f"preregistration: {wrong[0]}={given.get(wrong[0])} is not the value published for"
+            f" {data}"
+        )
 
 
 def _sweep(store: Store, record: StudyRecord) -> Iterator[str]:
-    """The protocol has the value of the field that the sweep gives it, and the parameters are those of its base."""
+    """The protocol has the value of the field that the sweep gives it, and the parameters are those
+    of its base.
+    """
     point, source = record.announced["sweep"], record.announced["given"]["source"]
     if source != f"{SELECTED_BY}{point['base']}":
-        yield f"preregistration: the parameters of this sweep are not those of its base {point['base'][:12]}"
+        yield (
+            "preregistration: the parameters of this sweep are not those of its base"
+            f" {point['base'][:12]}"
+        )
     if point["value"] not in point["values"]:
-        yield f"preregistration: {point['value']} is not among the values of the sweep over {point['field']}"
+        yield (
+            f"preregistration: {point['value']} is not among the values of the sweep over"
+            f" {point['field']}"
+        )
     protocol, setting = (
         declarable(read_protocol(record.announced)),
         f"{point['field']}={point['value']}",

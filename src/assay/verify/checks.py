@@ -31,7 +31,8 @@ Check = Callable[[], Iterable[str]]
 
 
 def verify(store: Store, anchor: str | None = None) -> Iterator[Finding]:
-    """Every check of every study as it is made; then, where all studies hold, what they share and what was made of them.
+    """Every check of every study as it is made; then, where all studies hold, what they share and
+    what was made of them.
 
     `anchor` is a preregistration hash announced beforehand; some study of the store must have it.
     """
@@ -55,7 +56,9 @@ def verify(store: Store, anchor: str | None = None) -> Iterator[Finding]:
 
 
 def _benches(store: Store) -> Iterator[Finding]:
-    """One finding for each declared bench; a study of it that was never begun is named, and accuses nobody."""
+    """One finding for each declared bench; a study of it that was never begun is named, and accuses
+    nobody.
+    """
     begun = set(store.studies())
     for key in store.benches():
         what = f"bench {key[:12]}"
@@ -115,7 +118,9 @@ def verify_study(store: Store, key: str) -> Iterator[Finding]:
 
 
 def _said(check: Check) -> list[str]:
-    """The problems that a check finds; that something is not there at all, or of another kind, is one too."""
+    """The problems that a check finds; that something is not there at all, or of another kind, is
+    one too.
+    """
     found = []
     try:
         for problem in check():
@@ -128,11 +133,16 @@ def _said(check: Check) -> list[str]:
 
 
 def _unlike_a_study(error: Exception) -> str:
-    return f"ledger.jsonl was altered: it does not read like a study's ({type(error).__name__}: {error})"
+    return (
+        f"ledger.jsonl was altered: it does not read like a study's ({type(error).__name__}:"
+        f" {error})"
+    )
 
 
 def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterator[str]:
-    """`study.json` is the ledger in other words; it may lag behind a killed driver by the last lines, never differ."""
+    """`study.json` is the ledger in other words; it may lag behind a killed driver by the last
+    lines, never differ.
+    """
     path = folder / "study.json"
     if not path.exists():
         if record.complete:
@@ -160,13 +170,18 @@ def _search(store: Store, record: StudyRecord, what: str) -> Finding:
     if by_model(record.announced, number) and not ran_here(store, record):
         return Finding(
             what,
-            note=f"trial {number}: {difference}; the last digits of a model may be others on this machine, where none ran",
+            note=(
+                f"trial {number}: {difference}; the last digits of a model may be others on this"
+                " machine, where none ran"
+            ),
         )
     return Finding(what, f"ledger.jsonl, trial {number}: {difference}")
 
 
 def _anchor(store: Store, anchor: str) -> Finding:
-    """Whether some study was announced with this hash; a ledger whose chain is broken proves nothing."""
+    """Whether some study was announced with this hash; a ledger whose chain is broken proves
+    nothing.
+    """
     announced = []
     for key in store.studies():
         with suppress(BadInput):

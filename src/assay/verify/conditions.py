@@ -1,4 +1,6 @@
-"""Were the conditions equal? Studies that stand in one comparison had the same settings, budgets and common space."""
+"""Were the conditions equal? Studies that stand in one comparison had the same settings, budgets
+and common space.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,7 +28,9 @@ SHARED = (
 
 
 def check_conditions(records: Sequence[StudyRecord]) -> Iterator[Finding]:
-    """One finding for each group of studies under one protocol, on the same data, in the same environment."""
+    """One finding for each group of studies under one protocol, on the same data, in the same
+    environment.
+    """
     groups: dict[tuple[str, str, str], list[StudyRecord]] = {}
     for record in records:
         announced = record.announced
@@ -38,7 +42,10 @@ def check_conditions(records: Sequence[StudyRecord]) -> Iterator[Finding]:
         groups.setdefault(conditions, []).append(record)
     for group in groups.values():
         announced = group[0].announced
-        what = f"{announced['data']['name']} under {announced['protocol']['name']}: equal conditions of {len(group)} studies"
+        what = (
+            f"{announced['data']['name']} under {announced['protocol']['name']}: equal conditions"
+            f" of {len(group)} studies"
+        )
         yield Finding(what, "; ".join(_unequal(group)))
 
 
@@ -52,7 +59,10 @@ def _unequal(group: Sequence[StudyRecord]) -> Iterator[str]:
         ]
         wrong = sorted(name for name in compared if ours.get(name) != theirs.get(name))
         if wrong:
-            yield f"{first.method} and {other.method} were studied under one protocol with another {wrong[0]} each"
+            yield (
+                f"{first.method} and {other.method} were studied under one protocol with another"
+                f" {wrong[0]} each"
+            )
 
 
 def _settings(record: StudyRecord) -> Mapping[str, Any]:

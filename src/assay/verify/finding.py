@@ -10,7 +10,8 @@ class Finding:
     Args:
         what: was looked at.
         problem: what is wrong with it; it names the file.
-        note: what could not be looked at here and why, or what a reader should know. Nothing is wrong with that.
+        note: what could not be looked at here and why, or what a reader should know. Nothing is
+            wrong with that.
     """
 
     what: str

@@ -1,4 +1,6 @@
-"""The models that studies handed over: each has the weights of its run, and its card says what its study says."""
+"""The models that studies handed over: each has the weights of its run, and its card says what its
+study says.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,8 @@
 """Runs of a store, computed again to see whether they come out the same.
 
-Each is computed in a store of its own, by the task that computed it first. On the machine and with the versions that it was
-computed with, every byte must be the same; elsewhere only the score can be compared, within a tolerance.
+Each is computed in a store of its own, by the task that computed it first. On the machine and with
+the versions that it was computed with, every byte must be the same; elsewhere only the score can be
+compared, within a tolerance.
 """
 
 import random
@@ -61,7 +62,9 @@ class Repeated:
 
 @dataclass(frozen=True)
 class _Repetition:
-    """A run of a study with what its announcement makes of it here, and the task that computes it."""
+    """A run of a study with what its announcement makes of it here,
+    and the task that computes it.
+    """
 
     record: StudyRecord
     place: Place
@@ -98,7 +101,8 @@ class _Workshop:
             name = str(announced.get("twin_of", record.method))
             if name not in methods:
                 raise BadInput(
-                    f"there is no method {name!r} here; where it is your own, give its file with --import"
+                    f"there is no method {name!r} here; where it is your own, give its file with"
+                    " --import"
                 )
             device = (
                 "cuda"
@@ -120,7 +124,10 @@ class _Workshop:
             remedy = (
                 ""
                 if self.data
-                else "; a store keeps the name of its data, not where they lie: give --data kind:path"
+                else (
+                    "; a store keeps the name of its data, not where they lie: give --data"
+                    " kind:path"
+                )
             )
             raise BadInput(f"{error}{remedy}") from None
         return self._loaded[name]
@@ -134,13 +141,15 @@ def rerun(
     imports: Sequence[str] = (),
     progress: Progress = nobody,
 ) -> Iterator[Repeated]:
-    """Compute `count` runs of the store again, chosen at random by the seed, and compare; the store itself is only read.
+    """Compute `count` runs of the store again, chosen at random by the seed, and compare; the store
+    itself is only read.
 
     Args:
         store: whose runs.
         count: how many; all where there are fewer.
         seed: of the choice.
-        data: where the data lie, if not where their name says; studies on other data are then left out.
+        data: where the data lie, if not where their name says; studies on other data are then left
+            out.
         imports: the user's own files.
         progress: hears of runs that are done.
     """
@@ -196,9 +205,10 @@ def _records(store: Store) -> list[StudyRecord]:
 def _other_data(name: str, record: StudyRecord) -> str:
     announced = record.announced["data"]
     return (
-        f"{name} is not the data that {record.method} was studied on ({announced['name']}, {announced['samples']} samples of "
-        f"{announced['classes']} classes in trainval, fingerprint {announced['trainval'][:12]}): it is another data set, or "
-        "files were added, removed or altered. Runs can be repeated on the same data only: give those with --data"
+        f"{name} is not the data that {record.method} was studied on ({announced['name']},"
+        f" {announced['samples']} samples of {announced['classes']} classes in trainval,"
+        f" fingerprint {announced['trainval'][:12]}): it is another data set, or files were added,"
+        " removed or altered. Runs can be repeated on the same data only: give those with --data"
     )
 
 
@@ -245,7 +255,9 @@ def _compare(store: Store, scratch: Store, repetition: _Repetition) -> Repeated:
 
 
 def _unlike(folder: Path, config: dict[str, Any], run: Run) -> list[str]:
-    """In words, what of machine and versions is other here than where the run was computed first."""
+    """In words, what of machine and versions is other here than where the run was computed
+    first.
+    """
     there, here = config["environment"], run.config["environment"]
     named = {"source": "another source of Assay", "images": "another decoder of images"}
     unlike = [

@@ -1,4 +1,6 @@
-"""Each run that a ledger names: there, the run that belongs in that place, with the result it had."""
+"""Each run that a ledger names: there, the run that belongs in that place,
+with the result it had.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -145,7 +147,9 @@ def _expected(record: StudyRecord, protocol: Protocol, place: Place) -> dict[str
 
 
 def _history(history: list[Any], result: Mapping[str, Any], protocol: Protocol) -> Iterator[str]:
-    """The validations stand at the epochs that the protocol says, and the first best of them is the result."""
+    """The validations stand at the epochs that the protocol says, and the first best of them is the
+    result.
+    """
     if not history:
         yield "history.jsonl was altered: it is empty"
         return
@@ -163,7 +167,9 @@ def _history(history: list[Any], result: Mapping[str, Any], protocol: Protocol) 
 
 
 def _weights(folder: Path, history: list[Any], result: Mapping[str, Any]) -> Iterator[str]:
-    """The weights are those that the result holds the hash of; where every checkpoint was kept, the best is one of them."""
+    """The weights are those that the result holds the hash of; where every checkpoint was kept, the
+    best is one of them.
+    """
     weights, kept = folder / WEIGHTS, folder / CHECKPOINTS
     if weights.exists() and digest_file(weights) != result["weights"]:
         yield f"{WEIGHTS} was altered"
@@ -173,6 +179,9 @@ def _weights(folder: Path, history: list[Any], result: Mapping[str, Any]) -> Ite
     strange = sorted(expected ^ {path.name for path in kept.iterdir()})
     best = kept / f"{result['best_epoch']}.safetensors"
     if strange:
-        yield f"{CHECKPOINTS}/{strange[0]} is {'missing' if strange[0] in expected else 'not of this run'}"
+        yield (
+            f"{CHECKPOINTS}/{strange[0]} is"
+            f" {'missing' if strange[0] in expected else 'not of this run'}"
+        )
     if best.exists() and digest_file(best) != result["weights"]:
         yield f"{CHECKPOINTS}/{best.name} was altered: it is not the chosen model"

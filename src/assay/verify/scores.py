@@ -1,4 +1,6 @@
-"""The test half: sealed until its time, its scores computed again from the stored vectors, and who looked at it later."""
+"""The test half: sealed until its time, its scores computed again from the stored vectors, and who
+looked at it later.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -28,7 +30,10 @@ def check_order(lines: Sequence[Line]) -> Iterator[str]:
     steps = [line for line in lines if line.kind in ORDER]
     for before, line in pairwise(steps):
         if ORDER.index(line.kind) < ORDER.index(before.kind):
-            yield f"ledger.jsonl: line {line.number + 1} ({line.kind}) comes after a {before.kind}, where no study has it"
+            yield (
+                f"ledger.jsonl: line {line.number + 1} ({line.kind}) comes after a {before.kind},"
+                " where no study has it"
+            )
             break
     for kind in ("preregistration", "peek"):
         if kinds.count(kind) > 1:
@@ -38,7 +43,9 @@ def check_order(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def check_seal(lines: Sequence[Line]) -> Iterator[str]:
-    """The seal was opened after selection and all reproductions, and no test score stands before it."""
+    """The seal was opened after selection and all reproductions, and no test score stands before
+    it.
+    """
     complete = completing_line(list(lines))
     opened = [line.number for line in lines if line.kind == "seal"]
     if opened and (complete is None or opened[0] < complete.number):
@@ -51,7 +58,10 @@ def check_seal(lines: Sequence[Line]) -> Iterator[str]:
         line for line in lines if line.kind in SAID and (not opened or line.number < opened[0])
     ]
     if early:
-        yield f"{SAID[early[0].kind]} precedes the opening of the seal (ledger.jsonl, line {early[0].number + 1})"
+        yield (
+            f"{SAID[early[0].kind]} precedes the opening of the seal (ledger.jsonl, line"
+            f" {early[0].number + 1})"
+        )
 
 
 def check_scores(store: Store, record: StudyRecord) -> Iterator[str]:
@@ -100,7 +110,9 @@ def _scores_of(
     hashes = dict(zip(keys, test["vectors"], strict=True))
     altered = [key for key, path in paths.items() if digest_file(path) != hashes[key]]
     if altered:
-        yield f"run {altered[0][:12]}: its test vectors, test/{paths[altered[0]].name}, were altered"
+        yield (
+            f"run {altered[0][:12]}: its test vectors, test/{paths[altered[0]].name}, were altered"
+        )
         return
     protocol = run_protocol(record.announced)
     vectors = [np.load(path, allow_pickle=False) for path in paths.values()]
@@ -121,7 +133,9 @@ def _scores_of(
 
 
 def _classes(path: Path, hashed: str, expected: Mapping[str, Any]) -> Iterator[str]:
-    """The file with the scores of single classes is the one that was recorded, and says what the vectors say."""
+    """The file with the scores of single classes is the one that was recorded, and says what the
+    vectors say.
+    """
     name = f"{path.parent.name}/{path.name}"
     if not path.exists():
         yield f"{name} is missing"
@@ -140,11 +154,16 @@ def check_looks(record: StudyRecord) -> Iterator[str]:
     """Each look is at a run of this study."""
     for number, look in enumerate(record.looks):
         if look.get("run") not in record.runs:
-            yield f"look {number + 1} is at run {str(look.get('run'))[:12]}, which is not of this study"
+            yield (
+                f"look {number + 1} is at run {str(look.get('run'))[:12]}, which is not of this"
+                " study"
+            )
 
 
 def check_peek(store: Store, record: StudyRecord) -> Iterator[str]:
-    """The peek is at the checkpoints of this study's own runs, and agrees with the test scores where both speak."""
+    """The peek is at the checkpoints of this study's own runs, and agrees with the test scores
+    where both speak.
+    """
     if record.peek is None:
         return
     if record.seal is None or record.peek["test"] != record.seal["test"]:
@@ -171,7 +190,9 @@ def check_peek(store: Store, record: StudyRecord) -> Iterator[str]:
 def _checkpoints_of(
     store: Store, record: StudyRecord, said: dict[str, Any], entry: dict[str, Any]
 ) -> Iterator[str]:
-    """The chosen epoch is the run's, every checkpoint that is kept has its score, the chosen one that of the test line."""
+    """The chosen epoch is the run's, every checkpoint that is kept has its score, the chosen one
+    that of the test line.
+    """
     place = (entry["search"], entry["reproduction"], entry["fold"])
     if (said["search"], said["reproduction"], said["fold"]) != place or said["chosen"] != entry[
         "best_epoch"

@@ -1,4 +1,6 @@
-"""The tables of the report: each is, byte for byte, what the studies give, and the page shows the same."""
+"""The tables of the report: each is, byte for byte, what the studies give, and the page shows the
+same.
+"""
 
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -21,7 +23,8 @@ def check_tables(store: Store) -> Iterator[Finding]:
     except (OSError, ValueError, TypeError):
         yield Finding(
             "report",
-            "studies.json, which says what its tables cover, is missing; write it again with `assay report`",
+            "studies.json, which says what its tables cover, is missing; write it again with `assay"
+            " report`",
         )
         return
     newer = [key for key in store.studies() if key not in covered]
@@ -66,7 +69,10 @@ def _page_problem(page: Path, tables: dict[str, Table]) -> str:
     for name, table in tables.items():
         for row in table.rows:
             if tuple(map(_plain, row)) not in reader.rows:
-                return f"its table {name} does not say what the studies say of {row[0]}; run `assay report` after looking into it"
+                return (
+                    f"its table {name} does not say what the studies say of {row[0]}; run `assay"
+                    " report` after looking into it"
+                )
     return ""
 
 

@@ -24,11 +24,16 @@ Trial = Mapping[str, Any]
 
 
 def check_trials(record: StudyRecord) -> Iterator[str]:
-    """Trials are numbered without a gap, lie in the announced space, and are worth what their folds say."""
+    """Trials are numbered without a gap, lie in the announced space, and are worth what their folds
+    say.
+    """
     announced = record.announced["budget"]["trials"]
     strangers = sorted({trial["search"] for trial in record.trials} - set(range(record.searches)))
     if strangers:
-        yield f"there are trials of search {strangers[0]}, and {record.searches} searches were announced"
+        yield (
+            f"there are trials of search {strangers[0]}, and {record.searches} searches were"
+            " announced"
+        )
     for search in range(record.searches):
         trials, where = trials_of(record, search), f"search {search}, " if search else ""
         if trials and trials[0]["parameters"] != record.announced["method"]["defaults"]:
@@ -67,7 +72,9 @@ def _is_in(range_: Range, value: Any) -> bool:
 
 
 def _value(announced: Announced, trial: Trial, before: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """The mean over folds; no value where a fold diverged or the trial was given up, which it was only by the rule."""
+    """The mean over folds; no value where a fold diverged or the trial was given up, which it was
+    only by the rule.
+    """
     runs, folds = trial["runs"], folds_of_trials(announced, trial["search"])
     diverged = any(run["status"] == "diverged" for run in runs)
     mean = float(sum(run["validation"]["map_at_r"] for run in runs) / len(runs))
@@ -84,13 +91,18 @@ def _value(announced: Announced, trial: Trial, before: Sequence[dict[str, Any]])
     )
     if given_up != hopeless:
         rule = "" if hopeless else "not "
-        yield f"by the protocol's rule it had {rule}to be given up after its first fold, and it was{' not' if hopeless else ''}"
+        yield (
+            f"by the protocol's rule it had {rule}to be given up after its first fold, and it"
+            f" was{' not' if hopeless else ''}"
+        )
     if hopeless and given_up and trial["estimate"] != estimate(mean, before):
         yield "its estimate is not what its first fold gives"
 
 
 def check_selection(record: StudyRecord) -> Iterator[str]:
-    """In each search the best finished trial was selected; without trials, what was given or announced as defaults."""
+    """In each search the best finished trial was selected; without trials, what was given or
+    announced as defaults.
+    """
     for search, selection in enumerate(record.selections):
         where = f"search {search}: " if search else ""
         if selection["search"] != search:
@@ -119,11 +131,15 @@ def _selection(
     elif best and selection["edges"] != plain(
         read_space(announced["space"]).edges(best["parameters"])
     ):
-        yield "what is said of parameters on the edges of their ranges does not follow from the space"
+        yield (
+            "what is said of parameters on the edges of their ranges does not follow from the space"
+        )
 
 
 def unlike_here(announced: Announced) -> str:
-    """In words, which of the versions that a search depends on are others here; empty where none is."""
+    """In words, which of the versions that a search depends on are others here; empty where none
+    is.
+    """
     here = {
         "assay": version("assay-dml"),
         "source": own_source(),
@@ -141,7 +157,9 @@ def unlike_here(announced: Announced) -> str:
 
 
 def ask_again(record: StudyRecord) -> tuple[int, str] | None:
-    """The first trial that the search, told what the ledger says of those before it, would not have asked, and what instead."""
+    """The first trial that the search, told what the ledger says of those before it, would not have
+    asked, and what instead.
+    """
     announced = record.announced
     resolved, defaults = announced["protocol"]["resolved"], announced["method"]["defaults"]
     space, startup, kind = (
@@ -161,7 +179,10 @@ def ask_again(record: StudyRecord) -> tuple[int, str] | None:
                 where = f"search {search}: " if search else ""
                 return (
                     number,
-                    f"{where}the search asks for {_words(asked)}, the ledger says {_words(trial['parameters'])}",
+                    (
+                        f"{where}the search asks for {_words(asked)}, the ledger says"
+                        f" {_words(trial['parameters'])}"
+                    ),
                 )
             told.append(Told(trial["parameters"], trial.get("estimate", trial["map_at_r"])))
     return None

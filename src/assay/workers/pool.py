@@ -27,13 +27,16 @@ _cores = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 
 def in_threads(function: Callable[[T], R], values: Sequence[T]) -> list[R]:
-    """The function of each value, in order, in threads: for work that leaves the interpreter's lock alone."""
+    """The function of each value, in order, in threads: for work that leaves the interpreter's lock
+    alone.
+    """
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         return list(pool.map(function, values))
 
 
 def in_processes(function: Callable[[T], R], values: Sequence[T]) -> list[R]:
-    """The function of each value, in order, in processes where there are enough of them; function and values are picklable.
+    """The function of each value, in order, in processes where there are enough of them; function
+    and values are picklable.
 
     Processes stay for the next call and end with this one.
     """
@@ -51,7 +54,9 @@ def in_processes(function: Callable[[T], R], values: Sequence[T]) -> list[R]:
 
 @dataclass(frozen=True)
 class _Share:
-    """Some of the values, and the folder that relative paths among them start from: a process may be older than that."""
+    """Some of the values, and the folder that relative paths among them start from: a process may
+    be older than that.
+    """
 
     function: Callable[[Any], Any]
     values: Sequence[Any]
@@ -73,8 +78,9 @@ def _run(share: _Share) -> list[Any]:
             return _attempt(share)
         except _Died as died:
             raise RuntimeError(
-                f"a process died on {share.values[0]} or one of the {len(share.values) - 1} after it (exit code {died}); "
-                "if memory ran out, close other programs, else remove what it cannot read"
+                f"a process died on {share.values[0]} or one of the {len(share.values) - 1} after"
+                f" it (exit code {died}); if memory ran out, close other programs, else remove what"
+                " it cannot read"
             ) from died
 
 

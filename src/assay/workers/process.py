@@ -27,8 +27,8 @@ def search_path() -> list[str]:
 class Worker:
     """A process that runs the tasks sent to it.
 
-    It is started as a program of its own, not forked and not by importing the caller's main module again, so that Assay works
-    from any script or notebook.
+    It is started as a program of its own, not forked and not by importing the caller's main module
+    again, so that Assay works from any script or notebook.
 
     Args:
         environment: variables that it has besides those of this process.
@@ -59,7 +59,9 @@ class Worker:
             on_failure.pop_all()
 
     def run(self, task: Task, future: Future[Any]) -> None:
-        """Do the task and settle the future; raises `EOFError` or `OSError` where the process dies."""
+        """Do the task and settle the future; raises `EOFError` or `OSError` where the
+        process dies.
+        """
         try:
             self._connection.send(task)
             done, value = self._connection.recv()

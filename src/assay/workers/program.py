@@ -1,4 +1,6 @@
-"""The program of a worker process: receive tasks, run them, send back what they give; end when the driver does."""
+"""The program of a worker process: receive tasks, run them, send back what they give; end when the
+driver does.
+"""
 
 import errno
 import os
@@ -16,7 +18,9 @@ from assay.memory import keep_freed_memory
 from assay.workers.process import TaskFailed
 
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""Errors that are no slip of the code: where it happened is of no interest, the message says what to do."""
+"""Errors that are no slip of the code: where it happened is of no interest, the message says what
+to do.
+"""
 
 
 def main(handle: int, driver: int) -> None:
@@ -39,7 +43,9 @@ def settle_in() -> None:
 
 
 def answer(packed: bytes) -> tuple[bool, Any]:
-    """Do the packed task: whether it succeeded, and what it gave or the error to raise in the driver."""
+    """Do the packed task: whether it succeeded, and what it gave or the error to raise in the
+    driver.
+    """
     try:
         return True, ForkingPickler.loads(packed)()
     except BadInput as error:
@@ -51,7 +57,9 @@ def answer(packed: bytes) -> tuple[bool, Any]:
 
 
 def _follow(driver: int) -> None:
-    """Die with the driver, even in the middle of a task, and where it died before this process had begun."""
+    """Die with the driver, even in the middle of a task, and where it died before this process had
+    begun.
+    """
     while os.getppid() == driver:
         time.sleep(0.2)
     os._exit(1)
