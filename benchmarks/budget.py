@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from assay.records import StudyRecord, study_records
+from assay.records.store import Store
 from assay.stats import alpha_of_look
-from assay.store import Store
-from assay.study import StudyRecord, study_records
 
 Floats = NDArray[np.float64]
 SPLITS = (

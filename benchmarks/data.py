@@ -26,7 +26,7 @@ from assay.data.augment import augment
 from assay.data.views import View, place_view, read_view
 from assay.methods import assemble, defaults, methods
 from assay.model import Architecture, Model
-from assay.protocol import Augment, FirstStep, Protocol
+from assay.protocols import Augment, FirstStep, Protocol
 from assay.train import optimisers_of, step
 
 CLASSES, IMAGES, BATCH, SIZE, ROUNDS = 100, 20, 32, 227, 5
@@ -80,7 +80,7 @@ def packing(folder: Path, cores: set[int]) -> float:
     """
     code = (
         "import os, sys, time; os.sched_setaffinity(0, {cores}); from pathlib import Path\nfrom"
-        " assay.data import load, splits; from assay.protocol import FirstStep, Protocol\nfrom"
+        " assay.data import load, splits; from assay.protocols import FirstStep, Protocol\nfrom"
         " assay.data.pack import write_pack\nhalf, _ = splits.of(load('folder:{folder}'),"
         " Protocol('b.v1'))\nwrite_pack(Path('{out}') / 'first', half, FirstStep('square',"
         " 8))\nstart = time.perf_counter(); write_pack(Path('{out}') / 'pack', half,"

@@ -23,9 +23,8 @@ import numpy as np
 import torch
 from scipy import stats
 
-from assay.memory import keep_freed_memory
-from assay.protocol import Protocol, customise
-from assay.protocols import protocols
+from assay.devices import keep_freed_memory
+from assay.protocols import Protocol, customise, protocols
 
 METHODS = "contrastive,triplet,nt_xent,proxy_nca,margin,normalized_softmax,arcface,fastap,multi_similarity,proxy_anchor"
 
@@ -67,7 +66,7 @@ def train(job: Job) -> Trained:
             job.protocol, epochs=job.times * length.epochs, patience=job.times * length.patience
         )
         design = design_bench(job.data, [job.method], longer, "cpu", ())[0]
-    view = read_view(design.arena.place(design.arena.trainval))
+    view = read_view(design.conditions.place(design.conditions.trainval))
     places = [(seed, fold) for seed in range(job.seeds) for fold in range(design.protocol.folds)]
     fits = [
         fit

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from assay.losses.loss import Loss
 from assay.losses.normalized_softmax import NormalizedSoftmax
 from assay.losses.proxy_nca import ProxyNCA
-from assay.method import Loss
 from assay.methods import Method, losses, methods
 
 SPACE = methods["normalized_softmax"].space

@@ -27,16 +27,15 @@ from pathlib import Path
 
 from assay.engines import Engine, LocalEngine, Task
 from assay.engines.ray import RayEngine, start_here
-from assay.ledger import Ledger
-from assay.protocol import customise
-from assay.protocols import protocols
-from assay.seeds import derive
+from assay.hashing import derive
+from assay.protocols import customise, protocols
+from assay.records.ledger import Ledger
+from assay.records.store import Store
 from assay.space import Real, Space
-from assay.store import Store
-from assay.study.bench import Means, run_bench
+from assay.study.bench import Execution, run_bench
 from assay.study.drive import drive
 from assay.study.progress import Board, Silent, State
-from assay.study.search import Told, ask
+from assay.study.search import TrialResult, ask
 from assay.study.study import Steps, Study
 
 ENGINES: dict[str, Callable[[], Engine]] = {"local": LocalEngine, "ray": RayEngine}
@@ -155,8 +154,7 @@ def table(*headings: str) -> None:
     row(*["---"] * len(headings))
 
 
-# --- two workers
-# ------------------------------------------------------------------------------------------------------
+# --- two workers ----------------------------------------------------------------------------------
 
 
 def burn(seconds: float) -> Task:
@@ -222,7 +220,7 @@ def _benched(size: Size, workers: int) -> float:
             METHODS,
             protocol,
             Path(folder) / "store",
-            Means(workers=workers, device="cpu"),
+            Execution(workers=workers, device="cpu"),
         )
         return time.perf_counter() - begin
 
@@ -242,8 +240,7 @@ def _wake_all(engine: Engine) -> None:
         awake |= {future.result() for future in [engine.submit(WHO) for _ in range(engine.workers)]}
 
 
-# --- overhead
-# ---------------------------------------------------------------------------------------------------------
+# --- overhead -------------------------------------------------------------------------------------
 
 
 def overhead(size: Size) -> None:
@@ -278,8 +275,7 @@ def _timed(engine: Engine, task: Task) -> float:
     return time.perf_counter() - begin
 
 
-# --- memory
-# -----------------------------------------------------------------------------------------------------------
+# --- memory ---------------------------------------------------------------------------------------
 
 
 def memory(size: Size) -> None:
@@ -304,8 +300,7 @@ def _payload(seed: int) -> Task:
     return partial(len, seed.to_bytes(16, "big") * 256)
 
 
-# --- decisions
-# --------------------------------------------------------------------------------------------------------
+# --- decisions ------------------------------------------------------------------------------------
 
 
 def decisions(size: Size) -> None:
@@ -316,7 +311,7 @@ def decisions(size: Size) -> None:
     space = Space(
         margin=Real(0.0, 1.0), weight=Real(0.1, 10.0, log=True), scale=Real(1.0, 100.0, log=True)
     )
-    told: list[Told] = []
+    told: list[TrialResult] = []
     for number in range(size.trials):
         begin = time.perf_counter()
         parameters = ask(
@@ -328,7 +323,9 @@ def decisions(size: Size) -> None:
                 number,
                 1000 * (time.perf_counter() - begin),
             )
-        told.append(Told(parameters, float(parameters["margin"]) / float(parameters["scale"])))
+        told.append(
+            TrialResult(parameters, float(parameters["margin"]) / float(parameters["scale"]))
+        )
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger.jsonl")
         begin = time.perf_counter()
@@ -344,8 +341,7 @@ def decisions(size: Size) -> None:
         row("record it", size.trials, 1000 * (time.perf_counter() - begin) / size.trials)
 
 
-# --- a cluster that is not there
-# --------------------------------------------------------------------------------------
+# --- a cluster that is not there ------------------------------------------------------------------
 
 
 def cluster(size: Size) -> None:

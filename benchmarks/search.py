@@ -35,12 +35,11 @@ from statistics import mean, median
 import numpy as np
 from numpy.typing import NDArray
 
+from assay.hashing import derive
 from assay.methods import defaults, methods
-from assay.protocol import Protocol, Search
-from assay.protocols import protocols
-from assay.seeds import derive
+from assay.protocols import Protocol, Search, protocols
 from assay.space import Integer, Parameters, Real, Space, Value
-from assay.study.search import Told, ask, uniform
+from assay.study.search import TrialResult, ask, uniform
 
 RECORDS = Path(__file__).parent / "landscapes" / "mlrc_bo_trials.csv.gz"
 TRIALS, ENOUGH = 50, 0.99
@@ -235,14 +234,14 @@ class Found:
 
 def climb(landscape: Landscape, search: Search, seed: int) -> Iterator[float]:
     """How much of the way to the best each trial is."""
-    told: list[Told] = []
+    told: list[TrialResult] = []
     for _ in range(TRIALS):
         first = landscape.defaults(seed)
         parameters = ask(
             landscape.space, told, first, Protocol.startup, derive(landscape.name, seed), search
         )
         value = landscape.value(parameters)
-        told.append(Told(parameters, value))
+        told.append(TrialResult(parameters, value))
         yield landscape.share(value)
 
 
@@ -268,7 +267,7 @@ def search_once(name: str, search: Search, to_the_end: bool, seed: int) -> Found
 def seconds_per_question(landscape: Landscape) -> float:
     """The best of five, for the last question of a study."""
     points = [uniform(landscape.space, number, seed=0) for number in range(TRIALS - 1)]
-    told = [Told(point, landscape.value(point)) for point in points]
+    told = [TrialResult(point, landscape.value(point)) for point in points]
     times = []
     for seed in range(5):
         start = time.perf_counter()

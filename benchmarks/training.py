@@ -29,12 +29,11 @@ from assay.data.augment import augment, centre
 from assay.data.dataset import Pixels
 from assay.data.splits import folds
 from assay.data.views import View
-from assay.memory import keep_freed_memory
+from assay.devices import keep_freed_memory
 from assay.methods import assemble, defaults, methods
 from assay.metrics import evaluate
 from assay.model import Architecture, Model, settle
-from assay.protocol import Batch, FirstStep, Protocol
-from assay.protocols import protocols
+from assay.protocols import Batch, FirstStep, Protocol, protocols
 from assay.run import Environment, Run, compute
 from assay.train import draw_batches, optimisers_of, step
 

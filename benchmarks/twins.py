@@ -32,7 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from assay.seeds import derive
+from assay.hashing import derive
+from assay.records import study_records
+from assay.records.store import Store
 from assay.stats import (
     aa_difference,
     alpha_of_look,
@@ -43,8 +45,6 @@ from assay.stats import (
     t_interval,
 )
 from assay.stats.shrinkage import pair_errors
-from assay.store import Store
-from assay.study import study_records
 
 Floats = NDArray[np.float64]
 Draw = np.random.Generator
@@ -103,7 +103,7 @@ def intervals(
 
 
 def check_with_compare(units_BMS: Floats, of: Family, smallest: float) -> None:
-    """Let `compare` judge the first benches, and insist that it says the same."""
+    """Let `compare` validator the first benches, and insist that it says the same."""
     differences, halves = intervals(units_BMS[:CHECKED], of)
     for number, bench in enumerate(units_BMS[:CHECKED]):
         units = {str(method): values for method, values in enumerate([*bench.tolist(), [0.0]])}

@@ -22,9 +22,8 @@ from assay.data import load
 from assay.data.splits import of
 from assay.embed import embed
 from assay.model import Architecture, Model
-from assay.protocol import FirstStep
-from assay.protocols import protocols
-from assay.seeds import derive
+from assay.protocols import FirstStep, protocols
+from assay.records.keys import derive
 
 SIZES = {"CUB": (5924, 100), "Cars196": (8131, 98), "a fifth of SOP": (12000, 2244)}
 """Images and classes of test halves; of SOP so many that a class has as many images as in the

@@ -10,7 +10,7 @@ from assay.data.pack import write_vectors
 from assay.data.splits import folds_of_labels
 from assay.data.views import View
 from assay.methods import defaults, methods
-from assay.protocol import Augment, Batch, Optimiser, Protocol
+from assay.protocols import Augment, Batch, Optimiser, Protocol
 from assay.run import Environment, Run
 
 PROTOCOL = Protocol(

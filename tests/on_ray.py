@@ -5,16 +5,15 @@
 import sys
 from pathlib import Path
 
-from assay.protocol import customise
-from assay.protocols import protocols
-from assay.study.bench import Means, run_bench
+from assay.protocols import customise, protocols
+from assay.study.bench import Execution, run_bench
 from miniature import MINI
 
 METHODS = ("triplet", "normalized_softmax", "untrained")
 
 
 def bench(folder, store, engine="ray", address=None):
-    means = Means(
+    means = Execution(
         engine=engine, address=address, workers=2 if engine == "local" else None, device="cpu"
     )
     run_bench(f"folder:{folder}", METHODS, customise(protocols["quick"], MINI), Path(store), means)

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from assay.ledger import Ledger
-from assay.store import Store
-from assay.study import StudyRecord
-from assay.study.record import write_record
+from assay.records import StudyRecord
+from assay.records.ledger import Ledger
+from assay.records.store import Store
+from assay.records.study import write_record
 
 METRICS = ("precision_at_1", "r_precision", "map_at_r")
 Body = dict[str, Any]

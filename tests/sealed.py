@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from assay.canonical import digest
 from assay.data.dataset import Dataset
 from assay.data.load import datasets
 from assay.data.splits import SealedTest
-from assay.ledger import Ledger, Line, Receipt, read
-from assay.run import unsealed
+from assay.hashing import digest
+from assay.records.ledger import Ledger, Line, Receipt, read
+from assay.run import testing as unsealed
 
 
 def receipt(folder: Path, trainval: str) -> Receipt:

@@ -119,7 +119,7 @@ PUBLIC = {
     "assay.protocols": ["Protocol", "protocols"],
     "assay.report": ["Benched", "bench", "write_report"],
     "assay.samplers": ["samplers"],
-    "assay.survey": ["Survey", "check_sheet", "survey", "write_sheet"],
+    "assay.data.survey": ["Survey", "check_sheet", "survey", "write_sheet"],
     "assay.workers": ["Task", "TaskFailed", "Worker", "in_processes", "in_threads"],
     "assay.trunks": ["Trunk", "build", "find", "trunks"],
 }

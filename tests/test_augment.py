@@ -25,7 +25,7 @@ from assay.data.augment import (
     turn,
     weights,
 )
-from assay.protocol import Augment, Look, Protocol, resolve
+from assay.protocols import Augment, Look, Protocol, resolve
 from assay.trunks.torchvision import import_torchvision
 
 Pixels = NDArray[np.uint8]

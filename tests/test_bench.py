@@ -19,11 +19,11 @@ import assay
 from assay.data import load
 from assay.data.views import read_view
 from assay.errors import BadInput
-from assay.ledger import read
-from assay.protocol import customise
-from assay.protocols import protocols
-from assay.store import Store
-from assay.study import Silent, design_bench, plan_bench, run_sweep, study_records
+from assay.protocols import customise, protocols
+from assay.records import study_records
+from assay.records.ledger import read
+from assay.records.store import Store
+from assay.study import Silent, design_bench, plan_bench, run_sweep
 from faults import computed, end_well, finished, start
 from miniature import MINI, make_folder, snapshot
 from sealed import replace_test_images, swap_test_labels
@@ -53,8 +53,7 @@ def benched(tmp_path_factory):
     return folder, root / "store"
 
 
-# --- the seal
-# ---------------------------------------------------------------------------------------------------------
+# --- the seal -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tamper", [swap_test_labels, replace_test_images])
@@ -130,8 +129,7 @@ def demo(tmp_path_factory):
     return out
 
 
-# --- dying and continuing
-# ---------------------------------------------------------------------------------------------
+# --- dying and continuing -------------------------------------------------------------------------
 
 
 def kill_after(process, events, delay):
@@ -210,8 +208,7 @@ def test_ctrl_c_exits_with_130_and_the_bench_can_be_continued(benched, tmp_path)
     assert snapshot(tmp_path / "store") == snapshot(store)
 
 
-# --- engines
-# ----------------------------------------------------------------------------------------------------------
+# --- engines --------------------------------------------------------------------------------------
 
 
 def test_one_worker_and_two_give_the_same_bytes(benched, tmp_path):
@@ -232,8 +229,7 @@ def test_the_order_of_methods_changes_no_study(benched, tmp_path):
     assert snapshot(tmp_path / "store") == snapshot(store)
 
 
-# --- fairness
-# ---------------------------------------------------------------------------------------------------------
+# --- fairness -------------------------------------------------------------------------------------
 
 
 def configs(out, method, stage):
@@ -323,13 +319,12 @@ def test_a_class_with_one_image_is_a_skipped_query_not_an_error(benched):
     assert (scores["queries"], scores["skipped"]) == (32, 1)
 
 
-# --- trials that diverge
-# ----------------------------------------------------------------------------------------------
+# --- trials that diverge --------------------------------------------------------------------------
 
 UNSTABLE = """
 import torch
 from assay.losses.loss import losses
-from assay.method import Loss, Method, methods
+from assay.losses.loss import Loss, Method, methods
 from assay.registry import Paper
 from assay.space import Real, Space
 
@@ -404,8 +399,7 @@ def test_where_every_trial_diverges_the_others_still_get_their_report(tmp_path, 
     )
 
 
-# --- features
-# ---------------------------------------------------------------------------------------------------------
+# --- features -------------------------------------------------------------------------------------
 
 
 def test_features_have_a_baseline_without_an_interval(tmp_path, mini_features):
@@ -498,8 +492,7 @@ def test_a_baseline_of_another_trunk_is_refused(
     assert method not in names and {instead, "as_is"} <= set(names)
 
 
-# --- what is wrong with the data
-# --------------------------------------------------------------------------------------
+# --- what is wrong with the data ------------------------------------------------------------------
 
 
 class Hearing(Silent):
@@ -582,7 +575,7 @@ def test_conflicting_labels_inside_trainval_are_announced(mini_folder, tmp_path)
 
 def test_heads_on_features_are_trained_without_augmentation(mini_features):
     (design,) = design_bench(f"features:{mini_features}", ["triplet"], SMALL, "cpu", ())
-    assert design.arena.augmentation == "none, heads are trained on features"
+    assert design.conditions.augmentation == "none, heads are trained on features"
 
 
 def test_a_fixed_baseline_is_scored_on_nested_principal_components(tmp_path, mini_features):
@@ -613,8 +606,7 @@ def test_a_small_data_set_shrinks_the_batch_and_says_so(benched):
     assert "batches were 6 classes x 5 images" in (store / "report" / "index.html").read_text()
 
 
-# --- going on with what was begun
-# -------------------------------------------------------------------------------------
+# --- going on with what was begun -----------------------------------------------------------------
 
 
 def test_data_that_was_renamed_continues_its_study(tmp_path, mini_features):
@@ -703,7 +695,7 @@ def test_an_imported_trunk_is_known_to_every_step_and_part_of_the_key(tmp_path, 
 
 BROKEN = """
 from assay.losses.loss import losses
-from assay.method import Loss, Method, methods
+from assay.losses.loss import Loss, Method, methods
 from assay.space import Real, Space
 
 @losses("broken")

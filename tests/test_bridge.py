@@ -15,20 +15,20 @@ from pytorch_metric_learning import losses as theirs
 from pytorch_metric_learning import miners as their_miners
 from torch import Tensor, nn
 
-from assay.bridge import adopt, indices
-from assay.canonical import digest, digest_file
 from assay.errors import BadInput
+from assay.hashing import digest, digest_file
 from assay.losses import losses
-from assay.method import Loss, Method, methods
+from assay.losses.adopt import adopt, indices
+from assay.losses.loss import Loss, Method, methods
 from assay.methods import assemble, defaults, import_parts, source_of
 from assay.miners.multi_similarity import MultiSimilarityMiner
 from assay.miners.semihard import SemihardMiner
 from assay.pairs import Pairs, References, Triplets, all_pairs, as_triplets
-from assay.protocol import Optimiser, Protocol, resolve
+from assay.protocols import Optimiser, Protocol, resolve
+from assay.records import study_records
+from assay.records.store import Store
 from assay.samplers import samplers
 from assay.space import Real, Space
-from assay.store import Store
-from assay.study import study_records
 from assay.train import make_optimisers, step
 from assay.trunks import trunks
 from miniature import MINI
@@ -143,8 +143,7 @@ def build(module: type[nn.Module], seed: int = 0, **parameters: Any) -> nn.Modul
     return module(**parameters)
 
 
-# --- the same loss
-# ----------------------------------------------------------------------------------------------------
+# --- the same loss --------------------------------------------------------------------------------
 
 
 @every_module
@@ -267,8 +266,7 @@ def test_an_adopted_loss_can_be_subclassed() -> None:
     assert (loss.module.margin, loss.module.triplets_per_anchor) == (0.3, 2)
 
 
-# --- mined pairs and references
-# ---------------------------------------------------------------------------------------
+# --- mined pairs and references -------------------------------------------------------------------
 
 
 def test_indices_of_pairs_and_triplets_written_out() -> None:
@@ -367,8 +365,7 @@ def test_a_module_without_a_place_for_them_takes_neither_mined_pairs_nor_referen
         loss(z, y, SemihardMiner()(z, y), References(z, y, None))
 
 
-# --- what does not fit
-# ------------------------------------------------------------------------------------------------
+# --- what does not fit ----------------------------------------------------------------------------
 
 
 def test_a_module_that_depends_on_the_data_waits_for_setup() -> None:
@@ -435,8 +432,7 @@ def test_a_parameter_that_is_not_there_is_named() -> None:
         adopt(Weighted, classes="labels")
 
 
-# --- as a method
-# ------------------------------------------------------------------------------------------------------
+# --- as a method ----------------------------------------------------------------------------------
 
 
 def test_parameters_of_a_method_go_by_name() -> None:
@@ -513,8 +509,7 @@ def test_a_step_trains_the_model_and_the_modules_weights(loss, miner, trained) -
     assert all(not torch.equal(weight, old) for weight, old in zip(watched, before, strict=True))
 
 
-# --- source
-# -----------------------------------------------------------------------------------------------------------
+# --- source ---------------------------------------------------------------------------------------
 
 MODULE = """
 from torch import nn
@@ -529,8 +524,8 @@ class Mine(nn.Module):
         return self.strength * z.var(0).sum()
 """
 DECLARED = """
-from assay.bridge import adopt
-from assay.method import Method, methods
+from assay.losses.adopt import adopt
+from assay.losses.loss import Method, methods
 from assay.space import Real, Space
 
 methods.add(Method("mine", adopt({adopted}), space=Space({space})))
@@ -610,11 +605,12 @@ def test_where_the_loss_was_adopted_is_hashed_too(
     """Else `normalise=True` could be added there without a trace."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "bridged_loss.py").write_text(
-        MODULE.format(strength=2.0) + "\n\nfrom assay.bridge import adopt\nMade = adopt(Mine)\n"
+        MODULE.format(strength=2.0)
+        + "\n\nfrom assay.losses.adopt import adopt\nMade = adopt(Mine)\n"
     )
     file = tmp_path / "mine.py"
     file.write_text(
-        "from bridged_loss import Made\nfrom assay.method import Method, methods\nfrom assay.space"
+        "from bridged_loss import Made\nfrom assay.losses.loss import Method, methods\nfrom assay.space"
         ' import Space\nmethods.add(Method("mine", Made, space=Space()))\n'
     )
     assert imported(file) == hash_of(tmp_path / "bridged_loss.py", file)
@@ -640,15 +636,14 @@ def test_an_installed_module_names_its_distribution_and_version() -> None:
     assert adopt(nn.CrossEntropyLoss).distributions() == ()
 
 
-# --- on the command line
-# ----------------------------------------------------------------------------------------------
+# --- on the command line --------------------------------------------------------------------------
 
 THEIRS = """
 from pytorch_metric_learning.losses import ArcFaceLoss, TripletMarginLoss
 
-from assay.bridge import adopt
+from assay.losses.adopt import adopt
 from assay.losses.loss import losses
-from assay.method import WEIGHTS_LR, Method, methods
+from assay.losses.loss import WEIGHTS_LR, Method, methods
 from assay.space import Real, Space
 
 losses.set("their_arcface", adopt(ArcFaceLoss))

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.canonical import canonical, digest, digest_bytes, digest_file, plain, pretty
-from assay.seeds import derive
+from assay.hashing import canonical, derive, digest, digest_bytes, digest_file, plain, pretty
 
 SCALARS = (
     st.none()
@@ -149,7 +148,7 @@ def test_two_keys_that_would_become_one_are_refused() -> None:
 
 
 def test_a_seed_is_the_same_in_every_process() -> None:
-    code = "from assay.seeds import derive; print(derive('trial', 3, 'fold', 0))"
+    code = "from assay.hashing import derive; print(derive('trial', 3, 'fold', 0))"
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(there.stdout) == derive("trial", 3, "fold", 0)
 

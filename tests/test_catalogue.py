@@ -10,7 +10,7 @@ import pytest
 
 from assay.catalogue import GROUPS, describe, in_order
 from assay.losses import losses
-from assay.method import Loss, Method
+from assay.losses.loss import Loss, Method
 from assay.methods import defaults, methods, miners
 from assay.protocols import protocols
 from assay.space import Real, Space
@@ -25,8 +25,7 @@ every_miner = pytest.mark.parametrize(
 )
 
 
-# --- descriptions
-# -----------------------------------------------------------------------------------------------------
+# --- descriptions ---------------------------------------------------------------------------------
 
 
 @every_trained_method
@@ -176,8 +175,7 @@ def test_methods_stand_in_the_order_of_their_years_and_families_stay_together():
         assert names.index(after) == names.index(before) + 1
 
 
-# --- the command line
-# -------------------------------------------------------------------------------------------------
+# --- the command line -----------------------------------------------------------------------------
 
 
 def test_the_list_for_programs_is_the_full_description(assay):
@@ -216,7 +214,7 @@ def test_the_list_for_people_says_of_each_method_what_it_is_made_of(assay):
 def test_long_names_of_strangers_do_not_break_the_list(assay, tmp_path):
     name = "a_very_long_name_" * 6
     (tmp_path / "mine.py").write_text(
-        "from assay.losses.loss import losses\nfrom assay.method import Loss, Method,"
+        "from assay.losses.loss import losses\nfrom assay.losses.loss import Loss, Method,"
         f" methods\nfrom assay.space import Space\n@losses({name!r})\nclass Mine(Loss):\n   "
         f" pass\nmethods.add(Method({name!r}, Mine, space=Space()))\n"
     )
@@ -230,8 +228,7 @@ def test_long_names_of_strangers_do_not_break_the_list(assay, tmp_path):
         losses.forget(losses.origin(name))
 
 
-# --- the page
-# ---------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 def test_the_page_is_what_the_code_says():
@@ -273,7 +270,7 @@ def test_a_miner_has_one_section(page, name):
 def test_every_kind_of_comparison_has_its_group():
     from typing import get_args
 
-    from assay.method import Compares
+    from assay.losses.loss import Compares
 
     assert sorted(kind for kinds in GROUPS.values() for kind in kinds if kind) == sorted(
         get_args(Compares)

@@ -13,16 +13,16 @@ import torch
 import torch.nn.functional as F
 
 import assay.run.training
-from assay.canonical import digest_file
 from assay.data.splits import folds_of_labels
 from assay.data.views import View
 from assay.embed import embed
-from assay.ledger import SealError
+from assay.hashing import digest_file
 from assay.metrics import evaluate
 from assay.model import WEIGHTS, read_model
-from assay.protocol import Protocol
+from assay.protocols import Protocol
+from assay.records.ledger import SealError
+from assay.records.store import Store
 from assay.run import CheckpointScoring, Run, Scoring, Training, Unsealed
-from assay.store import Store
 from assay.train import Checkpoint, Fit
 from heads import HERE, PROTOCOL, VIEW, place, runs_of, vectors
 from sealed import receipt

@@ -119,8 +119,7 @@ def test_a_dry_run_says_what_it_would_cost_and_does_nothing(assay, mini_folder, 
     assert not (tmp_path / "store").exists()
 
 
-# --- bad input
-# --------------------------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------
 
 
 def one_class(root):
@@ -280,8 +279,7 @@ def test_a_folder_that_is_no_store_is_refused(assay, tmp_path):
         assert "is not a run store" in err
 
 
-# --- a whole bench
-# ----------------------------------------------------------------------------------------------------
+# --- a whole bench --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -391,14 +389,14 @@ def test_other_code_or_settings_do_not_continue_a_study(assay, store, tmp_path):
     """The preregistration holds: the same key with another space is refused."""
     import shutil
 
-    from assay.store import Store
-    from assay.study import study_records
+    from assay.records import study_records
+    from assay.records.store import Store
 
     other = shutil.copytree(store, tmp_path / "store")
     key = next(record.key for record in study_records(Store(other)) if record.method == "triplet")
     ledger = other / "studies" / key / "ledger.jsonl"
     lines = ledger.read_text().splitlines()
-    from assay.ledger import Ledger
+    from assay.records.ledger import Ledger
 
     ledger.unlink()
     first = json.loads(lines[0])

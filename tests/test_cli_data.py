@@ -16,8 +16,7 @@ from assay.cli.data import _bytes
 from assay.data import load, pack, splits
 from assay.data.views import place_view, read_view
 from assay.errors import BadInput
-from assay.protocol import FirstStep
-from assay.protocols import protocols
+from assay.protocols import FirstStep, protocols
 from miniature import CLASSES, SIDE
 from sealed import receipt
 
@@ -50,8 +49,7 @@ def packs(cache):
     )
 
 
-# --- show
-# -------------------------------------------------------------------------------------------------------------
+# --- show -----------------------------------------------------------------------------------------
 
 
 def test_show_tells_people_what_is_wrong_and_what_that_means(assay, spoilt):
@@ -239,8 +237,7 @@ def test_progress_goes_to_stderr(assay, mini_folder, cache, monkeypatch):
     assert "test: packing images: 33 of 33" in err
 
 
-# --- the contact sheet
-# ------------------------------------------------------------------------------------------------
+# --- the contact sheet ----------------------------------------------------------------------------
 
 
 def test_show_draws_a_sheet(assay, spoilt, tmp_path):
@@ -283,8 +280,7 @@ def test_a_sheet_of_vectors_is_refused(assay, mini_features, tmp_path):
     assert not (tmp_path / "sheet.png").exists()
 
 
-# --- prepare
-# ----------------------------------------------------------------------------------------------------------
+# --- prepare --------------------------------------------------------------------------------------
 
 
 def test_prepare_says_what_it_takes_and_packs_both_halves_once(assay, mini_folder, cache):

@@ -15,11 +15,10 @@ from rich.console import Console
 
 import assay as package
 from assay.cli import progress
-from assay.cli.embeddings import read_embeddings
 from assay.data import load
 from assay.data.splits import parts
-from assay.protocol import customise
-from assay.protocols import protocols
+from assay.evaluation.files import read_embeddings
+from assay.protocols import customise, protocols
 
 N, WIDTH, CLASSES = 80, 12, 16
 DEFAULTS = ("precision_at_1", "r_precision", "map_at_r")
@@ -69,8 +68,7 @@ def plain(scores):
     return json.loads(json.dumps(scores.to_dict()))
 
 
-# --- as they are
-# ------------------------------------------------------------------------------------------------------
+# --- as they are ----------------------------------------------------------------------------------
 
 
 def test_an_archive_is_scored_as_it_is(assay, tmp_path, arrays):
@@ -187,8 +185,7 @@ def test_labels_may_be_words_in_bytes(assay, tmp_path, arrays):
     assert f",ü{arrays['y'][0]}," in (tmp_path / "q.csv").read_text().splitlines()[1]
 
 
-# --- by the parts of a data set
-# ---------------------------------------------------------------------------------------
+# --- by the parts of a data set -------------------------------------------------------------------
 
 
 def test_each_fold_is_searched_by_itself_with_the_labels_of_the_data(assay, tmp_path, arrays, data):
@@ -337,8 +334,7 @@ def test_without_test_nothing_of_the_test_half_can_change_a_byte(assay, tmp_path
     assert f"row {rows[0]} of z (and {len(rows) - 1} other rows) is NaN" in err
 
 
-# --- bad input
-# --------------------------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------
 
 
 def nothing(path, arrays):
@@ -578,8 +574,7 @@ def test_own_metrics_can_be_imported(tmp_path, arrays):
     assert json.loads(done.stdout)["mean"] == {"always_one": 1.0}
 
 
-# --- around it
-# --------------------------------------------------------------------------------------------------------
+# --- around it ------------------------------------------------------------------------------------
 
 
 def test_families_of_metrics_say_what_their_name_stands_for(assay):

@@ -16,15 +16,15 @@ import torch
 from PIL import Image
 
 import assay as package
-from assay.canonical import digest_file
 from assay.cli import main
 from assay.data import load, splits
 from assay.data.splits import Half
-from assay.ledger import read
+from assay.hashing import digest_file
 from assay.model import read_model
 from assay.protocols import protocols
-from assay.store import Store
-from assay.study import study_records
+from assay.records import study_records
+from assay.records.ledger import read
+from assay.records.store import Store
 from assay.trunks import build
 from assay.trunks.lite0 import Lite0
 from miniature import IMAGES, MINI, make_folder
@@ -164,8 +164,7 @@ def by_hand(folder, paths):
     return z / np.linalg.norm(z, axis=1, keepdims=True)
 
 
-# --- train
-# ------------------------------------------------------------------------------------------------------------
+# --- train ----------------------------------------------------------------------------------------
 
 
 def train(assay, data, out, *words, method="triplet"):
@@ -350,8 +349,7 @@ def test_a_folder_that_is_there_is_left_alone(assay, mini, model):
     assert digest_file(model / "model.safetensors") == before
 
 
-# --- embed
-# ------------------------------------------------------------------------------------------------------------
+# --- embed ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["", "folder:"])
@@ -542,8 +540,7 @@ def test_bad_embedding_is_one_line(assay, mini, model, vectors_model, name):
     assert not Path("f.npz").exists()
 
 
-# --- baselines
-# --------------------------------------------------------------------------------------------------------
+# --- baselines ------------------------------------------------------------------------------------
 
 
 def baselines(assay, data, trunks, *words):
@@ -654,8 +651,7 @@ def test_a_trunk_that_does_not_go_with_the_data_does_not_end_the_others(
         assert any(row["scores"] for row in found if row["trunk"] == TINY)
 
 
-# --- evaluate
-# ---------------------------------------------------------------------------------------------------------
+# --- evaluate -------------------------------------------------------------------------------------
 
 
 def test_a_model_is_scored_on_the_fold_that_it_held_out(assay, mini, model):
@@ -925,8 +921,7 @@ def test_bad_evaluation_is_one_line(assay, mini, model, vectors_model, name):
     assert err.count("\n") == 1
 
 
-# --- what a bench leaves
-# ----------------------------------------------------------------------------------------------
+# --- what a bench leaves --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["triplet", "untrained", "as_is"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from assay.neighbours import Vectors, comparisons
-from assay.neighbours.comparison import Comparison
+from assay.neighbours.similarity import Comparison
 from searches import (
     METRICS,
     Rows,

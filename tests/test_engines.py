@@ -12,8 +12,8 @@ import pytest
 
 from assay.engines import LocalEngine, WorkerDied
 from assay.errors import BadInput
-from assay.store import Store
-from assay.study.bench import Means, driving
+from assay.records.store import Store
+from assay.study.bench import Execution, driving
 from assay.workers import TaskFailed
 from tasks import Die, DieOnce, Fail, Sleep, Square, Variable, Where
 
@@ -80,9 +80,9 @@ def test_runs_on_gpus_take_one_each_of_those_that_are_visible(monkeypatch):
 def test_a_bench_takes_every_gpu_where_there_are_some(monkeypatch, tmp_path):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 5)
-    with driving(tmp_path / "auto", Means(device="auto")) as (_, engine):
+    with driving(tmp_path / "auto", Execution(device="auto")) as (_, engine):
         assert engine.workers == 5
-    with driving(tmp_path / "cpu", Means(device="cpu")) as (_, engine):
+    with driving(tmp_path / "cpu", Execution(device="cpu")) as (_, engine):
         assert engine.workers == LocalEngine().workers
 
 
@@ -187,7 +187,7 @@ def test_a_run_that_another_worker_places_meanwhile_is_never_removed(tmp_path, m
         place(store, "the other")
         remove(path, **options)
 
-    monkeypatch.setattr("assay.store.shutil.rmtree", too_late)
+    monkeypatch.setattr("assay.records.store.shutil.rmtree", too_late)
     with store.new_run("ab" * 32) as folder:
         (folder / "result.json").write_text("ours")
         if shutil.rmtree is too_late:

@@ -931,13 +931,13 @@ def test_queries_and_a_gallery_of_different_dimensions_raise_with_both() -> None
 
 @pytest.mark.parametrize("role", ["queries", "gallery"])
 @pytest.mark.parametrize(
-    "nobody",
+    "rows",
     [[False] * 6, np.zeros(6, dtype=bool), torch.tensor([], dtype=torch.long), [], range(0)],
     ids=["list", "mask", "tensor", "empty list", "empty range"],
 )
-def test_nobody_to_look_up_or_to_find_raises(role: str, nobody: Any) -> None:
+def test_no_row_to_look_up_or_to_find_raises(role: str, rows: Any) -> None:
     with pytest.raises(ValueError, match=f"no row in {role}: there is nothing to evaluate"):
-        evaluate(Z, Y, **{role: nobody})
+        evaluate(Z, Y, **{role: rows})
 
 
 @pytest.mark.parametrize("role", ["queries", "gallery"])

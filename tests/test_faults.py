@@ -16,8 +16,8 @@ import tempfile
 import numpy as np
 import pytest
 
-from assay.ledger import read
-from assay.store import Store
+from assay.records.ledger import read
+from assay.records.store import Store
 from faults import (
     ASSAY,
     SAVING,
@@ -125,8 +125,7 @@ def only_line(err):
     return next(line for line in err.splitlines() if line.startswith("assay: "))
 
 
-# --- kills
-# ------------------------------------------------------------------------------------------------------------
+# --- kills ----------------------------------------------------------------------------------------
 
 
 def check_kills(begin, store, log, expected, kills, **more):
@@ -235,8 +234,7 @@ def test_twenty_killed_drivers_workers_and_nodes_of_ray_change_no_byte_and_repea
     )
 
 
-# --- disks
-# ------------------------------------------------------------------------------------------------------------
+# --- disks ----------------------------------------------------------------------------------------
 
 
 def check_full(code, err, place):
@@ -325,8 +323,7 @@ def test_a_store_that_cannot_be_written_to_is_read_and_not_driven(
     assert re.fullmatch(rf"assay: {re.escape(str(store))}/report/\S+: Read-only file system\n", err)
 
 
-# --- spoilt files
-# -----------------------------------------------------------------------------------------------------
+# --- spoilt files ---------------------------------------------------------------------------------
 
 
 def cut(content):
@@ -450,8 +447,7 @@ def test_spoilt_weights_are_named_and_never_scored(assay, bench, benched, copy, 
     assert everything(copy) == everything(benched)
 
 
-# --- ledgers
-# ----------------------------------------------------------------------------------------------------------
+# --- ledgers --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("left", [-1, *(pytest.param(left, marks=slowly) for left in (1, 40))])
@@ -481,8 +477,7 @@ def test_a_spoilt_line_in_the_middle_is_refused_with_its_number(assay, bench, co
     assert f"{path}: line 3 " in out
 
 
-# --- the clock
-# --------------------------------------------------------------------------------------------------------
+# --- the clock ------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -515,8 +510,7 @@ def test_a_clock_that_runs_backwards_changes_no_byte(vectors, benched, tmp_path)
     assert "0 wrong" in run("verify", store)
 
 
-# --- two drivers
-# ------------------------------------------------------------------------------------------------------
+# --- two drivers ----------------------------------------------------------------------------------
 
 
 def test_a_second_driver_is_told_of_the_first_which_goes_on_unharmed(

@@ -12,7 +12,7 @@ import pytest
 
 from assay.data import Dataset, load, splits
 from assay.errors import BadInput
-from assay.protocol import FirstStep, Protocol
+from assay.protocols import FirstStep, Protocol
 from sealed import receipt
 
 NO_STEP = FirstStep("square", 0)

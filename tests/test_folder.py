@@ -24,7 +24,7 @@ from assay.data import Dataset, load, splits
 from assay.data.folder import load_folder
 from assay.data.images import FORMATS, LARGEST, decode, endings, first_step
 from assay.errors import BadInput
-from assay.protocol import FirstStep, Protocol
+from assay.protocols import FirstStep, Protocol
 from assay.registry import UnknownName
 from sealed import receipt
 

@@ -14,18 +14,18 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import assay as package
-from assay.canonical import digest, digest_file
 from assay.cli import main
 from assay.data import load
 from assay.data.splits import Half
 from assay.errors import BadInput
 from assay.files import cache_folder, read_json
+from assay.hashing import digest, digest_file
 from assay.methods import import_parts
 from assay.model import read_model
-from assay.protocol import customise
-from assay.protocols import protocols
-from assay.store import Store
-from assay.study import design_bench, study_records
+from assay.protocols import customise, protocols
+from assay.records import study_records
+from assay.records.store import Store
+from assay.study import design_bench
 from assay.trunks.lite0 import Lite0
 from miniature import MINI, make_folder, snapshot
 
@@ -293,7 +293,7 @@ def test_features_of_a_trunk_that_was_edited_since_are_not_used_again(benched, t
         import_parts([str(mine)])
         settings = customise(protocols["quick"], [*MINI, f"trunk=mine{factor}"])
         (design,) = design_bench(f"folder:{folder}", ["triplet"], settings, "cpu", ())
-        names.append(design.arena._features_name(design.arena.trainval))
+        names.append(design.conditions._features_name(design.conditions.trainval))
     assert names[0] != names[1]
 
 
@@ -307,7 +307,7 @@ def test_another_decoder_makes_other_runs_of_images(benched, monkeypatch):
         return design.run("trial", 0, 0, 0, {"margin": 0.1}).key
 
     before = key()
-    monkeypatch.setattr("assay.study.arena.made_by", lambda: "another Pillow")
+    monkeypatch.setattr("assay.study.conditions.made_by", lambda: "another Pillow")
     assert key() != before
 
 

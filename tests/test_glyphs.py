@@ -18,7 +18,7 @@ from assay.data import load, splits
 from assay.data.dataset import Dataset
 from assay.data.glyphs import SIZE, Drawings, load_glyphs
 from assay.files import cache_folder
-from assay.protocol import FirstStep, Protocol, Resize
+from assay.protocols import FirstStep, Protocol, Resize
 
 DRAWN = FirstStep("square", SIZE)
 GOLDEN = "e22411043690101a7db43f1845318d108756541fcfc974f7fb722664666277f4"
@@ -30,7 +30,7 @@ PINNED = {"pillow": "13.0.0", "matplotlib": "3.11.2"}
 FINGERPRINT = """
 import json
 from assay.data import load, splits
-from assay.protocol import Protocol
+from assay.protocols import Protocol
 dataset = load("glyphs")
 print(json.dumps([splits.of(dataset, Protocol("x"))[0].fingerprint, len(dataset.ids)]))
 """

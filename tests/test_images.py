@@ -25,7 +25,7 @@ from assay.data.image_files import ImageFiles
 from assay.data.images import LARGEST, decode, first_step, is_too_long, shape_after
 from assay.errors import BadInput
 from assay.files import cache_folder
-from assay.protocol import FirstStep, Resize
+from assay.protocols import FirstStep, Resize
 
 HERE = Path("here.jpg")
 

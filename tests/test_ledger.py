@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from assay.canonical import digest
 from assay.errors import BadInput
-from assay.ledger import (
+from assay.hashing import digest
+from assay.records.ledger import (
     START,
     BrokenLedger,
     Kind,

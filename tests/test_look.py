@@ -12,12 +12,12 @@ import pytest
 import assay as package
 from assay.data import load, splits
 from assay.data.splits import Half
-from assay.ledger import Ledger, SealError, read
-from assay.protocol import customise
-from assay.protocols import protocols
-from assay.store import Store
-from assay.study import FinishedRun, study_records
-from assay.study.record import read_record
+from assay.evaluation import FinishedRun
+from assay.protocols import customise, protocols
+from assay.records import study_records
+from assay.records.ledger import Ledger, SealError, read
+from assay.records.store import Store
+from assay.records.study import read_record
 from assay.verify import verify
 from miniature import MINI, make_folder
 
@@ -103,8 +103,7 @@ def cut(method, kind):
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:count]))
 
 
-# --- validation
-# -------------------------------------------------------------------------------------------------------
+# --- validation -----------------------------------------------------------------------------------
 
 
 def test_a_run_is_scored_on_the_fold_that_it_held_out_and_gives_its_own_result_again(look):
@@ -174,8 +173,7 @@ def test_on_other_data_all_folds_are_scored(look):
     )
 
 
-# --- test
-# -------------------------------------------------------------------------------------------------------------
+# --- test -----------------------------------------------------------------------------------------
 
 
 def test_a_look_gives_the_scores_of_the_study(look):
@@ -370,8 +368,7 @@ def test_while_a_bench_drives_the_store_there_is_no_look(assay, place):
     assert ledgers() == before
 
 
-# --- bad input
-# --------------------------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------
 
 
 def altered_weights(run):
@@ -474,8 +471,7 @@ def test_the_own_number_of_folds_may_be_repeated(look):
     ]["parts"].keys() == {"fold 0"}
 
 
-# --- ledger and verify
-# ------------------------------------------------------------------------------------------------
+# --- ledger and verify ----------------------------------------------------------------------------
 
 
 def test_a_ledger_takes_no_look_before_the_seal_is_open(tmp_path):

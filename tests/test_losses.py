@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from assay.losses import losses
-from assay.method import Loss
+from assay.losses.loss import Loss
 from assay.methods import Method, assemble, methods
 from assay.miners import miners
 from assay.pairs import Mined, Pairs, References, Triplets, all_pairs

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from assay.memory import keep_freed_memory
+from assay.devices import keep_freed_memory
 
 COUNT_PAGES = """
 import resource
 
 import torch
 
-from assay.memory import keep_freed_memory
+from assay.devices import keep_freed_memory
 
 
 def pages():

@@ -17,12 +17,11 @@ from typer.testing import CliRunner
 import assay
 from assay.cli import merge as command
 from assay.errors import BadInput
-from assay.ledger import BrokenLedger, Ledger, read
-from assay.protocol import customise
-from assay.protocols import protocols
+from assay.protocols import customise, protocols
+from assay.records import study_records
+from assay.records.ledger import BrokenLedger, Ledger, read
+from assay.records.store import Store
 from assay.report import write_report
-from assay.store import Store
-from assay.study import study_records
 from assay.study.merge import Contribution, merge
 from assay.tables import comparisons
 from assay.verify import verify
@@ -90,8 +89,7 @@ def models(store):
     return {path.relative_to(store): path.read_bytes() for path in store.glob("models/*/*")}
 
 
-# --- what is united
-# ---------------------------------------------------------------------------------------------------
+# --- what is united -------------------------------------------------------------------------------
 
 
 def test_methods_of_two_labs_stand_in_one_table_as_if_one_lab_had_benched_them_all(place):
@@ -232,8 +230,7 @@ def test_killed_at_any_time_and_done_again_it_ends_with_the_same_bytes(place):
     assert not list((place / "both").rglob(".draft-*"))
 
 
-# --- what is refused
-# --------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 def change_json(path, **changes):
@@ -355,8 +352,7 @@ def test_a_store_that_is_being_driven_is_not_written_to(place):
         merge([place / "berlin"], place / "oslo")
 
 
-# --- the command
-# ------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 @pytest.fixture

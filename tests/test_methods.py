@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from assay.canonical import digest, digest_file
 from assay.domain import BatchKind
 from assay.errors import BadInput
+from assay.hashing import digest, digest_file
 from assay.losses import baselines, losses
 from assay.losses.contrastive import Contrastive
+from assay.losses.loss import Loss, Method, methods
 from assay.losses.multi_similarity import MultiSimilarity
 from assay.losses.normalized_softmax import NormalizedSoftmax
 from assay.losses.triplet import Triplet
 from assay.losses.triplet_semihard import TripletSquared
-from assay.method import Loss, Method, methods
 from assay.methods import (
     assemble,
     defaults,
@@ -34,8 +34,7 @@ from assay.miners.multi_similarity import MultiSimilarityMiner
 from assay.miners.random import RandomMiner
 from assay.miners.semihard import SemihardMiner
 from assay.pairs import Pairs, References, all_pairs
-from assay.protocol import Optimiser, Protocol, resolve
-from assay.protocols import protocols
+from assay.protocols import Optimiser, Protocol, protocols, resolve
 from assay.registry import UnknownName
 from assay.samplers import samplers
 from assay.space import Choice, Integer, Range, Real, Space
@@ -51,7 +50,7 @@ MINE = """
 from torch import Tensor
 
 from assay.losses.loss import losses
-from assay.method import Loss, Method, methods
+from assay.losses.loss import Loss, Method, methods
 from assay.space import Real, Space
 
 
@@ -533,7 +532,7 @@ def test_the_source_of_a_method_is_that_of_the_file_that_declares_it_too(
     for fixed in (0.25, 0.5):
         file.write_text(
             "from assay.losses.triplet import Triplet\n"
-            "from assay.method import Method, methods\n"
+            "from assay.losses.loss import Method, methods\n"
             "from assay.space import Space\n"
             f"methods.add(Method('declared', Triplet, Space(), fixed={{'margin': {fixed}}}))\n"
         )
@@ -573,7 +572,7 @@ def test_a_registry_knows_which_module_added_a_part(as_before: None, tmp_path: P
     methods.add(Method("by_hand", Plain, Space()))
     assert methods.origin("by_hand") == __name__
     with pytest.raises(KeyError):
-        methods.origin("nobody")
+        methods.origin("silent")
 
 
 @every_method

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from assay.canonical import canonical
 from assay.errors import BadInput
+from assay.hashing import canonical
 from assay.model import (
     CARD,
     WEIGHTS,
@@ -26,7 +26,7 @@ from assay.model import (
     with_trunk,
     write_model_folder,
 )
-from assay.protocol import FirstStep, Protocol
+from assay.protocols import FirstStep, Protocol
 from assay.trunks import weights
 
 PROTOCOL = Protocol("test.v1", trunk="conv", size=20, stored=24, resize="short", dim=5)

@@ -398,7 +398,7 @@ def test_what_does_not_count_costs_no_more_precision(monkeypatch: pytest.MonkeyP
     """
     z, label = random_rows(64, 8), torch.arange(64) % 4
     monkeypatch.setattr(
-        "assay.neighbours.scan.exhaustive",
+        "assay.neighbours.search.exhaustive",
         lambda *_: pytest.fail("all pairs are compared one by one"),
     )
     with along("few places and small tiles"):

@@ -17,7 +17,7 @@ from assay.data.cub import CUB
 from assay.data.landmarks import group
 from assay.data.omniglot import load_omniglot
 from assay.errors import BadInput
-from assay.protocol import FirstStep, Protocol
+from assay.protocols import FirstStep, Protocol
 from official import (
     CLASSES,
     IMAGES,

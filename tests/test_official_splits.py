@@ -12,7 +12,7 @@ from assay.data import Dataset, splits
 from assay.data.features import Features
 from assay.data.splits import Half
 from assay.errors import BadInput
-from assay.protocol import Protocol
+from assay.protocols import Protocol
 from sealed import receipt
 
 PROTOCOL = Protocol("p.v1")

@@ -19,7 +19,7 @@ from pytorch_metric_learning.utils import loss_and_miner_utils as pml_utils
 from torch import Tensor
 
 from assay.losses import losses
-from assay.method import Loss
+from assay.losses.loss import Loss
 from assay.methods import assemble, methods
 from assay.miners import miners
 from assay.pairs import References, Triplets, distances

@@ -31,7 +31,7 @@ from assay.data.splits import Half, TrainVal
 from assay.data.views import Rows, View, place_vectors, place_view, read_view, write_view
 from assay.errors import BadInput
 from assay.files import read_json
-from assay.protocol import FirstStep, Protocol
+from assay.protocols import FirstStep, Protocol
 
 PROTOCOL = Protocol("p.v1")
 SHORT, SQUARE = FirstStep("short", 8), FirstStep("square", 8)
@@ -44,7 +44,7 @@ from pathlib import Path
 from assay.data import pack, splits
 from assay.data.folder import load_folder
 from assay.data.image_files import ImageFiles
-from assay.protocol import FirstStep, Protocol
+from assay.protocols import FirstStep, Protocol
 
 pack.CHUNK = {CHUNK}
 root, folder, form = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from assay.losses import losses
-from assay.method import Loss
+from assay.losses.loss import Loss
 from assay.methods import Parts
 from assay.miners import miners
 from assay.pairs import Pairs, References, Triplets

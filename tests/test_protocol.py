@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from assay.domain import BatchKind
 from assay.errors import BadInput
-from assay.protocol import (
+from assay.protocols import (
     Augment,
     Batch,
     FirstStep,
@@ -32,10 +32,10 @@ from assay.protocol import (
     Search,
     customise,
     kind_of,
+    protocols,
     resolve,
     resolve_training,
 )
-from assay.protocols import protocols
 from assay.protocols.quick import QUICK
 from assay.registry import UnknownName
 from assay.space import Real, Space

@@ -19,12 +19,21 @@ from assay.errors import BadInput
 from assay.losses import losses
 from assay.methods import methods, read_parameters
 from assay.metrics.metric import choose
-from assay.protocol import Augment, Protocol, customise
-from assay.protocols import protocols, quick, reality_check, revisiting, unbiased
+from assay.protocols import (
+    Augment,
+    Protocol,
+    customise,
+    protocols,
+    quick,
+    reality_check,
+    revisiting,
+    unbiased,
+)
+from assay.records import study_records
+from assay.records.store import Store
 from assay.registry import UnknownName
 from assay.space import Real
-from assay.store import Store
-from assay.study import design_bench, study_records
+from assay.study import design_bench
 from assay.trunks import find
 from equations import REFERENCE, Case, unit
 from miniature import MINI

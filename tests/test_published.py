@@ -3,7 +3,7 @@
 import pytest
 
 from assay.methods import assemble, methods
-from assay.protocol import Protocol
+from assay.protocols import Protocol
 from assay.published import (
     DATA,
     REALITY_CHECK,

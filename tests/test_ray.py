@@ -87,8 +87,7 @@ def wait_for(condition, seconds=180.0):
     return value
 
 
-# --- tasks
-# ------------------------------------------------------------------------------------------------------------
+# --- tasks ----------------------------------------------------------------------------------------
 
 
 def test_tasks_give_what_they_give_in_other_processes(engine):
@@ -241,8 +240,7 @@ def test_an_address_at_which_nobody_listens_is_refused_at_once(address):
         engines_ray._join(address)
 
 
-# --- benches
-# ----------------------------------------------------------------------------------------------------------
+# --- benches --------------------------------------------------------------------------------------
 
 
 def test_a_bench_gives_the_same_bytes_as_on_the_local_engine(engine, benched, tmp_path):

@@ -11,14 +11,13 @@ import pytest
 
 import assay as package
 from assay.errors import BadInput
-from assay.protocol import customise
-from assay.protocols import protocols
-from assay.seeds import run_seed
-from assay.store import Store
-from assay.study import study_records
+from assay.protocols import customise, protocols
+from assay.records import study_records
+from assay.records.keys import run_seed
+from assay.records.store import Store
+from assay.records.study import classes_file
 from assay.study.declared import declared, looks_of
 from assay.study.design import drawn_folds
-from assay.study.record import classes_file
 from assay.verify import verify
 from miniature import snapshot
 
@@ -225,8 +224,8 @@ def altered(store, record, tmp_path, change):
     """A copy of the store with one line of a ledger changed and its chain made whole again."""
     import shutil
 
-    from assay.canonical import canonical
-    from assay.ledger import START, hash_of
+    from assay.hashing import canonical
+    from assay.records.ledger import START, hash_of
 
     out = shutil.copytree(store, tmp_path / "altered")
     path = Store(out).study(record.key) / "ledger.jsonl"
@@ -276,8 +275,7 @@ def test_scores_of_classes_that_were_altered_are_found(benched, tmp_path):
     assert any("classes/1-0.npz was altered" in problem for _, problem in problems(out))
 
 
-# --- declarations and looks
-# ---------------------------------------------------------------------------------------------
+# --- declarations and looks -----------------------------------------------------------------------
 
 
 def looks(out):

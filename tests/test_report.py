@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import assay
-from assay.protocol import customise
-from assay.protocols import protocols
+from assay.protocols import customise, protocols
+from assay.records import study_records
+from assay.records.store import Store
 from assay.stats import t_interval
-from assay.store import Store
-from assay.study import study_records
 from assay.tables import Comparison, comparisons, render, sentence, summary, tables_of
 from miniature import MINI
 from records import simulate

@@ -12,8 +12,9 @@ from assay.errors import BadInput
 from assay.methods import methods
 from assay.protocols import protocols
 from assay.published import DATA, best_parameters
-from assay.store import Store
-from assay.study import as_published, data_of, methods_published, study_records
+from assay.records import study_records
+from assay.records.store import Store
+from assay.study import as_published, data_of, methods_published
 from assay.trunks import build
 from official import make_cub, shrink
 

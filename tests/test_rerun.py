@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from assay.canonical import pretty
 from assay.errors import BadInput
-from assay.ledger import read
-from assay.protocol import customise
-from assay.protocols import protocols
+from assay.hashing import pretty
+from assay.protocols import customise, protocols
+from assay.records import study_records
+from assay.records.ledger import read
+from assay.records.store import Store
 from assay.run import Environment
-from assay.store import Store
-from assay.study import Means, run_bench, study_records
+from assay.study import Execution, run_bench
 from assay.verify import TOLERANCE, rerun
 from at_once import AtOnce
 from miniature import MINI, make_folder
@@ -292,7 +292,7 @@ def test_a_method_of_ones_own_needs_its_file(vectors, tmp_path):
 
     own = tmp_path / "mine.py"
     own.write_text(MINE)
-    run_bench(vectors[1], ["mine"], SMALL, tmp_path / "store", Means(imports=(str(own),)))
+    run_bench(vectors[1], ["mine"], SMALL, tmp_path / "store", Execution(imports=(str(own),)))
     assert [
         one.outcome for one in rerun(Store(tmp_path / "store"), 1, 0, vectors[1], [str(own)])
     ] == ["same bytes"]

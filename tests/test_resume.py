@@ -18,26 +18,26 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-import assay.heads
 import assay.run.training
+import assay.train.heads
 import assay.train.loop
 import assay.train.savepoint
 from assay.data import load, splits
 from assay.data.pack import write_pack
 from assay.data.views import View
+from assay.hashing import derive
 from assay.losses import losses
-from assay.method import Loss
+from assay.losses.loss import Loss
 from assay.methods import Parts, assemble, defaults, methods
 from assay.miners import miners
 from assay.model import Architecture, Model
 from assay.pairs import Mined, References
-from assay.protocol import Augment, Optimiser, Protocol
+from assay.protocols import Augment, Optimiser, Protocol
+from assay.records.store import Store
 from assay.registry import Paper
 from assay.run import Run, Training
 from assay.samplers import samplers
-from assay.seeds import derive
-from assay.store import Store
-from assay.train import Checkpoint, Fit, Savepoint, Shelf, State, draw_batches, fit, step
+from assay.train import Checkpoint, CheckpointFolder, Fit, Savepoint, State, draw_batches, fit, step
 from assay.train.state import beside_weights
 from heads import HERE, PROTOCOL, VIEW, place, runs_of
 
@@ -432,20 +432,20 @@ def test_checkpoints_must_be_there_as_the_state_says(tmp_path: Path, path: Path)
         Model(Architecture("identity", 8, 0, 4)).state(),
     )
 
-    def again() -> tuple[Shelf, Savepoint]:
-        shelf = Shelf(tmp_path / "kept", architecture)
-        return shelf, Savepoint(path, "key", [shelf], after=0)
+    def again() -> tuple[CheckpointFolder, Savepoint]:
+        checkpoint_folder = CheckpointFolder(tmp_path / "kept", architecture)
+        return checkpoint_folder, Savepoint(path, "key", [checkpoint_folder], after=0)
 
-    shelf, point = again()
-    shelf.keep(0, weights)
-    shelf.keep(2, weights)
+    checkpoint_folder, point = again()
+    checkpoint_folder.keep(0, weights)
+    checkpoint_folder.keep(2, weights)
     point.save(lambda: State({}))
     other, point = again()
     assert point.load() is not None
-    assert other.hashes == shelf.hashes
-    flip(shelf.path(2), lambda length: length - 3)
+    assert other.hashes == checkpoint_folder.hashes
+    flip(checkpoint_folder.path(2), lambda length: length - 3)
     assert again()[1].load() is None
-    shelf.path(2).unlink()
+    checkpoint_folder.path(2).unlink()
     assert again()[1].load() is None
 
 
@@ -607,9 +607,9 @@ def test_heads_go_on_and_do_not_begin_again(
     task: Task, dying: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[int] = []
-    whole = assay.heads.Stack.step
+    whole = assay.train.heads.Stack.step
     monkeypatch.setattr(
-        assay.heads.Stack, "step", lambda *arguments: (steps.append(1), whole(*arguments))[1]
+        assay.train.heads.Stack, "step", lambda *arguments: (steps.append(1), whole(*arguments))[1]
     )
     dying(3)
     with pytest.raises(Killed):

@@ -40,7 +40,7 @@ def example(names: tuple[str, ...] = ("precision_at_1", "map_at_r", "mrr"), **re
     return evaluate(Z, Y, names, **rest)
 
 
-# --- Means, queries, classes ---
+# --- Execution, queries, classes ---
 
 
 def test_scores_are_a_mapping_of_means() -> None:

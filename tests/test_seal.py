@@ -11,10 +11,10 @@ import pytest
 import typer.main
 
 from assay.cli.app import app
-from assay.ledger import completing_line
 from assay.protocols import protocols
-from assay.store import Store
-from assay.study import study_records
+from assay.records import study_records
+from assay.records.ledger import completing_line
+from assay.records.store import Store
 from miniature import make_folder, snapshot
 from official import MINIATURES, shrink
 from sealed import CHANGES, Spy, offer_changed
@@ -40,8 +40,7 @@ def settings(protocol):
     return ["--protocol", protocol, *(word for setting in chosen for word in ("--set", setting))]
 
 
-# --- ways in
-# ----------------------------------------------------------------------------------------------------------
+# --- ways in --------------------------------------------------------------------------------------
 
 
 def bench(run, data, out, protocol, *more):
@@ -225,8 +224,7 @@ def test_every_protocol_is_tried_every_way():
     }
 
 
-# --- what comes of them
-# -----------------------------------------------------------------------------------------------
+# --- what comes of them ---------------------------------------------------------------------------
 
 
 def decided(store):
@@ -313,8 +311,7 @@ def original():
     return {}
 
 
-# --- the seal
-# ---------------------------------------------------------------------------------------------------------
+# --- the seal -------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

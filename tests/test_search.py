@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 
 from assay.space import Choice, Integer, Real, Space
-from assay.study.search import Told, ask, quasi_random, uniform
+from assay.study.search import TrialResult, ask, quasi_random, uniform
 
 SPACE = Space(margin=Real(0, 2), scale=Real(0.01, 100, log=True), bins=Integer(2, 256))
 DEFAULTS = {"margin": 0.1, "scale": 9.0, "bins": 10}
@@ -28,7 +28,7 @@ def search(space, objective, trials, seed, defaults, startup=2, search="bayesian
     told = []
     for _ in range(trials):
         parameters = ask(space, told, defaults, startup, seed, search)
-        told.append(Told(parameters, objective(parameters)))
+        told.append(TrialResult(parameters, objective(parameters)))
     return told
 
 
@@ -75,12 +75,13 @@ def test_a_failed_trial_is_told_as_the_worst_completed_value():
     """So the question is the same as if that value had come of it."""
     trials = [(0.6, 0.5), (1.0, None), (1.4, 0.49)]
     space = Space(margin=Real(0, 2))
-    failed = [Told({"margin": margin}, value) for margin, value in trials]
+    failed = [TrialResult({"margin": margin}, value) for margin, value in trials]
     as_worst = [
-        Told({"margin": margin}, 0.49 if value is None else value) for margin, value in trials
+        TrialResult({"margin": margin}, 0.49 if value is None else value)
+        for margin, value in trials
     ]
     as_zero = [
-        Told({"margin": margin}, 0.0 if value is None else value) for margin, value in trials
+        TrialResult({"margin": margin}, 0.0 if value is None else value) for margin, value in trials
     ]
     assert ask(space, failed, {"margin": 0.1}, 2, 1) == ask(space, as_worst, {"margin": 0.1}, 2, 1)
     assert ask(space, failed, {"margin": 0.1}, 2, 1) != ask(space, as_zero, {"margin": 0.1}, 2, 1)
@@ -88,7 +89,7 @@ def test_a_failed_trial_is_told_as_the_worst_completed_value():
 
 def test_where_all_have_failed_the_search_goes_on_at_random():
     space = Space(margin=Real(0, 2))
-    told = [Told({"margin": 0.1}, None)] * 4
+    told = [TrialResult({"margin": 0.1}, None)] * 4
     assert ask(space, told, {"margin": 0.1}, 2, 1) == quasi_random(space, 3, 1)
 
 

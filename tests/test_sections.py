@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from assay.published import reported
+from assay.records import StudyRecord
+from assay.records.store import Store
 from assay.report import write_report
 from assay.report.figures import draw
 from assay.report.notices import notices_of, notices_of_sweep
 from assay.report.write import figures_of
 from assay.stats import bootstrap_bound, relative_gain, t_interval
-from assay.store import Store
-from assay.study import StudyRecord
 from assay.tables import (
     RENDERERS,
     Comparison,

@@ -13,7 +13,6 @@ import torch
 from safetensors import safe_open
 
 import assay.run
-from assay.answers import Answers, check_metrics, score, single_vectors
 from assay.data.splits import folds_of_labels
 from assay.embed import as_compared, embed, load, outputs
 from assay.errors import BadInput
@@ -27,12 +26,13 @@ from assay.model import (
     read_model,
     write_model_folder,
 )
-from assay.protocol import Protocol, customise
-from assay.protocols import protocols
+from assay.protocols import Protocol, customise, protocols
+from assay.records import study_records
+from assay.records.store import Store
 from assay.run import CheckpointScoring, Run, Training, Unsealed
-from assay.store import Store
-from assay.study import design_bench, study_records
-from assay.study.arena import read_answers
+from assay.run.scoring import HalfLabels, check_metrics, score, single_vectors
+from assay.study import design_bench
+from assay.study.conditions import read_answers
 from heads import HERE, PROTOCOL, VIEW, place, runs_of, vectors
 from miniature import MINI
 from sealed import receipt
@@ -80,7 +80,7 @@ FOLDS = [
 
 
 def test_scores_are_those_of_a_direct_evaluation_by_distance() -> None:
-    found = score(FOLDS, Answers(Y), 4, METRICS, "euclidean")[0]
+    found = score(FOLDS, HalfLabels(Y), 4, METRICS, "euclidean")[0]
     together = evaluate(np.concatenate(FOLDS, axis=1), Y, METRICS, metric="euclidean")
     apart = [evaluate(z, Y, METRICS, metric="euclidean") for z in FOLDS]
     for name in METRICS:
@@ -89,7 +89,7 @@ def test_scores_are_those_of_a_direct_evaluation_by_distance() -> None:
         assert found["separated"][name] == pytest.approx(
             np.mean([scores[name] for scores in apart])
         )
-    assert found["concatenated"] != score(FOLDS, Answers(Y), 4, METRICS)[0]["concatenated"]
+    assert found["concatenated"] != score(FOLDS, HalfLabels(Y), 4, METRICS)[0]["concatenated"]
 
 
 def test_concatenated_squared_distances_are_the_sum_of_those_of_the_folds() -> None:
@@ -104,7 +104,7 @@ def test_concatenated_squared_distances_are_the_sum_of_those_of_the_folds() -> N
             key=lambda one: squared[query, one],
         )
         hits += Y[order[0]] == Y[query]
-    assert score(FOLDS, Answers(Y), 4, METRICS, "euclidean")[0]["concatenated"][
+    assert score(FOLDS, HalfLabels(Y), 4, METRICS, "euclidean")[0]["concatenated"][
         "recall_at_1"
     ] == pytest.approx(hits / 30)
 

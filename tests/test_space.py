@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from assay.canonical import digest
 from assay.errors import BadInput
+from assay.hashing import digest
 from assay.space import Choice, Edge, Integer, Natural, Range, Real, Space
 
 SHARES = st.floats(0, 1)

@@ -21,8 +21,8 @@ from assay.data.glyphs import Drawings
 from assay.data.splits import Half, TrainVal, folds
 from assay.data.views import read_test, read_view, renumber, write_view
 from assay.errors import BadInput
-from assay.ledger import Kind, Ledger, Receipt, SealError
-from assay.protocol import FirstStep, Protocol
+from assay.protocols import FirstStep, Protocol
+from assay.records.ledger import Kind, Ledger, Receipt, SealError
 
 PROTOCOL = Protocol("p.v1")
 NO_STEP = FirstStep("square", 0)

@@ -14,28 +14,28 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import assay.heads
 import assay.run.computing
 import assay.run.training
-from assay.bridge import adopt
+import assay.train.heads
 from assay.data.views import View
-from assay.heads import Apprentice, can_stack
 from assay.losses import losses
-from assay.method import Loss
+from assay.losses.adopt import adopt
+from assay.losses.loss import Loss
 from assay.methods import Method, Parts, methods, space_of
 from assay.miners import miners
 from assay.miners.miner import Miner
 from assay.model import Architecture, Model
 from assay.pairs import Mined, References, all_pairs
-from assay.protocol import Batch, Optimiser, Protocol
+from assay.protocols import Batch, Optimiser, Protocol
+from assay.records.store import Store
 from assay.registry import Paper
 from assay.run import Run, Training, compute
-from assay.run.computing import make_apprentice
+from assay.run.computing import make_trainee
 from assay.samplers import samplers
 from assay.space import Space
-from assay.stack import count_places, fit_stacked
-from assay.store import Store
 from assay.train import Fit, Savepoint, fit
+from assay.train.heads import Trainee, can_stack
+from assay.train.stack import count_places, fit_stacked
 from heads import PROTOCOL, VIEW, place, runs_of, vectors
 
 CPU = torch.device("cpu")
@@ -58,11 +58,11 @@ makes steps of.
 """
 
 
-def apprentices_of(runs: list[Run], view: View = VIEW) -> list[Apprentice]:
-    return [make_apprentice(run, view) for run in runs]
+def apprentices_of(runs: list[Run], view: View = VIEW) -> list[Trainee]:
+    return [make_trainee(run, view) for run in runs]
 
 
-def fit_alone(one: Apprentice, view: View, protocol: Protocol, batch: tuple[int, int]) -> Fit:
+def fit_alone(one: Trainee, view: View, protocol: Protocol, batch: tuple[int, int]) -> Fit:
     return fit(
         one.model, one.parts, view.rows(one.train), one.validation, protocol, batch, one.seed, CPU
     )
@@ -112,9 +112,9 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """How many heads `compute` has stacked at a time."""
     seen: list[int] = []
 
-    def watched(apprentices: Any, *arguments: Any, **others: Any) -> Any:
-        seen.append(len(apprentices))
-        return fit_stacked(apprentices, *arguments, **others)
+    def watched(trainees: Any, *arguments: Any, **others: Any) -> Any:
+        seen.append(len(trainees))
+        return fit_stacked(trainees, *arguments, **others)
 
     monkeypatch.setattr(assay.run.computing, "fit_stacked", watched)
     return seen
@@ -159,7 +159,7 @@ def test_these_methods_cannot_be_stacked(name: str) -> None:
 def test_what_cannot_be_stacked_is_trained_as_if_nobody_had_tried(name: str) -> None:
     runs = runs_of(name)
     for (_, found), run in zip(compute(runs, VIEW), runs, strict=True):
-        assert_same_bytes(found, fit_alone(make_apprentice(run, VIEW), VIEW, PROTOCOL, run.batch))
+        assert_same_bytes(found, fit_alone(make_trainee(run, VIEW), VIEW, PROTOCOL, run.batch))
 
 
 @pytest.mark.parametrize("name", ["contrastive_sampled", "triplet"])
@@ -233,7 +233,7 @@ def test_runs_with_other_parameters_are_one_stack_and_learn_what_they_would_alon
     found = [fitted for _, fitted in compute(runs, VIEW)]
     assert groups == [12]
     for fitted, run in zip(found, runs, strict=True):
-        assert_same(fitted, fit_alone(make_apprentice(run, VIEW), VIEW, PROTOCOL, run.batch))
+        assert_same(fitted, fit_alone(make_trainee(run, VIEW), VIEW, PROTOCOL, run.batch))
 
 
 def test_whole_numbers_and_choices_are_stacked_in_groups(groups: list[int]) -> None:
@@ -319,13 +319,13 @@ def test_rows_that_have_ended_cost_nothing_once_half_of_them_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     widths: list[int] = []
-    whole = assay.heads.Stack.step
+    whole = assay.train.heads.Stack.step
 
     def counted(self: Any, gradients: Any, optimiser: Any, x_SND: Tensor, y: Tensor) -> Tensor:
         widths.append(len(x_SND))
         return whole(self, gradients, optimiser, x_SND, y)
 
-    monkeypatch.setattr(assay.heads.Stack, "step", counted)
+    monkeypatch.setattr(assay.train.heads.Stack, "step", counted)
     protocol = replace(ODD, epochs=8)
     runs = with_parameters("normalized_softmax", protocol, VIEW, settings=4)
     assert fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch) is not None
@@ -352,9 +352,9 @@ def test_a_head_that_stops_early_does_not_disturb_the_others() -> None:
 
 def test_training_ends_when_all_have_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = itertools.count()
-    whole = assay.heads.Stack.step
+    whole = assay.train.heads.Stack.step
     monkeypatch.setattr(
-        assay.heads.Stack, "step", lambda *arguments: (next(steps), whole(*arguments))[1]
+        assay.train.heads.Stack, "step", lambda *arguments: (next(steps), whole(*arguments))[1]
     )
     protocol = replace(
         PROTOCOL, epochs=50, patience=2, optimiser=Optimiser(lr=1e-12, weight_decay=0)
@@ -375,7 +375,7 @@ def test_a_head_that_diverges_does_not_disturb_the_others(name: str) -> None:
     )
     runs = runs_of(name)
 
-    def spoilt() -> list[Apprentice]:
+    def spoilt() -> list[Trainee]:
         made = apprentices_of(runs)
         replaced = made[1].train.copy()
         replaced[:6] = np.arange(len(VIEW.y), len(view.y))
@@ -391,7 +391,7 @@ def test_a_head_that_diverges_does_not_disturb_the_others(name: str) -> None:
 
 
 def test_a_head_that_starts_without_finite_embeddings_does_not_disturb_the_others() -> None:
-    def spoilt() -> list[Apprentice]:
+    def spoilt() -> list[Trainee]:
         made = apprentices_of(runs)
         with torch.no_grad():
             made[2].model.head.bias.fill_(torch.inf)
@@ -408,12 +408,12 @@ def test_a_head_that_starts_without_finite_embeddings_does_not_disturb_the_other
 
 def test_the_weights_kept_are_a_copy_and_not_a_part_of_the_stack() -> None:
     runs = runs_of("triplet")
-    apprentices = apprentices_of(runs)
-    found = fit_stacked(apprentices, VIEW, PROTOCOL, runs[0].batch)
+    trainees = apprentices_of(runs)
+    found = fit_stacked(trainees, VIEW, PROTOCOL, runs[0].batch)
     assert found is not None
     before = [fitted.weights["head.weight"].clone() for fitted in found]
     with torch.no_grad():
-        for one in apprentices:
+        for one in trainees:
             one.model.head.weight.zero_()
     assert all(
         torch.equal(fitted.weights["head.weight"], kept)
@@ -455,7 +455,7 @@ def test_heads_whose_class_weights_differ_in_shape_are_stacked_in_groups(
     found = [fitted for _, fitted in compute(runs, view)]
     assert groups == sizes
     for one, run in zip(found, runs, strict=True):
-        assert_same(one, fit_alone(make_apprentice(run, view), view, run.protocol, run.batch))
+        assert_same(one, fit_alone(make_trainee(run, view), view, run.protocol, run.batch))
     assert groups == sizes
 
 
@@ -469,7 +469,7 @@ def test_heads_whose_epochs_differ_in_length_are_stacked_in_groups(groups: list[
     found = [fitted for _, fitted in compute(runs, view)]
     assert groups == [2, 2]
     for one, run in zip(found, runs, strict=True):
-        assert_same(one, fit_alone(make_apprentice(run, view), view, run.protocol, run.batch))
+        assert_same(one, fit_alone(make_trainee(run, view), view, run.protocol, run.batch))
 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw", "sgd"])
@@ -479,7 +479,7 @@ def test_every_kind_of_optimiser_steps_in_a_stack_as_alone(kind: Any, groups: li
     found = [fitted for _, fitted in compute(runs, VIEW)]
     assert groups == [4]
     for one, run in zip(found, runs, strict=True):
-        assert_same(one, fit_alone(make_apprentice(run, VIEW), VIEW, run.protocol, run.batch))
+        assert_same(one, fit_alone(make_trainee(run, VIEW), VIEW, run.protocol, run.batch))
 
 
 def test_features_may_be_standardised_before_the_head() -> None:
@@ -506,7 +506,7 @@ def test_another_sampler_may_put_the_classes_in_any_order(
     protocol = replace(PROTOCOL, sampler="shuffled")
     runs = runs_of(name, protocol)
     for (_, found), run in zip(compute(runs, VIEW), runs, strict=True):
-        assert_same(found, fit_alone(make_apprentice(run, VIEW), VIEW, protocol, run.batch))
+        assert_same(found, fit_alone(make_trainee(run, VIEW), VIEW, protocol, run.batch))
     assert set(groups) == {4}
 
 
@@ -560,8 +560,8 @@ def head(trunk: str = "identity") -> Model:
     return Model(Architecture(trunk, 3, 0 if trunk == "identity" else 16, 4))
 
 
-def to_train(loss: Loss, miner: Any = None, trunk: str = "identity") -> Apprentice:
-    return Apprentice(head(trunk), Parts(loss, miner, 0.01, 0.01), np.arange(4), VIEW, 0)
+def to_train(loss: Loss, miner: Any = None, trunk: str = "identity") -> Trainee:
+    return Trainee(head(trunk), Parts(loss, miner, 0.01, 0.01), np.arange(4), VIEW, 0)
 
 
 def test_a_head_on_vectors_with_a_loss_and_a_miner_of_ours_can_be_stacked() -> None:

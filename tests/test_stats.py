@@ -555,7 +555,7 @@ def test_a_difference_advises_from_the_upper_limit_of_its_variance_at_the_next_l
 
 
 def test_components_of_a_small_table_by_hand() -> None:
-    """Means 1, 3, 5: s^2 = 4; within: (2 + 2 + 2) / 3 = 2; search^2 = 4 - 2 / 2 = 3."""
+    """Execution 1, 3, 5: s^2 = 4; within: (2 + 2 + 2) / 3 = 2; search^2 = 4 - 2 / 2 = 3."""
     found = components([[0.0, 2.0], [2.0, 4.0], [4.0, 6.0]])
     assert found.seed is not None
     assert found.search is not None

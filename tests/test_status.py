@@ -11,10 +11,10 @@ from dataclasses import asdict
 
 import pytest
 
-from assay.canonical import pretty
-from assay.ledger import Ledger
+from assay.hashing import pretty
+from assay.records.ledger import Ledger
+from assay.records.store import Store
 from assay.status import CLOCKS, status_of
-from assay.store import Store
 from assay.study.progress import Board, State
 
 FOLDS, SECONDS = 4, 30.0
@@ -114,8 +114,7 @@ def states(store):
     return {study.method: study.state for study in status_of(store).studies}
 
 
-# --- what is said
-# -------------------------------------------------------------------------------------------------------
+# --- what is said ---------------------------------------------------------------------------------
 
 
 def test_each_study_is_told_by_its_ledger(store):
@@ -246,8 +245,7 @@ def test_a_broken_ledger_is_told_and_hides_nothing_else(assay, store):
     assert "line 1 is not a ledger line" in out and "stopped while searching, trial 2 of 3" in out
 
 
-# --- who drives, and how long
-# -------------------------------------------------------------------------------------------
+# --- who drives, and how long ---------------------------------------------------------------------
 
 
 def test_the_time_left_of_a_running_bench_is_what_its_driver_reckons(assay, store):
@@ -319,8 +317,7 @@ def test_a_spoilt_note_of_the_driver_counts_for_nothing(store):
         assert status_of(store).done == 4
 
 
-# --- how it is told
-# -----------------------------------------------------------------------------------------------------
+# --- how it is told -------------------------------------------------------------------------------
 
 
 def test_programs_get_all_of_it(assay, store):

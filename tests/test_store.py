@@ -15,13 +15,13 @@ import pytest
 
 from assay.errors import BadInput
 from assay.files import DRAFT
-from assay.store import FORMAT, Store, place_file
+from assay.records.store import FORMAT, Store, place_file
 
 KEY = "ab" + "0" * 62
 DRIVER = """
 import sys
 from pathlib import Path
-from assay.store import Store
+from assay.records.store import Store
 with Store(Path(sys.argv[1])).driving():
     print("driving", flush=True)
     sys.stdin.read()
@@ -135,7 +135,7 @@ def test_making_a_store_goes_on_after_a_kill_in_the_middle_of_it(tmp_path: Path)
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from assay.store import Store\n"
+        "from assay.records.store import Store\n"
         "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
         "Store.create(Path(sys.argv[1]))"
     )

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from assay.errors import BadInput
-from assay.ledger import read
 from assay.methods import methods
-from assay.protocol import customise
-from assay.protocols import protocols
+from assay.protocols import customise, protocols
+from assay.records import study_records
+from assay.records.ledger import read
+from assay.records.store import Store
 from assay.space import Real, Space
-from assay.store import Store
-from assay.study import Means, run_bench, study_records
+from assay.study import Execution, run_bench
 from assay.study.trials import best_of, estimate
 from miniature import MINI, snapshot
 
@@ -21,7 +21,7 @@ SMALL = customise(protocols["quick"], [*MINI, "iterations=2", "epochs=1"])
 
 
 def bench(data, out, names=("triplet",), protocol=SMALL, keep="best", **options):
-    return run_bench(data, names, protocol, out, Means(workers=1, keep=keep), **options)
+    return run_bench(data, names, protocol, out, Execution(workers=1, keep=keep), **options)
 
 
 def record_of(out, key):
@@ -33,8 +33,7 @@ def features(mini_features):
     return f"features:{mini_features}"
 
 
-# --- no search
-# ----------------------------------------------------------------------------------------------------------
+# --- no search ------------------------------------------------------------------------------------
 
 
 def test_without_trials_the_defaults_are_reproduced(features, tmp_path):
@@ -79,8 +78,7 @@ def test_an_exception_holds_for_its_method_only(features, tmp_path):
     )
 
 
-# --- pruning
-# ------------------------------------------------------------------------------------------------------------
+# --- pruning --------------------------------------------------------------------------------------
 
 
 def test_a_trial_whose_first_fold_is_hopeless_is_given_up(mini_folder, tmp_path):
@@ -117,8 +115,7 @@ def test_pruning_is_off_unless_a_protocol_says_so():
     assert [name for name in protocols if protocols[name].prune is not None] == []
 
 
-# --- spaces and generations
-# -------------------------------------------------------------------------------------------------
+# --- spaces and generations -----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -155,8 +152,7 @@ def test_a_new_study_begins_afresh_and_both_stay_in_the_record(features, tmp_pat
     )
 
 
-# --- the price of peeking
-# -----------------------------------------------------------------------------------------------------
+# --- the price of peeking -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["features", "folder"])

@@ -14,13 +14,23 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from assay.data import Dataset, inspect, load, splits
+from assay.data.contact_sheet import (
+    BROKEN,
+    CELL,
+    CLASSES,
+    GAP,
+    IMAGES,
+    MARGIN,
+    MOUNT,
+    NAMES,
+    draw_sheet,
+)
 from assay.data.copies import find_flaws, flaws_of_trainval, near_pairs
 from assay.data.features import Features
 from assay.data.image_files import ImageFiles
+from assay.data.survey import BARS, Copies, Size, first_of_test, histogram, survey
 from assay.errors import BadInput
-from assay.protocol import Protocol
-from assay.survey.facts import BARS, Copies, Size, first_of_test, histogram, survey
-from assay.survey.sheet import BROKEN, CELL, CLASSES, GAP, IMAGES, MARGIN, MOUNT, NAMES, draw_sheet
+from assay.protocols import Protocol
 from miniature import SIDE
 
 
@@ -54,8 +64,7 @@ def photos(root: Path, classes: int = 16, images: int = 2) -> Path:
     return root
 
 
-# --- counts
-# -----------------------------------------------------------------------------------------------------------
+# --- counts ---------------------------------------------------------------------------------------
 
 
 def test_nothing_is_wrong_where_nothing_is_wrong(tmp_path: Path) -> None:
@@ -128,8 +137,7 @@ def test_glyphs_have_one_size() -> None:
     assert found.problems.tiny == ()  # drawings are small on purpose
 
 
-# --- problems
-# ---------------------------------------------------------------------------------------------------------
+# --- problems -------------------------------------------------------------------------------------
 
 
 def test_every_unreadable_file_is_found_and_is_nobodys_copy(tmp_path: Path) -> None:
@@ -236,8 +244,7 @@ def test_narrow_vectors_have_no_near_copies() -> None:
     assert survey(dataset).problems.near == ()
 
 
-# --- what a bench is told
-# -----------------------------------------------------------------------------------------------
+# --- what a bench is told -------------------------------------------------------------------------
 
 
 def test_what_concerns_trainval_alone_is_kept_apart(tmp_path: Path) -> None:
@@ -342,8 +349,7 @@ def test_a_sample_is_asked_for_its_hash_once_and_no_file_is_read(
     assert sorted(calls) == list(range(len(dataset.labels)))
 
 
-# --- the contact sheet
-# ------------------------------------------------------------------------------------------------
+# --- the contact sheet ----------------------------------------------------------------------------
 
 
 def cell(sheet: Image.Image, row: int, column: int) -> np.ndarray:

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from assay.errors import BadInput
-from assay.protocol import customise
-from assay.protocols import protocols
-from assay.store import Store
-from assay.study import Means, run_bench, run_sweep, study_records
+from assay.protocols import customise, protocols
+from assay.records import study_records
+from assay.records.store import Store
+from assay.study import Execution, run_bench, run_sweep
 from assay.study.sweep import read_values
 from miniature import MINI, snapshot
 
@@ -20,7 +20,7 @@ METHODS = ("triplet", "normalized_softmax", "pretrained")
 
 
 def sweep(data, out, vary="dim=4,8,16", methods=METHODS):
-    return run_sweep(f"features:{data}", methods, SMALL, vary, out, Means(workers=1))
+    return run_sweep(f"features:{data}", methods, SMALL, vary, out, Execution(workers=1))
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_sweep_uses_the_bench_that_the_store_has_and_adds_nothing_when_run_aga
     mini_features, tmp_path
 ):
     out = tmp_path / "store"
-    benched = run_bench(f"features:{mini_features}", METHODS, SMALL, out, Means(workers=1))
+    benched = run_bench(f"features:{mini_features}", METHODS, SMALL, out, Execution(workers=1))
     before = snapshot(out)
     done = sweep(mini_features, out, "dim=4,8")
     assert done.bases == benched.studies[: len(METHODS)]  # the bench has as_is too
@@ -111,7 +111,7 @@ def test_a_value_that_a_method_has_for_itself_cannot_be_varied(mini_features, tm
                 own,
                 vary,
                 tmp_path / "store",
-                Means(workers=1),
+                Execution(workers=1),
             )
 
 
@@ -144,6 +144,6 @@ def test_any_field_can_be_varied(mini_folder, tmp_path, vary):
         ],
     )
     done = run_sweep(
-        f"folder:{mini_folder}", ["triplet"], small, vary, tmp_path / "store", Means(workers=1)
+        f"folder:{mini_folder}", ["triplet"], small, vary, tmp_path / "store", Execution(workers=1)
     )
     assert len(done.studies) == len(read_values(vary)[1])

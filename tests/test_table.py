@@ -14,7 +14,7 @@ import pytest
 
 from assay.data import Dataset, load, splits
 from assay.errors import BadInput
-from assay.protocol import Protocol
+from assay.protocols import Protocol
 from official import jpg, put, write_csv
 
 Row = dict[str, object]

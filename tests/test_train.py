@@ -17,17 +17,17 @@ from torch import Tensor
 from assay.data.views import View
 from assay.embed import embed, fit_pca
 from assay.losses import losses
-from assay.method import Loss
+from assay.losses.loss import Loss
 from assay.methods import Parts
 from assay.metrics import evaluate
 from assay.miners import miners
 from assay.model import Architecture, Model
 from assay.pairs import Pairs, References, Triplets
-from assay.protocol import Augment, Batch, Optimiser, Protocol
+from assay.protocols import Augment, Batch, Optimiser, Protocol
 from assay.registry import Paper
 from assay.train import (
     Fit,
-    Judge,
+    Validator,
     fit,
     iterations_of,
     make_optimisers,
@@ -748,7 +748,7 @@ def test_every_kind_of_batch_normalisation_is_frozen_and_nothing_else(kind: Any)
 
 
 def test_training_mode_comes_back_after_every_validation() -> None:
-    """The judge leaves the network in evaluation mode; what is frozen stays so."""
+    """The validator leaves the network in evaluation mode; what is frozen stays so."""
     modes: list[tuple[bool, bool]] = []
     model = with_a_past()
     norm = next(part for part in model.modules() if isinstance(part, torch.nn.BatchNorm2d))
@@ -882,7 +882,7 @@ def test_a_compiled_network_is_in_training_mode_in_every_step(
     assert modes == [False, True, True, False, True, True, False]
 
 
-# --- The judge by itself ---
+# --- The validator by itself ---
 
 
 class Told(torch.nn.Module):
@@ -903,51 +903,51 @@ class Told(torch.nn.Module):
         return torch.stack([angle.cos(), angle.sin()], dim=1)
 
 
-def judge_of(protocol: Protocol) -> tuple[Judge, Told]:
+def judge_of(protocol: Protocol) -> tuple[Validator, Told]:
     view, network = View(np.zeros((20, 8), dtype=np.float32), np.arange(20) // 2), Told()
-    return Judge(new_model(), network, view, protocol, CPU), network
+    return Validator(new_model(), network, view, protocol, CPU), network
 
 
-def tell(judge: Judge, network: Told, scores: list[int]) -> None:
+def tell(validator: Validator, network: Told, scores: list[int]) -> None:
     for epoch, right in enumerate(scores, start=1):
         network.right = right
-        judge.after(epoch, [float(epoch)])
+        validator.after(epoch, [float(epoch)])
 
 
 def test_the_judge_keeps_the_first_among_equals() -> None:
-    judge, network = judge_of(PROTOCOL)
-    tell(judge, network, [4, 7, 7, 5, 7])
-    scores = [checkpoint.validation["map_at_r"] for checkpoint in judge.fit.history]
+    validator, network = judge_of(PROTOCOL)
+    tell(validator, network, [4, 7, 7, 5, 7])
+    scores = [checkpoint.validation["map_at_r"] for checkpoint in validator.fit.history]
     assert scores[2] == scores[3] == scores[5] == max(scores)
-    assert judge.fit.best is judge.fit.history[2]
+    assert validator.fit.best is validator.fit.history[2]
 
 
 def test_the_judge_is_done_when_patience_runs_out_and_hears_no_more() -> None:
-    judge, network = judge_of(replace(PROTOCOL, patience=2))
-    tell(judge, network, [4, 3])
-    assert not judge.done
-    judge.after(3, [1.0])
-    assert judge.done
+    validator, network = judge_of(replace(PROTOCOL, patience=2))
+    tell(validator, network, [4, 3])
+    assert not validator.done
+    validator.after(3, [1.0])
+    assert validator.done
     network.right = 10
-    judge.after(4, [math.nan])
-    assert [checkpoint.epoch for checkpoint in judge.fit.history] == [0, 1, 2, 3]
-    assert judge.fit.status == "finished"
+    validator.after(4, [math.nan])
+    assert [checkpoint.epoch for checkpoint in validator.fit.history] == [0, 1, 2, 3]
+    assert validator.fit.status == "finished"
 
 
 def test_the_judge_validates_when_it_is_time_to() -> None:
-    judge, network = judge_of(replace(PROTOCOL, validate_every=3, epochs=7))
-    tell(judge, network, [1, 2, 3, 4, 5, 6, 7])
-    assert [checkpoint.epoch for checkpoint in judge.fit.history] == [0, 3, 6, 7]
-    assert [checkpoint.loss for checkpoint in judge.fit.history] == [None, 2.0, 5.0, 7.0]
+    validator, network = judge_of(replace(PROTOCOL, validate_every=3, epochs=7))
+    tell(validator, network, [1, 2, 3, 4, 5, 6, 7])
+    assert [checkpoint.epoch for checkpoint in validator.fit.history] == [0, 3, 6, 7]
+    assert [checkpoint.loss for checkpoint in validator.fit.history] == [None, 2.0, 5.0, 7.0]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_the_judge_calls_a_loss_that_is_not_finite_a_divergence_at_once(bad: float) -> None:
-    judge, network = judge_of(replace(PROTOCOL, validate_every=5))
+    validator, network = judge_of(replace(PROTOCOL, validate_every=5))
     network.right = 9
-    judge.after(1, [1.0, bad, 2.0])
-    assert (judge.done, judge.fit.status) == (True, "diverged")
-    assert [checkpoint.epoch for checkpoint in judge.fit.history] == [0]
+    validator.after(1, [1.0, bad, 2.0])
+    assert (validator.done, validator.fit.status) == (True, "diverged")
+    assert [checkpoint.epoch for checkpoint in validator.fit.history] == [0]
 
 
 # --- The PCA of the baseline ---

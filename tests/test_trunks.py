@@ -76,8 +76,7 @@ def timm():
     return timm
 
 
-# --- every trunk
-# -----------------------------------------------------------------------------------------------------------
+# --- every trunk ----------------------------------------------------------------------------------
 
 
 def test_these_are_registered():
@@ -165,8 +164,7 @@ def test_a_trunk_of_ones_own_need_not_know_of_pooling(as_before):
     assert (Tiny.takes, Tiny.smallest, Tiny.side, Tiny.origin()) == ("images", 1, None, None)
 
 
-# --- normalisation, by hand
-# ------------------------------------------------------------------------------------------------
+# --- normalisation, by hand -----------------------------------------------------------------------
 
 IMAGENET = ((0.485, 0.229), (0.456, 0.224), (0.406, 0.225))
 
@@ -219,8 +217,7 @@ def test_conv_centres_and_averages():
     assert all(name.startswith("blocks.") for name in trunk.state_dict())
 
 
-# --- pooling, by loops
-# -----------------------------------------------------------------------------------------------------
+# --- pooling, by loops ----------------------------------------------------------------------------
 
 
 def pooled(values, pooling, exponent=3.0):
@@ -285,8 +282,7 @@ def test_pooling_is_refused_where_there_is_nothing_to_pool(name):
         build(name, 3, "gem")
 
 
-# --- the networks inside
-# ---------------------------------------------------------------------------------------------------
+# --- the networks inside --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["resnet18", "googlenet"])
@@ -402,8 +398,7 @@ PUBLIC_SHAPES = {
 }
 
 
-# --- sides
-# -----------------------------------------------------------------------------------------------------------------
+# --- sides ----------------------------------------------------------------------------------------
 
 
 def test_branches_that_would_not_meet_are_refused_with_the_nearest_side():
@@ -463,8 +458,7 @@ def test_trunks_for_oblong_images_are_refused(timm):
         find(oblong)
 
 
-# --- names
-# -----------------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 def test_a_registered_name_comes_before_timms():

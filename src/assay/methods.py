@@ -12,13 +12,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from assay.canonical import digest, digest_file
 from assay.errors import BadInput
+from assay.hashing import digest, digest_file
 from assay.losses import losses
-from assay.method import Loss, Method, methods
+from assay.losses.loss import Loss, Method, methods
 from assay.miners import miners
 from assay.miners.miner import Miner
-from assay.protocol import Protocol
+from assay.protocols import Protocol
 from assay.registry import replacing
 from assay.samplers import samplers
 from assay.space import Parameters, Space, Value

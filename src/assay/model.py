@@ -13,10 +13,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from assay.canonical import canonical, pretty
 from assay.errors import BadInput
 from assay.files import new_folder, read_json
-from assay.protocol import (
+from assay.hashing import canonical, pretty
+from assay.protocols import (
     FirstStep,
     Look,
     Pooling,

@@ -61,7 +61,7 @@ def _adding_module() -> str:
     """
     frame = sys._getframe()
     while (
-        frame.f_globals["__name__"] in (__name__, "assay.method", "assay.metrics.metric")
+        frame.f_globals["__name__"] in (__name__, "assay.losses.loss", "assay.metrics.metric")
         and frame.f_back is not None
     ):
         frame = frame.f_back

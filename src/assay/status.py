@@ -14,8 +14,8 @@ from typing import Any
 
 from assay.errors import BadInput
 from assay.files import read_json
-from assay.ledger import Line, read
-from assay.store import Store
+from assay.records.ledger import Line, read
+from assay.records.store import Store
 
 CLOCKS = 40
 """Finished runs of a study whose times are looked up for an estimate."""

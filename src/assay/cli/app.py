@@ -20,8 +20,8 @@ from assay.cli import (
     sweep,
     train,
 )
+from assay.devices import keep_freed_memory
 from assay.errors import BadInput
-from assay.memory import keep_freed_memory
 
 app = typer.Typer(
     name="assay",

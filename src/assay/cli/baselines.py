@@ -10,7 +10,7 @@ from assay.cli.show import print_json, print_table
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
-    from assay.study import Baseline
+    from assay.evaluation import Baseline
 
 SHOWN = {"precision_at_1": "P@1 (R@1)", "r_precision": "RP", "map_at_r": "MAP@R"}
 
@@ -52,11 +52,10 @@ def baselines(
     from assay.cli.progress import follow
     from assay.data import load
     from assay.data.scan import reporting
+    from assay.evaluation import baselines as compute
     from assay.methods import import_parts
     from assay.model import with_weights
-    from assay.protocol import customise
-    from assay.protocols import protocols
-    from assay.study import baselines as compute
+    from assay.protocols import customise, protocols
 
     import_parts(imports or ())
     chosen = customise(protocols[protocol], [*(settings or ()), f"dim={dim}"])

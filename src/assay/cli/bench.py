@@ -122,19 +122,19 @@ def bench(
             json,
         )
         return
+    from assay.records.store import Store
     from assay.report import write_report
-    from assay.store import Store
     from assay.study import run_bench
 
     with carrying_out(
         out, engine, address, workers, device, imports, keep_weights, allow_leaks
-    ) as means:
+    ) as execution:
         benched = run_bench(
             data,
             names,
             chosen,
             out,
-            means,
+            execution,
             new_study=new_study,
             control=control,
             reference=reference,
@@ -165,7 +165,7 @@ def print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) ->
     """Print the answer, scores and verdicts of the comparisons that hold these studies, and where
     the report is.
     """
-    from assay.store import Store
+    from assay.records.store import Store
     from assay.tables import comparisons
 
     ours = [one.view(studies) for one in comparisons(Store(out)) if _holds(one, studies)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from assay.data import Dataset
     from assay.data.dataset import Labels
     from assay.data.splits import SealedTest, TrainVal
-    from assay.protocol import FirstStep, Form, Protocol
+    from assay.protocols import FirstStep, Form, Protocol
 
 Data = Annotated[
     str, typer.Argument(metavar="DATA", help="A name or kind:path, see `assay list datasets`.")
@@ -60,7 +60,8 @@ def show(
     Example: assay data show folder:birds --sheet birds.png
     """
     from assay.data import inspect
-    from assay.survey import check_sheet, survey, write_sheet
+    from assay.data.contact_sheet import check_sheet, write_sheet
+    from assay.data.survey import survey
 
     if sheet is not None:
         check_sheet(sheet)
@@ -158,8 +159,7 @@ def _load(
     from assay.cli.progress import follow
     from assay.data.scan import reporting
     from assay.methods import import_parts
-    from assay.protocol import customise
-    from assay.protocols import protocols
+    from assay.protocols import customise, protocols
 
     import_parts(imports)
     chosen = customise(protocols[protocol], settings)
@@ -167,8 +167,7 @@ def _load(
         return read(data), chosen
 
 
-# --- show
-# -------------------------------------------------------------------------------------------------------------
+# --- show -----------------------------------------------------------------------------------------
 
 
 def _splitting(dataset: "Dataset", protocol: "Protocol") -> dict[str, Any]:
@@ -209,8 +208,7 @@ def _part(name: str, labels: "Labels", class_names: tuple[str, ...]) -> dict[str
     }
 
 
-# --- prepare
-# ----------------------------------------------------------------------------------------------------------
+# --- prepare --------------------------------------------------------------------------------------
 
 
 def _announce(dataset: "Dataset", protocol: "Protocol", form: "Form", most: int | None) -> None:

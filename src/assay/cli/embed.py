@@ -51,7 +51,7 @@ def embed(
     from assay.embed import check_kind, load
     from assay.files import write_atomically
     from assay.methods import import_parts
-    from assay.protocol import kind_of
+    from assay.protocols import kind_of
     from assay.trunks import find
 
     import_parts(imports or ())

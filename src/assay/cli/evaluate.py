@@ -15,10 +15,10 @@ from assay.errors import BadInput
 
 if TYPE_CHECKING:
     from assay.data.splits import Half, SealedTest
+    from assay.evaluation import EvaluatedModel, FinishedRun, Part
     from assay.metrics import Scores
-    from assay.metrics.task import Progress
-    from assay.protocol import Protocol
-    from assay.study import FinishedRun, Learner, Part
+    from assay.metrics.inputs import Progress
+    from assay.protocols import Protocol
 
 Parts = Callable[["Progress"], "Iterable[Part]"]
 """Gives the parts to score, telling how far it is."""
@@ -121,8 +121,7 @@ def evaluate(
     Example: assay evaluate clip.npz --data folder:birds --metrics map_at_r,recall_at_k
     """
     from assay.methods import import_parts
-    from assay.protocol import customise
-    from assay.protocols import protocols
+    from assay.protocols import customise, protocols
 
     import_parts(imports or ())
     question = Question(what, data, _names(metrics), str(metric) if metric else None, test)
@@ -195,8 +194,8 @@ def _evaluate_file(
     question: Question, labels: Path | None, protocol: "Protocol"
 ) -> dict[str, "Scores"]:
     """Scores of a file: as it is, or by the parts of a data set."""
-    from assay.cli.embeddings import read_embeddings
     from assay.data import load
+    from assay.evaluation.files import read_embeddings
 
     embeddings = read_embeddings(question.what, labels, needs_labels=question.data is None)
     if question.data is None:
@@ -220,14 +219,14 @@ def _evaluate_model(
     import numpy as np
 
     from assay.data import load, splits
+    from assay.evaluation import EvaluatedModel, FinishedRun, run_behind
     from assay.model import CARD
-    from assay.study import FinishedRun, Learner, run_behind
 
     folder = (question.what / CARD).exists()
     run = None if folder or not question.what.exists() else FinishedRun.at(question.what)
     if question.data is None:
         raise BadInput(f"{question.what} is a model: give --data, the samples that it is to embed")
-    learner = run.learner if run else Learner.of(str(question.what))
+    learner = run.learner if run else EvaluatedModel.of(str(question.what))
     dataset = load(question.data)
     trainval, sealed = splits.of(dataset, protocol)
     learner.check_input(trainval)
@@ -270,14 +269,14 @@ _OTHER_HALF = (
 )
 
 
-def _test_part(learner: "Learner", half: "Half", progress: "Progress") -> "Part":
+def _test_part(learner: "EvaluatedModel", half: "Half", progress: "Progress") -> "Part":
     """The test half, embedded."""
     import numpy as np
 
     return learner.part("test", half, np.arange(len(half.y)), progress)
 
 
-def _note_seen(learner: "Learner", half: "Half", data: str) -> None:
+def _note_seen(learner: "EvaluatedModel", half: "Half", data: str) -> None:
     """Say what of the half that was scored the model may have been trained on although its
     fingerprint is another.
     """
@@ -302,7 +301,7 @@ def _keep_look(question: Question, fingerprint: str, scores: "Scores") -> str:
     """
     from datetime import UTC, datetime
 
-    from assay.canonical import canonical, without_infinities
+    from assay.hashing import canonical, without_infinities
 
     looks = question.what / "looks.jsonl"
     said = {
@@ -319,7 +318,7 @@ def _keep_look(question: Question, fingerprint: str, scores: "Scores") -> str:
     )
 
 
-def _check_folds(learner: "Learner", settings: Sequence[str]) -> None:
+def _check_folds(learner: "EvaluatedModel", settings: Sequence[str]) -> None:
     """The model's own folds say what it held out."""
     asked = [setting for setting in settings if setting.partition("=")[0].strip() == "folds"]
     if asked and int(asked[-1].partition("=")[2]) != learner.folds:
@@ -330,11 +329,11 @@ def _check_folds(learner: "Learner", settings: Sequence[str]) -> None:
 
 
 def _look(
-    question: Question, run: "FinishedRun", learner: "Learner", sealed: "SealedTest"
+    question: Question, run: "FinishedRun", learner: "EvaluatedModel", sealed: "SealedTest"
 ) -> dict[str, "Scores"]:
     """Scores of the test half, recorded before anything of them is told."""
-    from assay.ledger import SealError
-    from assay.study import Look
+    from assay.evaluation import Look
+    from assay.records.ledger import SealError
 
     with run.store.driving():
         try:

@@ -10,7 +10,7 @@ from assay.cli.show import print_json, print_table
 from assay.registry import first_paragraph
 
 if TYPE_CHECKING:
-    from assay.protocol import Protocol
+    from assay.protocols import Protocol
 
 Rows = list[dict[str, Any]]
 
@@ -140,7 +140,8 @@ def _datasets() -> Rows:
         return f"{name}PATH" if name.endswith(":") else name
 
     return [
-        {"name": usage(name), "about": _first_line(loader)} for name, loader in datasets.items()
+        {"name": usage(name), "about": first_paragraph(loader.__doc__)}
+        for name, loader in datasets.items()
     ]
 
 

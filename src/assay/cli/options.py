@@ -11,8 +11,8 @@ import typer
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
-    from assay.protocol import Protocol
-    from assay.study import Means
+    from assay.protocols import Protocol
+    from assay.study import Execution
 
 
 class EngineName(StrEnum):
@@ -151,8 +151,7 @@ def choose_protocol(
     imported.
     """
     from assay.methods import import_parts
-    from assay.protocol import customise
-    from assay.protocols import protocols
+    from assay.protocols import customise, protocols
 
     import_parts(imports or ())
     chosen: Protocol = choose_weights(
@@ -171,18 +170,18 @@ def carrying_out(
     imports: Sequence[str] | None,
     keep: KeptWeights,
     allow_leaks: bool,
-) -> Iterator["Means"]:
+) -> Iterator["Execution"]:
     """How to carry a bench out, its progress on stderr; where a task fails for good, what came
     through is reported.
     """
     from assay.cli.progress import watch
     from assay.report.bench import reporting_failure
-    from assay.study import Means
+    from assay.study import Execution
 
     if address is not None and engine != EngineName.ray:
         raise BadInput(f"--address {address} is that of a Ray cluster; add --engine ray")
     with watch() as listener, reporting_failure(out):
-        yield Means(
+        yield Execution(
             engine.value,
             address,
             workers,

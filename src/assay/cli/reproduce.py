@@ -71,14 +71,14 @@ def reproduce(
     Example: assay reproduce --data cub:/data/CUB_200_2011 --weights bn_inception-52deb4733.pth
     --pretrained-on ImageNet
     """
+    from assay.records.store import Store
     from assay.report import write_report
-    from assay.store import Store
     from assay.study import as_published, data_of, methods_published, run_published
 
     chosen = choose_protocol(as_published(protocol), settings, weights, pretrained_on, None)
     names = methods_published(data_of(chosen.name)) if methods == "all" else split_names(methods)
     with carrying_out(
         out, engine, address, workers, device, None, KeptWeights.best, allow_leaks
-    ) as means:
-        done = run_published(data, names, chosen, out, means, new_study=new_study)
+    ) as execution:
+        done = run_published(data, names, chosen, out, execution, new_study=new_study)
     print_result(out, done.studies, write_report(Store(out)), json)

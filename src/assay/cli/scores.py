@@ -23,7 +23,7 @@ def tell(question: "Question", results: dict[str, "Scores"], json: bool) -> None
     """Print the table, or for programs: {"what", "data", "test", "parts": {name: Scores.to_dict()},
     "mean": {metric: value}}.
     """
-    from assay.canonical import without_infinities
+    from assay.hashing import without_infinities
 
     if json:
         parts = {name: scores.to_dict() for name, scores in results.items()}

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from assay.canonical import plain
+from assay.hashing import plain
 
 WIDEST = 400
 

@@ -11,8 +11,8 @@ from assay.cli.options import Imports
 from assay.cli.show import duration, print_json, print_table
 
 if TYPE_CHECKING:
+    from assay.records.store import Store
     from assay.status import Standing, Status
-    from assay.store import Store
     from assay.verify import Finding, Repeated
 
 Dir = Annotated[Path, typer.Argument(metavar="[DIR]", help="A run store.")]
@@ -44,8 +44,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(verify)
 
 
-# --- status
-# -----------------------------------------------------------------------------------------------------------
+# --- status ---------------------------------------------------------------------------------------
 
 
 def status(
@@ -60,8 +59,8 @@ def status(
 
     Example: assay status assay-runs/demo --watch
     """
+    from assay.records.store import Store
     from assay.status import status_of
-    from assay.store import Store
 
     store = Store(directory)
     if watch:
@@ -85,7 +84,7 @@ def _watch(store: "Store", json: bool) -> None:
     if console.is_terminal and not json:
         _redraw(store, console)
         return
-    from assay.canonical import canonical
+    from assay.hashing import canonical
 
     last = None
     for found in _looks(store):
@@ -183,8 +182,7 @@ def _sentence(found: "Status") -> str:
     )
 
 
-# --- report
-# -----------------------------------------------------------------------------------------------------------
+# --- report ---------------------------------------------------------------------------------------
 
 
 def report(directory: Dir = HERE) -> None:
@@ -192,14 +190,13 @@ def report(directory: Dir = HERE) -> None:
 
     Example: assay report assay-runs/demo
     """
+    from assay.records.store import Store
     from assay.report import write_report
-    from assay.store import Store
 
     print(f"report: {write_report(Store(directory))}")
 
 
-# --- verify
-# -----------------------------------------------------------------------------------------------------------
+# --- verify ---------------------------------------------------------------------------------------
 
 
 def verify(
@@ -234,7 +231,7 @@ def verify(
 
     Example: assay verify assay-runs/demo --rerun 2
     """
-    from assay.store import Store
+    from assay.records.store import Store
     from assay.verify import verify as check
 
     store, findings, repeated = Store(directory), [], []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from assay.cli.show import print_table
 
 if TYPE_CHECKING:
-    from assay.survey.facts import Copies, Problems, Shape, Size, Sizes, Survey
+    from assay.data.survey import Copies, Problems, Shape, Size, Sizes, Survey
 
 NAMED, COPIES = 10, 4
 """Of each problem so many are named, and so many copies of a sample."""
@@ -120,7 +120,7 @@ def _print_histogram(found: "Survey") -> None:
 def _problems(problems: "Problems", look: str) -> Iterator[str]:
     """What is wrong and what that means, the worst first, with the first of each named."""
     from assay.data.images import LONGEST
-    from assay.survey.facts import LONG, TINY
+    from assay.data.survey import LONG, TINY
 
     one, several = ("vector", "vectors") if look == "features" else ("image", "images")
     told: list[tuple[str, str, Sequence[str]]] = [

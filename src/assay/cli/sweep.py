@@ -66,20 +66,20 @@ def sweep(
 
     Example: assay sweep --data glyphs --methods contrastive,triplet --vary dim=16,32,64,128
     """
+    from assay.records.store import Store
     from assay.report import write_report
-    from assay.store import Store
     from assay.study import run_sweep
 
     chosen = choose_protocol(protocol, settings, weights, pretrained_on, imports)
     with carrying_out(
         out, engine, address, workers, device, imports, KeptWeights.best, allow_leaks
-    ) as means:
-        swept = run_sweep(data, split_names(methods), chosen, vary, out, means)
+    ) as execution:
+        swept = run_sweep(data, split_names(methods), chosen, vary, out, execution)
     _print_result(out, swept.studies, write_report(Store(out)), json)
 
 
 def _print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) -> None:
-    from assay.store import Store
+    from assay.records.store import Store
     from assay.tables import headings, sweep_table, sweeps
 
     ours = [

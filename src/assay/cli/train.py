@@ -21,7 +21,7 @@ from assay.cli.options import (
 from assay.cli.show import print_json
 
 if TYPE_CHECKING:
-    from assay.train import Checkpoint, Told
+    from assay.train import Checkpoint, OnEpoch
 
 
 def add_to(app: typer.Typer) -> None:
@@ -86,7 +86,7 @@ def train(
     print(f"model: {out}")
 
 
-def _teller(epochs: int) -> "Told":
+def _teller(epochs: int) -> "OnEpoch":
     """Tells of each validation on stderr."""
 
     def tell(epoch: int, loss: float, checkpoint: "Checkpoint | None") -> None:

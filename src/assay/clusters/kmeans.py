@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.seeds import derive
+from assay.hashing import derive
 
 TILE = 1024
 """Points, and centres, whose similarities are held at once: 4 MB stay in the cache and bound the

@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Self
 
-from assay.canonical import digest
 from assay.data.paths import writable_cache
 from assay.data.scan import Progress
 from assay.errors import BadInput
 from assay.files import cache_folder, in_turn, new_folder, remove_drafts_in
+from assay.hashing import digest
 
 TAR = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 ENDINGS = (".zip", *TAR)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from assay.data.dataset import Pixels, Samples, Vectors
-from assay.protocol import Augment
+from assay.protocols import Augment
 
 CPU = torch.device("cpu")
 TRIES = 10

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.canonical import digest
-from assay.protocol import FirstStep, Look
+from assay.hashing import digest
+from assay.protocols import FirstStep, Look
 
 Labels = NDArray[np.int64]
 Pixels = NDArray[np.uint8]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.canonical import digest_bytes
 from assay.data.dataset import Dataset, Labels, Marks, Vectors
 from assay.errors import BadInput
-from assay.protocol import FirstStep
+from assay.hashing import digest_bytes
+from assay.protocols import FirstStep
 
 LARGEST = 1e15
 """Above it the squares of a vector's entries may no longer add up in single precision."""

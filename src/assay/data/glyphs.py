@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from assay.canonical import digest, digest_bytes, digest_file
 from assay.data.dataset import Dataset, Labels, Pixels
 from assay.data.features import pack_arrays
 from assay.data.images import first_step
 from assay.files import cache_folder, write_atomically
-from assay.protocol import FirstStep
+from assay.hashing import digest, digest_bytes, digest_file
+from assay.protocols import FirstStep
 
 SIZE, POINTS, BASELINE = 28, 19, 20
 FEWEST_FACES = 10

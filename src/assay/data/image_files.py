@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from assay.canonical import digest_bytes
 from assay.data.dataset import Labels, Pixels, Vectors
 from assay.data.images import LONGEST, THUMB, decode, first_step, is_too_long, shape_after
 from assay.data.scan import Progress, read, scan
 from assay.errors import BadInput
-from assay.protocol import FirstStep
+from assay.hashing import digest_bytes
+from assay.protocols import FirstStep
 from assay.workers import in_processes
 
 

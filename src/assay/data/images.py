@@ -11,10 +11,10 @@ import numpy as np
 import PIL
 from PIL import Image, features
 
-from assay.canonical import digest, digest_file
 from assay.data.dataset import Pixels
 from assay.errors import BadInput
-from assay.protocol import FirstStep
+from assay.hashing import digest, digest_file
+from assay.protocols import FirstStep
 from assay.workers import in_threads
 
 Image.init()

@@ -16,7 +16,7 @@ from assay.data.image_files import ImageFiles
 from assay.data.paths import check_inside
 from assay.data.scan import watching
 from assay.errors import BadInput
-from assay.protocol import Look
+from assay.protocols import Look
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from assay.canonical import canonical, digest, digest_file, plain, pretty
 from assay.data import images
 from assay.data.dataset import Labels, Pixels, Samples
 from assay.data.image_files import ImageFiles
-from assay.data.scan import Progress, nobody
+from assay.data.scan import Progress, silent
 from assay.data.splits import Half
 from assay.errors import BadInput
 from assay.files import in_turn, new_folder, read_json, sync_folder, write_atomically
-from assay.protocol import FirstStep, Form
+from assay.hashing import canonical, digest, digest_file, plain, pretty
+from assay.protocols import FirstStep, Form
 from assay.workers import in_threads
 
 Index = NDArray[np.int64]
@@ -208,7 +208,7 @@ def write_pack(
         write_vectors(folder, half, half.arrays(step))
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    report = progress or nobody
+    report = progress or silent
 
     def waiting() -> None:
         report("waiting for another process that packs these images", 0, len(half.y))

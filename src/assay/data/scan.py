@@ -14,10 +14,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
-from assay.canonical import digest_bytes
 from assay.data.images import decode, made_by, thumbnail
 from assay.errors import BadInput
 from assay.files import cache_folder
+from assay.hashing import digest_bytes
 from assay.workers import in_processes
 
 Progress = Callable[[str, int, int], None]
@@ -71,7 +71,7 @@ def scan(paths: Sequence[Path], root: Path, progress: Progress | None = None) ->
     """What is known of each file below `root`, those that have not been seen before looked
     at now.
     """
-    report = progress or watching.get() or nobody
+    report = progress or watching.get() or silent
     memory = Memory(root)
     names = [os.fsencode(path.relative_to(root)) for path in paths]
     stamps = [_stamp(path) for path in paths]
@@ -104,7 +104,7 @@ def read(path: Path) -> bytes:
         raise BadInput(f"{path} cannot be read: {error.strerror}; mend or remove it") from error
 
 
-def nobody(what: str, done: int, total: int) -> None:
+def silent(what: str, done: int, total: int) -> None:
     """Is told and tells nothing."""
 
 

@@ -10,11 +10,11 @@ from assay.data.copies import Flaws, find_flaws, first_of_test
 from assay.data.dataset import Dataset, Labels, Marks, Samples
 from assay.data.scan import Progress
 from assay.errors import BadInput
-from assay.ledger import Receipt
-from assay.protocol import FEWEST_CLASSES, FirstStep, Look, Protocol
+from assay.protocols import FEWEST_CLASSES, FirstStep, Look, Protocol
+from assay.records.ledger import Receipt
 
 if TYPE_CHECKING:
-    from assay.protocol import Form
+    from assay.protocols import Form
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from assay.data.paths import writable_cache
 from assay.data.scan import Progress
 from assay.data.splits import Half
 from assay.files import cache_folder, in_turn
-from assay.ledger import Receipt
-from assay.protocol import FirstStep, Form
+from assay.protocols import FirstStep, Form
+from assay.records.ledger import Receipt
 
 
 class Images(Protocol):

@@ -5,8 +5,7 @@ import math
 from torch import Tensor
 
 from assay.domain import at_least, inside
-from assay.losses.loss import losses
-from assay.method import Loss, Method, methods
+from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import References, Triplets, log1p_sum_exp, masked_mean, similarities
 from assay.registry import Paper
 from assay.space import Real, Space

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from assay.domain import above, at_least, between, whole
-from assay.losses.loss import losses
+from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
 from assay.losses.proxies import START, cosines, cross_entropy, of_own_class, with_own_class
-from assay.method import WEIGHTS_LR, Loss, Method, methods
 from assay.pairs import sine
 from assay.registry import Paper
 from assay.space import Integer, Real, Space

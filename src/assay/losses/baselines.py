@@ -6,7 +6,7 @@ search.
 on trainval, never on the test half.
 """
 
-from assay.method import Method, methods
+from assay.losses.loss import Method, methods
 from assay.space import Space
 
 AS_IS = "as_is"

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from assay.domain import at_least
-from assay.losses.loss import losses
-from assay.method import Loss, Method, methods
+from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, distances
 from assay.registry import Paper
 from assay.space import Real, Space

@@ -1,6 +1,244 @@
-"""The registry that the modules of this folder fill."""
+"""What a method is: a loss with its miner, batch and search space; and the registry that a loss's
+own file fills.
+"""
 
-from assay.method import Loss
-from assay.registry import Registry
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from assay.domain import BatchKind
+from assay.pairs import (
+    Mined,
+    References,
+    all_pairs,
+    as_compared,
+    as_pairs,
+    as_triplets,
+    check_batch,
+    check_mined,
+    without_autocast,
+)
+from assay.registry import Paper, Registry
+from assay.space import Real, Space, Value
+
+WEIGHTS_LR = Real(1e-6, 1, log=True)
+"""Range of `weights_lr`, the learning rate of a method's own weights, in the space of every method
+that has some.
+"""
+
+Compares = Literal["pairs", "triplets", "either", "classes", "anything"]
+
+Head = Literal["linear", "pca", "none"]
+"""What makes an embedding of a trunk's features: a trained layer, a PCA fitted on trainval, or
+nothing at all.
+"""
+
+Start = Literal["any", "pretrained", "random"]
+"""Weights that a trunk has before training; given vectors count as pretrained."""
+
+
+class Loss(nn.Module):
+    """A loss over embeddings `z` (N, D) and labels `y` (N,).
+
+    All that losses have in common happens before `forward`, so that a subclass's `forward` is the
+    equation: embeddings and references are normalised alike, half precision becomes single
+    precision, and what a miner chose, or else every pair of the batch, comes in the shape that the
+    loss compares.
+
+    Attributes:
+        normalise: whether the loss is about unit vectors.
+        compares: `pairs` and `triplets` get `forward(z, y, pairs, references)` with `Pairs` or
+            `Triplets`, `either` whichever was mined; `classes` get `forward(z, y)` and compare with
+            their own weights, so there is nothing to mine; `anything` gets all arguments as they
+            were given, None included.
+        undecayed: names of weights that are kept out of weight decay.
+    """
+
+    normalise: ClassVar[bool] = True
+    compares: ClassVar[Compares] = "anything"
+    undecayed: ClassVar[tuple[str, ...]] = ()
+    paper: ClassVar[Paper | None] = None
+    departures: ClassVar[tuple[str, ...]] = ()
+
+    weights: nn.Parameter
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.compares not in get_args(Compares):
+            raise ValueError(
+                f"{cls.__name__}.compares is one of {', '.join(get_args(Compares))}, got"
+                f" {cls.compares!r}"
+            )
+
+    def setup(self, dim: int, classes: int) -> None:
+        """Make the weights that depend on the data: one for each class where the loss compares with
+        classes, else none.
+        """
+        if self.compares == "classes":
+            self.weights = make_weights(classes, dim)
+
+    @classmethod
+    def written_in(cls) -> tuple[type, ...]:
+        """The classes whose source determines what the loss computes; a run's key holds the hashes
+        of their files.
+        """
+        return (cls,)
+
+    @classmethod
+    def distributions(cls) -> tuple[str, ...]:
+        """Names and versions of installed packages that the loss is made of, torch apart; a run's
+        key holds them.
+        """
+        return ()
+
+    @classmethod
+    def takes_mined(cls) -> bool:
+        """Whether a miner can feed the loss."""
+        return cls.compares != "classes"
+
+    def __call__(
+        self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None
+    ) -> Tensor:
+        """The loss of a batch, a scalar."""
+        self._check(z, y)
+        with without_autocast(z.device):
+            return self._value(as_compared(z, self.normalise), y, mined, references)
+
+    def _value(
+        self, z: Tensor, y: Tensor, mined: Mined | None, references: References | None
+    ) -> Tensor:
+        if self.compares == "classes":
+            if mined is not None or references is not None:
+                raise ValueError(
+                    f"{type(self).__name__} compares with its own weights: it takes no mined pairs"
+                    " and no references"
+                )
+            return self._forward(z, y)
+        if references is not None:
+            references = References(
+                as_compared(references.z, self.normalise), references.y, references.own
+            )
+        if self.compares == "anything":
+            return self._forward(z, y, mined, references)
+        references = references or References.of_batch(z, y)
+        mined = all_pairs(y, references) if mined is None else mined
+        check_mined(mined, len(y), len(references.y))
+        if self.compares == "pairs":
+            mined = as_pairs(mined, len(y))
+        elif self.compares == "triplets":
+            mined = as_triplets(mined)
+        return self._forward(z, y, mined, references)
+
+    def _forward(self, *arguments: object) -> Tensor:
+        value: Tensor = super().__call__(*arguments)
+        if value.ndim != 0:
+            raise ValueError(
+                f"{type(self).__name__} gave shape {tuple(value.shape)}, but a loss is one number;"
+                " use .mean()"
+            )
+        return value
+
+    def _check(self, z: Tensor, y: Tensor) -> None:
+        check_batch(z, y)
+        if self.compares == "classes" and not (self._parameters or self._modules or self._buffers):
+            raise ValueError(
+                f"{type(self).__name__} compares with weights that it does not have yet: call"
+                " setup(dim, classes) first"
+            )
+
+
+def make_weights(*shape: int) -> nn.Parameter:
+    """Weights from N(0, 1/D), D the last of their dimensions: of unit expected norm, the same start
+    for every method.
+    """
+    return nn.Parameter(torch.randn(shape) / shape[-1] ** 0.5)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A loss with its miner, batch and declared search space: what a benchmark compares.
+
+    Args:
+        name: its identity, in tables and on the command line.
+        loss: the class; None for a baseline, which is not trained.
+        space: the parameters searched and their ranges.
+        miner: name of the miner that feeds the loss.
+        batch: which of the protocol's batch shapes it trains on; `pairs` is two images of each
+            class.
+        fixed: parameters that are neither searched nor left at the default of loss or miner.
+        own_departures: where the method differs from its paper, beside what its loss says.
+        about: one line for lists.
+        head: what follows the trunk; a baseline has a PCA where it does not say otherwise.
+        starts: the weights of the trunk that the method is about; with others it is refused.
+    """
+
+    name: str
+    loss: type[Loss] | None
+    space: Space
+    miner: str | None = None
+    batch: BatchKind = "embedding"
+    fixed: Mapping[str, Value] = field(default_factory=dict)
+    own_departures: tuple[str, ...] = ()
+    about: str = ""
+    head: Head = "linear"
+    starts: Start = "any"
+
+    def __post_init__(self) -> None:
+        if self.loss is None and self.head == "linear":
+            object.__setattr__(self, "head", "pca")
+        if self.loss is not None and self.head != "linear":
+            raise ValueError(
+                f"{self.name}: a method with a loss trains a linear head, got head={self.head!r};"
+                " leave it out"
+            )
+        if self.miner is not None and (self.loss is None or not self.loss.takes_mined()):
+            raise ValueError(
+                f"{self.name}: its loss takes no mined pairs or triplets; leave the miner out"
+            )
+        if self.batch not in get_args(BatchKind):
+            raise ValueError(
+                f"{self.name}: the batch is one of {', '.join(get_args(BatchKind))}, got"
+                f" {self.batch!r}"
+            )
+        both = sorted(set(self.fixed) & set(self.space))
+        if both:
+            raise ValueError(
+                f"{self.name}: the parameter {both[0]!r} is both fixed and searched; choose one"
+            )
+
+    @property
+    def normalise(self) -> bool:
+        """Whether the loss sees unit vectors."""
+        return self.loss is None or self.loss.normalise
+
+    @property
+    def paper(self) -> Paper | None:
+        """Where the loss comes from."""
+        return None if self.loss is None else self.loss.paper
+
+    @property
+    def departures(self) -> tuple[str, ...]:
+        """Where the loss and its use here differ from its paper."""
+        return (
+            self.own_departures
+            if self.loss is None
+            else (*self.loss.departures, *self.own_departures)
+        )
+
+
+class Methods(Registry[Method]):
+    """Methods by name."""
+
+    def add(self, *methods: Method) -> None:
+        """Register each under its own name."""
+        for method in methods:
+            self.set(method.name, method)
+
+
+methods = Methods("method")
 
 losses = Registry[type[Loss]]("loss")
+"""Losses by name; every module of this folder registers its own."""

@@ -4,9 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from assay.domain import at_least
-from assay.losses.loss import losses
+from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
 from assay.losses.proxies import check_labels
-from assay.method import WEIGHTS_LR, Loss, Method, methods
 from assay.pairs import Mined, References, distances, pair_counts
 from assay.registry import Paper
 from assay.space import Real, Space

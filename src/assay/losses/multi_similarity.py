@@ -3,8 +3,7 @@
 from torch import Tensor
 
 from assay.domain import above, between
-from assay.losses.loss import losses
-from assay.method import Loss, Method, methods
+from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, log1p_sum_exp, similarities
 from assay.registry import Paper
 from assay.space import Real, Space

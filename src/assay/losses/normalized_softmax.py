@@ -3,9 +3,8 @@
 from torch import Tensor
 
 from assay.domain import above
-from assay.losses.loss import losses
+from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
 from assay.losses.proxies import START, cosines, cross_entropy
-from assay.method import WEIGHTS_LR, Loss, Method, methods
 from assay.registry import Paper
 from assay.space import Real, Space
 

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from assay.domain import above, at_least
-from assay.losses.loss import losses
+from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
 from assay.losses.proxies import START, cosines, cross_entropy, is_own_class, of_own_class
-from assay.method import WEIGHTS_LR, Loss, Method, methods
 from assay.pairs import log_sum_exp, masked_mean
 from assay.registry import Paper
 from assay.space import Real, Space

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from assay.domain import above
-from assay.losses.loss import losses
-from assay.method import Loss, Method, methods
+from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, masked_mean, similarities
 from assay.registry import Paper
 from assay.space import Real, Space

@@ -5,8 +5,7 @@ from torch import Tensor
 
 from assay.domain import at_least
 from assay.losses.contrastive import contrast
-from assay.losses.loss import losses
-from assay.method import Loss, Method, methods
+from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, squared_distances
 from assay.registry import Paper
 from assay.space import Real, Space

@@ -5,8 +5,7 @@ pairs.
 from torch import Tensor
 
 from assay.domain import at_least
-from assay.losses.loss import losses
-from assay.method import Loss, Method, methods
+from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import References, Triplets, distances, squared_distances, triplet_hinges
 from assay.registry import Paper
 from assay.space import Real, Space

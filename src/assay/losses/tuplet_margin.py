@@ -5,8 +5,7 @@ import math
 from torch import Tensor
 
 from assay.domain import above, between
-from assay.losses.loss import losses
-from assay.method import Loss, Method, methods
+from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, log1p_exp, log_sum_exp, masked_mean, similarities, sine
 from assay.registry import Paper
 from assay.space import Real, Space

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from assay.metrics.inputs import Progress, Rows, Task
 from assay.metrics.labels import AnyLabels
 from assay.metrics.metric import Chosen, choose
 from assay.metrics.ranking import FAR_ENOUGH, Ranking
 from assay.metrics.scores import Asked, Scores
-from assay.metrics.task import Progress, Rows, Task
-from assay.neighbours.comparison import Counts
-from assay.neighbours.scan import full_precision
+from assay.neighbours.search import full_precision
+from assay.neighbours.similarity import Counts
 
 DEFAULT = ("precision_at_1", "r_precision", "map_at_r")
 

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from assay.neighbours import Vectors, comparisons, nearest, ranks
-from assay.neighbours.comparison import Counts, standing
 from assay.neighbours.order import PAIRS, exact_scores
-from assay.neighbours.scan import Progress, available
+from assay.neighbours.search import Progress, available
+from assay.neighbours.similarity import Counts, standing
 
 ENTRIES = 1 << 23
 """Entries of the lists that are kept at once, unless the gallery itself holds more numbers."""

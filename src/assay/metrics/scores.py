@@ -25,7 +25,7 @@ class Asked:
 
 
 class Scores(Mapping[str, float]):
-    """Means by metric, over the queries whose class has another sample in the gallery.
+    """Execution by metric, over the queries whose class has another sample in the gallery.
 
     Metrics of single queries also give `per_query`, `per_class` and `interval`; metrics of the
     whole (clustering, geometry, verification) have only their value.
@@ -79,10 +79,10 @@ class Scores(Mapping[str, float]):
         sums, counts = self._by_class(name)
         present = np.unique(self._asked.numbers)
         with np.errstate(invalid="ignore"):
-            means = (sums / counts)[present]
+            execution = (sums / counts)[present]
         return {
             self._asked.names[number]: float(mean)
-            for number, mean in zip(present.tolist(), means, strict=True)
+            for number, mean in zip(present.tolist(), execution, strict=True)
         }
 
     def interval(self, name: str, over: Unit = "classes") -> Interval:
@@ -105,7 +105,7 @@ class Scores(Mapping[str, float]):
         return self._intervals[name, over]
 
     def to_dict(self) -> dict[str, Any]:
-        """Means, intervals and counts as plain data."""
+        """Execution, intervals and counts as plain data."""
         return {
             "metrics": {name: self._entry(name) for name in self},
             "queries": self.queries,

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from assay.neighbours.scan import Progress
+from assay.neighbours.search import Progress
 from assay.neighbours.vectors import Vectors, tiles, unit
 
 STEPS = 1 << 19

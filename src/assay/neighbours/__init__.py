@@ -2,9 +2,9 @@
 distance.
 """
 
-from assay.neighbours.comparison import comparisons
 from assay.neighbours.ranks import ranks
-from assay.neighbours.scan import nearest
+from assay.neighbours.search import nearest
+from assay.neighbours.similarity import comparisons
 from assay.neighbours.vectors import Vectors
 
 __all__ = ["Vectors", "comparisons", "nearest", "ranks"]

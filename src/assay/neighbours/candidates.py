@@ -10,9 +10,9 @@ index, so that one that only ties with the bound has lost to the k before it.
 import torch
 from torch import Tensor
 
-from assay.neighbours.comparison import Comparison, Counts
 from assay.neighbours.order import NONE, gaps, nearest_first
-from assay.neighbours.panel import Panel, Transposed
+from assay.neighbours.similarity import Comparison, Counts
+from assay.neighbours.tiles import Panel, Transposed
 from assay.neighbours.vectors import tiles
 
 PLACES = 1 << 18

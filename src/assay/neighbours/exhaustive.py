@@ -5,9 +5,9 @@ references, U distinct.
 import torch
 from torch import Tensor
 
-from assay.canonical import digest_bytes
-from assay.neighbours.comparison import Comparison, Counts, standing
+from assay.hashing import digest_bytes
 from assay.neighbours.order import exact_scores
+from assay.neighbours.similarity import Comparison, Counts, standing
 from assay.neighbours.vectors import Vectors
 
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from assay.neighbours.comparison import Comparison
+from assay.neighbours.similarity import Comparison
 from assay.neighbours.vectors import tiles
 
 NONE = torch.iinfo(torch.int32).max

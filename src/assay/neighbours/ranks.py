@@ -4,10 +4,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from assay.neighbours.comparison import Comparison, Counts, comparisons, standing
 from assay.neighbours.order import exact_scores
-from assay.neighbours.panel import TILE
-from assay.neighbours.scan import Progress, Rows, as_mask, full_precision, sides, silent
+from assay.neighbours.search import Progress, Rows, as_mask, full_precision, sides, silent
+from assay.neighbours.similarity import Comparison, Counts, comparisons, standing
+from assay.neighbours.tiles import TILE
 from assay.neighbours.vectors import as_indices, tiles
 
 

@@ -4,12 +4,62 @@
 
 import difflib
 
-from assay.protocol import Protocol
 from assay.protocols import reality_check, revisiting, unbiased
+from assay.protocols.describe import describe_augment
+from assay.protocols.protocol import (
+    FEWEST_CLASSES,
+    PROSE,
+    Augment,
+    Batch,
+    ByMethod,
+    FirstStep,
+    Form,
+    Frozen,
+    Kind,
+    Length,
+    Look,
+    Optimiser,
+    OptimiserKind,
+    Pooling,
+    Protocol,
+    Resize,
+    Schedule,
+    Search,
+    Similarity,
+)
 from assay.protocols.quick import QUICK, QUICK_V2
+from assay.protocols.resolve import kind_of, resolve, resolve_training
+from assay.protocols.settings import CUSTOM, customise
 from assay.registry import Registry
 
-__all__ = ["Protocol", "protocols"]
+__all__ = [
+    "CUSTOM",
+    "FEWEST_CLASSES",
+    "PROSE",
+    "Augment",
+    "Batch",
+    "ByMethod",
+    "FirstStep",
+    "Form",
+    "Frozen",
+    "Kind",
+    "Length",
+    "Look",
+    "Optimiser",
+    "OptimiserKind",
+    "Pooling",
+    "Protocol",
+    "Resize",
+    "Schedule",
+    "Search",
+    "Similarity",
+    "customise",
+    "describe_augment",
+    "kind_of",
+    "protocols",
+    "resolve",
+    "resolve_training",
+]
 
 
 class Protocols(Registry[Protocol]):

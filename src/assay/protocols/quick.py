@@ -10,7 +10,7 @@ to 0.52 for contrastive, triplet and normalised softmax, 0.13 for the untrained 
 
 from dataclasses import replace
 
-from assay.protocol import Augment, Batch, Optimiser, Protocol
+from assay.protocols.protocol import Augment, Batch, Optimiser, Protocol
 
 QUICK = Protocol(
     name="quick.v1",

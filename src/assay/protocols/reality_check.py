@@ -41,7 +41,7 @@ separated):
 
 from dataclasses import replace
 
-from assay.protocol import Augment, Batch, Optimiser, Protocol
+from assay.protocols.protocol import Augment, Batch, Optimiser, Protocol
 
 INTERVALS = "intervals are over reproductions with fresh seeds, without the trial that was selected"
 

@@ -37,7 +37,7 @@ of a batch.
 
 from dataclasses import replace
 
-from assay.protocol import Augment, Batch, ByMethod, Optimiser, Protocol
+from assay.protocols.protocol import Augment, Batch, ByMethod, Optimiser, Protocol
 
 GIVEN: ByMethod = (
     ("contrastive", ("pos_margin=0", "neg_margin=1")),

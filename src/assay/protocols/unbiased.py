@@ -36,7 +36,7 @@ little more than an honest one):
 
 from dataclasses import replace
 
-from assay.protocol import Augment, Batch, Optimiser, Protocol
+from assay.protocols.protocol import Augment, Batch, Optimiser, Protocol
 from assay.space import Real, Space
 
 CROP = (224 / 256) ** 2

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.data import Dataset
-from assay.protocol import Protocol
+from assay.protocols import Protocol
+from assay.records.store import Store
 from assay.report.write import write_report
 from assay.run import Keep
-from assay.store import Store
-from assay.study import EngineKind, Listener, Means, Silent, run_bench
+from assay.study import EngineKind, Execution, Listener, Silent, run_bench
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def bench(
             are refused otherwise.
         listener: hears of the progress; silent where not given.
     """
-    means = Means(
+    execution = Execution(
         engine,
         address,
         workers,
@@ -81,7 +81,7 @@ def bench(
             methods,
             protocol,
             Path(out),
-            means,
+            execution,
             new_study=new_study,
             control=control,
             reference=reference,

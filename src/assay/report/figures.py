@@ -13,7 +13,7 @@ from assay.stats import Interval
 from assay.tables import Comparison
 from assay.tables.columns import heading
 from assay.tables.comparison import SETTINGS
-from assay.tables.gains import Origin, Point, trend
+from assay.tables.gains import Origin, YearPoint, trend
 from assay.tables.peeking import Price, prices
 from assay.tables.sources import SOURCES, sources_of
 
@@ -189,7 +189,7 @@ def _list_methods(axes: Axes, methods: Sequence[str]) -> None:
     axes.tick_params(axis="y", length=0, colors=INK)
 
 
-def _draw_trend(axes: Axes, series: dict[Origin, list[Point]], label: str) -> None:
+def _draw_trend(axes: Axes, series: dict[Origin, list[YearPoint]], label: str) -> None:
     for origin, points in series.items():
         marker, colour = ORIGINS[origin]
         axes.errorbar(

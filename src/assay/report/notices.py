@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from assay.protocol import Augment, describe_augment
+from assay.protocols import Augment, describe_augment
+from assay.records import StudyRecord
 from assay.stats import alpha_of_look
-from assay.study import StudyRecord
 from assay.tables import Across, Comparison, Sweep
 from assay.tables.comparison import generation_of
 from assay.tables.form import number_of

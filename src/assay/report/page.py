@@ -8,10 +8,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from assay.files import read_json
+from assay.records import StudyRecord
+from assay.records.store import Store
 from assay.report.figures import FORMS
 from assay.report.notices import departures_of, given_notices, notices_of, notices_of_sweep
-from assay.store import Store
-from assay.study import StudyRecord
 from assay.tables import (
     RENDERERS,
     Across,

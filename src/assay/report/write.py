@@ -5,9 +5,11 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from assay.canonical import pretty
 from assay.errors import BadInput
 from assay.files import write_atomically
+from assay.hashing import pretty
+from assay.records import StudyRecord
+from assay.records.store import Store
 from assay.report.diagrams import critical_difference_diagram, sweep_figure
 from assay.report.figures import (
     FORMS,
@@ -18,8 +20,6 @@ from assay.report.figures import (
     where_from,
 )
 from assay.report.page import Part, page_of
-from assay.store import Store
-from assay.study import StudyRecord
 from assay.tables import RENDERERS, Across, Section, Sweep, render, sections, tables_of
 from assay.tables.comparison import has_ended
 

@@ -9,37 +9,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assay.answers import Answers, mean_scores, single_vectors
-from assay.canonical import digest
 from assay.data.dataset import Labels
 from assay.data.splits import Fold, folds_of_labels
 from assay.data.views import View, read_view
 from assay.embed import embed, fit_pca, outputs
-from assay.heads import Apprentice, can_stack
+from assay.hashing import derive, digest
 from assay.methods import assemble, methods
 from assay.metrics import evaluate
 from assay.metrics.metric import choose
 from assay.model import Architecture, Model, begin, with_trunk
-from assay.run.desk import Desk
-from assay.run.one import Run
-from assay.seeds import derive
-from assay.stack import fit_stacked
-from assay.train import Checkpoint, Fit, Told, fit, iterations_of, nobody, summary
+from assay.run.run import Run
+from assay.run.scoring import HalfLabels, mean_scores, single_vectors
+from assay.run.workspace import Workspace
+from assay.train import Checkpoint, Fit, OnEpoch, fit, iterations_of, silent, summary
+from assay.train.heads import Trainee, can_stack
+from assay.train.stack import fit_stacked
 
 Computed = tuple[Architecture, Fit]
 
 
-def compute(runs: Sequence[Run], view: View, desk: Desk | None = None) -> list[Computed]:
-    """Models and what came of their training, stacked where that can be; the desk keeps what a kill
+def compute(runs: Sequence[Run], view: View, workspace: Workspace | None = None) -> list[Computed]:
+    """Models and what came of their training, stacked where that can be; the workspace keeps what a kill
     must not cost.
     """
     if methods[runs[0].method].loss is None:
-        computed = [_compute_baseline(run, view, desk) for run in runs]
+        computed = [_compute_baseline(run, view, workspace) for run in runs]
     else:
-        fits = _compute_stacked(runs, view, desk)
+        fits = _compute_stacked(runs, view, workspace)
         architecture = Architecture.under(runs[0].protocol, view.inputs)
         computed = [
-            (architecture, fits[number] if number in fits else _compute_alone(run, view, desk=desk))
+            (
+                architecture,
+                fits[number] if number in fits else _compute_alone(run, view, workspace=workspace),
+            )
             for number, run in enumerate(runs)
         ]
     for run, (architecture, found) in zip(runs, computed, strict=True):
@@ -48,20 +50,20 @@ def compute(runs: Sequence[Run], view: View, desk: Desk | None = None) -> list[C
     return computed
 
 
-def train_alone(run: Run, view: Path, inputs: int, told: Told | None = None) -> tuple[Model, Fit]:
+def train_alone(
+    run: Run, view: Path, inputs: int, told: OnEpoch | None = None
+) -> tuple[Model, Fit]:
     """Compute a run by itself, without a store: its best model, for images of `inputs` channels or
     vectors; and how it went.
     """
     opened = read_view(view)
-    fitted = _compute_alone(run, opened, told or nobody)
+    fitted = _compute_alone(run, opened, told or silent)
     model = Model(Architecture.under(run.protocol, opened.inputs))
     model.load_state_dict(fitted.weights)
     return with_trunk(model, run.protocol, inputs), fitted
 
 
-def make_apprentice(
-    run: Run, view: View, validated: dict[int | None, View] | None = None
-) -> Apprentice:
+def make_trainee(run: Run, view: View, validated: dict[int | None, View] | None = None) -> Trainee:
     """A run's model before training, its parts and its data, from the run's seed.
 
     `validated` keeps the samples of each fold that is validated, so that the runs of a stack share
@@ -77,37 +79,39 @@ def make_apprentice(
     kept = {} if validated is None else validated
     if run.fold not in kept:
         kept[run.fold] = view.rows(fold.validation)
-    return Apprentice(model, parts, fold.train, kept[run.fold], run.seed)
+    return Trainee(model, parts, fold.train, kept[run.fold], run.seed)
 
 
-def _compute_stacked(runs: Sequence[Run], view: View, desk: Desk | None) -> dict[int, Fit]:
+def _compute_stacked(
+    runs: Sequence[Run], view: View, workspace: Workspace | None
+) -> dict[int, Fit]:
     """Those of the runs that can be trained as a stack, by their numbers: all where the method can
     be traced, else none.
     """
     if Architecture.under(runs[0].protocol, view.inputs).trunk != "identity":
         return {}
     validated: dict[int | None, View] = {}
-    first = make_apprentice(runs[0], view, validated)
+    first = make_trainee(runs[0], view, validated)
     if not can_stack(first, torch.device(runs[0].environment.device)):
         return {}
-    apprentices = [first, *(make_apprentice(run, view, validated) for run in runs[1:])]
+    trainees = [first, *(make_trainee(run, view, validated) for run in runs[1:])]
     lengths = [
         iterations_of(run.protocol, len(one.train), run.batch)
-        for run, one in zip(runs, apprentices, strict=True)
+        for run, one in zip(runs, trainees, strict=True)
     ]
     alike = [
         (one.shapes, steps, digest(one.switches))
-        for one, steps in zip(apprentices, lengths, strict=True)
+        for one, steps in zip(trainees, lengths, strict=True)
     ]
     fits: dict[int, Fit] = {}
     for numbers in _equal(alike):
-        found = _fit_some(runs, apprentices, numbers, view, desk, turnable=True)
+        found = _fit_some(runs, trainees, numbers, view, workspace, turnable=True)
         for same in (
-            _equal([tuple(one.dials.values()) for one in apprentices], numbers)
+            _equal([tuple(one.dials.values()) for one in trainees], numbers)
             if found is None
             else ()
         ):
-            constant = _fit_some(runs, apprentices, same, view, desk, turnable=False)
+            constant = _fit_some(runs, trainees, same, view, workspace, turnable=False)
             if constant is None:
                 break
             fits |= constant
@@ -117,22 +121,22 @@ def _compute_stacked(runs: Sequence[Run], view: View, desk: Desk | None) -> dict
 
 def _fit_some(
     runs: Sequence[Run],
-    apprentices: Sequence[Apprentice],
+    trainees: Sequence[Trainee],
     numbers: Sequence[int],
     view: View,
-    desk: Desk | None,
+    workspace: Workspace | None,
     turnable: bool,
 ) -> dict[int, Fit] | None:
     """Train some of the runs as a stack; None where the method cannot be traced."""
     own, protocol = [runs[number] for number in numbers], runs[0].protocol
-    shelves = desk.shelves(own, apprentices[0].model.architecture) if desk else []
+    shelves = workspace.shelves(own, trainees[0].model.architecture) if workspace else []
     found = fit_stacked(
-        [apprentices[number] for number in numbers],
+        [trainees[number] for number in numbers],
         view,
         protocol,
         runs[0].batch,
-        [shelf.keep for shelf in shelves],
-        desk.savepoint(own, shelves) if desk else None,
+        [checkpoint_folder.keep for checkpoint_folder in shelves],
+        workspace.savepoint(own, shelves) if workspace else None,
         turnable=turnable,
     )
     return None if found is None else dict(zip(numbers, found, strict=True))
@@ -146,9 +150,11 @@ def _equal(values: Sequence[Hashable], among: Sequence[int] | None = None) -> li
     return list(groups.values())
 
 
-def _compute_alone(run: Run, view: View, told: Told = nobody, desk: Desk | None = None) -> Fit:
-    own, device = make_apprentice(run, view), torch.device(run.environment.device)
-    shelves = desk.shelves([run], own.model.architecture) if desk else []
+def _compute_alone(
+    run: Run, view: View, told: OnEpoch = silent, workspace: Workspace | None = None
+) -> Fit:
+    own, device = make_trainee(run, view), torch.device(run.environment.device)
+    shelves = workspace.shelves([run], own.model.architecture) if workspace else []
     return fit(
         model=own.model,
         parts=own.parts,
@@ -160,11 +166,11 @@ def _compute_alone(run: Run, view: View, told: Told = nobody, desk: Desk | None 
         device=device,
         told=told,
         kept=shelves[0].keep if shelves else None,
-        savepoint=desk.savepoint([run], shelves) if desk else None,
+        savepoint=workspace.savepoint([run], shelves) if workspace else None,
     )
 
 
-def _compute_baseline(run: Run, view: View, desk: Desk | None) -> Computed:
+def _compute_baseline(run: Run, view: View, workspace: Workspace | None) -> Computed:
     """The trunk before training, its features as they are or reduced by a PCA fitted on trainval.
 
     Where one run stands for all folds, the PCA has as many components as the models of all folds
@@ -186,8 +192,8 @@ def _compute_baseline(run: Run, view: View, desk: Desk | None) -> Computed:
         [summary(evaluate(z[rows], view.y[rows], metric=protocol.similarity)) for rows in validated]
     )
     checkpoint, weights = Checkpoint(0, None, scores), model.state()
-    for shelf in desk.shelves([run], architecture) if desk else ():
-        shelf.keep(0, weights)
+    for checkpoint_folder in workspace.shelves([run], architecture) if workspace else ():
+        checkpoint_folder.keep(0, weights)
     return architecture, Fit([checkpoint], checkpoint, weights)
 
 
@@ -218,7 +224,7 @@ def _scores_of_rows(run: Run, view: View, model: Model, rows: Labels) -> dict[st
     z = single_vectors(z, run.protocol.dim, similarity)
     labels = [chosen.label for chosen in choose(metrics)]
     found = (
-        Answers(samples.y).score(z, metrics, similarity)
+        HalfLabels(samples.y).score(z, metrics, similarity)
         if torch.isfinite(z).all()
         else dict.fromkeys(labels, math.nan)
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from assay.canonical import digest, digest_file
+from assay.hashing import digest, digest_file
 
 ABOVE = (
     "__init__",

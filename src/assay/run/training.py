@@ -13,15 +13,15 @@ from typing import Any
 
 import torch
 
-from assay.canonical import canonical, digest_bytes, pretty, without_infinities
 from assay.data.views import read_view
 from assay.files import sync_folder
+from assay.hashing import canonical, digest_bytes, pretty, without_infinities
 from assay.methods import import_parts
 from assay.model import WEIGHTS, pack_model
+from assay.records.store import CHECKPOINTS, Keep, Store
 from assay.run.computing import Computed, compute
-from assay.run.desk import Desk
-from assay.run.one import Run
-from assay.store import CHECKPOINTS, Keep, Store
+from assay.run.run import Run
+from assay.run.workspace import Workspace
 from assay.train import SAVE_AFTER, Fit
 
 
@@ -67,14 +67,14 @@ class Training:
             return
         import_parts(self.imports)
         torch.set_num_threads(self.runs[0].environment.threads)
-        started, clock, desk = (
+        started, clock, workspace = (
             datetime.now(UTC),
             time.perf_counter(),
-            Desk(store, self.keep, self.save_after),
+            Workspace(store, self.keep, self.save_after),
         )
-        computed = compute(missing, read_view(Path(self.view)), desk)
+        computed = compute(missing, read_view(Path(self.view)), workspace)
         timing = {
-            "seconds": (desk.spent + time.perf_counter() - clock) / len(missing),
+            "seconds": (workspace.spent + time.perf_counter() - clock) / len(missing),
             "started": started.isoformat(timespec="seconds"),
             "host": socket.gethostname(),
             "machine": platform.machine(),

@@ -1,4 +1,4 @@
-"""Means with their intervals, and how far values lie apart."""
+"""Execution with their intervals, and how far values lie apart."""
 
 import math
 from collections.abc import Sequence

@@ -15,11 +15,10 @@ from assay.errors import BadInput
 from assay.files import cache_folder
 from assay.losses.baselines import AS_IS
 from assay.methods import import_parts, methods
-from assay.protocol import Protocol
-from assay.protocols import protocols
+from assay.protocols import Protocol, protocols
+from assay.records.store import Store
 from assay.run import Keep
-from assay.store import Store
-from assay.study.arena import Arena, describe_data
+from assay.study.conditions import Conditions, describe_data
 from assay.study.declared import declare, reference_of
 from assay.study.design import NOT_ASKED, Design
 from assay.study.drive import drive
@@ -39,7 +38,7 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Means:
+class Execution:
     """How benches are carried out, which changes nothing in what they find.
 
     Args:
@@ -72,7 +71,7 @@ def run_bench(
     names: Sequence[str],
     protocol: str | Protocol,
     out: Path,
-    means: Means | None = None,
+    execution: Execution | None = None,
     *,
     new_study: bool = False,
     control: str | None = None,
@@ -83,60 +82,62 @@ def run_bench(
     `new_study` begins them afresh, beside those that the store has. `control` adds a twin of a
     method, `reference` is the method that all others are compared with.
     """
-    means = means or Means()
-    with reporting(means.listener.preparing):
-        designs = design_bench(data, with_yardstick(names), protocol, means.device, means.imports)
-    check_data(designs, means)
-    return run_designs(with_control(designs, control), out, means, new_study, reference)
+    execution = execution or Execution()
+    with reporting(execution.listener.preparing):
+        designs = design_bench(
+            data, with_yardstick(names), protocol, execution.device, execution.imports
+        )
+    check_data(designs, execution)
+    return run_designs(with_control(designs, control), out, execution, new_study, reference)
 
 
-def check_data(designs: Sequence[Design], means: Means) -> None:
+def check_data(designs: Sequence[Design], execution: Execution) -> None:
     """Say what is wrong with the data; raise `BadInput` where no bench should start on them."""
-    designs[0].arena.check_data(means.listener.say, means.allow_leaks)
+    designs[0].conditions.check_data(execution.listener.say, execution.allow_leaks)
 
 
 def run_designs(
     designs: Sequence[Design],
     out: Path,
-    means: Means,
+    execution: Execution,
     new_study: bool,
     reference: str | None = None,
 ) -> Bench:
     """Carry out the newest studies of these designs that the store has, or new ones; declared
     before anything is run.
     """
-    with driving(out, means) as (store, engine):
+    with driving(out, execution) as (store, engine):
         designs = [in_generation(design, store, new_study) for design in designs]
         check_studies(designs, store)
         bench = declare(store, designs, reference)
         if bench.reference:
-            means.listener.say("bench", f"every method is compared with {bench.reference}")
+            execution.listener.say("bench", f"every method is compared with {bench.reference}")
         if bench.look > 1:
-            means.listener.say(
+            execution.listener.say(
                 "bench",
                 f"look number {bench.look}: {len(bench.after)} studies were declared or tested"
                 " before",
             )
-        carry_out(designs, store, engine, means)
+        carry_out(designs, store, engine, execution)
     return Bench(out, tuple(design.key for design in designs))
 
 
 @contextmanager
-def driving(out: Path, means: Means) -> Iterator[tuple[Store, Engine]]:
+def driving(out: Path, execution: Execution) -> Iterator[tuple[Store, Engine]]:
     """The store, of which this process is the one driver meanwhile, and the engine that runs
     execute on.
     """
     store = Store.create(out)
-    with store.driving(), _open_engine(means, out) as engine:
+    with store.driving(), _open_engine(execution, out) as engine:
         yield store, engine
 
 
-def _open_engine(means: Means, out: Path) -> Engine:
-    if means.engine == "local":
-        return LocalEngine.for_device(choose_device(means.device), means.workers)
+def _open_engine(execution: Execution, out: Path) -> Engine:
+    if execution.engine == "local":
+        return LocalEngine.for_device(choose_device(execution.device), execution.workers)
     from assay.engines.ray import RayEngine
 
-    return RayEngine(means.address, means.workers, shared=(out, cache_folder()))
+    return RayEngine(execution.address, execution.workers, shared=(out, cache_folder()))
 
 
 def check_studies(designs: Sequence[Design], store: Store) -> None:
@@ -145,7 +146,9 @@ def check_studies(designs: Sequence[Design], store: Store) -> None:
         Study(design, store, Silent()).check()
 
 
-def carry_out(designs: Sequence[Design], store: Store, engine: Engine, means: Means) -> None:
+def carry_out(
+    designs: Sequence[Design], store: Store, engine: Engine, execution: Execution
+) -> None:
     """Drive the studies of these designs to their ends, none begun before all are known to be what
     they were announced as.
     """
@@ -156,15 +159,17 @@ def carry_out(designs: Sequence[Design], store: Store, engine: Engine, means: Me
         if design.method.loss and not Study(design, store, Silent()).trained
     ]
     parts = _parts(engine.workers, len(to_train))
-    studies = [Study(design, store, means.listener, means.keep, parts) for design in designs]
+    studies = [
+        Study(design, store, execution.listener, execution.keep, parts) for design in designs
+    ]
     for words in dict.fromkeys(
-        design.arena.augmentation for design in designs if design.method.loss
+        design.conditions.augmentation for design in designs if design.method.loss
     ):
-        means.listener.say("augmentation", words)
-    for needed in dict.fromkeys(design.arena.disk_needed() for design in designs):
+        execution.listener.say("augmentation", words)
+    for needed in dict.fromkeys(design.conditions.disk_needed() for design in designs):
         if needed:
-            means.listener.say("images", needed)
-    drive(studies, engine, means.listener, Board(store))
+            execution.listener.say("images", needed)
+    drive(studies, engine, execution.listener, Board(store))
 
 
 def _parts(workers: int, studies: int) -> int:
@@ -204,7 +209,7 @@ def plan_bench(
     designs = with_control(
         design_bench(data, with_yardstick(names), protocol, device, imports), control
     )
-    check_data(designs, Means(allow_leaks=allow_leaks))
+    check_data(designs, Execution(allow_leaks=allow_leaks))
     return plan(designs, engine.workers, reference_of(designs, reference))
 
 
@@ -220,10 +225,10 @@ def design_bench(
     declared = protocols[protocol] if isinstance(protocol, str) else protocol
     chosen, on = choose(names), choose_device(device)
     dataset = load(data) if isinstance(data, str) else data
-    arena = open_arena(dataset, declared, on, imports)
+    conditions = open_conditions(dataset, declared, on, imports)
     if list(names) == ["all"]:
-        chosen = [name for name in chosen if methods[name].starts in ("any", arena.starts)]
-    return design_in(arena, chosen)
+        chosen = [name for name in chosen if methods[name].starts in ("any", conditions.starts)]
+    return design_in(conditions, chosen)
 
 
 def with_control(designs: Sequence[Design], control: str | None) -> list[Design]:
@@ -240,25 +245,27 @@ def with_control(designs: Sequence[Design], control: str | None) -> list[Design]
     return [*designs, replace(found, twin=True)]
 
 
-def open_arena(dataset: Dataset, protocol: Protocol, device: str, imports: Sequence[str]) -> Arena:
+def open_conditions(
+    dataset: Dataset, protocol: Protocol, device: str, imports: Sequence[str]
+) -> Conditions:
     """What the studies of a bench share."""
     trainval, test = splits.of(dataset, protocol)
     here = tuple(str(Path(name).resolve()) if name.endswith(".py") else name for name in imports)
-    return Arena(describe_data(dataset, trainval), trainval, test, protocol, device, here)
+    return Conditions(describe_data(dataset, trainval), trainval, test, protocol, device, here)
 
 
-def design_in(arena: Arena, names: Sequence[str]) -> list[Design]:
-    """A design for each method in the arena, or in one of its own where the protocol makes an
+def design_in(conditions: Conditions, names: Sequence[str]) -> list[Design]:
+    """A design for each method in the conditions, or in one of its own where the protocol makes an
     exception for it.
     """
-    arenas: dict[tuple[str, ...], Arena] = {(): arena}
+    by_exceptions: dict[tuple[str, ...], Conditions] = {(): conditions}
     designs = []
     for name in names:
-        exceptions = arena.protocol.exceptions_for(name)
-        check_exceptions(arena.protocol, name)
-        own = arenas.setdefault(exceptions, replace(arena, exceptions=exceptions))
+        exceptions = conditions.protocol.exceptions_for(name)
+        check_exceptions(conditions.protocol, name)
+        own = by_exceptions.setdefault(exceptions, replace(conditions, exceptions=exceptions))
         designs.append(Design(own, methods[name]))
-    for used in {id(design.arena): design.arena for design in designs}.values():
+    for used in {id(design.conditions): design.conditions for design in designs}.values():
         used.check_trunk()
     for design in designs:
         design.preregistration  # noqa: B018 (raises what does not go together)

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from assay.canonical import digest, pretty
 from assay.errors import BadInput
 from assay.files import read_json
-from assay.store import Store, place_file
+from assay.hashing import digest, pretty
+from assay.records.store import Store, place_file
+from assay.records.study import study_records
 from assay.study.design import Design
-from assay.study.record import study_records
 
 ALL_PAIRS = 10
 """Trained methods up to which every pair is compared: above, the number of pairs would leave no
@@ -83,7 +83,7 @@ def declare(store: Store, designs: Sequence[Design], reference: str | None = Non
     if key_of_bench(studies, reference) in known:
         return known[key_of_bench(studies, reference)]
     protocol = designs[0].preregistration["protocol"]
-    question, trainval = protocol["question"], designs[0].arena.trainval.fingerprint
+    question, trainval = protocol["question"], designs[0].conditions.trainval.fingerprint
     alike = [
         bench
         for bench in known.values()

@@ -10,18 +10,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.answers import check_metrics
-from assay.canonical import digest, digest_file, plain
 from assay.errors import BadInput
-from assay.method import Method
+from assay.hashing import digest, digest_file, plain
+from assay.losses.loss import Method
 from assay.methods import defaults, departures, methods, read_parameters, source_of, space_of
-from assay.protocol import Protocol
+from assay.protocols import Protocol
+from assay.records.keys import fold_seed, question_seed, run_seed
 from assay.run import Run, own_source
-from assay.seeds import fold_seed, question_seed, run_seed
+from assay.run.scoring import check_metrics
 from assay.space import Parameters, Space, Value
 from assay.study import search
-from assay.study.arena import Arena
-from assay.study.search import Told, ask, depends_on_answers
+from assay.study.conditions import Conditions
+from assay.study.search import TrialResult, ask, depends_on_answers
 
 Stage = Literal["trial", "reproduction"]
 STACKED = 64
@@ -40,7 +40,7 @@ TWIN = ".twin"
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenParameters:
     """Parameters that were chosen elsewhere, so that nothing is searched: published ones, or those
     that a study selected.
     """
@@ -50,7 +50,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """One value of a sweep.
 
     Args:
@@ -70,11 +70,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Design:
-    """A method in an arena: its key, budget, space, questions and runs. Computing it needs no
+    """A method in an conditions: its key, budget, space, questions and runs. Computing it needs no
     store.
 
     Args:
-        arena: where it is studied.
+        conditions: where it is studied.
         method: what is studied.
         given: its parameters, where they were chosen elsewhere.
         point: the place in a sweep, where it is part of one.
@@ -82,10 +82,10 @@ class Design:
         twin: whether this is the control: the same method once more, with seeds of its own.
     """
 
-    arena: Arena
+    conditions: Conditions
     method: Method
-    given: Given | None = None
-    point: Point | None = None
+    given: GivenParameters | None = None
+    point: SweepPoint | None = None
     generation: int = 0
     twin: bool = False
 
@@ -97,7 +97,7 @@ class Design:
     @property
     def protocol(self) -> Protocol:
         """The protocol without any `auto`."""
-        return self.arena.resolved
+        return self.conditions.resolved
 
     @property
     def called(self) -> str:
@@ -112,8 +112,8 @@ class Design:
     def key(self) -> str:
         """Protocol, data, method and generation; where the parameters were chosen, if elsewhere."""
         parts = [
-            self.arena.protocol.fingerprint,
-            self.arena.trainval.fingerprint,
+            self.conditions.protocol.fingerprint,
+            self.conditions.trainval.fingerprint,
             self.name,
             self.generation,
         ]
@@ -132,7 +132,7 @@ class Design:
         """
         if self.method.loss is None:
             return self.protocol.batch.shape(self.method.batch)
-        return self.protocol.batch_for(self.method.batch, self.arena.classes_in_training)
+        return self.protocol.batch_for(self.method.batch, self.conditions.classes_in_training)
 
     @property
     def trials(self) -> int:
@@ -165,7 +165,7 @@ class Design:
         """Whether it is a baseline on a trunk that is the same at every build:
         one run says it all.
         """
-        return self.method.loss is None and self.arena.starts == "pretrained"
+        return self.method.loss is None and self.conditions.starts == "pretrained"
 
     @property
     def folds(self) -> Sequence[int | None]:
@@ -196,7 +196,7 @@ class Design:
         """The folds that the trials of a search are validated on: the same for all of them, drawn
         anew for each search.
         """
-        return drawn_folds(self.protocol, self.arena.trainval.fingerprint, search, self.twin)
+        return drawn_folds(self.protocol, self.conditions.trainval.fingerprint, search, self.twin)
 
     @property
     def reproductions(self) -> int:
@@ -231,8 +231,8 @@ class Design:
         self._check_start()
         parts = {
             "protocol": self._announced_protocol,
-            "data": self.arena.data,
-            "weights": self.arena.weights,
+            "data": self.conditions.data,
+            "weights": self.conditions.weights,
             "method": self._announced_method,
             "space": self.space.describe(),
             "budget": {
@@ -248,12 +248,12 @@ class Design:
                 "assay": version("assay-dml"),
                 "source": own_source(),
                 "python": platform.python_version(),
-                "torch": self.arena.environment.torch,
+                "torch": self.conditions.environment.torch,
                 "optuna": version("optuna"),
                 "scipy": version("scipy"),
                 "search": digest_file(Path(search.__file__)),
             },
-            "environment": self.arena.environment,
+            "environment": self.conditions.environment,
             **({"twin_of": self.method.name} if self.twin else {}),
             **({"given": self.given} if self.given else {}),
             **({"sweep": self.point} if self.point else {}),
@@ -261,7 +261,7 @@ class Design:
         }
         return dict(plain(parts))
 
-    def ask(self, search: int, told: Sequence[Told]) -> list[dict[str, Value]]:
+    def ask(self, search: int, told: Sequence[TrialResult]) -> list[dict[str, Value]]:
         """Return the parameters of the next trials of a search, from what came of those before.
 
         All trials that depend on no answer are asked for together, any other by itself. The budget
@@ -282,19 +282,19 @@ class Design:
                 **ask(self.space, seen, self.first, protocol.startup, seed, protocol.search),
             }
             for number in range(first, min(last, self.trials))
-            for seen in [[*told, *[Told({}, None)] * (number - first)]]
+            for seen in [[*told, *[TrialResult({}, None)] * (number - first)]]
         ]
 
     @property
     def _seeds(self) -> tuple[int, str]:
-        return self.protocol.seed, self.arena.trainval.fingerprint
+        return self.protocol.seed, self.conditions.trainval.fingerprint
 
     @property
     def prunes(self) -> bool:
         """Whether hopeless trials are given up after their first fold; on vectors all folds are one
         task.
         """
-        return self.protocol.prune is not None and not self.arena.on_vectors
+        return self.protocol.prune is not None and not self.conditions.on_vectors
 
     def run(
         self, stage: Stage, search: int, number: int, fold: int | None, parameters: Parameters
@@ -304,14 +304,14 @@ class Design:
         """
         return Run(
             protocol=self._run_protocol,
-            trainval=self.arena.trainval.fingerprint,
+            trainval=self.conditions.trainval.fingerprint,
             method=self.method.name,
             source=source_of(self.method, self.protocol),
             parameters=dict(parameters),
             batch=self.batch,
             fold=fold,
             seed=run_seed(*self._seeds, stage, search, number, fold, self.twin),
-            environment=self.arena.environment,
+            environment=self.conditions.environment,
         )
 
     def together(self, runs: Sequence[Run], parts: int) -> list[tuple[Run, ...]]:
@@ -322,17 +322,17 @@ class Design:
         """
         own = self.method.loss is not None and self.method.loss.__module__.startswith("assay.")
         tasks = max(1, min(parts, len(runs) // FEWEST_STACKED), math.ceil(len(runs) / STACKED))
-        many = math.ceil(len(runs) / tasks) if self.arena.on_vectors and own else 1
+        many = math.ceil(len(runs) / tasks) if self.conditions.on_vectors and own else 1
         return [tuple(runs[start : start + many]) for start in range(0, len(runs), max(1, many))]
 
     def _check_start(self) -> None:
         """Raise `BadInput` where the method is about a trunk with other weights than this
         one has.
         """
-        found, wanted = self.arena.starts, self.method.starts
+        found, wanted = self.conditions.starts, self.method.starts
         if wanted in ("any", found):
             return
-        if self.arena.trainval.look == "features":
+        if self.conditions.trainval.look == "features":
             reason = "the data are vectors that some model has made"
         else:
             has = "random" if found == "random" else "pretrained"
@@ -351,7 +351,7 @@ class Design:
             **plain(replace(self.protocol, space=Space())),
             "space": self.protocol.space.describe(),
         }
-        declared = self.arena.protocol
+        declared = self.conditions.protocol
         return {
             "name": declared.name,
             "fingerprint": declared.fingerprint,

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from assay.canonical import canonical, digest, digest_file, pretty
 from assay.errors import BadInput
 from assay.files import new_folder, read_json, write_atomically
-from assay.ledger import LOOKS, Line, hash_of, read
+from assay.hashing import canonical, digest, digest_file, pretty
 from assay.model import WEIGHTS
-from assay.store import CHECKPOINTS, Store, place_file
-from assay.study.arena import read_answers
+from assay.records.ledger import LOOKS, Line, hash_of, read
+from assay.records.store import CHECKPOINTS, Store, place_file
+from assay.records.study import StudyRecord, classes_file, write_record
+from assay.study.conditions import read_answers
 from assay.study.declared import Declared, read_declared
 from assay.study.progress import Listener, Silent
-from assay.study.record import StudyRecord, classes_file, write_record
 
 Ledgers = Mapping[str, list[Line]]
 """The lines of each study of a store."""
@@ -92,8 +92,7 @@ def _ledgers(store: Store) -> Ledgers:
     return {key: lines for key, lines in found.items() if lines}
 
 
-# --- what is checked
-# ---------------------------------------------------------------------------------------------------
+# --- what is checked ------------------------------------------------------------------------------
 
 
 def _check(store: Store, ledgers: Ledgers) -> None:
@@ -202,8 +201,7 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
 
 
-# --- studies
-# -----------------------------------------------------------------------------------------------------------
+# --- studies --------------------------------------------------------------------------------------
 
 
 def _both(ours: list[Line], theirs: list[Line], our_place: Path, their_place: Path) -> list[Line]:
@@ -261,8 +259,7 @@ def _words(mine: Line, other: Line) -> str:
     return f"{mine.kind}: {', '.join(fields)}"
 
 
-# --- what is copied
-# ----------------------------------------------------------------------------------------------------
+# --- what is copied -------------------------------------------------------------------------------
 
 
 def _take(store: Store, ledgers: Ledgers, target: Store, listener: Listener) -> Contribution:

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from assay.data.scan import Progress, nobody
+from assay.data.scan import Progress, silent
 from assay.data.splits import folds
 from assay.errors import BadInput
+from assay.evaluation.look import FinishedRun
 from assay.files import DRAFT
 from assay.methods import read_parameters
 from assay.model import CARD, WEIGHTS, Model, write_model_folder
+from assay.records.store import Store
+from assay.records.study import StudyRecord
 from assay.run import train_alone
-from assay.store import Store
 from assay.study.design import Design
-from assay.study.look import FinishedRun
-from assay.study.record import StudyRecord
-from assay.train import Told
+from assay.train import OnEpoch
 
 
 def hand_over(design: Design, record: StudyRecord, store: Store) -> None:
@@ -47,7 +47,9 @@ def hand_over(design: Design, record: StudyRecord, store: Store) -> None:
         "run": chosen["key"],
         "test": {name: record.test_of(chosen)[name] for name in ("separated", "concatenated")},
     }
-    write_model_folder(folder, _single(run.model(design.arena.trainval.inputs), design.dim), card)
+    write_model_folder(
+        folder, _single(run.model(design.conditions.trainval.inputs), design.dim), card
+    )
 
 
 def train_one(
@@ -57,25 +59,27 @@ def train_one(
     *,
     fold: int = 0,
     seed: int = 0,
-    progress: Progress = nobody,
-    told: Told | None = None,
+    progress: Progress = silent,
+    told: OnEpoch | None = None,
 ) -> dict[str, Any]:
     """Train one model on all folds of trainval but one, which chooses its checkpoint; leave it at
     `out`. Its card.
     """
-    arena = design.arena
+    conditions = design.conditions
     if design.method.loss is None:
         raise BadInput(
             f"{design.method.name} is not trained; `assay embed` takes a pretrained trunk by its"
             " name"
         )
     _check_out(out)
-    if not 0 <= fold < arena.resolved.folds:
-        raise BadInput(f"--fold {fold}: the protocol has folds 0 to {arena.resolved.folds - 1}")
+    if not 0 <= fold < conditions.resolved.folds:
+        raise BadInput(
+            f"--fold {fold}: the protocol has folds 0 to {conditions.resolved.folds - 1}"
+        )
     parameters = read_parameters(design.method, design.protocol, settings)
     run = design.run("trial", 0, seed, fold, parameters)
-    view = arena.place(arena.trainval, progress)
-    model, fit = train_alone(run, view, arena.trainval.inputs, told)
+    view = conditions.place(conditions.trainval, progress)
+    model, fit = train_alone(run, view, conditions.trainval.inputs, told)
     card = {
         **_card(design, run.config, fit.best.validation),
         "status": fit.status,
@@ -110,7 +114,7 @@ def _single(model: Model, dim: int) -> Model:
 
 def _card(design: Design, config: dict[str, Any], validation: dict[str, float]) -> dict[str, Any]:
     """What a model is and comes from."""
-    weights = design.arena.weights
+    weights = design.conditions.weights
     announced = design.preregistration
     return {
         "data": announced["data"]["name"],
@@ -133,7 +137,7 @@ def _trained_on(design: Design, fold: int | None) -> list[str]:
     """Names of the classes that a model saw in training: none of a fixed baseline, else all but the
     fold's.
     """
-    trainval = design.arena.trainval
+    trainval = design.conditions.trainval
     if fold is None:
         return []
     rows = folds(trainval, design.protocol.folds)[fold].train

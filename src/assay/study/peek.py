@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from assay.canonical import digest_file
-from assay.store import Store
-from assay.study.record import StudyRecord
+from assay.hashing import digest_file
+from assay.records.store import Store
+from assay.records.study import StudyRecord
 
 
 def peek_body(

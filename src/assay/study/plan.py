@@ -14,8 +14,8 @@ from assay.data.views import View
 from assay.embed import embed, torch_threads
 from assay.methods import assemble, defaults
 from assay.model import Architecture, begin
-from assay.protocol import FirstStep, Protocol
-from assay.study.arena import Arena
+from assay.protocols import FirstStep, Protocol
+from assay.study.conditions import Conditions
 from assay.study.design import Design
 from assay.train import draw_batches, iterations_of, optimisers_of, set_training, step
 from assay.trunks import build
@@ -48,13 +48,13 @@ class Plan:
 
 def plan(designs: Sequence[Design], workers: int, reference: str | None = None) -> Plan:
     """Time a few steps of the first trained method and count up."""
-    arena = designs[0].arena
-    protocol, trainval = arena.resolved, arena.trainval
+    conditions = designs[0].conditions
+    protocol, trainval = conditions.resolved, conditions.trainval
     rows: Labels = np.flatnonzero(
         trainval.y < max(FEWEST, *(design.batch[0] for design in designs))
     )
-    view, reading = _sample(arena, rows)
-    seconds, size = _measure(arena, view, designs)
+    view, reading = _sample(conditions, rows)
+    seconds, size = _measure(conditions, view, designs)
     trained = [design for design in designs if design.trials]
     work = sum(design.runs for design in trained) * seconds
     kept = sum(
@@ -62,7 +62,7 @@ def plan(designs: Sequence[Design], workers: int, reference: str | None = None) 
         for design in designs
     )
     wide = (
-        build(arena.resolved.trunk, trainval.inputs).features
+        build(conditions.resolved.trunk, trainval.inputs).features
         if any(design.dim == 0 for design in designs)
         else 0
     )
@@ -79,7 +79,7 @@ def plan(designs: Sequence[Design], workers: int, reference: str | None = None) 
         workers=workers,
         seconds=work / min(workers, max(1, len(trained)) * protocol.folds)
         + 2 * len(trainval.y) * reading,
-        bytes=round(kept * size + vectors + 2 * _bytes(arena, view)),
+        bytes=round(kept * size + vectors + 2 * _bytes(conditions, view)),
     )
 
 
@@ -102,24 +102,24 @@ def budget_of(protocol: Protocol) -> str:
     return f"{protocol.searches} search{'es' * (protocol.searches != 1)}, each {each} and {again}"
 
 
-def _sample(arena: Arena, rows: Labels) -> tuple[View, float]:
+def _sample(conditions: Conditions, rows: Labels) -> tuple[View, float]:
     """The view of a few classes, and the seconds that making one sample of it took."""
-    protocol, trainval = arena.resolved, arena.trainval
+    protocol, trainval = conditions.resolved, conditions.trainval
     start = time.perf_counter()
     squares = FirstStep(
         "square", protocol.first_step.side
     )  # as much work as images that keep their shapes
     x = (
-        arena.features(trainval, rows)
+        conditions.features(trainval, rows)
         if protocol.frozen == "trunk"
         else cast("Pixels", trainval.some(rows, squares))
     )
     return View(x, trainval.y[rows]), (time.perf_counter() - start) / len(rows)
 
 
-def _measure(arena: Arena, sample: View, designs: Sequence[Design]) -> tuple[float, int]:
+def _measure(conditions: Conditions, sample: View, designs: Sequence[Design]) -> tuple[float, int]:
     """Seconds of one full run, and bytes of a model."""
-    protocol, device = arena.resolved, torch.device("cpu")
+    protocol, device = conditions.resolved, torch.device("cpu")
     model = begin(Architecture.under(protocol, sample.inputs), protocol.weights)
     weights = sum(parameter.numel() for parameter in model.parameters()) * 4
     design = next((design for design in designs if design.trials), None)
@@ -140,8 +140,8 @@ def _measure(arena: Arena, sample: View, designs: Sequence[Design]) -> tuple[flo
             sample.y
         )
     validations = 1 + protocol.length.epochs // protocol.length.validate_every
-    validated = len(arena.trainval.y) / protocol.folds
-    trained = len(arena.trainval.y) - round(validated)
+    validated = len(conditions.trainval.y) / protocol.folds
+    trained = len(conditions.trainval.y) - round(validated)
     steps = protocol.length.epochs * iterations_of(protocol, trained, design.batch)
     return steps * training + validations * validated * looking, weights
 
@@ -155,8 +155,10 @@ def _seconds(work: Callable[[], object]) -> float:
     return float(np.median(times))
 
 
-def _bytes(arena: Arena, sample: View) -> float:
+def _bytes(conditions: Conditions, sample: View) -> float:
     """Of trainval as runs see it."""
-    if arena.on_vectors:
-        return len(arena.trainval.y) * sample.inputs * 4
-    return expected_bytes(arena.trainval, arena.resolved.first_step, arena.resolved.form)
+    if conditions.on_vectors:
+        return len(conditions.trainval.y) * sample.inputs * 4
+    return expected_bytes(
+        conditions.trainval, conditions.resolved.first_step, conditions.resolved.form
+    )

@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from assay.canonical import pretty
 from assay.files import write_atomically
-from assay.store import Store
+from assay.hashing import pretty
+from assay.records.store import Store
 
 EVERY = 2.0
 """Seconds between two notes on the board."""

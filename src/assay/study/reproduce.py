@@ -8,11 +8,10 @@ from assay.data import Dataset
 from assay.data.scan import reporting
 from assay.errors import BadInput
 from assay.methods import methods, read_parameters
-from assay.protocol import CUSTOM, Protocol
-from assay.protocols import protocols
+from assay.protocols import CUSTOM, Protocol, protocols
 from assay.published import DATA, best_parameters
-from assay.study.bench import Bench, Means, check_data, design_bench, run_designs
-from assay.study.design import Design, Given
+from assay.study.bench import Bench, Execution, check_data, design_bench, run_designs
+from assay.study.design import Design, GivenParameters
 
 _NAMES = tuple(f"reality-check/{data}" for data in DATA)
 
@@ -24,7 +23,7 @@ def run_published(
     names: Sequence[str],
     protocol: str | Protocol,
     out: Path,
-    means: Means | None = None,
+    execution: Execution | None = None,
     *,
     new_study: bool = False,
 ) -> Bench:
@@ -34,12 +33,12 @@ def run_published(
     Nothing is searched. A parameter that was not published has the method's default. A protocol by
     its name is the version that `as_published` gives.
     """
-    means = means or Means()
+    execution = execution or Execution()
     protocol = protocols[as_published(protocol)] if isinstance(protocol, str) else protocol
-    with reporting(means.listener.preparing):
-        designs = design_bench(data, names, protocol, means.device, means.imports)
-    check_data(designs, means)
-    return run_designs([_with_published(design) for design in designs], out, means, new_study)
+    with reporting(execution.listener.preparing):
+        designs = design_bench(data, names, protocol, execution.device, execution.imports)
+    check_data(designs, execution)
+    return run_designs([_with_published(design) for design in designs], out, execution, new_study)
 
 
 def methods_published(data: str) -> list[str]:
@@ -85,10 +84,10 @@ def data_of(protocol: str) -> str:
 
 
 def _with_published(design: Design) -> Design:
-    data, given = data_of(design.arena.protocol.name), design.arena.data["name"]
+    data, given = data_of(design.conditions.protocol.name), design.conditions.data["name"]
     if given in DATA and given != data:
         raise BadInput(
-            f"{given} is not the data of {design.arena.protocol.name}; use --protocol"
+            f"{given} is not the data of {design.conditions.protocol.name}; use --protocol"
             f" reality-check/{given}"
         )
     found = {} if design.method.loss is None else best_parameters(design.method.name, data)
@@ -101,4 +100,4 @@ def _with_published(design: Design) -> Design:
     parameters = (
         read_parameters(design.method, design.protocol, settings) if settings else design.first
     )
-    return replace(design, given=Given(parameters, SOURCE.format(data=data)))
+    return replace(design, given=GivenParameters(parameters, SOURCE.format(data=data)))

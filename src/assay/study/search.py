@@ -14,13 +14,13 @@ import optuna
 from scipy.stats import qmc
 
 from assay.embed import torch_threads
-from assay.protocol import Search
-from assay.seeds import derive
+from assay.hashing import derive
+from assay.protocols import Search
 from assay.space import Choice, Integer, Parameters, Range, Real, Space, Value
 
 
 @dataclass(frozen=True)
-class Told:
+class TrialResult:
     """A trial that is over: what was tried and what came of it (an estimate where it was given up),
     None where it diverged.
     """
@@ -31,7 +31,7 @@ class Told:
 
 def ask(
     space: Space,
-    told: Sequence[Told],
+    told: Sequence[TrialResult],
     defaults: Mapping[str, Value],
     startup: int,
     seed: int,

@@ -8,24 +8,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from assay.answers import Answers
-from assay.canonical import digest_bytes, digest_file
 from assay.engines import Task
 from assay.errors import BadInput
 from assay.files import write_atomically
-from assay.ledger import Ledger
+from assay.hashing import digest_bytes, digest_file
 from assay.model import WEIGHTS
-from assay.protocol import PROSE
+from assay.protocols import PROSE
+from assay.records.ledger import Ledger
+from assay.records.store import Store
+from assay.records.study import StudyRecord, classes_file, write_record
 from assay.run import CheckpointScoring, Keep, Run, Scoring, TestEmbedding, Training, Unsealed
+from assay.run.scoring import HalfLabels
 from assay.space import Parameters, describe_change
-from assay.store import Store
-from assay.study.arena import place_answers
+from assay.study.conditions import place_answers
 from assay.study.design import Design
 from assay.study.models import hand_over
 from assay.study.peek import peek_body
 from assay.study.progress import Listener, State
-from assay.study.record import StudyRecord, classes_file, write_record
-from assay.study.search import Told
+from assay.study.search import TrialResult
 from assay.study.trials import best_of, estimate, is_hopeless
 
 Steps = Generator[list[Task], list[Any], None]
@@ -351,34 +351,34 @@ class Study:
         """Record the opening, then let tasks see the view of the test half."""
         self.state.stage = "test"
         receipt = self.ledger.receipt()
-        half = self.design.arena.test.open(receipt)
+        half = self.design.conditions.test.open(receipt)
         opening = {
             "test": half.fingerprint,
             "classes": len(half.class_names),
             "samples": len(half.y),
         }
-        answers = Answers.of(half).fingerprint
+        answers = HalfLabels.of(half).fingerprint
         self.ledger.record(
             "seal", {**opening, "labels": answers, "receipt": receipt.hash, **self._found()}
         )
         place_answers(self.store, half)
-        view = self.design.arena.place(half, self.listener.preparing)
+        view = self.design.conditions.place(half, self.listener.preparing)
         return Unsealed(
             store=str(self.store.root),
             view=str(view),
             fingerprint=half.fingerprint,
             receipt=receipt,
-            trainval=self.design.arena.trainval.fingerprint,
+            trainval=self.design.conditions.trainval.fingerprint,
             threads=self.design.protocol.threads,
-            device=self.design.arena.device,
-            imports=self.design.arena.imports,
+            device=self.design.conditions.device,
+            imports=self.design.conditions.imports,
         )
 
     def _found(self) -> dict[str, Any]:
         """What is wrong with the test half and what was left out of it,
         as it was first recorded.
         """
-        begun, test = self.ledger.next, self.design.arena.test
+        begun, test = self.ledger.next, self.design.conditions.test
         if begun is not None:
             return {
                 name: begun.body[name] for name in ("problems", "left_out") if name in begun.body
@@ -389,7 +389,9 @@ class Study:
     @cached_property
     def _view(self) -> Path:
         """The folder with the view of trainval, which is all that training tasks get to see."""
-        return self.design.arena.place(self.design.arena.trainval, self.listener.preparing)
+        return self.design.conditions.place(
+            self.design.conditions.trainval, self.listener.preparing
+        )
 
     def _training(self, rows: Sequence[Sequence[Run]]) -> list[Task]:
         """Tasks for those runs that the store does not have."""
@@ -399,7 +401,8 @@ class Study:
         self.state.done += len(runs) - len(missing)
         groups = self.design.together(missing, self.parts)
         return [
-            Training(group, store, view, self.design.arena.imports, self.keep) for group in groups
+            Training(group, store, view, self.design.conditions.imports, self.keep)
+            for group in groups
         ]
 
     def _finished(self, run: Run) -> dict[str, Any]:
@@ -423,9 +426,12 @@ class Study:
         return write_record(self.folder, self.ledger.lines)
 
 
-def _told(trials: Sequence[dict[str, Any]]) -> list[Told]:
+def _told(trials: Sequence[dict[str, Any]]) -> list[TrialResult]:
     """What a search knows of its finished trials."""
-    return [Told(trial["parameters"], trial.get("estimate", trial["map_at_r"])) for trial in trials]
+    return [
+        TrialResult(trial["parameters"], trial.get("estimate", trial["map_at_r"]))
+        for trial in trials
+    ]
 
 
 def _said_of(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from assay.data import Dataset, load, splits
 from assay.data.scan import reporting
 from assay.errors import BadInput
 from assay.methods import import_parts
-from assay.protocol import Protocol, customise
+from assay.protocols import Protocol, customise
+from assay.records.store import Store
+from assay.records.study import read_record
 from assay.space import Value
-from assay.store import Store
 from assay.study.bench import (
-    Means,
+    Execution,
     carry_out,
     check_data,
     design_bench,
@@ -23,8 +24,7 @@ from assay.study.bench import (
     in_generation,
 )
 from assay.study.declared import declare
-from assay.study.design import Design, Given, Point
-from assay.study.record import read_record
+from assay.study.design import Design, GivenParameters, SweepPoint
 
 OF_THE_SEARCH = ("searches", "search", "trials", "trial_folds", "startup", "prune")
 """Fields that only a search depends on."""
@@ -51,7 +51,7 @@ def run_sweep(
     protocol: str | Protocol,
     vary: str,
     out: Path,
-    means: Means | None = None,
+    execution: Execution | None = None,
 ) -> Swept:
     """Search and select under the protocol, where the store has not done so yet; then reproduce and
     test at each value.
@@ -60,33 +60,33 @@ def run_sweep(
     the protocol as it is; every value then has a study of its own, whose seal opens when its
     reproductions are complete. Nothing goes back from there.
     """
-    means = means or Means()
+    execution = execution or Execution()
     field, values = read_values(vary)
-    import_parts(means.imports)
-    with reporting(means.listener.preparing):
+    import_parts(execution.imports)
+    with reporting(execution.listener.preparing):
         dataset = load(data) if isinstance(data, str) else data
-        bases = design_bench(dataset, names, protocol, means.device, means.imports)
-        varied = [customise(bases[0].arena.protocol, [f"{field}={value}"]) for value in values]
+        bases = design_bench(dataset, names, protocol, execution.device, execution.imports)
+        varied = [customise(bases[0].conditions.protocol, [f"{field}={value}"]) for value in values]
         _check_varied(vary, field, bases, varied)
         for one in varied:
             splits.of(dataset, one)
-            design_in(replace(bases[0].arena, protocol=one), names_of(bases))
-    check_data(bases, means)
-    with driving(out, means) as (store, engine):
+            design_in(replace(bases[0].conditions, protocol=one), names_of(bases))
+    check_data(bases, execution)
+    with driving(out, execution) as (store, engine):
         bases = [in_generation(design, store) for design in bases]
         declare(store, bases)
-        carry_out(bases, store, engine, means)
+        carry_out(bases, store, engine, execution)
         points = [
             point
             for one, value in zip(varied, values, strict=True)
             for point in _designs_at(
                 one,
-                Point(field, value, tuple(values), "", bases[0].arena.protocol.name),
+                SweepPoint(field, value, tuple(values), "", bases[0].conditions.protocol.name),
                 bases,
                 store,
             )
         ]
-        carry_out(points, store, engine, means)
+        carry_out(points, store, engine, execution)
     return Swept(out, tuple(design.key for design in bases), tuple(design.key for design in points))
 
 
@@ -120,10 +120,10 @@ def _check_varied(
     if len({one.fingerprint for one in varied}) < len(varied):
         raise BadInput(f"--vary {vary}: two of these values are the same; name each once")
     for design in bases:
-        for own in (setting.partition("=")[0] for setting in design.arena.exceptions):
+        for own in (setting.partition("=")[0] for setting in design.conditions.exceptions):
             if f"{own}.".startswith(f"{field}.") or f"{field}.".startswith(f"{own}."):
                 raise BadInput(
-                    f"--vary {vary}: {design.arena.protocol.name} has a {own} of its own for"
+                    f"--vary {vary}: {design.conditions.protocol.name} has a {own} of its own for"
                     f" {design.method.name}; leave that method out"
                 )
 
@@ -134,15 +134,15 @@ def names_of(designs: Sequence[Design]) -> list[str]:
 
 
 def _designs_at(
-    protocol: Protocol, point: Point, bases: Sequence[Design], store: Store
+    protocol: Protocol, point: SweepPoint, bases: Sequence[Design], store: Store
 ) -> list[Design]:
     """The designs at one value: of those methods for which something was selected."""
     chosen = {design.method.name: (design.key, _selected(design, store)) for design in bases}
-    designs = design_in(replace(bases[0].arena, protocol=protocol), names_of(bases))
+    designs = design_in(replace(bases[0].conditions, protocol=protocol), names_of(bases))
     return [
         replace(
             design,
-            given=Given(parameters, f"selected by study {base}"),
+            given=GivenParameters(parameters, f"selected by study {base}"),
             point=replace(point, base=base),
         )
         for design in designs

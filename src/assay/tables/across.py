@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from assay.canonical import digest
+from assay.hashing import digest
 from assay.stats import Friedman, friedman, ranks, ties
 from assay.stats.ranks import SAMPLED
 from assay.tables.comparison import SETTINGS, Comparison, Setting, source_and_data

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from assay.canonical import digest
+from assay.hashing import digest
 from assay.metrics.metric import choose
+from assay.records import StudyRecord
 from assay.stats import Difference, Interval, compare, relative_gain, t_interval
-from assay.study import StudyRecord
 from assay.study.declared import Declared
 from assay.tables.classes import ClassScores
 from assay.tables.columns import DEFAULT, direction

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from assay.losses.baselines import AS_IS
+from assay.records import StudyRecord
 from assay.stats import Difference
-from assay.study import StudyRecord
 from assay.study.declared import Declared, looks_of
 from assay.study.design import TWIN
 

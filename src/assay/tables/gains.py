@@ -22,7 +22,7 @@ Origin = Literal["claimed by papers", "measured by the reality check", "measured
 
 
 @dataclass(frozen=True)
-class Point:
+class YearPoint:
     """A method's gain over a baseline in the year of its paper."""
 
     method: str
@@ -104,7 +104,7 @@ def _gains_in(comparison: Comparison, metric: str, beside: list[str], methods: l
     )
 
 
-def trend(comparison: Comparison, baseline: Baseline, metric: str) -> dict[Origin, list[Point]]:
+def trend(comparison: Comparison, baseline: Baseline, metric: str) -> dict[Origin, list[YearPoint]]:
     """Gains over a baseline by year, for the methods of this comparison that have one; nothing
     where it was not benched.
     """
@@ -118,13 +118,13 @@ def trend(comparison: Comparison, baseline: Baseline, metric: str) -> dict[Origi
     beside = {*FULL, *WEAK.values(), *comparison.family.twins}
     later = {method: year for method, year in years.items() if method not in beside}
     measured = [
-        Point(method, year, found)
+        YearPoint(method, year, found)
         for method, year in later.items()
         if (found := comparison.gain(method, baseline, "separated", metric)) is not None
     ]
     of_theirs = measured_gains("map_at_r" if metric == "map_at_r" else "precision_at_1", later)
     claims = [] if metric == "map_at_r" else claimed_gains()
-    series: dict[Origin, list[Point]] = {
+    series: dict[Origin, list[YearPoint]] = {
         "claimed by papers": _points(comparison, claims, baseline, later),
         "measured by the reality check": _points(comparison, of_theirs, baseline, later),
         "measured here": sorted(measured, key=lambda point: (point.year, point.method)),
@@ -195,7 +195,7 @@ def _range(shares: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _names(points: Sequence[Point]) -> str:
+def _names(points: Sequence[YearPoint]) -> str:
     return ", ".join(dict.fromkeys(point.method for point in points))
 
 
@@ -242,7 +242,7 @@ def _note(comparison: Comparison, claimed: bool) -> str:
 
 def _points(
     comparison: Comparison, found: Sequence[Gain], baseline: Baseline, years: dict[str, int]
-) -> list[Point]:
+) -> list[YearPoint]:
     """One point for each method: its mean over data sets, or its value on this one."""
     chosen = [
         one
@@ -253,7 +253,7 @@ def _points(
     for one in chosen:
         by_method.setdefault((one.method, one.year), []).append(one.gain)
     return [
-        Point(method, year, Interval(math.fsum(values) / len(values), None, None, len(values)))
+        YearPoint(method, year, Interval(math.fsum(values) / len(values), None, None, len(values)))
         for (method, year), values in sorted(
             by_method.items(), key=lambda item: (item[0][1], item[0][0])
         )

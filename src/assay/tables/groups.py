@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from assay.losses.baselines import AS_IS
-from assay.store import Store
-from assay.study import StudyRecord, study_records
+from assay.records import StudyRecord, study_records
+from assay.records.store import Store
 from assay.study.declared import Declared, declared, in_turn
 from assay.tables.classes import class_scores
 from assay.tables.comparison import Comparison, conditions, generation_of, has_ended, year_of

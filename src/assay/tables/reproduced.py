@@ -5,7 +5,7 @@ protocol.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from assay.protocol import CUSTOM
+from assay.protocols import CUSTOM
 from assay.published import DATA, Elsewhere, Reported, elsewhere, reported
 from assay.published.studies import Study
 from assay.stats import Interval

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from assay.store import Store
+from assay.records.store import Store
 from assay.tables.across import Across, across, rank_tables
 from assay.tables.comparison import SETTINGS, Comparison
 from assay.tables.form import Table

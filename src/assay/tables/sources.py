@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from assay.records import StudyRecord
 from assay.stats import (
     Component,
     Components,
@@ -15,7 +16,6 @@ from assay.stats import (
     over_classes,
     with_limits,
 )
-from assay.study import StudyRecord
 from assay.tables.classes import ClassScores
 from assay.tables.comparison import Comparison, Setting
 from assay.tables.form import Raw, Table, points

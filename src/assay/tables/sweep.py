@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from assay.canonical import digest
+from assay.hashing import digest
+from assay.records import StudyRecord
+from assay.records.store import Store
 from assay.stats import Interval, t_interval
-from assay.store import Store
-from assay.study import StudyRecord
 from assay.tables.columns import heading
 from assay.tables.comparison import SETTINGS, Setting, file_name, generation_of, metrics_of
 from assay.tables.form import Table, raw_interval, score

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from assay.records import StudyRecord
 from assay.stats import deviation, spread, t_interval
-from assay.study import StudyRecord
 from assay.tables.columns import direction, heading, in_percent
 from assay.tables.comparison import SETTINGS, Comparison, Setting
 from assay.tables.form import Raw, Table, number_of, points, raw_interval, score

@@ -5,8 +5,8 @@ beside it.
 import math
 from collections.abc import Sequence
 
+from assay.records import StudyRecord
 from assay.stats import Difference
-from assay.study import StudyRecord
 from assay.tables.comparison import Comparison, Setting
 from assay.tables.family import is_settled
 from assay.tables.form import ends, in_points, number_of

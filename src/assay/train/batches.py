@@ -8,9 +8,9 @@ from torch import Tensor
 
 from assay.data.augment import CPU, augment
 from assay.data.views import View, renumber
-from assay.protocol import Protocol
+from assay.hashing import derive
+from assay.protocols import Protocol
 from assay.samplers import samplers
-from assay.seeds import derive
 
 
 def iterations_of(protocol: Protocol, samples: int, batch: tuple[int, int]) -> int:

@@ -10,9 +10,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from assay.data.views import View
 from assay.methods import Parts
 from assay.model import Model
-from assay.protocol import Protocol
+from assay.protocols import Protocol
 from assay.train.batches import augmentation, draw_batches, iterations_of
-from assay.train.judge import Fit, Judge, Kept, Told, nobody
 from assay.train.optimisers import Rates, optimisers_of
 from assay.train.savepoint import Savepoint
 from assay.train.state import (
@@ -26,6 +25,7 @@ from assay.train.state import (
     state_of_tensors,
     weights_of,
 )
+from assay.train.validation import Fit, Kept, OnEpoch, Validator, silent
 
 
 def fit(
@@ -37,7 +37,7 @@ def fit(
     batch: tuple[int, int],
     seed: int,
     device: torch.device,
-    told: Told = nobody,
+    told: OnEpoch = silent,
     kept: Kept | None = None,
     savepoint: Savepoint | None = None,
 ) -> Fit:
@@ -50,7 +50,7 @@ def fit(
         model, parts, optimisers_of(model, parts, protocol), augmentation(seed), device
     )
     before = savepoint.load() if savepoint else None
-    judge = Judge(
+    validator = Validator(
         model,
         network,
         validation,
@@ -58,7 +58,7 @@ def fit(
         device,
         told,
         kept,
-        before.part("judge") if before else None,
+        before.part("validator") if before else None,
     )
     past = course.restore(before) if before else 0
     iterations = iterations_of(protocol, len(train.y), batch)
@@ -66,21 +66,21 @@ def fit(
     epochs = protocol.length.epochs
     rates = Rates(course.optimisers, protocol, epochs * iterations)
     for epoch in range(past + 1, epochs + 1):
-        if judge.done:
+        if validator.done:
             break
         set_training(model, protocol)
         losses = []
         for number in range(iterations):
             rates.set((epoch - 1) * iterations + number)
             losses.append(step(network, parts, course.optimisers, *next(batches), protocol, device))
-        judge.after(epoch, losses)
-        if savepoint and judge.rests and not judge.done and course.is_visible:
-            savepoint.save(partial(course.state, epoch, judge))
-    return judge.fit
+        validator.after(epoch, losses)
+        if savepoint and validator.rests and not validator.done and course.is_visible:
+            savepoint.save(partial(course.state, epoch, validator))
+    return validator.fit
 
 
 class _Course:
-    """Everything that changes in a training, apart from its judge."""
+    """Everything that changes in a training, apart from its validator."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class _Course:
         """
         return self._beside is not None and beside_weights(self._parts) == self._beside
 
-    def state(self, epoch: int, judge: Judge) -> State:
+    def state(self, epoch: int, validator: Validator) -> State:
         """After this epoch, which has been validated."""
         modules = {
             name: state_of_tensors(weights_of(module)) for name, module in self._modules.items()
@@ -112,7 +112,7 @@ class _Course:
         others = {
             "optimisers": state_of_optimisers(self.optimisers),
             "chance": state_of_chance(self._device, self.draw),
-            "judge": judge.state(),
+            "validator": validator.state(),
         }
         return State.of({**modules, **others}, epoch=epoch)
 

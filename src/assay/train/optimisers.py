@@ -9,7 +9,7 @@ from torch import Tensor
 
 from assay.methods import Parts
 from assay.model import Model
-from assay.protocol import Optimiser, Protocol, Schedule
+from assay.protocols import Optimiser, Protocol, Schedule
 
 Make = Callable[..., torch.optim.Optimizer]
 

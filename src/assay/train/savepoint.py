@@ -14,8 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from assay.canonical import canonical, digest, digest_bytes, digest_file
 from assay.files import write_atomically
+from assay.hashing import canonical, digest, digest_bytes, digest_file
 from assay.model import Architecture, pack_model
 from assay.train.state import State
 
@@ -26,7 +26,7 @@ LONG = 3.0
 """Seconds that saving may take; where it takes longer it is done as much less often."""
 
 
-class Shelf:
+class CheckpointFolder:
     """A folder with the weights of every validation of a run, each a model of its own."""
 
     def __init__(self, folder: Path, architecture: Architecture) -> None:
@@ -67,7 +67,11 @@ class Savepoint:
     """
 
     def __init__(
-        self, path: Path, key: str, shelves: Sequence[Shelf] = (), after: float = SAVE_AFTER
+        self,
+        path: Path,
+        key: str,
+        shelves: Sequence[CheckpointFolder] = (),
+        after: float = SAVE_AFTER,
     ) -> None:
         self._path, self._key, self._shelves, self._after = path, key, shelves, after
         self._began = self._saved = time.monotonic()
@@ -81,7 +85,8 @@ class Savepoint:
             return None
         kept = found.said["kept"]
         if not all(
-            shelf.take_up(hashes) for shelf, hashes in zip(self._shelves, kept, strict=True)
+            checkpoint_folder.take_up(hashes)
+            for checkpoint_folder, hashes in zip(self._shelves, kept, strict=True)
         ):
             return None
         self.spent = found.said["seconds"]
@@ -92,7 +97,7 @@ class Savepoint:
         start = time.monotonic()
         if start - self._saved < self._after * max(1.0, self._took / LONG):
             return
-        kept = [shelf.hashes for shelf in self._shelves]
+        kept = [checkpoint_folder.hashes for checkpoint_folder in self._shelves]
         seconds = self.spent + start - self._began
         with suppress(OSError):
             _write(

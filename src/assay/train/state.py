@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.canonical import digest
+from assay.hashing import digest
 from assay.methods import Parts
 
 

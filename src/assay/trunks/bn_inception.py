@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from assay.errors import BadInput
-from assay.protocol import Pooling
+from assay.protocols import Pooling
 from assay.trunks.downloads import from_address
 from assay.trunks.photo import Photo, channels_last
 from assay.trunks.pooling import make_pool

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor
 
-from assay.canonical import digest_file
+from assay.hashing import digest_file
 
 PATIENCE = 10
 """Seconds without an answer after which an address counts as out of reach."""

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from assay.errors import BadInput
-from assay.protocol import Pooling
+from assay.protocols import Pooling
 from assay.trunks.trunk import Trunk, trunks
 
 

@@ -2,7 +2,7 @@
 
 import difflib
 
-from assay.protocol import Pooling
+from assay.protocols import Pooling
 from assay.registry import UnknownName
 from assay.trunks import timm
 from assay.trunks.trunk import Trunk, trunks

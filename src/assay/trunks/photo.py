@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.errors import BadInput
-from assay.protocol import Pooling
+from assay.protocols import Pooling
 from assay.trunks.trunk import Trunk
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

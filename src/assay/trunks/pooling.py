@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from assay.protocol import Pooling
+from assay.protocols import Pooling
 
 
 class Average(nn.Module):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.errors import BadInput
-from assay.protocol import Pooling
+from assay.protocols import Pooling
 from assay.trunks.downloads import quietly, reachable
 from assay.trunks.photo import Photo, channels_last
 from assay.trunks.pooling import make_pool

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from assay.protocol import Pooling
+from assay.protocols import Pooling
 from assay.trunks.downloads import from_address, quietly
 from assay.trunks.photo import Photo, channels_last
 from assay.trunks.pooling import make_pool

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from assay.protocol import Kind, Pooling
+from assay.protocols import Kind, Pooling
 from assay.registry import Registry
 
 

@@ -18,9 +18,9 @@ from safetensors.torch import load as unpack
 from safetensors.torch import save
 from torch import Tensor
 
-from assay.canonical import digest_bytes, pretty
 from assay.errors import BadInput
 from assay.files import cache_folder, in_turn, read_json, usable_cache, write_atomically
+from assay.hashing import digest_bytes, pretty
 from assay.trunks import checkpoints
 from assay.trunks.lookup import build, find
 from assay.trunks.photo import Photo

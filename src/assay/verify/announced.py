@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from assay.canonical import digest
 from assay.errors import BadInput
-from assay.protocol import Augment, Batch, Optimiser, Protocol, customise
+from assay.hashing import digest
+from assay.protocols import Augment, Batch, Optimiser, Protocol, customise
 from assay.published import best_parameters
+from assay.records import StudyRecord
+from assay.records.store import Store
+from assay.records.study import read_record
 from assay.space import read_space
-from assay.store import Store
-from assay.study import StudyRecord
 from assay.study.design import drawn_folds
-from assay.study.record import read_record
 from assay.study.reproduce import SOURCE, data_of
 
 Announced = Mapping[str, Any]

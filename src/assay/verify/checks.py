@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from assay.canonical import plain
 from assay.errors import BadInput
 from assay.files import read_json
-from assay.ledger import Line, read
-from assay.store import Store
-from assay.study import StudyRecord, study_records
+from assay.hashing import plain
+from assay.records import StudyRecord, study_records
+from assay.records.ledger import Line, read
+from assay.records.store import Store
 from assay.study.declared import read_declared
 from assay.verify.announced import check_announcement
 from assay.verify.conditions import check_conditions

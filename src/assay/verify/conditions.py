@@ -5,8 +5,8 @@ and common space.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from assay.canonical import digest
-from assay.study import StudyRecord
+from assay.hashing import digest
+from assay.records import StudyRecord
 from assay.verify.finding import Finding
 
 SHARED = (

@@ -9,10 +9,11 @@ from typing import Any
 from safetensors import SafetensorError
 
 from assay.errors import BadInput
+from assay.evaluation import run_behind
 from assay.files import read_json
 from assay.model import CARD
-from assay.store import Store
-from assay.study import StudyRecord, run_behind
+from assay.records import StudyRecord
+from assay.records.store import Store
 from assay.verify.finding import Finding
 
 

@@ -17,20 +17,20 @@ from typing import Any, Literal
 
 import torch
 
-from assay.canonical import digest_file
 from assay.data import Dataset, load, splits
-from assay.data.scan import Progress, nobody
+from assay.data.scan import Progress, silent
 from assay.engines import LocalEngine
 from assay.errors import BadInput
 from assay.files import read_json
+from assay.hashing import digest_file
 from assay.methods import import_parts, methods
 from assay.model import WEIGHTS
+from assay.records import StudyRecord
+from assay.records.store import Store
+from assay.records.study import read_record
 from assay.run import Run, Training
-from assay.store import Store
-from assay.study import StudyRecord
-from assay.study.bench import open_arena
+from assay.study.bench import open_conditions
 from assay.study.design import Design
-from assay.study.record import read_record
 from assay.verify.announced import declarable, read_protocol
 from assay.verify.runs import Place, places
 
@@ -109,10 +109,12 @@ class _Workshop:
                 if announced["environment"]["device"] == "cuda" and torch.cuda.is_available()
                 else "cpu"
             )
-            arena = open_arena(
+            conditions = open_conditions(
                 self._dataset(record), declarable(read_protocol(announced)), device, self.imports
             )
-            self._designs[record.key] = Design(arena, methods[name], twin="twin_of" in announced)
+            self._designs[record.key] = Design(
+                conditions, methods[name], twin="twin_of" in announced
+            )
         return self._designs[record.key]
 
     def _dataset(self, record: StudyRecord) -> Dataset:
@@ -139,7 +141,7 @@ def rerun(
     seed: int,
     data: str | None = None,
     imports: Sequence[str] = (),
-    progress: Progress = nobody,
+    progress: Progress = silent,
 ) -> Iterator[Repeated]:
     """Compute `count` runs of the store again, chosen at random by the seed, and compare; the store
     itself is only read.
@@ -218,9 +220,12 @@ def _repetition(
     """The run as the announcement has it, in a task of its own."""
     design = workshop.design(record)
     run = design.run(place.stage, place.search, place.number, place.fold, place.parameters)
-    view = design.arena.place(design.arena.trainval, progress)
+    view = design.conditions.place(design.conditions.trainval, progress)
     return _Repetition(
-        record, place, run, Training((run,), str(scratch.root), str(view), design.arena.imports)
+        record,
+        place,
+        run,
+        Training((run,), str(scratch.root), str(view), design.conditions.imports),
     )
 
 

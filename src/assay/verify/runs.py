@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.canonical import digest, digest_file
 from assay.files import read_json
+from assay.hashing import digest, digest_file
 from assay.model import WEIGHTS
-from assay.protocol import Protocol
-from assay.seeds import run_seed
-from assay.store import CHECKPOINTS, Store
-from assay.study import StudyRecord
+from assay.protocols import Protocol
+from assay.records import StudyRecord
+from assay.records.keys import run_seed
+from assay.records.store import CHECKPOINTS, Store
 from assay.verify.announced import folds_of, folds_of_trials, run_protocol
 
 

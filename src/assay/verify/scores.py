@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from assay.answers import Answers, agree, score
-from assay.canonical import digest_file
 from assay.data.features import read_arrays
-from assay.ledger import Line, completing_line
-from assay.store import Store
-from assay.study import StudyRecord
-from assay.study.arena import read_answers
-from assay.study.record import classes_file
+from assay.hashing import digest_file
+from assay.records import StudyRecord
+from assay.records.ledger import Line, completing_line
+from assay.records.store import Store
+from assay.records.study import classes_file
+from assay.run.scoring import HalfLabels, agree, score
+from assay.study.conditions import read_answers
 from assay.verify.announced import run_protocol
 
 ORDER = ("preregistration", "trial", "selection", "reproduction", "seal", "test")
@@ -90,7 +90,7 @@ def _scores_of(
     record: StudyRecord,
     place: tuple[int, int],
     test: dict[str, Any],
-    answers: Answers,
+    answers: HalfLabels,
 ) -> Iterator[str]:
     assert record.seal is not None
     half = record.seal["test"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from assay.errors import BadInput
 from assay.files import read_json
-from assay.store import Store
+from assay.records.store import Store
 from assay.tables import RENDERERS, Table, render, sections, tables_of
 from assay.verify.finding import Finding
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from assay.canonical import digest_file, plain
 from assay.files import read_json
+from assay.hashing import digest_file, plain
+from assay.records import StudyRecord
+from assay.records.keys import question_seed
+from assay.records.store import Store
 from assay.run import own_source
-from assay.seeds import question_seed
 from assay.space import Choice, Range, read_space
-from assay.store import Store
-from assay.study import StudyRecord
 from assay.study import search as search_code
-from assay.study.search import Told, ask, depends_on_answers
+from assay.study.search import TrialResult, ask, depends_on_answers
 from assay.study.trials import best_of, estimate, is_hopeless
 from assay.verify.announced import Announced, folds_of_trials, prunes
 
@@ -172,7 +172,7 @@ def ask_again(record: StudyRecord) -> tuple[int, str] | None:
         seed = question_seed(
             resolved["seed"], announced["data"]["trainval"], method, search, "twin_of" in announced
         )
-        told: list[Told] = []
+        told: list[TrialResult] = []
         for number, trial in enumerate(trials_of(record, search)):
             asked = {**defaults, **ask(space, told, defaults, startup, seed, kind)}
             if asked != trial["parameters"]:
@@ -184,7 +184,7 @@ def ask_again(record: StudyRecord) -> tuple[int, str] | None:
                         f" {_words(trial['parameters'])}"
                     ),
                 )
-            told.append(Told(trial["parameters"], trial.get("estimate", trial["map_at_r"])))
+            told.append(TrialResult(trial["parameters"], trial.get("estimate", trial["map_at_r"])))
     return None
 
 

@@ -13,8 +13,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+from assay.devices import keep_freed_memory
 from assay.errors import BadInput
-from assay.memory import keep_freed_memory
 from assay.workers.process import TaskFailed
 
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)

@@ -1,6 +1,6 @@
 """Settings of a protocol in words."""
 
-from assay.protocol.protocol import Augment
+from assay.protocols.protocol import Augment
 
 
 def describe_augment(augment: Augment) -> str:

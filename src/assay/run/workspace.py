@@ -4,14 +4,14 @@ validation.
 
 from collections.abc import Sequence
 
-from assay.canonical import digest
+from assay.hashing import digest
 from assay.model import Architecture
-from assay.run.one import Run
-from assay.store import CHECKPOINTS, Keep, Store
-from assay.train import Savepoint, Shelf
+from assay.records.store import CHECKPOINTS, Keep, Store
+from assay.run.run import Run
+from assay.train import CheckpointFolder, Savepoint
 
 
-class Desk:
+class Workspace:
     """The place of one task's runs.
 
     Args:
@@ -29,16 +29,16 @@ class Desk:
         """Seconds that runs taken up here had trained before."""
         return sum(savepoint.spent for savepoint in self._savepoints)
 
-    def shelves(self, runs: Sequence[Run], architecture: Architecture) -> list[Shelf]:
+    def shelves(self, runs: Sequence[Run], architecture: Architecture) -> list[CheckpointFolder]:
         """Where the weights of every validation of these runs are kept; none where they are not."""
         folders = (
             [self._store.partial(run.key) / CHECKPOINTS for run in runs]
             if self._keep == "all"
             else []
         )
-        return [Shelf(folder, architecture) for folder in folders]
+        return [CheckpointFolder(folder, architecture) for folder in folders]
 
-    def savepoint(self, runs: Sequence[Run], shelves: Sequence[Shelf]) -> Savepoint:
+    def savepoint(self, runs: Sequence[Run], shelves: Sequence[CheckpointFolder]) -> Savepoint:
         """Of runs that are trained as one: it lies with the last of them, which is placed last."""
         path = self._store.partial(runs[-1].key) / "state.safetensors"
         key = digest([[run.key for run in runs], self._keep])

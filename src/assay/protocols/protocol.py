@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from assay.canonical import digest, plain
 from assay.domain import BatchKind
 from assay.errors import BadInput
+from assay.hashing import digest, plain
 from assay.space import Space
 
 Look = Literal["drawing", "photo", "features"]

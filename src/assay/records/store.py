@@ -13,9 +13,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.canonical import digest, pretty
 from assay.errors import BadInput
 from assay.files import DRAFT, new_folder, only_one, read_json, remove_drafts, write_atomically
+from assay.hashing import digest, pretty
 
 FORMAT = 2
 

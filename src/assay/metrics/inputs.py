@@ -18,8 +18,8 @@ from assay.metrics.metric import Chosen
 from assay.metrics.ranking import Ranking
 from assay.metrics.verification import Verification, verification
 from assay.neighbours import Vectors, comparisons
-from assay.neighbours.comparison import Counts
-from assay.neighbours.scan import as_mask
+from assay.neighbours.search import as_mask
+from assay.neighbours.similarity import Counts
 from assay.neighbours.vectors import unit
 
 Rows = ArrayLike | Tensor

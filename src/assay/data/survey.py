@@ -12,7 +12,7 @@ from assay.data.copies import find_copies, find_near, first_of_test
 from assay.data.dataset import Dataset, Items, Labels, Marks
 from assay.data.glyphs import Drawings
 from assay.data.image_files import ImageFiles
-from assay.protocol import Look
+from assay.protocols import Look
 
 TINY = 32
 """Pixels of a photo's short side below which little can be seen on it."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from assay.method import Loss
+from assay.losses.loss import Loss
 from assay.pairs import Mined, Pairs, References, all_pairs
 from assay.registry import first_paragraph
 

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from assay.data.dataset import Labels
 from assay.data.views import View
-from assay.heads import CPU, Apprentice, CannotBeTraced, Source, Stack
-from assay.protocol import Protocol
-from assay.train import Fit, Judge, Kept, Savepoint, State
+from assay.protocols import Protocol
+from assay.train import Fit, Kept, Savepoint, State, Validator
+from assay.train.heads import CPU, CannotBeTraced, Source, Stack, Trainee
 from assay.train.optimisers import groups_of, make_optimiser, share_of_rate
 
 WIDEST = 16
@@ -40,7 +40,7 @@ FEWEST = 4
 
 
 def fit_stacked(
-    apprentices: Sequence[Apprentice],
+    trainees: Sequence[Trainee],
     view: View,
     protocol: Protocol,
     batch: tuple[int, int],
@@ -57,7 +57,7 @@ def fit_stacked(
     savepoint holds a state, they go on from there.
 
     Args:
-        apprentices: the heads.
+        trainees: the heads.
         view: what they are trained on.
         protocol: settled.
         batch: classes x images per class.
@@ -68,10 +68,10 @@ def fit_stacked(
         turnable: whether dials are tensors; else they are constants, and agree among the heads.
     """
     try:
-        places = min(len(apprentices), width or count_places(apprentices[0]))
+        places = min(len(trainees), width or count_places(trainees[0]))
         course = _Course(
-            apprentices,
-            Source(apprentices, view, protocol, batch),
+            trainees,
+            Source(trainees, view, protocol, batch),
             protocol,
             kept,
             places,
@@ -84,12 +84,12 @@ def fit_stacked(
         course.train_an_epoch()
         if savepoint and course.rests and not course.ended:
             savepoint.save(course.state)
-    return [judge.fit for _, judge in sorted(course.judges.items())]
+    return [validator.fit for _, validator in sorted(course.judges.items())]
 
 
-def count_places(apprentice: Apprentice) -> int:
+def count_places(trainee: Trainee) -> int:
     """Return how many heads like this one are trained at once."""
-    weights = [*apprentice.model.head.parameters(), *apprentice.parts.loss.parameters()]
+    weights = [*trainee.model.head.parameters(), *trainee.parts.loss.parameters()]
     fitting = CACHED // sum(weight.nbytes for weight in weights)
     return max(NARROWEST, min(WIDEST, fitting))
 
@@ -113,7 +113,7 @@ class _Course:
 
     def __init__(
         self,
-        apprentices: Sequence[Apprentice],
+        trainees: Sequence[Trainee],
         source: Source,
         protocol: Protocol,
         kept: Sequence[Kept],
@@ -121,14 +121,14 @@ class _Course:
         turnable: bool,
     ) -> None:
         self._apprentices, self._source, self._protocol, self._kept = (
-            apprentices,
+            trainees,
             source,
             protocol,
             kept,
         )
         self._width, self._turnable = width, turnable
         self._length, self._schedule = protocol.length, protocol.optimiser.schedule
-        self.judges: dict[int, Judge] = {}
+        self.judges: dict[int, Validator] = {}
         self._passed = self._since = 0
 
     def begin(self, before: State | None) -> None:
@@ -189,7 +189,9 @@ class _Course:
         weights = {
             f"row{place}": self._stack.state(place) for place, row in enumerate(self.rows) if row
         }
-        judges = {f"judge{number}": judge.state() for number, judge in self.judges.items()}
+        judges = {
+            f"validator{number}": validator.state() for number, validator in self.judges.items()
+        }
         return State.of({**weights, **judges}, rows=rows, begun=list(self.judges))
 
     def _is_over(self, row: _Row) -> bool:
@@ -219,8 +221,8 @@ class _Course:
         """
         number = self._waiting.popleft()
         self._stack.put(place, self._apprentices[number])
-        self.judges[number] = judge = self._judge(number)
-        return None if judge.done else _Row(number, self._source.draw(number))
+        self.judges[number] = validator = self._judge(number)
+        return None if validator.done else _Row(number, self._source.draw(number))
 
     def _open(self, numbers: Sequence[int | None]) -> None:
         """Make a stack with so many places, all empty, and record a step of it."""
@@ -240,16 +242,16 @@ class _Course:
             self._stack.restore(place, state)
         self._optimiser = self._make_optimiser()
 
-    def _judge(self, number: int, before: State | None = None) -> Judge:
+    def _judge(self, number: int, before: State | None = None) -> Validator:
         one = self._apprentices[number]
-        return Judge(
+        return Validator(
             model=one.model,
             network=one.model,
             validation=one.validation,
             protocol=self._protocol,
             device=CPU,
             kept=self._kept[number] if self._kept else None,
-            before=before.part(f"judge{number}") if before else None,
+            before=before.part(f"validator{number}") if before else None,
         )
 
     def _batch(self) -> tuple[Tensor, Tensor]:

@@ -4,8 +4,8 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from assay.canonical import digest, plain
-from assay.protocol import Protocol
+from assay.hashing import digest, plain
+from assay.protocols import Protocol
 from assay.run.environment import Environment
 from assay.space import Value
 

@@ -8,12 +8,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from assay.canonical import plain
 from assay.data.views import View
 from assay.embed import embed
+from assay.hashing import plain
 from assay.metrics import Scores, evaluate
 from assay.model import Model
-from assay.protocol import Protocol
+from assay.protocols import Protocol
 from assay.train.state import State
 
 Status = Literal["finished", "diverged"]
@@ -49,7 +49,7 @@ class Fit:
     training: dict[str, float] = field(default_factory=dict)
 
 
-Told = Callable[[int, float, Checkpoint | None], None]
+OnEpoch = Callable[[int, float, Checkpoint | None], None]
 """Hears of each epoch that has ended: its number, its mean loss, and the validation where there was
 one.
 """
@@ -58,17 +58,17 @@ Kept = Callable[[int, dict[str, Tensor]], None]
 """Is given the weights of each validation, with its epoch."""
 
 
-def nobody(epoch: int, loss: float, checkpoint: Checkpoint | None) -> None:
+def silent(epoch: int, loss: float, checkpoint: Checkpoint | None) -> None:
     """Listens to nothing."""
 
 
-class Judge:
+class Validator:
     """Validates a network as its training goes on, and keeps what was best: the checkpoint of the
     highest validation MAP@R.
 
     Epoch 0, before any training, counts as a checkpoint. A loss or an embedding that is not finite
     ends the training as `diverged`; `done` says that it has ended, so or because patience ran out.
-    `before` is the state of a judge whose training was killed: this one goes on from there.
+    `before` is the state of a validator whose training was killed: this one goes on from there.
     """
 
     fit: Fit
@@ -81,7 +81,7 @@ class Judge:
         validation: View,
         protocol: Protocol,
         device: torch.device,
-        told: Told = nobody,
+        told: OnEpoch = silent,
         kept: Kept | None = None,
         before: State | None = None,
     ) -> None:
@@ -169,5 +169,5 @@ class Judge:
 
 
 def summary(scores: Scores) -> dict[str, float]:
-    """Means, and how many queries they are over."""
+    """Execution, and how many queries they are over."""
     return {**scores, "queries": scores.queries, "skipped": scores.skipped}

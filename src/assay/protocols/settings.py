@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from assay.errors import BadInput
-from assay.protocol.protocol import Batch, Protocol
+from assay.protocols.protocol import Batch, Protocol
 
 CUSTOM = "+custom-"
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from assay.data.dataset import Labels
 from assay.data.splits import Half, TrainVal, folds
 from assay.embed import as_compared, batch_of, check_kind, choose_device, embed, load, torch_threads
-from assay.metrics.task import Progress
+from assay.metrics.inputs import Progress
 from assay.model import Model
-from assay.protocol import Kind, Similarity, kind_of
+from assay.protocols import Kind, Similarity, kind_of
 from assay.trunks import find
 
 
@@ -43,7 +43,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Learner:
+class EvaluatedModel:
     """A model that embeds samples of a data set.
 
     Args:
@@ -73,7 +73,7 @@ class Learner:
     similarity: Similarity = "cosine"
 
     @classmethod
-    def of(cls, name: str) -> "Learner":
+    def of(cls, name: str) -> "EvaluatedModel":
         """The model of a model folder, or the pretrained trunk of this name."""
         loaded = load(name)
         kind, card = find(loaded.model.architecture.trunk), loaded.card

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assay.answers import Answers, score, single_vectors
-from assay.canonical import digest_file
 from assay.data.features import pack_arrays
 from assay.data.views import View, read_test
 from assay.embed import embed
 from assay.errors import BadInput
-from assay.ledger import Receipt
+from assay.hashing import digest_file
 from assay.methods import import_parts
 from assay.model import WEIGHTS, Model, read_model
-from assay.protocol import Similarity
-from assay.store import Store, place_file
+from assay.protocols import Similarity
+from assay.records.ledger import Receipt
+from assay.records.store import Store, place_file
+from assay.run.scoring import HalfLabels, score, single_vectors
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Scoring(OnTestHalf):
         """
         torch.set_num_threads(self.test.threads)
         paths = [self.test.vectors(key) for key in self.keys]
-        vectors, answers = [np.load(path) for path in paths], Answers.of(self.test.read())
+        vectors, answers = [np.load(path) for path in paths], HalfLabels.of(self.test.read())
         scores, by_class = score(vectors, answers, self.dim, self.metrics, self.similarity)
         return {**scores, "vectors": [digest_file(path) for path in paths]}, pack_arrays(by_class)
 
@@ -187,7 +187,7 @@ class CheckpointScoring(OnTestHalf):
         similarity = model.architecture.similarity
         z = single_vectors(self.test.embed(model, half), self.dim, similarity)
         return (
-            Answers.of(half).evaluate(z, ["map_at_r"], similarity)["map_at_r"]
+            HalfLabels.of(half).evaluate(z, ["map_at_r"], similarity)["map_at_r"]
             if torch.isfinite(z).all()
             else 0.0
         )

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.canonical import pretty
 from assay.files import write_atomically
-from assay.ledger import Line, read
-from assay.store import Store
+from assay.hashing import pretty
+from assay.records.ledger import Line, read
+from assay.records.store import Store
 
 
 @dataclass(frozen=True)

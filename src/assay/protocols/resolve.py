@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from assay.protocol.protocol import Augment, Batch, Kind, Length, Look, Optimiser, Protocol
+from assay.protocols.protocol import Augment, Batch, Kind, Length, Look, Optimiser, Protocol
 
 _Settings = TypeVar("_Settings", Augment, Batch, Optimiser)
 

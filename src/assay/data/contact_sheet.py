@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 from assay.data.dataset import Dataset, Labels
 from assay.errors import BadInput
 from assay.files import write_atomically
-from assay.protocol import FirstStep, Resize
+from assay.protocols import FirstStep, Resize
 from assay.workers import in_threads
 
 CLASSES, IMAGES = 12, 8

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from assay.answers import Answers
 from assay.data.dataset import Dataset, Labels
 from assay.data.scan import Progress
 from assay.data.splits import parts
@@ -19,8 +18,9 @@ from assay.embed import choose_device, fit_pca, trunk_features
 from assay.errors import BadInput
 from assay.metrics import Scores
 from assay.model import settle
-from assay.protocol import Protocol, kind_of
+from assay.protocols import Protocol, kind_of
 from assay.registry import UnknownName
+from assay.run.scoring import HalfLabels
 from assay.trunks import trunks
 
 
@@ -121,10 +121,10 @@ def _baseline(
     )
 
 
-def _answers(dataset: Dataset, rows: Labels, test: bool) -> Answers:
+def _answers(dataset: Dataset, rows: Labels, test: bool) -> HalfLabels:
     """Of these samples: at the test by the roles that the data give them, else all in all."""
     marks = [
         None if mark is None or not test else mark[rows]
         for mark in (dataset.query, dataset.gallery)
     ]
-    return Answers(dataset.labels[rows], *marks)
+    return HalfLabels(dataset.labels[rows], *marks)

@@ -9,31 +9,31 @@ from typing import Any
 import numpy as np
 import torch
 
-from assay.answers import Answers
-from assay.canonical import digest
 from assay.data.copies import flaws_of_trainval
 from assay.data.dataset import Dataset, Labels, Vectors
 from assay.data.features import pack_arrays, read_arrays
 from assay.data.images import made_by
 from assay.data.pack import expected_bytes
-from assay.data.scan import Progress, nobody
+from assay.data.scan import Progress, silent
 from assay.data.splits import Half, SealedTest, TrainVal, folds
 from assay.data.views import place_vectors, place_view
 from assay.embed import trunk_features
 from assay.errors import BadInput
 from assay.files import cache_folder
-from assay.method import Start
+from assay.hashing import digest
+from assay.losses.loss import Start
 from assay.methods import trunk_source
 from assay.model import settle
-from assay.protocol import Protocol, customise, describe_augment
+from assay.protocols import Protocol, customise, describe_augment
+from assay.records.store import Store, place_file
 from assay.run import Environment
-from assay.store import Store, place_file
+from assay.run.scoring import HalfLabels
 from assay.trunks import build
 from assay.trunks.weights import Weights
 
 
 @dataclass(frozen=True)
-class Arena:
+class Conditions:
     """What all studies of a bench share: halves of the data, protocol and device.
 
     Args:
@@ -43,7 +43,7 @@ class Arena:
         protocol: as declared, `auto` included.
         device: cpu or cuda.
         imports: the user's own files, for the workers to import too.
-        exceptions: settings of the protocol that hold for one method only, whose arena this then
+        exceptions: settings of the protocol that hold for one method only, whose conditions this then
             is.
     """
 
@@ -82,7 +82,7 @@ class Arena:
     def _settled(self) -> tuple[Protocol, Weights | None]:
         return settle(customise(self.protocol, self.exceptions), self.trainval.look)
 
-    def place(self, half: Half, progress: Progress = nobody) -> Path:
+    def place(self, half: Half, progress: Progress = silent) -> Path:
         """The folder of the view of a half, made where it is not there: features where the trunk is
         frozen, else samples.
         """
@@ -103,7 +103,7 @@ class Arena:
         return f"{half.fingerprint}-{digest([settings, self.environment, trunk_source(self.resolved.trunk)])[:16]}"
 
     def features(
-        self, half: Half, rows: Labels | None = None, progress: Progress = nobody
+        self, half: Half, rows: Labels | None = None, progress: Progress = silent
     ) -> Vectors:
         """What the frozen trunk says to these samples of a half, to all if None."""
         chosen = np.arange(len(half.y)) if rows is None else rows
@@ -178,13 +178,13 @@ def place_answers(store: Store, half: Half) -> None:
     """Keep the labels of an opened test half in the store, so that its scores can be checked where
     the data are not.
     """
-    place_file(store.answers(half.fingerprint), pack_arrays(Answers.of(half).marks()))
+    place_file(store.answers(half.fingerprint), pack_arrays(HalfLabels.of(half).marks()))
 
 
-def read_answers(path: Path) -> Answers | None:
+def read_answers(path: Path) -> HalfLabels | None:
     """The labels of a test half that a store keeps; None where the file is spoilt."""
     try:
-        return Answers(**read_arrays(path, str(path), ["y"], ["query", "gallery"]))
+        return HalfLabels(**read_arrays(path, str(path), ["y"], ["query", "gallery"]))
     except BadInput:
         return None
 

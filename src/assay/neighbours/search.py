@@ -9,12 +9,12 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from assay.neighbours import panel
+from assay.neighbours import tiles as panel
 from assay.neighbours.candidates import Candidates, places
-from assay.neighbours.comparison import Comparison, Counts, comparisons, standing
 from assay.neighbours.exhaustive import exhaustive
 from assay.neighbours.order import NONE, nearest_first
-from assay.neighbours.panel import Multiplier, Transposed
+from assay.neighbours.similarity import Comparison, Counts, comparisons, standing
+from assay.neighbours.tiles import Multiplier, Transposed
 from assay.neighbours.vectors import Vectors, as_indices, tiles
 
 PANEL = 6

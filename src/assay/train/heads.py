@@ -18,13 +18,13 @@ from torch.func import functional_call
 
 from assay.data.dataset import Labels
 from assay.data.views import View, renumber
+from assay.hashing import derive
 from assay.methods import Parts
 from assay.model import Model
-from assay.protocol import Protocol
-from assay.rows import product, with_rows_apart
+from assay.protocols import Protocol
 from assay.samplers import samplers
-from assay.seeds import derive
 from assay.train import State, iterations_of
+from assay.train.rows import product, with_rows_apart
 from assay.train.state import own_attributes
 
 CPU = torch.device("cpu")
@@ -36,7 +36,7 @@ embeddings and weights.
 
 
 @dataclass(frozen=True)
-class Apprentice:
+class Trainee:
     """One of the heads: what it trains with and on.
 
     Args:
@@ -77,17 +77,17 @@ class Apprentice:
         )
 
 
-def can_stack(apprentice: Apprentice, device: torch.device) -> bool:
+def can_stack(trainee: Trainee, device: torch.device) -> bool:
     """Whether this is a head on vectors, trained by a method of Assay's own.
 
     Those losses and miners are functions of their arguments alone; another's may count its calls or
     draw numbers of its own, which a trace would not see.
     """
-    loss, miner = apprentice.parts.loss, apprentice.parts.miner
+    loss, miner = trainee.parts.loss, trainee.parts.miner
     own = all(
         type(part).__module__.startswith("assay.") for part in (loss, miner) if part is not None
     )
-    on_vectors = apprentice.model.architecture.trunk == "identity" and device == CPU
+    on_vectors = trainee.model.architecture.trunk == "identity" and device == CPU
     return on_vectors and own and not list(loss.buffers())
 
 
@@ -105,20 +105,20 @@ class Source:
 
     def __init__(
         self,
-        apprentices: Sequence[Apprentice],
+        trainees: Sequence[Trainee],
         view: View,
         protocol: Protocol,
         shape: tuple[int, int],
     ) -> None:
-        first = apprentices[0]
-        self._apprentices, self._protocol, self._shape = apprentices, protocol, shape
+        first = trainees[0]
+        self._apprentices, self._protocol, self._shape = trainees, protocol, shape
         self.iterations = iterations_of(protocol, len(first.train), shape)
         x_ND = torch.from_numpy(
             np.array(view.x[:])
         )  # a copy: views are memory-mapped and read-only
         with torch.no_grad():
             self._x_ND = first.model.norm(x_ND)
-        self._labels = [renumber(view.y[one.train]) for one in apprentices]
+        self._labels = [renumber(view.y[one.train]) for one in trainees]
         classes = int(self._labels[0].max()) + 1
         same = protocol.sampler == "balanced" and not _knows_classes(first.parts, classes)
         self._pattern = torch.arange(shape[0]).repeat_interleave(shape[1]) if same else None
@@ -153,7 +153,7 @@ class Stack:
     gradients and dials.
     """
 
-    def __init__(self, first: Apprentice, places: int, turnable: bool) -> None:
+    def __init__(self, first: Trainee, places: int, turnable: bool) -> None:
         self._loss, self._miner, self._places = first.parts.loss, first.parts.miner, places
         named = {**_named("head", first.model.head), **_named("loss", first.parts.loss)}
         self._all = {name: torch.zeros(places, *weight.shape) for name, weight in named.items()}
@@ -165,11 +165,11 @@ class Stack:
         for place, row in enumerate(self._rows):
             for name, weight in row.items():
                 weight.grad = self._slopes[name][place]
-        self._taught: list[Apprentice | None] = [None] * places
+        self._taught: list[Trainee | None] = [None] * places
         self.gathered: dict[Tensor, Any] = {}
         self._fill_with(first)
 
-    def put(self, place: int, one: Apprentice) -> None:
+    def put(self, place: int, one: Trainee) -> None:
         """Give a place to a head: its weights become a part of the stack."""
         for name, weight in _weights(one).items():
             row = self._rows[place][name]
@@ -291,7 +291,7 @@ class Stack:
             *(weight for name, weight in self._all.items() if name.startswith("loss.")),
         ]
 
-    def _fill_with(self, one: Apprentice) -> None:
+    def _fill_with(self, one: Trainee) -> None:
         """Put a head's weights into all places, so that a recording begins with numbers that can
         occur.
         """
@@ -305,7 +305,7 @@ def _named(part: str, module: nn.Module) -> dict[str, nn.Parameter]:
     return {f"{part}.{name}": weight for name, weight in module.named_parameters()}
 
 
-def _weights(one: Apprentice) -> dict[str, nn.Parameter]:
+def _weights(one: Trainee) -> dict[str, nn.Parameter]:
     """The weights of the head and of the loss by name."""
     return {**_named("head", one.model.head), **_named("loss", one.parts.loss)}
 

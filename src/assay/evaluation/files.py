@@ -16,9 +16,9 @@ from assay.data.dataset import Labels
 from assay.data.features import check_vectors, read_arrays, read_labels
 from assay.data.splits import parts
 from assay.errors import BadInput
+from assay.evaluation.model import Part
 from assay.neighbours import Vectors
-from assay.protocol import Protocol
-from assay.study import Part
+from assay.protocols import Protocol
 
 OPTIONAL = {
     "query": ("b", "booleans"),

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.canonical import canonical, digest, plain
 from assay.errors import BadInput
 from assay.files import naming
+from assay.hashing import canonical, digest, plain
 
 Kind = Literal[
     "preregistration", "trial", "selection", "reproduction", "seal", "test", "peek", "look"

@@ -11,23 +11,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from assay.canonical import digest, digest_bytes, without_infinities
 from assay.data.dataset import Labels, Marks
 from assay.data.splits import Half
 from assay.data.views import View
 from assay.embed import as_compared
 from assay.errors import BadInput
+from assay.hashing import digest, digest_bytes, without_infinities
 from assay.metrics import Scores, evaluate
 from assay.metrics.evaluate import DEFAULT
 from assay.metrics.metric import choose
-from assay.protocol import Protocol, Similarity
+from assay.protocols import Protocol, Similarity
 from assay.train import summary
 
 Sums = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Answers:
+class HalfLabels:
     """What is asked of the test half, and what is right: labels, and where the data say so who is
     looked up in whom.
     """
@@ -37,7 +37,7 @@ class Answers:
     gallery: Marks | None = None
 
     @classmethod
-    def of(cls, half: View | Half) -> "Answers":
+    def of(cls, half: View | Half) -> "HalfLabels":
         """Those of the test half, opened."""
         return cls(half.y, half.query, half.gallery)
 
@@ -62,7 +62,7 @@ class Answers:
     def score(
         self, z: Tensor, metrics: Sequence[str] = DEFAULT, similarity: Similarity = "cosine"
     ) -> dict[str, float]:
-        """Means of the scores, and how many queries they are over; MAP@R is always among them.
+        """Execution of the scores, and how many queries they are over; MAP@R is always among them.
 
         A metric that looks at more references than there are has no value: NaN.
         """
@@ -97,7 +97,7 @@ class Answers:
 
 def score(
     vectors: Sequence[np.ndarray[Any, Any]],
-    answers: Answers,
+    answers: HalfLabels,
     dim: int,
     metrics: Sequence[str] = DEFAULT,
     similarity: Similarity = "cosine",
@@ -164,10 +164,10 @@ def agree(again: Any, said: Any, tolerance: float = 1e-9) -> bool:
 
 def mean_scores(scores: Sequence[dict[str, float]]) -> dict[str, float]:
     """Mean of each entry over folds; counts stay whole where they agree."""
-    means = {name: sum(part[name] for part in scores) / len(scores) for name in scores[0]}
+    execution = {name: sum(part[name] for part in scores) / len(scores) for name in scores[0]}
     return {
         name: int(value) if name in ("queries", "skipped") and value == int(value) else value
-        for name, value in means.items()
+        for name, value in execution.items()
     }
 
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 
-from assay.canonical import digest, digest_file, without_infinities
 from assay.data.splits import Half, SealedTest
 from assay.errors import BadInput
+from assay.evaluation.model import EvaluatedModel
 from assay.files import read_json
-from assay.ledger import Ledger, SealError
+from assay.hashing import digest, digest_file, without_infinities
 from assay.metrics import Scores
 from assay.model import CARD, WEIGHTS, Model, read_model, with_trunk
-from assay.protocol import Protocol
-from assay.store import Store
-from assay.study.learner import Learner
-from assay.study.record import StudyRecord, study_records, write_record
+from assay.protocols import Protocol
+from assay.records.ledger import Ledger, SealError
+from assay.records.store import Store
+from assay.records.study import StudyRecord, study_records, write_record
 from assay.trunks import find
 
 
@@ -73,10 +73,10 @@ class FinishedRun:
         return int(self.config["protocol"]["folds"])
 
     @cached_property
-    def learner(self) -> Learner:
+    def learner(self) -> EvaluatedModel:
         """The run's model with what it has seen."""
         frozen = self.protocol.frozen == "trunk"
-        return Learner(
+        return EvaluatedModel(
             called=str(self.folder),
             build=self.model,
             takes=find(self.protocol.trunk).takes,

@@ -1,0 +1,5 @@
+"""What a store holds: runs, ledgers and studies, as typed values. Imports neither torch nor optuna."""
+
+from assay.records.study import StudyRecord, study_records
+
+__all__ = ["StudyRecord", "study_records"]
