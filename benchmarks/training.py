@@ -72,7 +72,7 @@ def training_step(name: str, model: Model, train: View, protocol: Protocol) -> C
 def glyphs() -> None:
     torch.set_num_threads(1)
     dataset = load("glyphs")
-    protocol, _ = settle(protocols["quick"], dataset.look)
+    protocol, _ = settle(protocols["quick"], dataset.modality)
     trainval, _ = splits.of(dataset, protocol)
     fold = folds(trainval, protocol.folds)[0]
     pixels = cast("Pixels", trainval.arrays(FirstStep("square", 28)))
@@ -183,7 +183,7 @@ def our_loop(folder: str, compiled: bool) -> float:
 
     keep_freed_memory()
     dataset = load(f"folder:{folder}")
-    protocol, _ = settle(replace(RESNET, compile=compiled), dataset.look)
+    protocol, _ = settle(replace(RESNET, compile=compiled), dataset.modality)
     trainval, _ = splits.of(dataset, protocol)
     view = read_view(place_view(trainval, protocol.first_step))
     model = begin(Architecture.under(protocol, 3), "none")

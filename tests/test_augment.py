@@ -25,7 +25,7 @@ from assay.data.augment import (
     turn,
     weights,
 )
-from assay.protocols import Augment, Look, Protocol, resolve
+from assay.protocols import Augment, Modality, Protocol, resolve
 from assay.trunks.torchvision import import_torchvision
 
 Pixels = NDArray[np.uint8]
@@ -496,9 +496,11 @@ def test_crops_reach_every_corner_of_the_image() -> None:
     assert reached.amax((0, 1)).tolist() == pytest.approx([1, 1], abs=0.02)
 
 
-@pytest.mark.parametrize("look", ["drawing", "photo"])
-def test_the_automatic_ranges_keep_the_area_and_the_aspect_that_they_declare(look: Look) -> None:
-    ranges = resolve(Protocol("p.v1"), look).augment
+@pytest.mark.parametrize("modality", ["drawing", "photo"])
+def test_the_automatic_ranges_keep_the_area_and_the_aspect_that_they_declare(
+    modality: Modality,
+) -> None:
+    ranges = resolve(Protocol("p.v1"), modality).augment
     theta = affine(2000, replace(ranges, flip=0.0, rotation=0.0, shear=0.0), generator())
     assert ranges.area
     assert ranges.aspect

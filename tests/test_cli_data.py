@@ -87,7 +87,7 @@ def test_show_gives_programs_all_of_it(assay, spoilt):
     facts = json.loads(out)
     problems = facts["problems"]
     assert code == 0
-    assert (facts["name"], facts["look"], facts["classes"], facts["samples"]) == (
+    assert (facts["name"], facts["modality"], facts["classes"], facts["samples"]) == (
         "folder:mini",
         "photo",
         CLASSES,

@@ -57,7 +57,11 @@ def fingerprints(dataset: Dataset, folder: Path) -> tuple[str, str]:
 
 def test_vectors_and_labels_are_read(tmp_path: Path) -> None:
     dataset = load_arrays(tmp_path, z=Z, y=Y)
-    assert (dataset.name, dataset.look, dataset.items.inputs) == ("features:f.npz", "features", D)
+    assert (dataset.name, dataset.modality, dataset.items.inputs) == (
+        "features:f.npz",
+        "features",
+        D,
+    )
     assert (dataset.labels == Y).all()
     assert dataset.labels.dtype == np.int64
     assert dataset.class_names == tuple(str(number) for number in range(CLASSES))

@@ -108,7 +108,7 @@ def test_each_folder_is_a_class_in_the_order_of_names(tmp_path: Path) -> None:
     assert dataset.class_names == ("10", "2", "Robin", "wren", "ünd")
     assert dataset.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert list(dataset.ids[:3]) == ["10/0.png", "10/1.png", "2/0.png"]
-    assert (dataset.name, dataset.look, dataset.items.inputs, dataset.notes) == (
+    assert (dataset.name, dataset.modality, dataset.items.inputs, dataset.notes) == (
         "folder:birds",
         "photo",
         3,

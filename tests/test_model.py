@@ -141,13 +141,13 @@ def test_the_state_is_a_copy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("look", "trunk", "size"),
+    ("modality", "trunk", "size"),
     [("photo", "conv", 48), ("drawing", "conv", 28), ("features", "identity", 0)],
 )
 def test_a_trunk_without_weights_of_its_own_is_trained_from_scratch(
-    look: Any, trunk: str, size: int
+    modality: Any, trunk: str, size: int
 ) -> None:
-    settled, found = settle(Protocol("p.v1"), look)
+    settled, found = settle(Protocol("p.v1"), modality)
     assert (settled.trunk, settled.size, settled.weights, settled.frozen) == (
         trunk,
         size,

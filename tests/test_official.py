@@ -85,7 +85,7 @@ def everything(dataset: Dataset) -> list[object]:
     return [
         *(
             dataset.name,
-            dataset.look,
+            dataset.modality,
             dataset.class_names,
             list(dataset.ids),
             dataset.labels.tolist(),
@@ -313,7 +313,7 @@ def test_cub_is_numbered_as_its_lists_say(copy: Callable[[str], tuple[str, Path]
         "images/002.Bird_y/Bird_y_0002_796001.jpg",
     ]
     assert dataset.labels.tolist() == np.repeat(np.arange(CLASSES), IMAGES).tolist()
-    assert (dataset.look, dataset.items.inputs, dataset.name) == ("photo", 3, "cub")
+    assert (dataset.modality, dataset.items.inputs, dataset.name) == ("photo", 3, "cub")
 
 
 def test_cub_listed_in_another_order_is_the_same(copy: Callable[[str], tuple[str, Path]]) -> None:
@@ -689,7 +689,7 @@ def test_omniglot_goes_by_the_numbers_of_its_characters(
     )
     assert dataset.class_names[11] == "Tengwar/character01"
     assert dataset.ids[20] == "Greek/character02/0002_01.png"
-    assert (dataset.look, dataset.items.inputs, dataset.trainval) == ("drawing", 1, 11)
+    assert (dataset.modality, dataset.items.inputs, dataset.trainval) == ("drawing", 1, 11)
     for part in ("images_background", "images_evaluation"):
         alone = load_omniglot(root / part)
         assert alone.trainval is None

@@ -103,13 +103,13 @@ def trainval_of(root: Path) -> TrainVal:
 
 def drawings() -> TrainVal:
     pixels = np.random.default_rng(0).integers(0, 256, (32, 28, 28), dtype=np.uint8)
-    return splits.of(made(Drawings(pixels), look="drawing"), PROTOCOL)[0]
+    return splits.of(made(Drawings(pixels), modality="drawing"), PROTOCOL)[0]
 
 
-def made(items: Any, look: Any = "features") -> Dataset:
+def made(items: Any, modality: Any = "features") -> Dataset:
     names = tuple(f"{number:02}" for number in range(16))
     return Dataset(
-        "made", look, np.repeat(np.arange(16), 2), names, [str(row) for row in range(32)], items
+        "made", modality, np.repeat(np.arange(16), 2), names, [str(row) for row in range(32)], items
     )
 
 

@@ -1,5 +1,5 @@
-"""Protocols: frozen, fingerprinted, customised by typed and checked settings, resolved by the look
-of the data.
+"""Protocols: frozen, fingerprinted, customised by typed and checked settings, resolved by the
+modality of the data.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from assay.protocols import (
     Form,
     Frozen,
     Kind,
-    Look,
+    Modality,
     Optimiser,
     Pooling,
     Protocol,
@@ -74,7 +74,7 @@ edited either.
 """
 
 KINDS = typing.get_args(BatchKind)
-LOOKS = typing.get_args(Look)
+MODALITIES = typing.get_args(Modality)
 BASE = Protocol("base.v1")
 OTHER: dict[str, Any] = {
     "trunk": "conv",
@@ -136,10 +136,10 @@ def test_every_published_protocol_has_its_fingerprint_written_down() -> None:
     assert set(GOLDEN) == set(protocols)
 
 
-@pytest.mark.parametrize("look", list(SETTLED))
-def test_what_auto_becomes_is_never_edited(look: Look) -> None:
-    settled = resolve_training(resolve(protocols["quick.v2"], look), kind_of(look))
-    assert settled.fingerprint == SETTLED[look], (
+@pytest.mark.parametrize("modality", list(SETTLED))
+def test_what_auto_becomes_is_never_edited(modality: Modality) -> None:
+    settled = resolve_training(resolve(protocols["quick.v2"], modality), kind_of(modality))
+    assert settled.fingerprint == SETTLED[modality], (
         "a published protocol was edited: make a new version"
     )
 
@@ -695,17 +695,20 @@ def test_the_order_of_settings_does_not_matter() -> None:
     assert customise(BASE, ["dim=3", "folds=2"]) == customise(BASE, ["folds=2", "dim=3"])
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_a_resolved_protocol_has_no_auto_left(look: Look) -> None:
-    resolved = resolve(BASE, look)
+@pytest.mark.parametrize("modality", MODALITIES)
+def test_a_resolved_protocol_has_no_auto_left(modality: Modality) -> None:
+    resolved = resolve(BASE, modality)
     assert resolved.trunk != "auto"
     assert resolved.size is not None
     assert None not in vars(resolved.augment).values()
-    assert resolve(resolved, look) == resolved
+    assert resolve(resolved, modality) == resolved
 
 
 def test_each_look_has_its_own_trunk_and_size() -> None:
-    found = {look: (resolve(BASE, look).trunk, resolve(BASE, look).size) for look in LOOKS}
+    found = {
+        modality: (resolve(BASE, modality).trunk, resolve(BASE, modality).size)
+        for modality in MODALITIES
+    }
     assert found == {"drawing": ("conv", 28), "photo": ("conv", 48), "features": ("identity", 0)}
 
 
@@ -732,15 +735,15 @@ def test_what_a_protocol_says_of_images_is_void_for_features() -> None:
     assert resolve(of_images, "features") == resolve(BASE, "features")
 
 
-@pytest.mark.parametrize("look", ["drawing", "photo"])
-def test_what_the_user_has_set_is_not_resolved_away(look: Look) -> None:
+@pytest.mark.parametrize("modality", ["drawing", "photo"])
+def test_what_the_user_has_set_is_not_resolved_away(modality: Modality) -> None:
     custom = customise(
         BASE, ["size=20", "augment.rotation=45", "augment.area=0.5,0.6", "trunk=mine"]
     )
-    resolved = resolve(custom, look)
+    resolved = resolve(custom, modality)
     assert (resolved.size, resolved.trunk) == (20, "mine")
     assert (resolved.augment.rotation, resolved.augment.area) == (45.0, (0.5, 0.6))
-    assert resolved.augment.aspect == resolve(BASE, look).augment.aspect
+    assert resolved.augment.aspect == resolve(BASE, modality).augment.aspect
 
 
 def test_zero_is_a_setting_and_not_auto() -> None:
@@ -749,8 +752,8 @@ def test_zero_is_a_setting_and_not_auto() -> None:
 
 
 def test_only_auto_is_resolved() -> None:
-    for look in LOOKS:
-        resolved = resolve(BASE, look)
+    for modality in MODALITIES:
+        resolved = resolve(BASE, modality)
         assert replace(resolved, trunk=BASE.trunk, size=BASE.size, augment=BASE.augment) == BASE
 
 

@@ -113,7 +113,7 @@ def test_labels_of_a_half_number_its_classes_from_zero(tmp_path: Path) -> None:
 def test_some_samples_of_a_half_are_those_rows_of_it(tmp_path: Path) -> None:
     for half in both_halves(make([3] * 16), tmp_path):
         assert (half.some(np.array([5, 2]), NO_STEP) == half.arrays(NO_STEP)[[5, 2]]).all()
-        assert (half.look, half.inputs) == ("features", 3)
+        assert (half.modality, half.inputs) == ("features", 3)
 
 
 @given(data=st.data(), count=st.integers(2, 6), seed=st.integers(0, 2**31))
@@ -417,7 +417,7 @@ def test_a_view_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_a_view_of_images_has_the_size_that_was_asked_for(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (32, 28, 28), dtype=np.uint8)
-    dataset = replace(make([2] * 16), look="drawing", items=Drawings(pixels))
+    dataset = replace(make([2] * 16), modality="drawing", items=Drawings(pixels))
     trainval, _ = splits.of(dataset, PROTOCOL)
     write_view(tmp_path / "view", trainval, FirstStep("square", 14))
     view = read_view(tmp_path / "view")

@@ -221,7 +221,7 @@ def test_copies_blank_images_and_drawings_are_no_near_copies(tmp_path: Path) -> 
     dataset = inspect(f"folder:{root}")
     assert survey(dataset).problems.near == ()
     resave(root / "c04/0.png", root / "c09/smaller.jpg")
-    assert survey(replace(inspect(f"folder:{root}"), look="drawing")).problems.near == ()
+    assert survey(replace(inspect(f"folder:{root}"), modality="drawing")).problems.near == ()
 
 
 @given(st.integers(0, 2**31))

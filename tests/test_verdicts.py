@@ -42,7 +42,7 @@ from records import simulate, write_store
 ONE_SEARCH = "at the parameters that one search found"
 RANDOM_TRUNK = {
     "name": "made",
-    "look": "drawing",
+    "modality": "drawing",
     "trainval": "t" * 64,
     "classes": 20,
     "samples": 200,
@@ -265,7 +265,7 @@ def test_problems_of_the_data_are_there_for_programs() -> None:
     flawed = {
         "data": {
             **RANDOM_TRUNK,
-            "look": "features",
+            "modality": "features",
             "problems": ["2 images of trainval with more than one label"],
         }
     }

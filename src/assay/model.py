@@ -18,7 +18,7 @@ from assay.files import new_folder, read_json
 from assay.hashing import canonical, pretty
 from assay.protocols import (
     FirstStep,
-    Look,
+    Modality,
     Pooling,
     Protocol,
     Resize,
@@ -141,12 +141,12 @@ class Model(nn.Module):
         }
 
 
-def settle(protocol: Protocol, look: Look) -> tuple[Protocol, Weights | None]:
+def settle(protocol: Protocol, modality: Modality) -> tuple[Protocol, Weights | None]:
     """The protocol without any `auto`, its trunk's weights by their hash; and where those come
     from, None: at random.
     """
-    chosen = resolve(protocol, look)
-    kind, given = find(chosen.trunk), kind_of(look)
+    chosen = resolve(protocol, modality)
+    kind, given = find(chosen.trunk), kind_of(modality)
     if kind.takes != given:
         raise BadInput(
             f"the trunk {chosen.trunk!r} takes {kind.takes}, the data are {given}; use --set"

@@ -106,14 +106,14 @@ def prepare(
     most = None if limit is None else _bytes(limit)
     dataset, chosen = _load(data, protocol, settings or (), imports or (), load)
     trainval, test = splits.of(dataset, chosen)
-    settled, _ = settle(chosen, dataset.look)
+    settled, _ = settle(chosen, dataset.modality)
     if settled.frozen == "trunk":
         print(
             f"nothing to prepare: {chosen.name} keeps the trunk {settled.trunk} frozen, "
             "and its features of the images are computed once, at the first bench"
         )
         return
-    if jpeg and dataset.look == "features":
+    if jpeg and dataset.modality == "features":
         raise BadInput(
             f"{dataset.name} holds vectors, which cannot be kept as JPEG; leave out --jpeg"
         )
@@ -236,12 +236,12 @@ def _above(
     most: int, needed: int, dataset: "Dataset", protocol: "Protocol", form: "Form"
 ) -> BadInput:
     remedies = ["raise the limit"]
-    if dataset.look != "features":
+    if dataset.modality != "features":
         side, now = (
             ("size", protocol.size) if protocol.stored is None else ("stored", protocol.stored)
         )
         remedies.insert(0, f"scale the images to a smaller side with --set {side}=... (now {now})")
-    if dataset.look != "features" and form == "pixels":
+    if dataset.modality != "features" and form == "pixels":
         remedies.insert(0, "keep them as JPEG with --jpeg (about a fifth)")
     return BadInput(
         f"{dataset.name} needs {size(needed)}, above --limit {size(most)}; {', or '.join(remedies)}"

@@ -63,7 +63,7 @@ def embed(
         embedder = load(model, device, inputs=found.inputs, weights_file=weights)
         architecture, given = (
             embedder.model.architecture,
-            kind_of(dataset.look) if dataset is not None else "images",
+            kind_of(dataset.modality) if dataset is not None else "images",
         )
         check_kind(model, find(architecture.trunk).takes, architecture.inputs, given, found.inputs)
         count = len(found.paths) if dataset is None else len(dataset.labels)

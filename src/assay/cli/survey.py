@@ -25,18 +25,18 @@ def print_survey(found: "Survey") -> None:
         print(f"  {name:{width}}  {_visible(value)}")
     _print_histogram(found)
     print("\nproblems")
-    for line in list(_problems(found.problems, found.look)) or ["  none found"]:
+    for line in list(_problems(found.problems, found.modality)) or ["  none found"]:
         print(line)
 
 
 def _lines(found: "Survey") -> Iterator[tuple[str, str]]:
-    vectors = found.look == "features"
+    vectors = found.modality == "features"
     yield (
-        "look",
+        "modality",
         (
             f"vectors of {found.inputs} numbers"
             if vectors
-            else f"{found.look}s in {_colour(found.inputs)}"
+            else f"{found.modality}s in {_colour(found.inputs)}"
         ),
     )
     yield "classes", f"{found.classes:,}"
@@ -117,12 +117,12 @@ def _print_histogram(found: "Survey") -> None:
         )
 
 
-def _problems(problems: "Problems", look: str) -> Iterator[str]:
+def _problems(problems: "Problems", modality: str) -> Iterator[str]:
     """What is wrong and what that means, the worst first, with the first of each named."""
     from assay.data.images import LONGEST
     from assay.data.survey import LONG, TINY
 
-    one, several = ("vector", "vectors") if look == "features" else ("image", "images")
+    one, several = ("vector", "vectors") if modality == "features" else ("image", "images")
     told: list[tuple[str, str, Sequence[str]]] = [
         (
             f"LEAK: {_many(len(problems.leaks), one, several)} in both trainval and test",

@@ -49,7 +49,7 @@ def draw_sheet(dataset: Dataset) -> Image.Image:
     """Classes spread evenly over all, a row each; an image that cannot be read is a grey box with a
     cross.
     """
-    if dataset.look == "features":
+    if dataset.modality == "features":
         raise BadInput(
             f"{dataset.name} holds vectors, of which there is nothing to draw; leave out --sheet"
         )

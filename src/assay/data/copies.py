@@ -92,15 +92,15 @@ def find_near(dataset: Dataset) -> Groups:
     drawings, which often do.
     """
     if (
-        dataset.look not in LIKE
+        dataset.modality not in LIKE
         or not isinstance(dataset.items, Traced)
         or len(dataset.labels) > MOST
     ):
         return []
     traces = dataset.items.traces()
-    if dataset.look == "features" and traces.shape[1] < NARROWEST:
+    if dataset.modality == "features" and traces.shape[1] < NARROWEST:
         return []
-    pairs = near_pairs(traces, LIKE[dataset.look])
+    pairs = near_pairs(traces, LIKE[dataset.modality])
     return [
         pair for pair in pairs if dataset.items.digest(pair[0]) != dataset.items.digest(pair[1])
     ]
@@ -209,7 +209,7 @@ class _Words:
 
     @property
     def _things(self) -> tuple[str, str]:
-        return ("vector", "vectors") if self.dataset.look == "features" else ("image", "images")
+        return ("vector", "vectors") if self.dataset.modality == "features" else ("image", "images")
 
     def leaks(self) -> list[str]:
         return self._said(self._copies.leaks, "in both trainval and the test half")

@@ -66,7 +66,7 @@ def load_features(path: Path) -> Dataset:
     labels, class_names = _numbered(words, arrays.get("classes"), called)
     return Dataset(
         name=f"features:{path.name}",
-        look="features",
+        modality="features",
         labels=labels,
         class_names=class_names,
         ids=(

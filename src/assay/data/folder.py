@@ -50,7 +50,7 @@ def load_folder(path: Path) -> Dataset:
     of_test = _left_out(classes[first:], images, " of the test half")
     return Dataset(
         name=f"folder:{path.resolve().name}",
-        look="photo",
+        modality="photo",
         labels=np.repeat(np.arange(len(classes)), [len(images[folder]) for folder in classes]),
         class_names=tuple(_composed(folder) for folder in classes),
         ids=[f"{_composed(image.parent)}/{_composed(image)}" for image in paths],

@@ -84,7 +84,7 @@ def load_glyphs() -> Dataset:
     numbers = {name: number for number, name in enumerate(classes)}
     return Dataset(
         name="glyphs",
-        look="drawing",
+        modality="drawing",
         labels=np.array([numbers[character] for character in characters], dtype=np.int64),
         class_names=tuple(classes),
         ids=ids,

@@ -16,7 +16,7 @@ from assay.data.image_files import ImageFiles
 from assay.data.paths import check_inside
 from assay.data.scan import watching
 from assay.errors import BadInput
-from assay.protocols import Look
+from assay.protocols import Modality
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def assemble(
     class_names: Sequence[str],
     *,
     trainval: int | None = None,
-    look: Look = "photo",
+    modality: Modality = "photo",
     channels: int = 3,
     notes: Sequence[str] = (),
     official: bool = True,
@@ -257,7 +257,7 @@ def assemble(
     paths = [rows.paths[row] for row in order]
     return Dataset(
         name=name,
-        look=look,
+        modality=modality,
         labels=rows.labels[order],
         class_names=tuple(class_names),
         ids=[rows.ids[row] for row in order],

@@ -82,7 +82,7 @@ def load_omniglot(path: Path) -> Dataset:
     trainval = len(background) if background and test else None
     names = [character.name for character in characters]
     return assemble(
-        "omniglot", rows, names, trainval=trainval, look="drawing", channels=1, notes=notes
+        "omniglot", rows, names, trainval=trainval, modality="drawing", channels=1, notes=notes
     )
 
 

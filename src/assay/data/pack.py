@@ -204,7 +204,7 @@ def write_pack(
     """
     if folder.exists():
         return
-    if half.look == "features":
+    if half.modality == "features":
         write_vectors(folder, half, half.arrays(step))
         return
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from assay.data.copies import Flaws, find_flaws, first_of_test
 from assay.data.dataset import Dataset, Labels, Marks, Samples
 from assay.data.scan import Progress
 from assay.errors import BadInput
-from assay.protocols import FEWEST_CLASSES, FirstStep, Look, Protocol
+from assay.protocols import FEWEST_CLASSES, FirstStep, Modality, Protocol
 from assay.records.ledger import Receipt
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ class Half:
     _indices: Labels = field(repr=False)
 
     @property
-    def look(self) -> Look:
-        """What the data looks like."""
-        return self._dataset.look
+    def modality(self) -> Modality:
+        """What the samples are: drawings, photos or features."""
+        return self._dataset.modality
 
     @property
     def inputs(self) -> int:

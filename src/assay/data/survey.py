@@ -12,7 +12,7 @@ from assay.data.copies import find_copies, find_near, first_of_test
 from assay.data.dataset import Dataset, Items, Labels, Marks
 from assay.data.glyphs import Drawings
 from assay.data.image_files import ImageFiles
-from assay.protocols import Look
+from assay.protocols import Modality
 
 TINY = 32
 """Pixels of a photo's short side below which little can be seen on it."""
@@ -146,7 +146,7 @@ class Survey:
 
     Args:
         name: as the data set calls itself.
-        look: drawings, photos or features.
+        modality: drawings, photos or features.
         inputs: channels of an image, or width of a vector.
         classes: how many.
         samples: how many.
@@ -161,7 +161,7 @@ class Survey:
     """
 
     name: str
-    look: Look
+    modality: Modality
     inputs: int
     classes: int
     samples: int
@@ -182,7 +182,7 @@ def survey(dataset: Dataset) -> Survey:
     problems = _problems(dataset, per_class, sizes)
     return Survey(
         name=dataset.name,
-        look=dataset.look,
+        modality=dataset.modality,
         inputs=dataset.items.inputs,
         classes=len(dataset.class_names),
         samples=len(dataset.labels),
@@ -286,7 +286,7 @@ def _problems(dataset: Dataset, per_class: Labels, sizes: Labels) -> Problems:
     }
     copies = find_copies(dataset, reasons)
     short, long = sizes.min(axis=1), sizes.max(axis=1)
-    tiny = (short > 0) & (short < TINY) & (dataset.look == "photo")
+    tiny = (short > 0) & (short < TINY) & (dataset.modality == "photo")
     return Problems(
         unreadable=tuple(Unreadable(dataset.ids[row], reason) for row, reason in reasons.items()),
         leaks=tuple(_named(dataset, rows) for rows in copies.leaks),

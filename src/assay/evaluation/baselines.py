@@ -85,7 +85,7 @@ def baselines(
 
 def _suitable(dataset: Dataset) -> list[str]:
     """The trunks that Assay knows by name and that take such samples."""
-    return [name for name, kind in trunks.items() if kind.takes == kind_of(dataset.look)]
+    return [name for name, kind in trunks.items() if kind.takes == kind_of(dataset.modality)]
 
 
 def _baseline(
@@ -94,7 +94,7 @@ def _baseline(
     belongs = np.array(parts(dataset, protocol))
     rows = np.flatnonzero((belongs != "test") | test)
     try:
-        settled, weights = settle(protocol, dataset.look)
+        settled, weights = settle(protocol, dataset.modality)
         if protocol.weights != "none" and weights is None:
             return None
         told = partial(

@@ -115,7 +115,7 @@ class EvaluatedModel:
     def check_input(self, half: Half) -> None:
         """Raise `BadInput` where the model cannot take the samples."""
         inputs = half.inputs if self.inputs is None else self.inputs
-        check_kind(self.called, self.takes, inputs, kind_of(half.look), half.inputs)
+        check_kind(self.called, self.takes, inputs, kind_of(half.modality), half.inputs)
 
     def validation(self, trainval: TrainVal, count: int, progress: Progress) -> Iterator[Part]:
         """The folds of trainval that the model has not been trained on: all `count` of other data,

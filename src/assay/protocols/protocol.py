@@ -10,8 +10,8 @@ from assay.errors import BadInput
 from assay.hashing import digest, plain
 from assay.space import Space
 
-Look = Literal["drawing", "photo", "features"]
-"""How the data look. `auto` settings depend on this and on what is trained, see `Kind`."""
+Modality = Literal["drawing", "photo", "features"]
+"""What the samples are. `auto` settings depend on this and on what is trained, see `Kind`."""
 
 Kind = Literal["images", "vectors"]
 """What samples are, and what a trunk takes."""
@@ -82,8 +82,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Augment:
-    """Ranges of the one affine resampling of a training batch; None is `auto`, by the look of the
-    data.
+    """Ranges of the one affine resampling of a training batch; None is `auto`, by the modality of
+    the data.
 
     Args:
         area: share of the image's area that a crop keeps.

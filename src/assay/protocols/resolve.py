@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from assay.protocols.protocol import Augment, Batch, Kind, Length, Look, Optimiser, Protocol
+from assay.protocols.protocol import Augment, Batch, Kind, Length, Modality, Optimiser, Protocol
 
 _Settings = TypeVar("_Settings", Augment, Batch, Optimiser)
 
-_AUTO: dict[Look, tuple[str, int, Augment]] = {
+_AUTO: dict[Modality, tuple[str, int, Augment]] = {
     "drawing": (
         "conv",
         28,
@@ -44,17 +44,17 @@ images.
 """
 
 
-def kind_of(look: Look) -> Kind:
-    """What samples of this look are.
+def kind_of(modality: Modality) -> Kind:
+    """What samples of this modality are.
 
     >>> kind_of("drawing")
     'images'
     """
-    return "vectors" if look == "features" else "images"
+    return "vectors" if modality == "features" else "images"
 
 
-def resolve(protocol: Protocol, look: Look) -> Protocol:
-    """Return the protocol with every `auto` replaced by what suits the look of the data.
+def resolve(protocol: Protocol, modality: Modality) -> Protocol:
+    """Return the protocol with every `auto` replaced by what suits the modality of the data.
 
     Settings for images are ignored for vectors.
 
@@ -63,9 +63,9 @@ def resolve(protocol: Protocol, look: Look) -> Protocol:
     >>> resolve(Protocol("p.v1", size=227, stored=256), "features").first_step
     FirstStep(kind='square', side=0)
     """
-    trunk, size, augment = _AUTO[look]
+    trunk, size, augment = _AUTO[modality]
     named = replace(protocol, trunk=trunk) if protocol.trunk == "auto" else protocol
-    if kind_of(look) == "vectors":
+    if kind_of(modality) == "vectors":
         return replace(
             named, size=size, resize="square", stored=None, form="pixels", augment=augment
         )

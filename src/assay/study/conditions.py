@@ -70,17 +70,17 @@ class Conditions:
         """The weights that the trunk has before training: random ones differ from seed to seed;
         vectors count as pretrained.
         """
-        fixed = self.weights is not None or self.trainval.look == "features"
+        fixed = self.weights is not None or self.trainval.modality == "features"
         return "pretrained" if fixed else "random"
 
     @property
     def on_vectors(self) -> bool:
         """Whether runs train a head on vectors: the data are some, or the trunk is frozen."""
-        return self.trainval.look == "features" or self.resolved.frozen == "trunk"
+        return self.trainval.modality == "features" or self.resolved.frozen == "trunk"
 
     @cached_property
     def _settled(self) -> tuple[Protocol, Weights | None]:
-        return settle(customise(self.protocol, self.exceptions), self.trainval.look)
+        return settle(customise(self.protocol, self.exceptions), self.trainval.modality)
 
     def place(self, half: Half, progress: Progress = silent) -> Path:
         """The folder of the view of a half, made where it is not there: features where the trunk is
@@ -122,7 +122,7 @@ class Conditions:
     @cached_property
     def environment(self) -> Environment:
         """Where runs run, as far as their bytes may depend on it."""
-        images = "" if self.trainval.look == "features" else made_by()
+        images = "" if self.trainval.modality == "features" else made_by()
         return Environment.here(self.device, self.protocol.threads, images)
 
     def disk_needed(self) -> str | None:
@@ -166,7 +166,7 @@ class Conditions:
         """Show the trunk one blank image, so that what it cannot take is refused before anything is
         begun.
         """
-        if self.trainval.look == "features":
+        if self.trainval.modality == "features":
             return
         size = self.resolved.size or 0
         trunk = build(self.resolved.trunk, self.trainval.inputs, self.resolved.pooling).eval()
@@ -196,7 +196,7 @@ def describe_data(dataset: Dataset, trainval: TrainVal) -> dict[str, Any]:
     problems = flaws_of_trainval(dataset)
     return {
         "name": dataset.name,
-        "look": dataset.look,
+        "modality": dataset.modality,
         "trainval": trainval.fingerprint,
         "classes": len(trainval.class_names),
         "samples": len(trainval.y),

@@ -332,7 +332,7 @@ class Design:
         found, wanted = self.conditions.starts, self.method.starts
         if wanted in ("any", found):
             return
-        if self.conditions.trainval.look == "features":
+        if self.conditions.trainval.modality == "features":
             reason = "the data are vectors that some model has made"
         else:
             has = "random" if found == "random" else "pretrained"

@@ -354,7 +354,8 @@ def _is_one_draw(record: StudyRecord) -> bool:
 
 def _has_random_trunk(announced: Mapping[str, Any]) -> bool:
     return (
-        announced.get("weights") is None and announced["data"].get("look", "features") != "features"
+        announced.get("weights") is None
+        and announced["data"].get("modality", "features") != "features"
     )
 
 

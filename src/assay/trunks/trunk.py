@@ -30,8 +30,8 @@ class Trunk(nn.Module):
     (N, features).
 
     A trunk normalises its input and pools its maps itself. `smallest` is the least side of an image
-    in pixels, `side` the one it was made for; None leaves it to the look of the data. `libraries`
-    are those that its network is written in, torch apart: a run's key holds their versions.
+    in pixels, `side` the one it was made for; None leaves it to the modality of the data.
+    `libraries` are those that its network is written in, torch apart: a run's key holds their versions.
     """
 
     takes: ClassVar[Kind] = "images"

@@ -86,7 +86,7 @@ def prunes(announced: Announced) -> bool:
     resolved = announced["protocol"]["resolved"]
     return (
         resolved.get("prune") is not None
-        and announced["data"]["look"] != "features"
+        and announced["data"]["modality"] != "features"
         and resolved.get("frozen") != "trunk"
     )
 
@@ -132,7 +132,9 @@ def _budget(announced: Announced) -> Iterator[str]:
     """A method has no other budget and no smaller space than the protocol says."""
     protocol, budget, space = read_protocol(announced), announced["budget"], announced["space"]
     single = folds_of(announced) == [None]
-    fixed = single and (announced["weights"] is not None or announced["data"]["look"] == "features")
+    fixed = single and (
+        announced["weights"] is not None or announced["data"]["modality"] == "features"
+    )
     searched = budget["trials"] > 0
     reproductions = 1 if fixed else protocol.reproductions * (1 if searched else protocol.searches)
     searches = protocol.searches if searched else 1
