@@ -71,7 +71,7 @@ def score(astray: int = 0) -> dict[str, assay.Scores]:
     """All metrics of the three embeddings."""
     found = {name: embedding(spacing, astray) for name, spacing in SPACINGS.items()}
     return {
-        name: assay.evaluate(z, y, list(METRICS.values()), metric="euclidean")
+        name: assay.evaluate(z, y, list(METRICS.values()), similarity="euclidean")
         for name, (z, y) in found.items()
     }
 

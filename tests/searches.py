@@ -24,7 +24,7 @@ Rows = list[Row]
 Counts = Callable[[Tensor, Tensor], Tensor]
 Score = Callable[[str, Row, Row], Any]
 
-METRICS = ["cosine", "dot", "euclidean", "hamming"]
+SIMILARITIES = ["cosine", "dot", "euclidean", "hamming"]
 
 EXACT: Rows = [
     *itertools.product((0.5, -0.5), repeat=4),
@@ -46,7 +46,7 @@ class Search:
     queries: Rows
     references: Rows
     k: int
-    metric: str = "cosine"
+    similarity: str = "cosine"
     exclude: list[int] | None = None
     counts: Counts | None = None
     dtype: torch.dtype = torch.float64
@@ -63,7 +63,7 @@ class Search:
     def found(self) -> list[list[int]]:
         exclude = None if self.exclude is None else torch.tensor(self.exclude)
         return nearest(
-            *self.sides(), self.k, exclude, metric=self.metric, counts=self.counts
+            *self.sides(), self.k, exclude, similarity=self.similarity, counts=self.counts
         ).tolist()
 
     def standing(self) -> list[list[int]]:
@@ -83,7 +83,7 @@ class Search:
 
     def scores(self, score: Score) -> list[list[Any]]:
         return [
-            [score(self.metric, query, reference) for reference in self.references]
+            [score(self.similarity, query, reference) for reference in self.references]
             for query in self.queries
         ]
 
@@ -118,30 +118,30 @@ def are_well_apart(scores: list[Any]) -> bool:
     )
 
 
-def double_score(metric: str, a: Row, b: Row) -> float:
+def double_score(similarity: str, a: Row, b: Row) -> float:
     """In double precision, as its definition says."""
-    if metric == "hamming":
-        return float(exact_score(metric, a, b))
-    if metric == "euclidean":
+    if similarity == "hamming":
+        return float(exact_score(similarity, a, b))
+    if similarity == "euclidean":
         return -sum((x - y) * (x - y) for x, y in zip(a, b, strict=True))
-    if metric == "cosine":
+    if similarity == "cosine":
         a, b = unit_row(a), unit_row(b)
     return sum(x * y for x, y in zip(a, b, strict=True))
 
 
-def exact_score(metric: str, a: Row, b: Row) -> Fraction:
+def exact_score(similarity: str, a: Row, b: Row) -> Fraction:
     """Without any rounding; the cosine squared, with its sign, and times the query's own length."""
-    if metric == "hamming":
+    if similarity == "hamming":
         return Fraction(-sum((int(x) ^ int(y)).bit_count() for x, y in zip(a, b, strict=True)))
     shift_a, a_whole = whole(a)
     shift_b, b_whole = whole(b)
-    if metric == "euclidean":
+    if similarity == "euclidean":
         squares = sum(
             (x * shift_b - y * shift_a) ** 2 for x, y in zip(a_whole, b_whole, strict=True)
         )
         return Fraction(-squares, (shift_a * shift_b) ** 2)
     product = sum(x * y for x, y in zip(a_whole, b_whole, strict=True))
-    if metric == "dot":
+    if similarity == "dot":
         return Fraction(product, shift_a * shift_b)
     return Fraction(product * abs(product), shift_a**2 * (sum(y * y for y in b_whole) or 1))
 
@@ -219,7 +219,7 @@ def packed_bits(draw: random.Random, count: int) -> Rows:
 KINDS = [gaussian, ties, duplicates, constant, zeros_among_others, mixed_norms, near_duplicates]
 
 every_kind = pytest.mark.parametrize(
-    ("kind", "metric"),
+    ("kind", "similarity"),
     [
         *itertools.product(KINDS, ["cosine", "dot", "euclidean"]),
         (common_offset, "euclidean"),
@@ -227,12 +227,12 @@ every_kind = pytest.mark.parametrize(
     ],
     ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
-every_metric = pytest.mark.parametrize("metric", METRICS)
+every_similarity = pytest.mark.parametrize("similarity", SIMILARITIES)
 
 
-def rows_for(metric: str, draw: random.Random, count: int) -> Rows:
-    """Vectors with ties, duplicates and none, as the metric takes them."""
-    if metric == "hamming":
+def rows_for(similarity: str, draw: random.Random, count: int) -> Rows:
+    """Vectors with ties, duplicates and none, as the similarity takes them."""
+    if similarity == "hamming":
         return [
             tuple(draw.choice([0, 3, 255, draw.randrange(256)]) for _ in range(2))
             for _ in range(count)
@@ -243,13 +243,15 @@ def rows_for(metric: str, draw: random.Random, count: int) -> Rows:
     ]
 
 
-def dtype_for(metric: str) -> torch.dtype:
-    return torch.uint8 if metric == "hamming" else torch.float32
+def dtype_for(similarity: str) -> torch.dtype:
+    return torch.uint8 if similarity == "hamming" else torch.float32
 
 
-def vectors_for(metric: str, count: int, seed: int = 0) -> Tensor:
+def vectors_for(similarity: str, count: int, seed: int = 0) -> Tensor:
     """Vectors with ties and duplicates."""
-    return torch.tensor(rows_for(metric, random.Random(seed), count), dtype=dtype_for(metric))
+    return torch.tensor(
+        rows_for(similarity, random.Random(seed), count), dtype=dtype_for(similarity)
+    )
 
 
 def every_restriction(count: int) -> list[dict[str, Any]]:
@@ -276,21 +278,23 @@ def as_held(rows: Rows, dtype: torch.dtype) -> Rows:
 
 
 def draw_search(
-    draw: random.Random, kind: Callable[[random.Random, int], Rows], metric: str
+    draw: random.Random, kind: Callable[[random.Random, int], Rows], similarity: str
 ) -> Search:
     """Anything that may be asked: in itself or in others, with references left out or of no
     account, any k.
     """
     references, itself = draw.randint(2, 48), draw.random() < 0.5
     queries = references if itself else draw.randint(1, 12)
-    dtype = torch.uint8 if metric == "hamming" else draw.choice([torch.float32, torch.float64])
+    dtype = torch.uint8 if similarity == "hamming" else draw.choice([torch.float32, torch.float64])
     rows = as_held(kind(draw, references if itself else references + queries), dtype)
     right = rows[:references]
     exclude = draw.choice([None, draw_exclude(draw, queries, references, itself)])
     available = references - (exclude is not None and min(exclude) >= 0)
     k = draw.choice([1, available, draw.randint(1, available)])
     counts = draw.choice([None, draw_counts(draw, queries, references)])
-    return Search(right if itself else rows[references:], right, k, metric, exclude, counts, dtype)
+    return Search(
+        right if itself else rows[references:], right, k, similarity, exclude, counts, dtype
+    )
 
 
 def draw_exclude(draw: random.Random, queries: int, references: int, itself: bool) -> list[int]:

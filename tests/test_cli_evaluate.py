@@ -166,8 +166,8 @@ def test_an_array_file_is_memory_mapped_and_gives_the_same(assay, tmp_path, arra
 def test_the_similarity_can_be_chosen(assay, tmp_path, arrays, similarity):
     z = np.packbits(arrays["z"] > 0, axis=1) if similarity == "hamming" else arrays["z"]
     save(tmp_path / "f.npz", arrays, z=z)
-    found = result(assay("evaluate", "f.npz", "--metric", similarity, "--json"))
-    assert found["parts"]["all"] == plain(package.evaluate(z, arrays["y"], metric=similarity))
+    found = result(assay("evaluate", "f.npz", "--similarity", similarity, "--json"))
+    assert found["parts"]["all"] == plain(package.evaluate(z, arrays["y"], similarity=similarity))
 
 
 def test_what_is_not_finite_is_written_by_its_name(assay, tmp_path, arrays):
@@ -432,7 +432,7 @@ BAD = {
     ),
     "bits that are not packed": (
         changed(),
-        ["f.npz", "--metric", "hamming"],
+        ["f.npz", "--similarity", "hamming"],
         "f.npz: hamming compares bits packed into uint8",
     ),
     "unknown metric": (changed(), ["f.npz", "--metrics", "map_at_rr"], "did you mean 'map_at_r'?"),

@@ -14,13 +14,13 @@ from torch import Tensor
 from assay.neighbours import Vectors, comparisons
 from assay.neighbours.similarity import Comparison
 from searches import (
-    METRICS,
+    SIMILARITIES,
     Rows,
     Search,
     along,
     draw_search,
     every_kind,
-    every_metric,
+    every_similarity,
     exact_score,
     gaussian,
     packed_bits,
@@ -32,7 +32,7 @@ every_precision = pytest.mark.parametrize("dtype", [torch.float32, torch.float64
 
 
 def compare(search: Search) -> Comparison:
-    return comparisons[search.metric](*map(Vectors, search.sides()))
+    return comparisons[search.similarity](*map(Vectors, search.sides()))
 
 
 def bounds(compared: Comparison, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -55,8 +55,8 @@ def exact_scores(compared: Comparison) -> Tensor:
     )
 
 
-def test_every_metric_is_tested() -> None:
-    assert set(METRICS) == set(comparisons)
+def test_every_similarity_is_tested() -> None:
+    assert set(SIMILARITIES) == set(comparisons)
 
 
 @every_kind
@@ -64,17 +64,17 @@ def test_every_metric_is_tested() -> None:
 @given(seed=seeds)
 @few_examples
 def test_what_products_tell_apart_is_apart(
-    kind: Callable[[random.Random, int], Rows], metric: str, dtype: torch.dtype, seed: int
+    kind: Callable[[random.Random, int], Rows], similarity: str, dtype: torch.dtype, seed: int
 ) -> None:
     """In exact arithmetic, whatever rounding the products have suffered."""
-    search = draw_search(random.Random(seed), kind, metric)
+    search = draw_search(random.Random(seed), kind, similarity)
     compared = compare(search)
     assert compared.trusts(torch.float64)
     if not compared.trusts(dtype):
         return
     lower, upper = bounds(compared, dtype)
     for number, query in enumerate(search.queries):
-        exact = [exact_score(metric, query, reference) for reference in search.references]
+        exact = [exact_score(similarity, query, reference) for reference in search.references]
         order = {score: place for place, score in enumerate(sorted(set(exact)))}
         place = torch.tensor([order[score] for score in exact])
         apart = lower[number][:, None] > upper[number][None]
@@ -85,11 +85,11 @@ def test_what_products_tell_apart_is_apart(
 @given(seed=seeds)
 @few_examples
 def test_exact_scores_are_in_the_order_of_exact_arithmetic(
-    kind: Callable[[random.Random, int], Rows], metric: str, seed: int
+    kind: Callable[[random.Random, int], Rows], similarity: str, seed: int
 ) -> None:
-    search = draw_search(random.Random(seed), kind, metric)
+    search = draw_search(random.Random(seed), kind, similarity)
     search = Search(
-        search.queries, search.references, len(search.references), metric, dtype=search.dtype
+        search.queries, search.references, len(search.references), similarity, dtype=search.dtype
     )
     scores = exact_scores(compare(search))
     for number, row in search.clear().items():
@@ -101,9 +101,9 @@ def test_exact_scores_are_in_the_order_of_exact_arithmetic(
 @given(seed=seeds)
 @few_examples
 def test_no_gap_is_wider_than_the_widest(
-    kind: Callable[[random.Random, int], Rows], metric: str, dtype: torch.dtype, seed: int
+    kind: Callable[[random.Random, int], Rows], similarity: str, dtype: torch.dtype, seed: int
 ) -> None:
-    compared = compare(draw_search(random.Random(seed), kind, metric))
+    compared = compare(draw_search(random.Random(seed), kind, similarity))
     queries, references = (
         torch.arange(len(compared.queries)),
         torch.arange(len(compared.references)),
@@ -113,22 +113,22 @@ def test_no_gap_is_wider_than_the_widest(
     assert (gaps >= 0).all()
 
 
-@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
 @pytest.mark.parametrize("dim", [1, 5, 33, 700])
-def test_equal_rows_score_the_same_wherever_they_stand(metric: str, dim: int) -> None:
+def test_equal_rows_score_the_same_wherever_they_stand(similarity: str, dim: int) -> None:
     draw = torch.Generator().manual_seed(dim)
     query, row = torch.randn(1, dim, generator=draw), torch.randn(1, dim, generator=draw)
-    compared = comparisons[metric](Vectors(query), Vectors(row.repeat(101, 1)))
+    compared = comparisons[similarity](Vectors(query), Vectors(row.repeat(101, 1)))
     alone = compared.exact(torch.zeros(1, dtype=torch.long), torch.tensor([100]))
     assert exact_scores(compared).unique().tolist() == alone.tolist()
 
 
-@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
 @pytest.mark.parametrize("dim", [1, 31, 32, 33, 512, 5000])
 @pytest.mark.parametrize("shape", ["around zero", "positive", "constant", "rising"])
 @every_precision
 def test_products_of_many_dimensions_err_by_less_than_the_gap(
-    metric: str, dim: int, shape: str, dtype: torch.dtype
+    similarity: str, dim: int, shape: str, dtype: torch.dtype
 ) -> None:
     """The cases where rounding adds up: all terms of one sign, of one size, growing."""
     draw = torch.Generator().manual_seed(dim)
@@ -139,7 +139,7 @@ def test_products_of_many_dimensions_err_by_less_than_the_gap(
         "constant": 0.1 + 1e-7 * noise[:, :1].expand(24, dim),
         "rising": torch.linspace(0.1, 1, dim, dtype=torch.float64) + 1e-6 * noise,
     }[shape]
-    compared = comparisons[metric](Vectors(rows[:4]), Vectors(rows[4:]))
+    compared = comparisons[similarity](Vectors(rows[:4]), Vectors(rows[4:]))
     lower, upper = bounds(compared, dtype)
     exact = exact_scores(compared)
     apart = lower[:, :, None] > upper[:, None]
@@ -157,9 +157,11 @@ def test_exact_scores_of_a_query_far_away_agree_with_products(dtype: torch.dtype
     assert (exact[:, :, None] > exact[:, None])[lower[:, :, None] > upper[:, None]].all()
 
 
-@every_metric
-def test_what_is_kept_in_memory_does_not_matter(metric: str) -> None:
-    search = draw_search(random.Random(7), packed_bits if metric == "hamming" else gaussian, metric)
+@every_similarity
+def test_what_is_kept_in_memory_does_not_matter(similarity: str) -> None:
+    search = draw_search(
+        random.Random(7), packed_bits if similarity == "hamming" else gaussian, similarity
+    )
     kept = exact_scores(compare(search))
     with along("few pairs at once"):
         assert torch.equal(exact_scores(compare(search)), kept)

@@ -415,7 +415,13 @@ def test_references_that_do_not_count_are_neither_found_nor_missed(
         names = RANKED if len(gallery) > 3 else ("map_at_r", "mrr")
         assert_scored_as(
             evaluate(
-                z, person, names, queries=queries, gallery=gallery, counts=counts, metric=similarity
+                z,
+                person,
+                names,
+                queries=queries,
+                gallery=gallery,
+                counts=counts,
+                similarity=similarity,
             ),
             lists,
         )
@@ -662,7 +668,7 @@ def test_embeddings_are_read_in_pieces_and_never_whole(
     """Pitfall 7."""
     z, y = sample(count=110, classes=25, dim=8)
     np.save(tmp_path / "z.npy", z.numpy())
-    expected = in_bytes(evaluate(z, y, ["map_at_r", "mrr"], metric=similarity, **roles))
+    expected = in_bytes(evaluate(z, y, ["map_at_r", "mrr"], similarity=similarity, **roles))
     hold_little(monkeypatch, 64)
     read, sizes = Vectors.read, []
 
@@ -676,7 +682,8 @@ def test_embeddings_are_read_in_pieces_and_never_whole(
     monkeypatch.setattr(Vectors, "read", spy)
     mapped = np.load(tmp_path / "z.npy", mmap_mode="r")
     assert (
-        in_bytes(evaluate(mapped, y, ["map_at_r", "mrr"], metric=similarity, **roles)) == expected
+        in_bytes(evaluate(mapped, y, ["map_at_r", "mrr"], similarity=similarity, **roles))
+        == expected
     )
     assert max(sizes) <= 64
 
@@ -733,9 +740,9 @@ def test_inputs_are_left_as_they_were() -> None:
             queries=queries,
             gallery=gallery,
             ids=ids,
-            metric=similarity,
+            similarity=similarity,
         )
-        evaluate(tensor, y, [*RANKED, "nmi", "pi_ratio"], queries=queries, metric=similarity)
+        evaluate(tensor, y, [*RANKED, "nmi", "pi_ratio"], queries=queries, similarity=similarity)
     assert [part.tobytes() for part in (z, y, queries, gallery)] == before
     assert tensor.numpy().tobytes() == before[0]
     assert ids == [f"n{row}" for row in range(40)]
@@ -1063,9 +1070,9 @@ def test_no_sample_at_all_raises() -> None:
 def test_an_unknown_similarity_suggests_the_nearest(names: tuple[str, ...]) -> None:
     """Whatever is asked for: nothing is scored under a name that nobody knows."""
     with pytest.raises((UnknownName, ValueError), match="cosin"):
-        evaluate(Z, Y, names, metric="cosin")
+        evaluate(Z, Y, names, similarity="cosin")
     with pytest.raises(UnknownName, match="no similarity is called 'cosin'; did you mean 'cosine'"):
-        evaluate(Z, Y, ["map_at_r"], metric="cosin")
+        evaluate(Z, Y, ["map_at_r"], similarity="cosin")
 
 
 @pytest.mark.parametrize(
@@ -1084,17 +1091,19 @@ def test_a_metric_of_vectors_refuses_packed_bits(name: str) -> None:
     with pytest.raises(
         ValueError, match=rf"{name}.* needs vectors, not packed bits; unpack them, or leave it out"
     ):
-        evaluate(np.packbits(Z > 0, axis=1), Y, [name], metric="hamming")
+        evaluate(np.packbits(Z > 0, axis=1), Y, [name], similarity="hamming")
 
 
 @pytest.mark.parametrize("name", [name for name in WHOLE if metrics[name].source == "pairs"])
 def test_a_metric_of_all_pairs_refuses_another_similarity_and_what_counts(name: str) -> None:
     with pytest.raises(
-        ValueError, match=rf"{name}.* compares all pairs by cosine; leave out counts= and metric="
+        ValueError,
+        match=rf"{name}.* compares all pairs by cosine; leave out counts= and similarity=",
     ):
-        evaluate(Z, Y, [name], metric="dot")
+        evaluate(Z, Y, [name], similarity="dot")
     with pytest.raises(
-        ValueError, match=rf"{name}.* compares all pairs by cosine; leave out counts= and metric="
+        ValueError,
+        match=rf"{name}.* compares all pairs by cosine; leave out counts= and similarity=",
     ):
         evaluate(Z, Y, [name], counts=lambda query, reference: query != reference)
 
@@ -1103,14 +1112,14 @@ def test_packed_bits_are_searched_by_the_bits_that_differ() -> None:
     draw = np.random.default_rng(0)
     bits, y = draw.integers(0, 2, size=(50, 24)), draw.integers(6, size=50)
     rows = (2.0 * bits - 1).tolist()
-    found = evaluate(np.packbits(bits, axis=1), y, RANKED, metric="hamming")
+    found = evaluate(np.packbits(bits, axis=1), y, RANKED, similarity="hamming")
     assert_scored_as(found, slow_lists(rows, y.tolist(), range(50), range(50), always))
-    assert found.metric == "hamming"
+    assert found.similarity == "hamming"
 
 
 def test_bits_that_are_not_packed_are_refused() -> None:
     with pytest.raises(ValueError, match=r"bits packed into uint8 .*got float64"):
-        evaluate(Z, Y, metric="hamming")
+        evaluate(Z, Y, similarity="hamming")
 
 
 def test_errors_come_before_the_long_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -447,7 +447,7 @@ BAD = {
     ),
     "bits": (
         lambda run: run,
-        [*DATA, "--metric", "hamming"],
+        [*DATA, "--similarity", "hamming"],
         ", fold 0: hamming compares bits packed into uint8",
     ),
 }

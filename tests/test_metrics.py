@@ -311,7 +311,7 @@ def test_first_hits_far_down_are_found_by_any_similarity(similarity: str) -> Non
     expected = slow_scores(
         slow_hits([tuple(row) for row in (2 * bits - 1).tolist()], y.tolist()), "mrr", 1
     )
-    found = evaluate(z, y, ["mrr"], metric=similarity).per_query("mrr")
+    found = evaluate(z, y, ["mrr"], similarity=similarity).per_query("mrr")
     assert found.tolist() == pytest.approx(expected, abs=1e-15, nan_ok=True)
 
 
@@ -377,7 +377,9 @@ def test_recall_agrees_with_the_neighbours_of_scikit_learn(k: int, similarity: s
     )
     expected = (y.numpy()[found] == y.numpy()[:, None]).any(1).astype(float)
     assert (
-        evaluate(z, y, [f"recall_at_{k}"], metric=similarity).per_query(f"recall_at_{k}").tolist()
+        evaluate(z, y, [f"recall_at_{k}"], similarity=similarity)
+        .per_query(f"recall_at_{k}")
+        .tolist()
         == expected.tolist()
     )
 

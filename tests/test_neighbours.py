@@ -31,9 +31,9 @@ from searches import (
     draw_search,
     dtype_for,
     every_kind,
-    every_metric,
     every_path,
     every_restriction,
+    every_similarity,
     exact_score,
     gaussian,
     rows_for,
@@ -44,19 +44,19 @@ from searches import (
 
 few_examples = settings(max_examples=10, deadline=None)
 seeds = st.integers(0, 2**31)
-every_float_metric = pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
+every_float_similarity = pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
 
 
 def random_rows(count: int, dim: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
     return torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
-def assert_everyone_else_is_found_in_order(z: Tensor, metric: str) -> None:
+def assert_everyone_else_is_found_in_order(z: Tensor, similarity: str) -> None:
     """With places for all, and with more of them than there are places."""
     for k, path in [(len(z) - 1, "as it comes"), (5, "few places")]:
         others = [[other for other in range(len(z)) if other != own][:k] for own in range(len(z))]
         with along(path):
-            assert nearest(z, z, k, torch.arange(len(z)), metric=metric).tolist() == others
+            assert nearest(z, z, k, torch.arange(len(z)), similarity=similarity).tolist() == others
 
 
 def run_apart(code: str, **environment: str) -> None:
@@ -77,42 +77,50 @@ def run_apart(code: str, **environment: str) -> None:
 @given(seed=seeds)
 @few_examples
 def test_equals_a_brute_force(
-    kind: Callable[[random.Random, int], Rows], metric: str, seed: int
+    kind: Callable[[random.Random, int], Rows], similarity: str, seed: int
 ) -> None:
     draw = random.Random(seed)
-    search = draw_search(draw, kind, metric)
+    search = draw_search(draw, kind, similarity)
     with along(draw.choice(list(PATHS))):
         search.assert_found()
 
 
-@every_metric
+@every_similarity
 @pytest.mark.parametrize("k", [1, 60, 120])
-def test_equals_a_brute_force_in_more_references_than_there_are_places(metric: str, k: int) -> None:
-    draw, dtype = random.Random(k), dtype_for(metric)
-    references, queries = (as_held(rows_for(metric, draw, count), dtype) for count in (120, 4))
-    Search(queries, references, k, metric, dtype=dtype).assert_found()
+def test_equals_a_brute_force_in_more_references_than_there_are_places(
+    similarity: str, k: int
+) -> None:
+    draw, dtype = random.Random(k), dtype_for(similarity)
+    references, queries = (as_held(rows_for(similarity, draw, count), dtype) for count in (120, 4))
+    Search(queries, references, k, similarity, dtype=dtype).assert_found()
 
 
-@every_metric
-def test_references_that_are_all_equal_are_found_in_order_of_their_index(metric: str) -> None:
-    references = rows_for(metric, random.Random(0), 1) * 100
+@every_similarity
+def test_references_that_are_all_equal_are_found_in_order_of_their_index(similarity: str) -> None:
+    references = rows_for(similarity, random.Random(0), 1) * 100
     search = Search(
-        rows_for(metric, random.Random(1), 3), references, 7, metric, dtype=dtype_for(metric)
+        rows_for(similarity, random.Random(1), 3),
+        references,
+        7,
+        similarity,
+        dtype=dtype_for(similarity),
     )
     assert search.found() == [list(range(7))] * 3
 
 
 @pytest.mark.parametrize("spread", [2.0**-20, 2.0**-30, 2.0**-40], ids=["1e-6", "1e-9", "1e-12"])
 @pytest.mark.parametrize("k", [1, 10, 100])
-@every_float_metric
-def test_tells_apart_what_single_precision_cannot(metric: str, k: int, spread: float) -> None:
+@every_float_similarity
+def test_tells_apart_what_single_precision_cannot(similarity: str, k: int, spread: float) -> None:
     """A hundred references along a line, with steps that a query sees from the side."""
     draw = random.Random(0)
     references = [
         (1.0 + spread * step, 0.5, -0.75 - spread * step)
         for step in (draw.randrange(80) for _ in range(100))
     ]
-    search = Search([(3.0, 0.0, 2.0), (-1.0, 1.0, 0.5), (0.0, -2.0, 0.25)], references, k, metric)
+    search = Search(
+        [(3.0, 0.0, 2.0), (-1.0, 1.0, 0.5), (0.0, -2.0, 0.25)], references, k, similarity
+    )
     assert len(search.clear()) == 3
     search.assert_found()
 
@@ -125,20 +133,20 @@ def test_vectors_far_from_the_origin_are_compared_by_what_they_do_not_share() ->
 
 
 @pytest.mark.parametrize("dim", [31, 32, 33, 64, 100, 700])
-@every_float_metric
-def test_any_number_of_dimensions_will_do(metric: str, dim: int) -> None:
+@every_float_similarity
+def test_any_number_of_dimensions_will_do(similarity: str, dim: int) -> None:
     rows = [tuple(row) for row in random_rows(50, dim, seed=dim).tolist()]
-    Search(rows[:5], rows[5:], 45, metric, dtype=torch.float32).assert_found()
+    Search(rows[:5], rows[5:], 45, similarity, dtype=torch.float32).assert_found()
 
 
-@every_float_metric
-def test_constant_vectors_are_found_in_order_of_their_index(metric: str) -> None:
-    assert_everyone_else_is_found_in_order(torch.full((50, 3), 0.1), metric)
+@every_float_similarity
+def test_constant_vectors_are_found_in_order_of_their_index(similarity: str) -> None:
+    assert_everyone_else_is_found_in_order(torch.full((50, 3), 0.1), similarity)
 
 
-@every_float_metric
-def test_vectors_of_zeros_are_found_in_order_of_their_index(metric: str) -> None:
-    assert_everyone_else_is_found_in_order(torch.zeros(50, 3), metric)
+@every_float_similarity
+def test_vectors_of_zeros_are_found_in_order_of_their_index(similarity: str) -> None:
+    assert_everyone_else_is_found_in_order(torch.zeros(50, 3), similarity)
 
 
 def test_a_vector_of_zeros_is_between_what_is_alike_and_what_is_opposite() -> None:
@@ -193,13 +201,15 @@ def test_norms_do_not_matter_where_precision_runs_out(exponent: int) -> None:
 
 @pytest.mark.parametrize("path", ["as it comes", "few places"])
 @pytest.mark.parametrize(
-    ("metric", "exponent"), [("dot", 100), ("dot", 600), ("euclidean", 100), ("euclidean", 240)]
+    ("similarity", "exponent"), [("dot", 100), ("dot", 600), ("euclidean", 100), ("euclidean", 240)]
 )
-def test_norms_of_all_sizes_are_compared(metric: str, exponent: int, path: str) -> None:
+def test_norms_of_all_sizes_are_compared(similarity: str, exponent: int, path: str) -> None:
     """By their products with other vectors, and by their distance from the origin."""
     draw = random.Random(4)
     references = scaled(draw, ties(draw, 60), [-exponent, -1, 0, 1, exponent])
-    search = Search(ties(draw, 6) if metric == "dot" else [(0.0,) * 4], references, 60, metric)
+    search = Search(
+        ties(draw, 6) if similarity == "dot" else [(0.0,) * 4], references, 60, similarity
+    )
     with along(path):
         assert search.found() == search.brute_force(exact_score)
 
@@ -212,9 +222,9 @@ def test_outliers_do_not_blur_the_others(exponent: int, path: str) -> None:
     """
     z = random_rows(40, 3, torch.float64)
     far = 2.0**exponent * torch.tensor([[-1.0, 0, 0], [1, 0, 0]], dtype=torch.float64)
-    expected = nearest(z, z, 40, metric="euclidean")
+    expected = nearest(z, z, 40, similarity="euclidean")
     with along(path):
-        assert torch.equal(nearest(z, torch.cat([z, far]), 40, metric="euclidean"), expected)
+        assert torch.equal(nearest(z, torch.cat([z, far]), 40, similarity="euclidean"), expected)
 
 
 @pytest.mark.parametrize("index", ["ip", "l2"])
@@ -226,7 +236,7 @@ def test_faiss_finds_the_same(index: str) -> None:
     flat = (faiss.IndexFlatIP if index == "ip" else faiss.IndexFlatL2)(24)
     flat.add(z.numpy())
     theirs = flat.search(z[:100].numpy(), 10)[1]
-    ours = nearest(z[:100], z, 10, metric="cosine" if index == "ip" else "euclidean")
+    ours = nearest(z[:100], z, 10, similarity="cosine" if index == "ip" else "euclidean")
     assert [set(row) for row in ours.tolist()] == [set(row) for row in theirs.tolist()]
 
 
@@ -236,7 +246,7 @@ def test_faiss_finds_the_same_distances_between_bits() -> None:
     bits = np.random.default_rng(0).integers(0, 256, (400, 8), dtype=np.uint8)
     flat = faiss.IndexBinaryFlat(64)
     flat.add(bits)
-    ours = nearest(bits[:50], bits, 10, metric="hamming").numpy()
+    ours = nearest(bits[:50], bits, 10, similarity="hamming").numpy()
     distances = np.unpackbits(bits[:50, None] ^ bits[ours], axis=2).sum(2)
     assert distances.tolist() == flat.search(bits[:50], 10)[0].tolist()
 
@@ -245,19 +255,23 @@ def test_faiss_finds_the_same_distances_between_bits() -> None:
 
 
 @every_path
-@every_metric
-def test_tiles_places_and_buffers_do_not_matter(metric: str, path: str) -> None:
-    z, asked = vectors_for(metric, 40), every_restriction(40)
-    whole = [nearest(z, z, 9, metric=metric, **wanted) for wanted in asked]
+@every_similarity
+def test_tiles_places_and_buffers_do_not_matter(similarity: str, path: str) -> None:
+    z, asked = vectors_for(similarity, 40), every_restriction(40)
+    whole = [nearest(z, z, 9, similarity=similarity, **wanted) for wanted in asked]
     with along(path):
         assert all(
-            map(torch.equal, whole, [nearest(z, z, 9, metric=metric, **wanted) for wanted in asked])
+            map(
+                torch.equal,
+                whole,
+                [nearest(z, z, 9, similarity=similarity, **wanted) for wanted in asked],
+            )
         )
         assert all(
             map(
                 torch.equal,
                 whole,
-                [nearest(z, z.clone(), 9, metric=metric, **wanted) for wanted in asked],
+                [nearest(z, z.clone(), 9, similarity=similarity, **wanted) for wanted in asked],
             )
         )
 
@@ -282,16 +296,18 @@ def test_paths_do_not_matter_to_a_query_far_away(path: str) -> None:
         [1 + 1e-9 * torch.arange(20, dtype=torch.float64), -torch.ones(20, dtype=torch.float64)]
     )[:, None]
     query = torch.tensor([[1e17]], dtype=torch.float64)
-    whole = nearest(query, references, 1, metric="euclidean")
+    whole = nearest(query, references, 1, similarity="euclidean")
     with along(path):
-        assert torch.equal(nearest(query, references, 1, metric="euclidean"), whole)
+        assert torch.equal(nearest(query, references, 1, similarity="euclidean"), whole)
 
 
-@every_metric
-def test_a_query_does_not_depend_on_the_queries_beside_it(metric: str) -> None:
-    references, queries = vectors_for(metric, 60), vectors_for(metric, 9, seed=1)
-    together = nearest(queries, references, 15, metric=metric)
-    alone = torch.cat([nearest(query[None], references, 15, metric=metric) for query in queries])
+@every_similarity
+def test_a_query_does_not_depend_on_the_queries_beside_it(similarity: str) -> None:
+    references, queries = vectors_for(similarity, 60), vectors_for(similarity, 9, seed=1)
+    together = nearest(queries, references, 15, similarity=similarity)
+    alone = torch.cat(
+        [nearest(query[None], references, 15, similarity=similarity) for query in queries]
+    )
     assert torch.equal(together, alone)
 
 
@@ -303,13 +319,13 @@ def _threads():
 
 
 @pytest.mark.usefixtures("_threads")
-@every_metric
-def test_the_number_of_threads_does_not_matter(metric: str) -> None:
-    z = vectors_for(metric, 600)
+@every_similarity
+def test_the_number_of_threads_does_not_matter(similarity: str) -> None:
+    z = vectors_for(similarity, 600)
     found = []
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        found.append(nearest(z, z, 10, torch.arange(600), metric=metric))
+        found.append(nearest(z, z, 10, torch.arange(600), similarity=similarity))
     assert torch.equal(*found)
 
 
@@ -318,8 +334,8 @@ def test_long_duplicates_are_found_in_order_of_their_index() -> None:
     torch.set_num_threads(2)
     rows = random_rows(3, 100_000)
     found = [
-        nearest(query[None], rows[:1].repeat(21, 1), 21, metric=metric).tolist()
-        for metric in ("cosine", "dot", "euclidean")
+        nearest(query[None], rows[:1].repeat(21, 1), 21, similarity=similarity).tolist()
+        for similarity in ("cosine", "dot", "euclidean")
         for query in rows[1:]
     ]
     assert found == [[list(range(21))]] * 6
@@ -341,11 +357,11 @@ def test_what_is_left_out_does_not_count_either() -> None:
 
 
 @every_path
-@every_metric
-def test_nobody_may_count(metric: str, path: str) -> None:
-    z = vectors_for(metric, 50)
+@every_similarity
+def test_nobody_may_count(similarity: str, path: str) -> None:
+    z = vectors_for(similarity, 50)
     with along(path):
-        found = nearest(z, z, 3, metric=metric, counts=lambda q, r: (q < 0) & (r < 0))
+        found = nearest(z, z, 3, similarity=similarity, counts=lambda q, r: (q < 0) & (r < 0))
     assert found.tolist() == [[-1, -1, -1]] * 50
 
 
@@ -359,9 +375,9 @@ def test_junk_is_never_found(path: str) -> None:
 
 
 @every_path
-@every_metric
-def test_counts_is_asked_about_indices_of_shapes_that_broadcast(metric: str, path: str) -> None:
-    queries, references = vectors_for(metric, 30), vectors_for(metric, 50, seed=1)
+@every_similarity
+def test_counts_is_asked_about_indices_of_shapes_that_broadcast(similarity: str, path: str) -> None:
+    queries, references = vectors_for(similarity, 30), vectors_for(similarity, 50, seed=1)
 
     def counts(query: Tensor, reference: Tensor) -> Tensor:
         assert query.dtype == reference.dtype == torch.long
@@ -372,7 +388,7 @@ def test_counts_is_asked_about_indices_of_shapes_that_broadcast(metric: str, pat
         )
 
     with along(path):
-        nearest(queries, references, 20, metric=metric, counts=counts)
+        nearest(queries, references, 20, similarity=similarity, counts=counts)
 
 
 @every_path
@@ -418,7 +434,7 @@ def test_where_places_run_out_nobody_is_left_out_by_minus_one() -> None:
     references = torch.ones(100, 1, dtype=torch.float64)
     references[-1] += 2**-52
     query = torch.ones(1, 1, dtype=torch.float64)
-    assert nearest(query, references, 1, [-1], metric="dot").tolist() == [[99]]
+    assert nearest(query, references, 1, [-1], similarity="dot").tolist() == [[99]]
 
 
 # --- Numbers of any kind ---
@@ -463,16 +479,18 @@ def small_numbers() -> np.ndarray:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@every_float_metric
+@every_float_similarity
 def test_the_same_numbers_in_any_form_have_the_same_neighbours(
-    metric: str, form: str, small_numbers: np.ndarray
+    similarity: str, form: str, small_numbers: np.ndarray
 ) -> None:
-    expected = nearest(torch.tensor(small_numbers), torch.tensor(small_numbers), 5, metric=metric)
+    expected = nearest(
+        torch.tensor(small_numbers), torch.tensor(small_numbers), 5, similarity=similarity
+    )
     z = FORMS[form](small_numbers)
     for found in (
-        nearest(z, z, 5, metric=metric),
-        nearest(z, small_numbers, 5, metric=metric),
-        nearest(small_numbers, z, 5, metric=metric),
+        nearest(z, z, 5, similarity=similarity),
+        nearest(z, small_numbers, 5, similarity=similarity),
+        nearest(small_numbers, z, 5, similarity=similarity),
     ):
         assert torch.equal(found, expected)
         assert not found.requires_grad
@@ -482,11 +500,13 @@ def test_the_same_numbers_in_any_form_have_the_same_neighbours(
     "form",
     ["numpy f4", "numpy f8", "column by column", "torch float32", "torch float64", "parameter"],
 )
-@every_float_metric
-def test_vectors_are_left_as_they_were(metric: str, form: str, small_numbers: np.ndarray) -> None:
+@every_float_similarity
+def test_vectors_are_left_as_they_were(
+    similarity: str, form: str, small_numbers: np.ndarray
+) -> None:
     z = FORMS[form](small_numbers)
     before = copy.deepcopy(z)
-    nearest(z, z, 5, torch.arange(60), metric=metric)
+    nearest(z, z, 5, torch.arange(60), similarity=similarity)
     assert (z == before).all()
 
 
@@ -495,8 +515,8 @@ def test_bits_may_be_packed_into_arrays_and_tensors(form: Callable[[np.ndarray],
     bits = np.random.default_rng(0).integers(0, 256, (50, 3), dtype=np.uint8)
     packed = form(bits.copy())
     assert torch.equal(
-        nearest(packed, packed, 9, metric="hamming"),
-        nearest(bits, bits.copy(), 9, metric="hamming"),
+        nearest(packed, packed, 9, similarity="hamming"),
+        nearest(bits, bits.copy(), 9, similarity="hamming"),
     )
     assert bits.tolist() == packed.tolist()
 
@@ -537,9 +557,9 @@ def test_bfloat16_vectors_may_all_be_equal() -> None:
 
 
 def test_large_unsigned_numbers_are_large() -> None:
-    assert nearest([[1]], np.array([[1], [2**63]], dtype=np.uint64), 1, metric="dot").tolist() == [
-        [1]
-    ]
+    assert nearest(
+        [[1]], np.array([[1], [2**63]], dtype=np.uint64), 1, similarity="dot"
+    ).tolist() == [[1]]
 
 
 @pytest.mark.parametrize("kind", ["i8", "i4", "i1", "u8", ">i8"])
@@ -569,8 +589,8 @@ from assay.neighbours import nearest, ranks
 z = torch.randn(300, 64, generator=torch.Generator().manual_seed(0))
 targets = torch.arange(300).flip(0)
 def all_found():
-    found = [nearest(z, z, 300, metric=metric) for metric in ("cosine", "dot", "euclidean")]
-    return torch.cat([*found, *(ranks(z, z, targets, metric=metric)[:, None] for metric in ("cosine", "dot", "euclidean"))], 1)
+    found = [nearest(z, z, 300, similarity=similarity) for similarity in ("cosine", "dot", "euclidean")]
+    return torch.cat([*found, *(ranks(z, z, targets, similarity=similarity)[:, None] for similarity in ("cosine", "dot", "euclidean"))], 1)
 expected = all_found()
 """
 
@@ -609,15 +629,15 @@ assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
 
 
 @pytest.mark.parametrize("path", ["as it comes", "in candidates", "both sides"])
-@every_float_metric
-def test_denormal_numbers_may_be_flushed_to_zero(metric: str, path: str) -> None:
+@every_float_similarity
+def test_denormal_numbers_may_be_flushed_to_zero(similarity: str, path: str) -> None:
     z = torch.tensor([[0.0, 0], [1, 0], [0, 1]]).repeat(8, 1)
-    expected = nearest(z, z, 2, metric=metric)
+    expected = nearest(z, z, 2, similarity=similarity)
     if not torch.set_flush_denormal(True):
         pytest.skip("this processor cannot flush them")
     try:
         with along(path):
-            assert torch.equal(nearest(z, z, 2, metric=metric), expected)
+            assert torch.equal(nearest(z, z, 2, similarity=similarity), expected)
     finally:
         torch.set_flush_denormal(False)
 
@@ -665,7 +685,9 @@ def test_progress_rises_to_its_total(path: str, spread: float) -> None:
 def test_progress_is_made_where_products_overflow() -> None:
     z = torch.tensor([[-1.0], [0.0], [1e-156], [2e-156], [3e-156], [1.0]], dtype=torch.float64)
     calls: list[tuple[int, int]] = []
-    nearest(z, z, 1, metric="euclidean", progress=lambda done, total: calls.append((done, total)))
+    nearest(
+        z, z, 1, similarity="euclidean", progress=lambda done, total: calls.append((done, total))
+    )
     assert calls[-1][0] == calls[-1][1]
 
 
@@ -725,11 +747,11 @@ def test_sides_of_different_dimensions_raise_with_the_numbers() -> None:
 
 
 @pytest.mark.parametrize("k", [-1, 0, 6])
-@every_metric
-def test_a_k_that_cannot_be_served_raises_with_the_numbers(metric: str, k: int) -> None:
-    z = vectors_for(metric, 5)
+@every_similarity
+def test_a_k_that_cannot_be_served_raises_with_the_numbers(similarity: str, k: int) -> None:
+    z = vectors_for(similarity, 5)
     with pytest.raises(ValueError, match=rf"k is {k}, but a query has 5 references"):
-        nearest(z, z, k, metric=metric)
+        nearest(z, z, k, similarity=similarity)
 
 
 def test_a_k_that_counts_the_left_out_reference_raises_with_the_numbers() -> None:
@@ -746,17 +768,17 @@ def test_a_query_that_leaves_one_out_may_find_one_fewer_than_the_others() -> Non
     ]
 
 
-@every_metric
-def test_a_search_in_nothing_raises(metric: str) -> None:
-    z = vectors_for(metric, 5)
+@every_similarity
+def test_a_search_in_nothing_raises(similarity: str) -> None:
+    z = vectors_for(similarity, 5)
     with pytest.raises(ValueError, match="no references"):
-        nearest(z, z[:0], 1, metric=metric)
+        nearest(z, z[:0], 1, similarity=similarity)
 
 
-@every_metric
-def test_nobody_has_no_neighbours(metric: str) -> None:
-    z = vectors_for(metric, 5)
-    assert nearest(z[:0], z, 2, metric=metric).shape == (0, 2)
+@every_similarity
+def test_nobody_has_no_neighbours(similarity: str) -> None:
+    z = vectors_for(similarity, 5)
+    assert nearest(z[:0], z, 2, similarity=similarity).shape == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -807,9 +829,9 @@ def test_references_to_leave_out_that_cannot_be_raise_with_the_numbers(
 )
 def test_bits_that_are_not_packed_raise_with_the_remedy(vectors: Any) -> None:
     with pytest.raises(ValueError, match=r"packed into uint8 \(numpy.packbits"):
-        nearest(vectors, vectors, 1, metric="hamming")
+        nearest(vectors, vectors, 1, similarity="hamming")
 
 
-def test_an_unknown_metric_suggests_the_nearest_name() -> None:
+def test_an_unknown_similarity_suggests_the_nearest_name() -> None:
     with pytest.raises(UnknownName, match="did you mean 'euclidean'"):
-        nearest(torch.eye(3), torch.eye(3), 1, metric="euclidian")
+        nearest(torch.eye(3), torch.eye(3), 1, similarity="euclidian")

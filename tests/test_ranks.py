@@ -22,9 +22,9 @@ from searches import (
     along,
     draw_search,
     every_kind,
-    every_metric,
     every_path,
     every_restriction,
+    every_similarity,
     exact_score,
     vectors_for,
 )
@@ -37,11 +37,12 @@ def expected_ranks(search: Search, targets: list[int]) -> list[int]:
     """One more than the references that stand in the list and come first, one pair at a time."""
     found = []
     for query, target, columns in zip(search.queries, targets, search.standing(), strict=True):
-        own = (-exact_score(search.metric, query, search.references[target]), target)
+        own = (-exact_score(search.similarity, query, search.references[target]), target)
         found.append(
             1
             + sum(
-                (-exact_score(search.metric, query, search.references[c]), c) < own for c in columns
+                (-exact_score(search.similarity, query, search.references[c]), c) < own
+                for c in columns
             )
         )
     return found
@@ -51,15 +52,19 @@ def expected_ranks(search: Search, targets: list[int]) -> list[int]:
 @given(seed=seeds)
 @few_examples
 def test_equal_those_of_a_brute_force(
-    kind: Callable[[random.Random, int], Rows], metric: str, seed: int
+    kind: Callable[[random.Random, int], Rows], similarity: str, seed: int
 ) -> None:
     draw = random.Random(seed)
-    search = draw_search(draw, kind, metric)
+    search = draw_search(draw, kind, similarity)
     targets = [draw.randrange(len(search.references)) for _ in search.queries]
     exclude = None if search.exclude is None else torch.tensor(search.exclude)
     with along(draw.choice(list(PATHS))):
         found = ranks(
-            *search.sides(), torch.tensor(targets), exclude, metric=metric, counts=search.counts
+            *search.sides(),
+            torch.tensor(targets),
+            exclude,
+            similarity=similarity,
+            counts=search.counts,
         ).tolist()
     clear = replace(search, k=len(search.references), exclude=None, counts=None).clear()
     expected = expected_ranks(search, targets)
@@ -69,15 +74,15 @@ def test_equal_those_of_a_brute_force(
 
 
 @every_path
-@every_metric
-def test_the_nearest_are_ranked_in_order(metric: str, path: str) -> None:
-    z = vectors_for(metric, 40)
+@every_similarity
+def test_the_nearest_are_ranked_in_order(similarity: str, path: str) -> None:
+    z = vectors_for(similarity, 40)
     with along(path):
         for wanted in every_restriction(40):
-            found = nearest(z, z, 9, metric=metric, **wanted)
+            found = nearest(z, z, 9, similarity=similarity, **wanted)
             for place in (0, 8):
                 assert (
-                    ranks(z, z, found[:, place], metric=metric, **wanted).tolist()
+                    ranks(z, z, found[:, place], similarity=similarity, **wanted).tolist()
                     == [place + 1] * 40
                 )
 
@@ -114,8 +119,8 @@ def test_of_a_query_far_away_fit_what_is_found() -> None:
     references = torch.tensor([[1.0], [1 + 1e-9], [1 + 2e-9], [-1.0]], dtype=torch.float64)
     query = torch.tensor([[1e17]], dtype=torch.float64)
     with along("few places"):
-        found = nearest(query, references, 1, metric="euclidean")
-    assert ranks(query, references, found[:, 0], metric="euclidean").tolist() == [1]
+        found = nearest(query, references, 1, similarity="euclidean")
+    assert ranks(query, references, found[:, 0], similarity="euclidean").tolist() == [1]
 
 
 def test_products_that_overflow_do_not_count() -> None:
@@ -123,7 +128,7 @@ def test_products_that_overflow_do_not_count() -> None:
         [[-1.0], [0.0], [1e-156], [2e-156], [3e-156], [1.0]], dtype=torch.float64
     )
     queries = torch.tensor([[3e-156]], dtype=torch.float64).repeat(6, 1)
-    assert ranks(queries, references, torch.arange(6), metric="euclidean").tolist() == [
+    assert ranks(queries, references, torch.arange(6), similarity="euclidean").tolist() == [
         5,
         4,
         3,

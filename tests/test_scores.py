@@ -101,7 +101,7 @@ def test_queries_skipped_and_classes_are_counted() -> None:
     assert (scores.queries, scores.skipped, scores.classes) == (4, 1, 2)
     scores = example(queries=[0, 4])
     assert (scores.queries, scores.skipped, scores.classes) == (1, 1, 1)
-    assert scores.metric == "cosine"
+    assert scores.similarity == "cosine"
 
 
 def test_values_of_classes_are_means_by_their_own_labels() -> None:

@@ -49,7 +49,7 @@ def raw(path: Path, x: np.ndarray) -> torch.Tensor:
 
 
 def by_distance(z: torch.Tensor, y: np.ndarray) -> float:
-    return evaluate(z, y, ["map_at_r"], metric="euclidean")["map_at_r"]
+    return evaluate(z, y, ["map_at_r"], similarity="euclidean")["map_at_r"]
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ FOLDS = [
 
 def test_scores_are_those_of_a_direct_evaluation_by_distance() -> None:
     found = score(FOLDS, HalfLabels(Y), 4, METRICS, "euclidean")[0]
-    together = evaluate(np.concatenate(FOLDS, axis=1), Y, METRICS, metric="euclidean")
-    apart = [evaluate(z, Y, METRICS, metric="euclidean") for z in FOLDS]
+    together = evaluate(np.concatenate(FOLDS, axis=1), Y, METRICS, similarity="euclidean")
+    apart = [evaluate(z, Y, METRICS, similarity="euclidean") for z in FOLDS]
     for name in METRICS:
         assert found["concatenated"][name] == together[name]
         assert [fold[name] for fold in found["folds"]] == [scores[name] for scores in apart]
@@ -182,7 +182,7 @@ def test_training_scores_are_by_distance_too(store: Store) -> None:
         raw(store.run(run.key) / WEIGHTS, VIEW.x[rows]),
         VIEW.y[rows],
         ["recall_at_1"],
-        metric="euclidean",
+        similarity="euclidean",
     )
     assert store.result(run.key)["training"]["recall_at_1"] == pytest.approx(
         expected["recall_at_1"]
@@ -250,7 +250,10 @@ def test_a_bench_scores_each_method_as_its_exception_says(
             lengths = np.linalg.norm(np.concatenate(vectors_of_folds), axis=1)
             assert (np.abs(lengths - 1) < 1e-5).all() == (similarity == "cosine")
             direct = evaluate(
-                np.concatenate(vectors_of_folds, axis=1), answers.y, ["map_at_r"], metric=similarity
+                np.concatenate(vectors_of_folds, axis=1),
+                answers.y,
+                ["map_at_r"],
+                similarity=similarity,
             )
             assert test["concatenated"]["map_at_r"] == pytest.approx(direct["map_at_r"], abs=1e-6)
     assert assay("verify", out)[0] == 0
@@ -309,7 +312,8 @@ def test_evaluating_a_model_goes_by_its_own_similarity_unless_another_is_asked_f
     )
     words = ("evaluate", tmp_path / "model", "--data", f"features:{mini_features}", "--json")
     own, asked, other = (
-        assay(*words, *more) for more in ([], ["--metric", "euclidean"], ["--metric", "cosine"])
+        assay(*words, *more)
+        for more in ([], ["--similarity", "euclidean"], ["--similarity", "cosine"])
     )
     assert own[0] == asked[0] == other[0] == 0, (own, other)
     assert own[1] == asked[1] != other[1]
@@ -324,7 +328,7 @@ def test_embeddings_written_by_such_a_model_are_raw_and_it_says_so(
     out = tmp_path / "z.npz"
     code, said, err = assay("embed", tmp_path / "model", f"features:{mini_features}", "--out", out)
     assert code == 0, err
-    assert f"assay evaluate {out} --metric euclidean" in said
+    assert f"assay evaluate {out} --similarity euclidean" in said
     x = np.load(mini_features)["z"].astype(np.float32)
     assert np.allclose(np.load(out)["z"], outputs(model, x, 0, CPU).numpy(), atol=1e-6)
 

@@ -85,8 +85,8 @@ def embed(
     print(f"{len(z)} vector{'s' * (len(z) != 1)}{classes}, {z.shape[1]} dimensions: {out}")
     if embedder.similarity != "cosine":
         print(
-            f"compare them by their {embedder.similarity} distance: assay evaluate {out} --metric"
-            f" {embedder.similarity}"
+            f"compare them by their {embedder.similarity} distance: assay evaluate {out}"
+            f" --similarity {embedder.similarity}"
         )
     if dataset is not None:
         print(f"next: assay bench --data features:{out}")

@@ -77,7 +77,7 @@ def evaluate(
     metrics: Annotated[
         str, typer.Option(help="Comma-separated names of `assay list metrics`.")
     ] = "precision_at_1,r_precision,map_at_r",
-    metric: Annotated[
+    similarity: Annotated[
         Similarity | None,
         typer.Option(
             help=(
@@ -124,7 +124,7 @@ def evaluate(
     from assay.protocols import customise, protocols
 
     import_parts(imports or ())
-    question = Question(what, data, _names(metrics), str(metric) if metric else None, test)
+    question = Question(what, data, _names(metrics), str(similarity) if similarity else None, test)
     _check(question, labels, per_query)
     if data is None and settings:
         raise BadInput(
@@ -373,7 +373,7 @@ def _score(question: Question, parts: Parts, usual: str = "cosine") -> dict[str,
                     question.metrics,
                     queries=part.queries,
                     gallery=part.gallery,
-                    metric=question.similarity or usual,
+                    similarity=question.similarity or usual,
                     ids=part.ids,
                     progress=_named(progress, part.name),
                 )

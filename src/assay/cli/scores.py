@@ -66,7 +66,7 @@ def _counts(every: list["Scores"]) -> str:
         sum(getattr(scores, name) for scores in every) for name in ("queries", "classes", "skipped")
     )
     said = f", {skipped} skipped (nothing to find)" if skipped else ""
-    return f"{queries} queries of {classes} classes{said}; {every[0].metric}"
+    return f"{queries} queries of {classes} classes{said}; {every[0].similarity}"
 
 
 def write_queries(path: Path, results: dict[str, "Scores"], names: Sequence[str]) -> None:

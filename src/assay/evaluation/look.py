@@ -199,7 +199,7 @@ class Look:
         body = {
             "run": self.run.key,
             "test": self.half.fingerprint,
-            "similarity": scores.metric,
+            "similarity": scores.similarity,
             "metrics": without_infinities(dict(scores)),
             "queries": scores.queries,
             "skipped": scores.skipped,

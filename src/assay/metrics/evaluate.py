@@ -25,7 +25,7 @@ def evaluate(
     *,
     queries: Rows | None = None,
     gallery: Rows | tuple[Rows, AnyLabels] | None = None,
-    metric: str = "cosine",
+    similarity: str = "cosine",
     counts: Counts | None = None,
     ids: Sequence[Any] | None = None,
     seed: int = 0,
@@ -42,7 +42,7 @@ def evaluate(
         queries: which rows of `z` are looked up (indices or a mask); all if None.
         gallery: which rows of `z` they are looked up in (indices or a mask), or another array with
             its labels, as a tuple (z, y). A query that is in the gallery does not find itself.
-        metric: cosine, dot, euclidean, or hamming (of bits packed into uint8).
+        similarity: cosine, dot, euclidean, or hamming (of bits packed into uint8).
         counts: which references count for which queries, as for `assay.neighbours.nearest`, by row
             of `z` (and by row of the other array, where the gallery is one). References that do not
             count are neither found nor missed.
@@ -55,7 +55,7 @@ def evaluate(
       map_at_r  1.0000
     """
     chosen = choose(metrics)
-    task = Task.of(z, y, queries, gallery, metric, counts, seed, progress or _silent)
+    task = Task.of(z, y, queries, gallery, similarity, counts, seed, progress or _silent)
     names = range(len(task.vectors)) if ids is None else list(ids)
     if len(names) != len(task.vectors):
         raise ValueError(
@@ -77,7 +77,7 @@ def _score(task: Task, chosen: Sequence[Chosen], names: Sequence[Any]) -> Scores
         one.label: values[one.label] if one.label in values else float(one(*task.sources(one)))
         for one in chosen
     }
-    return Scores(asked, scores, (task.ranking.total > 0).cpu().numpy(), task.metric)
+    return Scores(asked, scores, (task.ranking.total > 0).cpu().numpy(), task.similarity)
 
 
 def _per_query(ranking: Ranking, chosen: Sequence[Chosen]) -> dict[str, NDArray[np.float64]]:

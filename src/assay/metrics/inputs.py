@@ -38,7 +38,7 @@ class Task:
         query_rows: rows that are looked up.
         gallery_rows: rows that they are looked up in; None where the gallery is another array.
         other: that other array with its class numbers, or None.
-        metric: the similarity.
+        similarity: how vectors are compared.
         counts: which references count, by row.
         seed: of k-means.
         progress: told how far a stage is.
@@ -50,7 +50,7 @@ class Task:
     query_rows: Tensor
     gallery_rows: Tensor | None
     other: tuple[Vectors, Tensor] | None
-    metric: str
+    similarity: str
     counts: Counts | None
     seed: int
     progress: Progress
@@ -62,7 +62,7 @@ class Task:
         y: AnyLabels,
         queries: Rows | None,
         gallery: Rows | tuple[Rows, AnyLabels] | None,
-        metric: str,
+        similarity: str,
         counts: Counts | None,
         seed: int,
         progress: Progress,
@@ -71,7 +71,7 @@ class Task:
         vectors = Vectors(z)
         if not len(vectors):
             raise ValueError("there is no embedding: there is nothing to evaluate")
-        comparisons[metric]  # an unknown one is named before any work
+        comparisons[similarity]  # an unknown one is named before any work
         apart = _pair(gallery) if isinstance(gallery, tuple) else None
         other = Vectors(apart[0], vectors.device) if apart else None
         classes = number_classes(y, apart[1]) if apart else number_classes(y)
@@ -88,7 +88,7 @@ class Task:
             query_rows=_rows(queries, vectors, "queries"),
             gallery_rows=None if apart else _rows(gallery, vectors, "gallery"),  # type: ignore[arg-type]
             other=None if other is None else (other, numbers[1]),
-            metric=metric,
+            similarity=similarity,
             counts=counts,
             seed=seed,
             progress=progress,
@@ -119,7 +119,7 @@ class Task:
             gallery_y,
             own,
             self._counts(),
-            self.metric,
+            self.similarity,
             self._progress("neighbours"),
         )
 
@@ -132,15 +132,15 @@ class Task:
                     f"{one.label} is a metric of one set of vectors; give queries and gallery as"
                     " rows of one array to score it"
                 )
-            if not one.metric.per_query and self.metric == "hamming":
+            if not one.metric.per_query and self.similarity == "hamming":
                 raise ValueError(
                     f"{one.label} needs vectors, not packed bits; unpack them, or leave it out"
                 )
             if one.metric.source == "pairs" and (
-                self.counts is not None or self.metric != "cosine"
+                self.counts is not None or self.similarity != "cosine"
             ):
                 raise ValueError(
-                    f"{one.label} compares all pairs by cosine; leave out counts= and metric= to"
+                    f"{one.label} compares all pairs by cosine; leave out counts= and similarity= to"
                     " score it"
                 )
             if (
@@ -189,7 +189,7 @@ class Task:
         vectors, y = self.one_set
         z = torch.cat(
             [
-                unit(block) if self.metric == "cosine" else block
+                unit(block) if self.similarity == "cosine" else block
                 for _, block in vectors.blocks(torch.float32)
             ]
         )

@@ -37,7 +37,7 @@ class Ranking:
         gallery_y: class numbers (R,).
         own: each query's own place in the gallery (Q,), -1 where it is not there.
         counts: which references count for a query, all if None.
-        metric: the similarity.
+        similarity: how vectors are compared.
         progress: called with the pairs compared so far and their total, for each group of queries.
     """
 
@@ -47,7 +47,7 @@ class Ranking:
     gallery_y: Tensor
     own: Tensor
     counts: Counts | None
-    metric: str
+    similarity: str
     progress: Progress
 
     @cached_property
@@ -115,7 +115,7 @@ class Ranking:
             self.gallery,
             min(k, available(len(self.gallery), own)),
             None if bool((own < 0).all()) else own,
-            metric=self.metric,
+            similarity=self.similarity,
             counts=self._counts_of(rows),
             progress=self.progress,
         )
@@ -130,7 +130,7 @@ class Ranking:
             self.gallery,
             targets,
             self.own[rows],
-            metric=self.metric,
+            similarity=self.similarity,
             counts=counts,
             progress=self.progress,
         )
@@ -168,7 +168,7 @@ class Ranking:
         """The most similar reference of its class for each of these queries,
         ties by lower index.
         """
-        compared = comparisons[self.metric](self.queries, self.gallery)
+        compared = comparisons[self.similarity](self.queries, self.gallery)
         score = torch.full(
             (len(self.query_y),), -torch.inf, dtype=torch.float64, device=rows.device
         )

@@ -25,7 +25,7 @@ class Asked:
 
 
 class Scores(Mapping[str, float]):
-    """Execution by metric, over the queries whose class has another sample in the gallery.
+    """Means by metric, over the queries whose class has another sample in the gallery.
 
     Metrics of single queries also give `per_query`, `per_class` and `interval`; metrics of the
     whole (clustering, geometry, verification) have only their value.
@@ -35,7 +35,7 @@ class Scores(Mapping[str, float]):
         values: by metric, a value of each query (NaN where there is nothing to find), or one of the
             whole.
         scored: which queries have something to find; the others are skipped.
-        metric: the similarity.
+        similarity: how vectors are compared.
     """
 
     def __init__(
@@ -43,14 +43,18 @@ class Scores(Mapping[str, float]):
         asked: Asked,
         values: Mapping[str, NDArray[np.float64] | float],
         scored: NDArray[np.bool_],
-        metric: str,
+        similarity: str,
     ) -> None:
         self._asked, self._values = asked, dict(values)
         for of_each in self._values.values():
             if not isinstance(of_each, float):
                 of_each.setflags(write=False)
         self._intervals: dict[tuple[str, Unit], Interval] = {}
-        self.queries, self.skipped, self.metric = int(scored.sum()), int((~scored).sum()), metric
+        self.queries, self.skipped, self.similarity = (
+            int(scored.sum()),
+            int((~scored).sum()),
+            similarity,
+        )
         self.classes = len(np.unique(asked.numbers[scored]))
 
     @property
@@ -79,10 +83,10 @@ class Scores(Mapping[str, float]):
         sums, counts = self._by_class(name)
         present = np.unique(self._asked.numbers)
         with np.errstate(invalid="ignore"):
-            execution = (sums / counts)[present]
+            means = (sums / counts)[present]
         return {
             self._asked.names[number]: float(mean)
-            for number, mean in zip(present.tolist(), execution, strict=True)
+            for number, mean in zip(present.tolist(), means, strict=True)
         }
 
     def interval(self, name: str, over: Unit = "classes") -> Interval:
@@ -105,13 +109,13 @@ class Scores(Mapping[str, float]):
         return self._intervals[name, over]
 
     def to_dict(self) -> dict[str, Any]:
-        """Execution, intervals and counts as plain data."""
+        """Means, intervals and counts as plain data."""
         return {
             "metrics": {name: self._entry(name) for name in self},
             "queries": self.queries,
             "skipped": self.skipped,
             "classes": self.classes,
-            "similarity": self.metric,
+            "similarity": self.similarity,
         }
 
     def to_frame(self) -> "pd.DataFrame":
@@ -140,7 +144,9 @@ class Scores(Mapping[str, float]):
     def __repr__(self) -> str:
         width = max(len(name) for name in self)
         skipped = f", {self.skipped} skipped (nothing to find)" if self.skipped else ""
-        head = f"Scores: {self.queries} queries of {self.classes} classes{skipped}; {self.metric}"
+        head = (
+            f"Scores: {self.queries} queries of {self.classes} classes{skipped}; {self.similarity}"
+        )
         return "\n".join(
             [head, *(f"  {name:<{width}}  {self[name]:.4f}{self._ends(name)}" for name in self)]
         )

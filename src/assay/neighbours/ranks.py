@@ -17,7 +17,7 @@ def ranks(
     targets: ArrayLike | Tensor,
     exclude: ArrayLike | Tensor | None = None,
     *,
-    metric: str = "cosine",
+    similarity: str = "cosine",
     counts: Counts | None = None,
     progress: Progress | None = None,
 ) -> Tensor:
@@ -42,7 +42,7 @@ def ranks(
         )
     found = torch.ones(len(left), dtype=torch.long, device=left.device)
     blocks = list(tiles(len(left), TILE))
-    compared = comparisons[metric](left, right) if blocks else None
+    compared = comparisons[similarity](left, right) if blocks else None
     with torch.no_grad(), full_precision(left.device):
         for rows in blocks:
             assert compared is not None

@@ -44,7 +44,7 @@ def nearest(
     k: int,
     exclude: ArrayLike | Tensor | None = None,
     *,
-    metric: str = "cosine",
+    similarity: str = "cosine",
     counts: Counts | None = None,
     progress: Progress | None = None,
 ) -> Tensor:
@@ -61,7 +61,7 @@ def nearest(
         k: how many.
         exclude: for each query the index of a reference to leave out (itself), -1 for none; or
             None.
-        metric: cosine, dot, euclidean, or hamming (on bits packed into uint8).
+        similarity: cosine, dot, euclidean, or hamming (on bits packed into uint8).
         counts: which references count for which queries (other camera, other category, junk): a
             function that gets tensors of query and of reference indices, of shapes that broadcast,
             and gives True or False for each pair. Where fewer than k count for a query (or are left
@@ -86,7 +86,7 @@ def nearest(
     if not len(left):
         return torch.empty(0, k, dtype=torch.long, device=left.device)
     search = _Search(
-        comparisons[metric](left, right), k, excluded, as_mask(counts), progress or silent
+        comparisons[similarity](left, right), k, excluded, as_mask(counts), progress or silent
     )
     with torch.no_grad(), full_precision(left.device):
         return search.run()

@@ -189,7 +189,10 @@ def _compute_baseline(run: Run, view: View, workspace: Workspace | None) -> Comp
     z = single_vectors(model.head(features), protocol.dim, protocol.similarity).detach()
     validated = [fold.validation for fold in _folds(run, view)]
     scores = mean_scores(
-        [summary(evaluate(z[rows], view.y[rows], metric=protocol.similarity)) for rows in validated]
+        [
+            summary(evaluate(z[rows], view.y[rows], similarity=protocol.similarity))
+            for rows in validated
+        ]
     )
     checkpoint, weights = Checkpoint(0, None, scores), model.state()
     for checkpoint_folder in workspace.shelves([run], architecture) if workspace else ():

@@ -57,12 +57,12 @@ class HalfLabels:
         rows = [
             None if mark is None else np.flatnonzero(mark) for mark in (self.query, self.gallery)
         ]
-        return evaluate(z, self.y, metrics, queries=rows[0], gallery=rows[1], metric=similarity)
+        return evaluate(z, self.y, metrics, queries=rows[0], gallery=rows[1], similarity=similarity)
 
     def score(
         self, z: Tensor, metrics: Sequence[str] = DEFAULT, similarity: Similarity = "cosine"
     ) -> dict[str, float]:
-        """Execution of the scores, and how many queries they are over; MAP@R is always among them.
+        """Means of the scores, and how many queries they are over; MAP@R is always among them.
 
         A metric that looks at more references than there are has no value: NaN.
         """
@@ -164,10 +164,10 @@ def agree(again: Any, said: Any, tolerance: float = 1e-9) -> bool:
 
 def mean_scores(scores: Sequence[dict[str, float]]) -> dict[str, float]:
     """Mean of each entry over folds; counts stay whole where they agree."""
-    execution = {name: sum(part[name] for part in scores) / len(scores) for name in scores[0]}
+    means = {name: sum(part[name] for part in scores) / len(scores) for name in scores[0]}
     return {
         name: int(value) if name in ("queries", "skipped") and value == int(value) else value
-        for name, value in execution.items()
+        for name, value in means.items()
     }
 
 

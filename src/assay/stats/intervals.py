@@ -1,4 +1,4 @@
-"""Execution with their intervals, and how far values lie apart."""
+"""Means with their intervals, and how far values lie apart."""
 
 import math
 from collections.abc import Sequence

@@ -162,12 +162,12 @@ class Validator:
             similarity,
         )
         return (
-            summary(evaluate(z, self._validation.y, metric=similarity))
+            summary(evaluate(z, self._validation.y, similarity=similarity))
             if torch.isfinite(z).all()
             else None
         )
 
 
 def summary(scores: Scores) -> dict[str, float]:
-    """Execution, and how many queries they are over."""
+    """Means, and how many queries they are over."""
     return {**scores, "queries": scores.queries, "skipped": scores.skipped}
