@@ -18,8 +18,7 @@ class Angular(Loss):
     """Bounds the angle under which a negative sees an anchor and its positive.
 
     mean over (a, p) of log(1 + sum_n e^(4 t (a + p).n - 2 (1 + t) a.p)),  t = tan^2(alpha)
-    n over all samples of other classes; on unit vectors, for only there does the exponent stand for
-    the angle.
+    n over all samples of other classes. Only on unit vectors does the exponent stand for the angle.
 
     Args:
         alpha: largest angle at the negative that costs little, in degrees.
@@ -45,8 +44,8 @@ class Angular(Loss):
 class AngularRaw(Loss):
     """Angular on embeddings that are not normalised, with a weight on their squared length.
 
-    mean over (a, p) of log(1 + sum_n e^(4 t (a + p).n - 2 (1 + t) a.p)) + r (|a|^2 + |p|^2),  t =
-    tan^2(alpha)
+    mean over (a, p) of log(1 + sum_n e^(4 t (a + p).n - 2 (1 + t) a.p)) + r (|a|^2 + |p|^2)
+    with t = tan^2(alpha)
 
     Args:
         alpha: largest angle at the negative that costs little, in degrees.

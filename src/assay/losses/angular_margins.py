@@ -92,10 +92,11 @@ class ArcFace(Loss):
 class SphereFace(Loss):
     """Classifies by the cosine, the own class's angle multiplied.
 
-    Eq. 7:  mean_i  cross-entropy over k psi_c,  psi_y = (-1)^j cos(m theta_y) - 2j,  psi_c =
-    cos(theta_c) for the others, j = floor(m theta / 180 degrees), at most m - 1: the number of i in
-    1..m-1 with theta beyond 180 i / m degrees. cos(m theta) is the Chebyshev polynomial T_m of
-    cos(theta), so no arc cosine is taken.
+    Eq. 7:  mean_i  cross-entropy over k psi_c
+            psi_y = (-1)^j cos(m theta_y) - 2j,  psi_c = cos(theta_c) for the other classes
+    j = floor(m theta / 180 degrees), at most m - 1: the number of i in 1..m-1 with theta beyond
+    180 i / m degrees.
+    cos(m theta) is the Chebyshev polynomial T_m of cos(theta), so no arc cosine is taken.
 
     Args:
         margin: by which the own class's angle is multiplied (m).

@@ -23,8 +23,8 @@ class Circle(Loss):
     """Weighs each similarity by how far it is from its optimum.
 
     Eq. 6:  mean over anchors of log(1 + sum_n e^(g a_n (s_n - m)) sum_p e^(-g a_p (s_p - 1 + m)))
-    with a_p = [1 + m - s_p]+ and a_n = [s_n + m]+, which carry no gradient; over anchors that have
-    both kinds of pair.
+    with a_p = [1 + m - s_p]+ and a_n = [s_n + m]+, which carry no gradient.
+    The mean is over anchors that have both kinds of pair.
 
     Args:
         margin: relaxation (m).

@@ -17,8 +17,8 @@ class Contrastive(Loss):
     """Pulls positives inside one radius and pushes negatives outside another.
 
     Eq. 4, with two margins and without the squares:
-        mean of [d - pos]+ over its non-zero terms in P, plus mean of [neg - d]+ over its non-zero
-        terms in Q
+        mean of [d - pos]+ over its non-zero terms in P
+        + mean of [neg - d]+ over its non-zero terms in Q
 
     Args:
         pos_margin: distance below which a positive pair costs nothing.

@@ -15,8 +15,8 @@ class FastAP(Loss):
     """Average precision, from histograms of each anchor's squared distances.
 
     1 - mean over anchors of 1/N+ sum_j h+_j H+_j / H_j
-    h+ the soft histogram of the anchor's positives over d^2 in [0, 4], h that of all its pairs, H+
-    and H cumulative; N+ the number of its positives, over anchors that have one.
+    h+ is the soft histogram of the anchor's positives over d^2 in [0, 4], h that of all its pairs;
+    H+ and H are cumulative. N+ is the number of its positives; the mean is over anchors with one.
 
     Args:
         bins: steps of the histograms, which have one node more.

@@ -14,8 +14,7 @@ class Histogram(Loss):
     """The probability that a random negative pair is more similar than a random positive pair.
 
     sum_r h-_r sum_{q <= r} h+_q
-    h+ and h- the soft histograms of positive and negative similarities on [-1, 1], each with the
-    sum 1.
+    h+ and h- are the soft histograms of positive and negative similarities on [-1, 1], of sum 1.
 
     Args:
         bins: steps of the histograms, which have one node more.

@@ -15,8 +15,8 @@ class Lifted(Loss):
     """Pulls each positive pair together against all negatives of both its ends.
 
     Eq. 4:  1/(2|U|) sum over the unordered positive pairs U of
-            [ log( sum_k e^(m - d_ik) + sum_l e^(m - d_jl) ) + d_ij ]+^2,  k, l over the negatives
-            of i and of j
+            [ log( sum_k e^(m - d_ik) + sum_l e^(m - d_jl) ) + d_ij ]+^2
+    k over the negatives of i, l over those of j.
 
     Args:
         margin: distance that a negative should have (m).
@@ -50,8 +50,8 @@ class Lifted(Loss):
 class LiftedGeneralized(Loss):
     """Pulls all of an anchor's positives together against all of its negatives.
 
-    mean over anchors of [ lse_p d_ap + lse_n (m - d_an) ]+; over anchors that have both kinds of
-    pair.
+    mean over anchors of [ lse_p d_ap + lse_n (m - d_an) ]+
+    The mean is over anchors that have both kinds of pair.
 
     Args:
         margin: distance that a negative should have (m).

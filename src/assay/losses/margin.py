@@ -26,8 +26,8 @@ class Margin(Loss):
 
     Over all valid triplets (a, p, n):
         sum of [d_ap - b + m]+ and [b - d_an + m]+, divided by the number of those above 0
-    so a positive pair weighs as often as its anchor has negatives, a negative pair as often as it
-    has positives.
+    A positive pair counts once for each negative of its anchor, a negative pair once for each
+    positive.
 
     Args:
         margin: how far from the boundary a pair costs nothing (m).
@@ -51,12 +51,10 @@ class Margin(Loss):
 
 @losses("margin_per_class")
 class MarginPerClass(Loss):
-    """Wants positives inside and negatives outside of a boundary learnt for each class, by a
-    margin.
+    """Wants positives inside, negatives outside of a boundary learnt for each class, by a margin.
 
-    Over all valid triplets (a, p, n):
-        sum of [d_ap - b_y + m]+ and [b_y - d_an + m]+, y the anchor's class, divided by the number
-        of those above 0
+    Over all valid triplets (a, p, n), y the anchor's class:
+        sum of [d_ap - b_y + m]+ and [b_y - d_an + m]+, divided by the number of those above 0
 
     Args:
         margin: how far from the boundary a pair costs nothing (m).

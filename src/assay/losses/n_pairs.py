@@ -18,8 +18,7 @@ PAPER = Paper(
 
 @losses("n_pairs")
 class NPairs(Loss):
-    """Picks each class's positive out of the positives of all classes, by a softmax over inner
-    products.
+    """Picks each class's positive out of those of all classes, by a softmax over inner products.
 
     One pair (a_i, p_i) of each class, embeddings not normalised:
         mean_i  -log( e^(a_i . p_i) / sum_j e^(a_i . p_j) ),  plus r (mean |a|^2 + mean |p|^2)
@@ -51,8 +50,8 @@ class NPairs(Loss):
 class NPairsSymmetric(Loss):
     """N-pairs with the roles of anchors and positives exchanged as well, averaged.
 
-    1/2 mean_i  -log( e^(a_i . p_i) / sum_j e^(a_i . p_j) ) - log( e^(a_i . p_i) / sum_j e^(a_j .
-    p_i) ), plus r (mean |a|^2 + mean |p|^2)
+    1/2 mean_i  -log( e^(a_i . p_i) / sum_j e^(a_i . p_j) )
+                -log( e^(a_i . p_i) / sum_j e^(a_j . p_i) ),  plus r (mean |a|^2 + mean |p|^2)
 
     Args:
         regularisation: weight of the squared lengths (r).

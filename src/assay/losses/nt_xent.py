@@ -14,8 +14,8 @@ class NTXent(Loss):
     """Picks each positive out of the anchor's negatives, by a softmax over cosines.
 
     mean over (a, p) in P of  -log( e^(s_ap / T) / (e^(s_ap / T) + sum_n e^(s_an / T)) )
-    which is log(1 + e^(lse_n(s_an / T) - s_ap / T)); the anchor's other positives are not in the
-    denominator.
+    which is log(1 + e^(lse_n(s_an / T) - s_ap / T)).
+    The anchor's other positives are not in the denominator.
 
     Args:
         temperature: sharpness of the softmax (T).

@@ -12,8 +12,7 @@ from assay.space import Real, Space
 
 @losses("proxy_anchor")
 class ProxyAnchor(Loss):
-    """Each class's proxy is an anchor that weighs the samples of the batch by how hard they are for
-    it.
+    """Each class's proxy is an anchor that weighs the samples of a batch by how hard they are.
 
     Eq. 4:  1/|C+| sum over classes in the batch of log(1 + sum over x of c of e^(-a(s - m)))
             + 1/|C| sum over all classes of log(1 + sum over x not of c of e^(a(s + m)))

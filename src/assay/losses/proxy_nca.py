@@ -22,8 +22,9 @@ PAPER = Paper("No Fuss Distance Metric Learning using Proxies", 2017, "arxiv.org
 class ProxyNCA(Loss):
     """Classifies by the squared distance to one unit proxy per class.
 
-    mean_i  -log( e^(-k |x_i - w_y|^2) / sum_c e^(-k |x_i - w_c|^2) ), all proxies in the
-    denominator which is a softmax over 2k s_ic: `normalized_softmax` with the temperature 1 / 2k.
+    mean_i  -log( e^(-k |x_i - w_y|^2) / sum_c e^(-k |x_i - w_c|^2) )
+    All proxies are in the denominator, which makes it a softmax over 2k s_ic:
+    `normalized_softmax` with the temperature 1 / 2k.
 
     Args:
         scale: sharpness of the softmax (k).

@@ -13,12 +13,11 @@ from assay.space import Real, Space
 
 @losses("quadruplet")
 class Quadruplet(Loss):
-    """Wants positive pairs nearer than the anchor's negative pairs, and nearer than pairs of two
-    other classes.
+    """Wants positive pairs nearer than negative pairs of the anchor or of two other classes.
 
-    mean of [d_ap - d_an + m1]+ plus mean of [d_ap - d_nn' + m2]+,  n and n' of two different
-    classes, both other than a's A miner chooses (a, p) and the n of the first term; those of the
-    second are all that there are.
+    mean of [d_ap - d_an + m1]+ plus mean of [d_ap - d_nn' + m2]+
+    n and n' are of two different classes, both other than a's.
+    A miner chooses (a, p) and the n of the first term; the second term takes all n and n'.
 
     Args:
         margin: by which a negative of the anchor must be farther (m1).

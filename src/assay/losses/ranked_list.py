@@ -12,13 +12,12 @@ from assay.space import Real, Space
 
 @losses("ranked_list")
 class RankedList(Loss):
-    """Keeps positives inside a sphere and negatives outside a wider one, the nearest negatives
-    weighing most.
+    """Keeps positives inside a sphere, negatives outside a wider one; the nearest weigh most.
 
     mean over anchors of:
         mean over P with d > alpha - m of d - (alpha - m),
-        plus l times the weighted mean over Q with d < alpha of alpha - d, weights e^(T (alpha -
-        d)), without gradient
+        plus l times the weighted mean over Q with d < alpha of alpha - d
+    The weights e^(T (alpha - d)) carry no gradient.
 
     Args:
         alpha: radius outside of which a negative costs nothing.

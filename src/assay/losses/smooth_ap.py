@@ -14,8 +14,9 @@ from assay.space import Real, Space
 class SmoothAP(Loss):
     """Average precision, with a sigmoid in the place of each comparison of similarities.
 
-    1 - mean over anchors a of 1/|P_a| sum_p (1 + sum_{j in P_a, j != p} g_jp) / (1 + sum_{j != a,
-    p} g_jp) g_jp = sigmoid((s_aj - s_ap) / T), over anchors that have a positive.
+    1 - mean over anchors a of
+        1/|P_a| sum_p (1 + sum_{j in P_a, j != p} g_jp) / (1 + sum_{j != a, p} g_jp)
+    with g_jp = sigmoid((s_aj - s_ap) / T), over anchors that have a positive.
 
     Args:
         temperature: softness of a comparison (T).

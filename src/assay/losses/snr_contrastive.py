@@ -16,8 +16,9 @@ class SNRContrastive(Loss):
     """Contrastive, where a distance is how much noise the other sample adds to the anchor's signal.
 
     d_ij = var(z_i - z_j) / var(z_i), variances over dimensions:
-        mean of [d - pos]+ over its non-zero terms in P, plus mean of [neg - d]+ over its non-zero
-        terms in Q, plus r mean_i |sum of the dimensions of z_i|
+        mean of [d - pos]+ over its non-zero terms in P
+        + mean of [neg - d]+ over its non-zero terms in Q
+        + r mean_i |sum of the dimensions of z_i|
 
     Args:
         pos_margin: ratio below which a positive pair costs nothing.

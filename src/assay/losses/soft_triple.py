@@ -17,8 +17,8 @@ class SoftTriple(Loss):
 
     S_ic = sum_k softmax over the class's centres of (s_ick / g) s_ick:
         mean_i  cross-entropy over l (S_ic - m [c = y])
-        plus r / (C K (K - 1)) sum over unordered pairs of a class's centres of sqrt(2 + 1e-5 - 2
-        w.w')
+        plus r / (C K (K - 1)) sum over unordered pairs of a class's centres
+            of sqrt(2 + 1e-5 - 2 w.w')
 
     Args:
         centres: of each class (K).

@@ -14,8 +14,8 @@ from assay.space import Real, Space
 class SupCon(Loss):
     """Picks each positive out of all other samples, by a softmax over cosines.
 
-    Eq. 2:  mean over anchors, then over their positives, of  -log( e^(s_ap / T) / sum_{j != a}
-    e^(s_aj / T) )
+    Eq. 2:  mean over anchors, then over their positives, of
+            -log( e^(s_ap / T) / sum_{j != a} e^(s_aj / T) )
 
     Args:
         temperature: sharpness of the softmax (T).

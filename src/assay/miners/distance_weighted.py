@@ -16,8 +16,8 @@ class DistanceWeightedMiner(Miner):
 
     w_n = 1 / q(d_an), q the density of distances between random points of the unit sphere:
         log w = (2 - D) log d - (D - 3)/2 log(1 - d^2 / 4)
-    d is raised to the cutoff, and w = 0 beyond the limit; where nothing is left of an anchor's
-    negatives, all of them are equal.
+    d is raised to the cutoff, and w = 0 beyond the limit. Where this leaves an anchor no negative,
+    all of them have equal weights.
 
     Args:
         cutoff: distances below count as this.

@@ -15,8 +15,8 @@ from assay.registry import Paper
 class EasyPositiveMiner(Miner):
     """Each anchor with its nearest positive, and a hard or semi-hard negative.
 
-    `hard`: the nearest negative. `semihard`: the nearest that is farther than the positive, else
-    the farthest.
+    `hard`: the nearest negative.
+    `semihard`: the nearest negative that is farther than the positive, else the farthest.
 
     Args:
         negatives: `semihard` or `hard`.

@@ -19,10 +19,10 @@ from assay.registry import Paper, Registry
 
 
 class Miner(ABC):
-    """Chooses pairs or triplets from the vectors that the loss will compare; no gradient goes
-    through the choice.
+    """Chooses pairs or triplets from the vectors that the loss will compare.
 
-    What is random in it draws from torch's own generator, which a run seeds.
+    No gradient goes through the choice. A random choice draws from torch's own generator, which a
+    run seeds.
 
     Attributes:
         normalise: whether it looks at unit vectors; a method mines as its loss compares.

@@ -13,8 +13,8 @@ from assay.registry import Paper
 class MultiSimilarityMiner(Miner):
     """Keeps the pairs that the other kind of pair makes informative.
 
-    Eq. 12 and 13: a negative is kept if s_an > min_p s_ap - eps, a positive if s_ap < max_n s_an +
-    eps.
+    Eq. 12 and 13:
+        a negative is kept if s_an > min_p s_ap - eps, a positive if s_ap < max_n s_an + eps
 
     Args:
         epsilon: how far beyond the other kind's extreme a pair may lie (eps).

@@ -13,8 +13,8 @@ from assay.registry import Paper
 class RandomMiner(Miner):
     """A few pairs or triplets at random, as many as would use each sample of the batch once.
 
-    Of a batch of N: N/2 pairs, half of them positive (as far as there are), or N/3 triplets, all
-    different ones.
+    From a batch of N: N/2 pairs, half of them positive (if there are so many), or N/3 triplets, all
+    different.
 
     Args:
         of: `pairs` or `triplets`.

@@ -12,8 +12,7 @@ from assay.registry import Paper
 class SemihardMiner(Miner):
     """Each positive pair with the nearest negative that is farther than the positive.
 
-    For (a, p): the n with the smallest d_an > d_ap; where there is none, the n with the largest
-    d_an.
+    For (a, p): the n with the smallest d_an > d_ap, else the n with the largest d_an.
     """
 
     paper = Paper(
