@@ -127,7 +127,7 @@ PUBLIC = {
         "Frozen",
         "Kind",
         "Length",
-        "Look",
+        "Modality",
         "Optimiser",
         "OptimiserKind",
         "PROSE",
