@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from assay.data.splits import Half, SealedTest
     from assay.evaluation import EvaluatedModel, FinishedRun, Part
     from assay.metrics import Scores
-    from assay.metrics.inputs import Progress
+    from assay.progress import Progress
     from assay.protocols import Protocol
 
 Parts = Callable[["Progress"], "Iterable[Part]"]

@@ -17,10 +17,10 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Self
 
 from assay.data.paths import writable_cache
-from assay.data.scan import Progress
 from assay.errors import BadInput
 from assay.files import cache_folder, in_turn, new_folder, remove_drafts_in
 from assay.hashing import digest
+from assay.progress import Progress
 
 TAR = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 ENDINGS = (".zip", *TAR)

@@ -9,9 +9,10 @@ import numpy as np
 
 from assay.data.dataset import Labels, Pixels, Vectors
 from assay.data.images import LONGEST, THUMB, decode, first_step, is_too_long, shape_after
-from assay.data.scan import Progress, read, scan
+from assay.data.scan import read, scan
 from assay.errors import BadInput
 from assay.hashing import digest_bytes
+from assay.progress import Progress
 from assay.protocols import FirstStep
 from assay.workers import in_processes
 

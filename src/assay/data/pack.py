@@ -25,11 +25,11 @@ from PIL import Image
 from assay.data import images
 from assay.data.dataset import Labels, Pixels, Samples
 from assay.data.image_files import ImageFiles
-from assay.data.scan import Progress, silent
 from assay.data.splits import Half
 from assay.errors import BadInput
 from assay.files import in_turn, new_folder, read_json, sync_folder, write_atomically
 from assay.hashing import canonical, digest, digest_file, plain, pretty
+from assay.progress import Progress, silent
 from assay.protocols import FirstStep, Form
 from assay.workers import in_threads
 

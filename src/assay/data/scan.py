@@ -8,7 +8,7 @@ import sqlite3
 import time
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -18,10 +18,8 @@ from assay.data.images import decode, made_by, thumbnail
 from assay.errors import BadInput
 from assay.files import cache_folder
 from assay.hashing import digest_bytes
+from assay.progress import Progress, silent
 from assay.workers import in_processes
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how many are done, and of how many."""
 
 CHUNK = 256
 COMMIT = 3.0
@@ -102,10 +100,6 @@ def read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}; mend or remove it") from error
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """Is told and tells nothing."""
 
 
 def _stamp(path: Path) -> Stamp | None:

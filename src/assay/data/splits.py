@@ -8,8 +8,8 @@ import numpy as np
 
 from assay.data.copies import Flaws, find_flaws, first_of_test
 from assay.data.dataset import Dataset, Labels, Marks, Samples
-from assay.data.scan import Progress
 from assay.errors import BadInput
+from assay.progress import Progress
 from assay.protocols import FEWEST_CLASSES, FirstStep, Modality, Protocol
 from assay.records.ledger import Receipt
 

@@ -21,9 +21,9 @@ from assay.data.pack import (
     write_vectors,
 )
 from assay.data.paths import writable_cache
-from assay.data.scan import Progress
 from assay.data.splits import Half
 from assay.files import cache_folder, in_turn
+from assay.progress import Progress
 from assay.protocols import FirstStep, Form
 from assay.records.ledger import Receipt
 

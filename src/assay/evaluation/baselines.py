@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 
 from assay.data.dataset import Dataset, Labels
-from assay.data.scan import Progress
 from assay.data.splits import parts
 from assay.embed import choose_device, fit_pca, trunk_features
 from assay.errors import BadInput
 from assay.metrics import Scores
 from assay.model import settle
+from assay.progress import Progress
 from assay.protocols import Protocol, kind_of
 from assay.registry import UnknownName
 from assay.run.scoring import HalfLabels

@@ -15,8 +15,8 @@ from torch import Tensor
 from assay.data.dataset import Labels
 from assay.data.splits import Half, TrainVal, folds
 from assay.embed import as_compared, batch_of, check_kind, choose_device, embed, load, torch_threads
-from assay.metrics.inputs import Progress
 from assay.model import Model
+from assay.progress import Progress
 from assay.protocols import Kind, Similarity, kind_of
 from assay.trunks import find
 

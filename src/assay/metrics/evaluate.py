@@ -7,13 +7,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from assay.metrics.inputs import Progress, Rows, Task
+from assay.metrics.inputs import Rows, Task
 from assay.metrics.labels import AnyLabels
 from assay.metrics.metric import Chosen, choose
 from assay.metrics.ranking import FAR_ENOUGH, Ranking
 from assay.metrics.scores import Asked, Scores
 from assay.neighbours.search import full_precision
 from assay.neighbours.similarity import Counts
+from assay.progress import Progress, silent
 
 DEFAULT = ("precision_at_1", "r_precision", "map_at_r")
 
@@ -55,7 +56,7 @@ def evaluate(
       map_at_r  1.0000
     """
     chosen = choose(metrics)
-    task = Task.of(z, y, queries, gallery, similarity, counts, seed, progress or _silent)
+    task = Task.of(z, y, queries, gallery, similarity, counts, seed, progress or silent)
     names = range(len(task.vectors)) if ids is None else list(ids)
     if len(names) != len(task.vectors):
         raise ValueError(
@@ -111,7 +112,3 @@ def _lengths(ranking: Ranking, chosen: Sequence[Chosen]) -> torch.Tensor:
             lengths, ranking.total if fixed is None else torch.full_like(lengths, fixed)
         )
     return lengths
-
-
-def _silent(stage: str, done: int, total: int) -> None:
-    pass

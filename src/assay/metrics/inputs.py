@@ -21,10 +21,9 @@ from assay.neighbours import Vectors, comparisons
 from assay.neighbours.search import as_mask
 from assay.neighbours.similarity import Counts
 from assay.neighbours.vectors import unit
+from assay.progress import Progress
 
 Rows = ArrayLike | Tensor
-Progress = Callable[[str, int, int], None]
-"""Called with the name of a stage, the steps of it that are done, and their total."""
 
 
 @dataclass(frozen=True)

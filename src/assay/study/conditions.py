@@ -14,7 +14,6 @@ from assay.data.dataset import Dataset, Labels, Vectors
 from assay.data.features import pack_arrays, read_arrays
 from assay.data.images import made_by
 from assay.data.pack import expected_bytes
-from assay.data.scan import Progress, silent
 from assay.data.splits import Half, SealedTest, TrainVal, folds
 from assay.data.views import place_vectors, place_view
 from assay.embed import trunk_features
@@ -24,6 +23,7 @@ from assay.hashing import digest
 from assay.losses.loss import Start
 from assay.methods import trunk_source
 from assay.model import settle
+from assay.progress import Progress, silent
 from assay.protocols import Protocol, customise, describe_augment
 from assay.records.store import Store, place_file
 from assay.run import Environment

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from assay.data.scan import Progress, silent
 from assay.data.splits import folds
 from assay.errors import BadInput
 from assay.evaluation.look import FinishedRun
 from assay.files import DRAFT
 from assay.methods import read_parameters
 from assay.model import CARD, WEIGHTS, Model, write_model_folder
+from assay.progress import Progress, silent
 from assay.records.store import Store
 from assay.records.study import StudyRecord
 from assay.run import train_alone

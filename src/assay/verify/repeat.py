@@ -18,13 +18,13 @@ from typing import Any, Literal
 import torch
 
 from assay.data import Dataset, load, splits
-from assay.data.scan import Progress, silent
 from assay.engines import LocalEngine
 from assay.errors import BadInput
 from assay.files import read_json
 from assay.hashing import digest_file
 from assay.methods import import_parts, methods
 from assay.model import WEIGHTS
+from assay.progress import Progress, silent
 from assay.records import StudyRecord
 from assay.records.store import Store
 from assay.records.study import read_record
