@@ -110,10 +110,10 @@ def _contiguous(x: torch.Tensor) -> Callable[[], object]:
 
 
 def _validation(model: Model, validation: View, bare: float) -> None:
-    from assay.embed import embed
+    from assay.embedding import embed_samples
 
     time_ = min(
-        seconds(lambda: evaluate(embed(model, validation.x, 28, CPU), validation.y), 1)
+        seconds(lambda: evaluate(embed_samples(model, validation.x, 28, CPU), validation.y), 1)
         for _ in range(ROUNDS)
     )
     print(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import assay
 from assay.data import load
 from assay.data.splits import of
-from assay.embed import embed
+from assay.embedding import embed_samples
 from assay.model import Architecture, Model
 from assay.protocols import FirstStep, protocols
 from assay.records.keys import derive
@@ -50,7 +50,7 @@ def untrained_trunk() -> Embedding:
     torch.manual_seed(derive(0, "model"))
     model = Model(Architecture("conv", trainval.inputs, size=28, dim=64))
     pixels = trainval.arrays(FirstStep("square", 28))
-    return embed(model, pixels, 28, torch.device("cpu")).numpy(), trainval.y
+    return embed_samples(model, pixels, 28, torch.device("cpu")).numpy(), trainval.y
 
 
 def only_some(embedding: Embedding, images_per_class: int) -> Embedding:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 import assay.run.training
 from assay.data.splits import folds_of_labels
 from assay.data.views import View
-from assay.embed import embed
+from assay.embedding import embed_samples
 from assay.hashing import digest_file
 from assay.metrics import evaluate
 from assay.model import WEIGHTS, read_model
@@ -50,7 +50,7 @@ def content(store: Store, run: Run) -> dict[str, bytes]:
 
 def map_at_r(path: Path, view: View, dim: int = PROTOCOL.dim) -> float:
     """Of the model in the file, measured from outside."""
-    z = embed(read_model(path), view.x, 0, CPU)
+    z = embed_samples(read_model(path), view.x, 0, CPU)
     return evaluate(F.normalize(z[:, :dim], dim=1), view.y, ["map_at_r"])["map_at_r"]
 
 
@@ -160,7 +160,7 @@ def training_scores(
     """Of each training fold, by the chosen weights, measured from outside."""
     folds = folds_of_labels(VIEW.y, protocol.folds)
     chosen = folds if run.fold is None else [folds[run.fold]]
-    z = embed(read_model(store.run(run.key) / WEIGHTS), VIEW.x, 0, CPU)[:, : protocol.dim]
+    z = embed_samples(read_model(store.run(run.key) / WEIGHTS), VIEW.x, 0, CPU)[:, : protocol.dim]
     return [
         dict(evaluate(F.normalize(z[fold.train], dim=1), VIEW.y[fold.train], ASKED))
         for fold in chosen

@@ -11,9 +11,17 @@ import pytest
 import torch
 from PIL import Image
 
-import assay.embed
+import assay.embedding
 from assay.data.images import read_images
-from assay.embed import Embedder, batch_of, choose_device, embed, load, outputs, read_and_embed
+from assay.embedding import (
+    Embedder,
+    batch_of,
+    choose_device,
+    embed_samples,
+    load,
+    outputs,
+    read_and_embed,
+)
 from assay.errors import BadInput
 from assay.model import CARD, WEIGHTS, Architecture, Model, write_model_folder
 
@@ -48,7 +56,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assay.embed, "BATCH", 3)
+    monkeypatch.setattr(assay.embedding, "BATCH", 3)
 
 
 def network(architecture: Architecture, seed: int = 0) -> Model:
@@ -112,7 +120,7 @@ def test_the_size_of_a_batch_does_not_matter(form: str, monkeypatch: pytest.Monk
     model = embedder(form)
     expected = model.embed(PICTURES)
     for many in (1, 2, 5):
-        monkeypatch.setattr(assay.embed, "BATCH", many)
+        monkeypatch.setattr(assay.embedding, "BATCH", many)
         np.testing.assert_allclose(model.embed(PICTURES), expected, atol=1e-5)
 
 
@@ -255,8 +263,8 @@ def test_large_images_go_through_in_smaller_batches() -> None:
     assert batch_of(0) == batch_of(64) > batch_of(65) == batch_of(224) > 0
 
 
-def test_progress_is_told_to_the_end(small_batches: None) -> None:
-    told: list[tuple[int, int]] = []
+def test_progress_is_reported_to_the_end(small_batches: None) -> None:
+    reported: list[tuple[str, int, int]] = []
     architecture = FORMS["square"]
     read_and_embed(
         network(architecture),
@@ -264,9 +272,9 @@ def test_progress_is_told_to_the_end(small_batches: None) -> None:
         len(PICTURES),
         architecture,
         CPU,
-        lambda done, total: told.append((done, total)),
+        lambda *progress: reported.append(progress),
     )
-    assert told == [(3, 7), (6, 7), (7, 7)]
+    assert reported == [("embedding", 3, 7), ("embedding", 6, 7), ("embedding", 7, 7)]
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 7])
@@ -280,7 +288,7 @@ def test_a_network_says_the_same_in_any_number_of_batches(count: int, small_batc
     with torch.no_grad():
         torch.testing.assert_close(found, model(centred), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(
-        embed(model, x, 20, CPU), torch.nn.functional.normalize(found, dim=1)
+        embed_samples(model, x, 20, CPU), torch.nn.functional.normalize(found, dim=1)
     )
 
 

@@ -14,7 +14,7 @@ from safetensors import safe_open
 
 import assay.run
 from assay.data.splits import folds_of_labels
-from assay.embed import as_compared, embed, load, outputs
+from assay.embedding import as_compared, embed_samples, load, outputs
 from assay.errors import BadInput
 from assay.metrics import evaluate
 from assay.model import (
@@ -300,7 +300,7 @@ def test_a_loaded_model_embeds_as_it_is_compared(similarity: Any, tmp_path: Path
     assert loaded.similarity == similarity
     expected = as_compared(outputs(model, VIEW.x, 0, CPU), similarity)
     assert np.array_equal(loaded.embed(VIEW.x), expected.numpy())
-    assert torch.equal(embed(model, VIEW.x, 0, CPU, similarity), expected)
+    assert torch.equal(embed_samples(model, VIEW.x, 0, CPU, similarity), expected)
 
 
 def test_evaluating_a_model_goes_by_its_own_similarity_unless_another_is_asked_for(

@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 from torch import Tensor
 
 from assay.data.views import View
-from assay.embed import embed, fit_pca
+from assay.embedding import embed_samples, fit_pca
 from assay.losses import losses
 from assay.losses.loss import Loss
 from assay.methods import Parts
@@ -135,7 +135,7 @@ def validation_of(weights: dict[str, Tensor]) -> float:
     """MAP@R of the validation view under these weights, measured from outside."""
     model = new_model()
     model.load_state_dict(weights)
-    return evaluate(embed(model, VALIDATION.x, 0, CPU), VALIDATION.y)["map_at_r"]
+    return evaluate(embed_samples(model, VALIDATION.x, 0, CPU), VALIDATION.y)["map_at_r"]
 
 
 def equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from assay.version import __version__
 
 if TYPE_CHECKING:
-    from assay.embed import load
+    from assay.embedding import load
     from assay.metrics import Scores, evaluate
     from assay.report import bench
 
@@ -16,7 +16,7 @@ _HOMES = {
     "Scores": "assay.metrics",
     "evaluate": "assay.metrics",
     "bench": "assay.report",
-    "load": "assay.embed",
+    "load": "assay.embedding",
 }
 
 

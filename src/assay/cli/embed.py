@@ -48,7 +48,7 @@ def embed(
     from assay.cli.progress import follow
     from assay.data.features import pack_arrays
     from assay.data.scan import reporting
-    from assay.embed import check_kind, load
+    from assay.embedding import check_kind, load
     from assay.files import write_atomically
     from assay.methods import import_parts
     from assay.protocols import kind_of
@@ -67,9 +67,7 @@ def embed(
         )
         check_kind(model, find(architecture.trunk).takes, architecture.inputs, given, found.inputs)
         count = len(found.paths) if dataset is None else len(dataset.labels)
-        z = embedder.embed_read(
-            found.arrays, count, lambda done, total: progress("embedding", done, total)
-        )
+        z = embedder.embed_read(found.arrays, count, progress)
     arrays = {
         "z": z,
         **(

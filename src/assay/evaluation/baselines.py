@@ -5,7 +5,6 @@ This is Table 1 of the reality check (Musgrave et al. 2020, arxiv.org/abs/2003.0
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ import torch.nn.functional as F
 
 from assay.data.dataset import Dataset, Labels
 from assay.data.splits import parts
-from assay.embed import choose_device, fit_pca, trunk_features
+from assay.embedding import choose_device, fit_pca, trunk_features
 from assay.errors import BadInput
 from assay.metrics import Scores
 from assay.model import settle
@@ -97,13 +96,15 @@ def _baseline(
         settled, weights = settle(protocol, dataset.modality)
         if protocol.weights != "none" and weights is None:
             return None
-        told = partial(
-            progress,
-            f"features of {protocol.trunk}, {'pretrained' if weights else 'random weights'}",
-        )
+        start = "pretrained" if weights else "random weights"
         device = torch.device(choose_device("auto"))
         features = trunk_features(
-            settled, dataset.items.arrays, rows, dataset.items.inputs, device, told
+            settled,
+            dataset.items.arrays,
+            rows,
+            dataset.items.inputs,
+            device,
+            lambda stage, *at: progress(f"{stage}, {start}", *at),
         )
     except (BadInput, UnknownName) as error:
         return Baseline(protocol.trunk, None, problem=str(error))

@@ -14,7 +14,15 @@ from torch import Tensor
 
 from assay.data.dataset import Labels
 from assay.data.splits import Half, TrainVal, folds
-from assay.embed import as_compared, batch_of, check_kind, choose_device, embed, load, torch_threads
+from assay.embedding import (
+    as_compared,
+    batch_of,
+    check_kind,
+    choose_device,
+    embed_samples,
+    load,
+    torch_threads,
+)
 from assay.model import Model
 from assay.progress import Progress
 from assay.protocols import Kind, Similarity, kind_of
@@ -151,7 +159,7 @@ class EvaluatedModel:
         with torch_threads(self.threads):
             for start in range(0, len(rows), many):
                 parts.append(
-                    embed(
+                    embed_samples(
                         model,
                         half.some(rows[start : start + many], step),
                         size,

@@ -12,7 +12,7 @@ from torch import Tensor
 from assay.data.dataset import Labels
 from assay.data.splits import Fold, folds_of_labels
 from assay.data.views import View, read_view
-from assay.embed import embed, fit_pca, outputs
+from assay.embedding import embed_samples, fit_pca, outputs
 from assay.hashing import derive, digest
 from assay.methods import assemble, methods
 from assay.metrics import evaluate
@@ -223,7 +223,7 @@ def _training_scores(
 def _scores_of_rows(run: Run, view: View, model: Model, rows: Labels) -> dict[str, float]:
     metrics, similarity = run.protocol.training_metrics, run.protocol.similarity
     samples, device = view.rows(rows), torch.device(run.environment.device)
-    z = embed(model, samples.x, model.architecture.size, device, similarity)
+    z = embed_samples(model, samples.x, model.architecture.size, device, similarity)
     z = single_vectors(z, run.protocol.dim, similarity)
     labels = [chosen.label for chosen in choose(metrics)]
     found = (

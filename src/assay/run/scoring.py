@@ -14,7 +14,7 @@ from torch import Tensor
 from assay.data.dataset import Labels, Marks
 from assay.data.splits import Half
 from assay.data.views import View
-from assay.embed import as_compared
+from assay.embedding import as_compared
 from assay.errors import BadInput
 from assay.hashing import digest, digest_bytes, without_infinities
 from assay.metrics import Scores, evaluate

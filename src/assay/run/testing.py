@@ -12,7 +12,7 @@ from torch import Tensor
 
 from assay.data.features import pack_arrays
 from assay.data.views import View, read_test
-from assay.embed import embed
+from assay.embedding import embed_samples
 from assay.errors import BadInput
 from assay.hashing import digest_file
 from assay.methods import import_parts
@@ -58,7 +58,9 @@ class Unsealed:
     def embed(self, model: Model, half: View) -> Tensor:
         """Return the embeddings of the samples of the half by a model, as they are compared."""
         device, architecture = torch.device(self.device), model.architecture
-        return embed(model.to(device), half.x, architecture.size, device, architecture.similarity)
+        return embed_samples(
+            model.to(device), half.x, architecture.size, device, architecture.similarity
+        )
 
     def settle(self) -> None:
         """Make this process one that can build the models: the user's parts, and as many threads as

@@ -9,7 +9,7 @@ from typing import Literal
 
 from assay.data import Dataset, load, splits
 from assay.data.scan import reporting
-from assay.embed import choose_device
+from assay.embedding import choose_device
 from assay.engines import Engine, LocalEngine
 from assay.errors import BadInput
 from assay.files import cache_folder

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from assay.data.images import made_by
 from assay.data.pack import expected_bytes
 from assay.data.splits import Half, SealedTest, TrainVal, folds
 from assay.data.views import place_vectors, place_view
-from assay.embed import trunk_features
+from assay.embedding import trunk_features
 from assay.errors import BadInput
 from assay.files import cache_folder
 from assay.hashing import digest
@@ -107,9 +107,8 @@ class Conditions:
     ) -> Vectors:
         """What the frozen trunk says to these samples of a half, to all if None."""
         chosen = np.arange(len(half.y)) if rows is None else rows
-        told = partial(progress, f"features of {self.resolved.trunk}")
         z = trunk_features(
-            self.resolved, half.some, chosen, half.inputs, torch.device(self.device), told
+            self.resolved, half.some, chosen, half.inputs, torch.device(self.device), progress
         )
         return np.asarray(z.numpy())
 

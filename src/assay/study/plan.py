@@ -11,7 +11,7 @@ import torch
 from assay.data.dataset import Labels, Pixels
 from assay.data.pack import expected_bytes
 from assay.data.views import View
-from assay.embed import embed, torch_threads
+from assay.embedding import embed_samples, torch_threads
 from assay.methods import assemble, defaults
 from assay.model import Architecture, begin
 from assay.protocols import FirstStep, Protocol
@@ -136,9 +136,9 @@ def _measure(conditions: Conditions, sample: View, designs: Sequence[Design]) ->
         training = _seconds(
             lambda: step(model, parts, optimisers, *next(batches), protocol, device)
         )
-        looking = _seconds(lambda: embed(model, sample.x, model.architecture.size, device)) / len(
-            sample.y
-        )
+        looking = _seconds(
+            lambda: embed_samples(model, sample.x, model.architecture.size, device)
+        ) / len(sample.y)
     validations = 1 + protocol.length.epochs // protocol.length.validate_every
     validated = len(conditions.trainval.y) / protocol.folds
     trained = len(conditions.trainval.y) - round(validated)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.data.views import View
-from assay.embed import embed
+from assay.embedding import embed_samples
 from assay.hashing import plain
 from assay.metrics import Scores, evaluate
 from assay.model import Model
@@ -154,7 +154,7 @@ class Validator:
     def _validate(self) -> dict[str, float] | None:
         """Scores of the validation classes; None where an embedding is not finite."""
         similarity = self._protocol.similarity
-        z = embed(
+        z = embed_samples(
             self._network,
             self._validation.x,
             self._model.architecture.size,

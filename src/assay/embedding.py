@@ -22,15 +22,13 @@ from assay.data.images import read_images
 from assay.errors import BadInput
 from assay.hashing import derive
 from assay.model import CARD, Architecture, Model, begin, read_model_folder
+from assay.progress import Progress, silent
 from assay.protocols import FirstStep, Kind, Protocol, Similarity
 from assay.registry import UnknownName
 from assay.trunks import find, weights
 
 SMALL, BATCH, LARGE_BATCH = 64, 256, 32
 """Up to this side images go through the network by `BATCH`, larger ones by `LARGE_BATCH`."""
-
-Progress = Callable[[int, int], None]
-"""How many are done, how many there are."""
 
 Read = Callable[[Labels, FirstStep], Samples]
 """Reads samples by their numbers."""
@@ -49,7 +47,7 @@ def batch_of(size: int) -> int:
     return BATCH if size <= SMALL else LARGE_BATCH
 
 
-def embed(
+def embed_samples(
     network: nn.Module,
     x: Sliceable,
     size: int,
@@ -88,11 +86,12 @@ def read_and_embed(
     architecture: Architecture,
     device: torch.device,
     progress: Progress,
+    stage: str = "embedding",
 ) -> Tensor:
-    """What the network says to `count` samples, read, decoded and computed in parallel, a few
-    batches in memory at a time.
+    """Compute the network's outputs for `count` samples; read, decode and compute in parallel.
 
-    Each batch is computed by one thread, so that the result does not depend on how many there are.
+    A few batches are in memory at a time. Each batch is computed by one thread, so that the result
+    does not depend on the number of threads. `stage` is the stage that `progress` reports.
     """
     network.eval()
     many = batch_of(architecture.size)
@@ -108,7 +107,7 @@ def read_and_embed(
     with torch_threads(1), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for part in pool.map(one, range(0, count, many)):
             parts.append(part)
-            progress(min(len(parts) * many, count), count)
+            progress(stage, min(len(parts) * many, count), count)
     return torch.cat(parts)
 
 
@@ -131,8 +130,9 @@ def trunk_features(
     device: torch.device,
     progress: Progress,
 ) -> Tensor:
-    """What the trunk of a settled protocol says to these samples, before any head; random weights
-    are of the protocol's seed.
+    """Compute the features of these samples by the trunk of a settled protocol, before any head.
+
+    Random weights are drawn from the protocol's seed.
     """
     architecture = Architecture.whole(protocol, inputs, dim=0)
     torch.manual_seed(derive(protocol.seed, "model"))
@@ -141,7 +141,8 @@ def trunk_features(
     def some(numbers: Labels, step: FirstStep) -> Samples:
         return read(rows[numbers], step)
 
-    return read_and_embed(model.trunk, some, len(rows), architecture, device, progress)
+    stage = f"features of {protocol.trunk}"
+    return read_and_embed(model.trunk, some, len(rows), architecture, device, progress, stage)
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,9 @@ class Embedder:
         """
         if find(self.model.architecture.trunk).takes == "vectors":
             return np.asarray(
-                embed(self.model, self._vectors(samples), 0, self.device, self.similarity).numpy()
+                embed_samples(
+                    self.model, self._vectors(samples), 0, self.device, self.similarity
+                ).numpy()
             )
         channels = self.model.architecture.inputs
         return self.embed_read(
@@ -194,9 +197,7 @@ class Embedder:
             )
         return x
 
-    def embed_read(
-        self, read: Read, count: int, progress: Progress = lambda done, total: None
-    ) -> Vectors:
+    def embed_read(self, read: Read, count: int, progress: Progress = silent) -> Vectors:
         """Return embeddings (N, dim) of `count` samples that `read` gives, as they are compared."""
         if not count:
             raise BadInput("there is nothing to embed: no samples were given")
