@@ -62,5 +62,7 @@ def runs_of(
 def place(folder: Path, view: View) -> None:
     """Put the view where a task reads it."""
     write_vectors(
-        folder, SimpleNamespace(y=view.y, query=None, gallery=None, fingerprint="made"), view.x
+        folder,
+        SimpleNamespace(y=view.y, query=None, gallery=None, fingerprint="made", sealed=False),
+        view.x,
     )

@@ -13,7 +13,7 @@ from PIL import Image
 
 from assay.data.dataset import Dataset
 from assay.data.load import datasets
-from assay.data.splits import SealedTest
+from assay.data.seal import SealedTest
 from assay.hashing import digest
 from assay.records.ledger import Ledger, Line, Receipt, read
 from assay.run import testing as unsealed

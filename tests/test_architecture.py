@@ -59,6 +59,59 @@ def test_the_check_of_doors_sees_an_import(tmp_path):
     assert "rich" in set(imported(file))
 
 
+READERS_OF_THE_TEST_HALF = {
+    "OpenedTest": {"data/seal.py"},
+    "Half": set(),
+    "TrainVal": {"data/splits.py"},
+    "SealedTest": {"data/splits.py"},
+    "read_any": {"data/seal.py", "data/views.py"},
+    "everything": {"cli/embed.py"},
+}
+"""Calls that make a half or read one whichever it is, and the only files that make them."""
+
+SAMPLES_OF_BOTH_HALVES = {"labels", "items", "first_test_class", "_dataset", "_indices"}
+"""Attributes by which samples and labels of a data set can be had without regard to the seal."""
+
+
+def called(tree):
+    """Names of the functions and classes that a module calls."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield getattr(node.func, "id", None) or getattr(node.func, "attr", None)
+
+
+def reached(tree):
+    """Attributes of data sets, halves and anything of the same name that a module reads.
+
+    A dictionary's `items()` is a call; the samples of a data set are not.
+    """
+    methods = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and id(node) not in methods:
+            yield node.attr
+
+
+def test_only_the_seal_makes_a_test_half():
+    for path in ROOT.rglob("*.py"):
+        name, calls = path.relative_to(ROOT).as_posix(), set(called(ast.parse(path.read_text())))
+        for call, allowed in READERS_OF_THE_TEST_HALF.items():
+            assert call not in calls or name in allowed, f"{name} calls {call}"
+
+
+def test_only_data_reads_samples_without_regard_to_the_seal():
+    for path in ROOT.rglob("*.py"):
+        name, text = path.relative_to(ROOT).as_posix(), path.read_text()
+        if not name.startswith("data/") and "assay.data" in text:
+            found = SAMPLES_OF_BOTH_HALVES & set(reached(ast.parse(text)))
+            assert not found, f"{name} reads {found}: take a half from splits or the seal"
+
+
+def test_the_check_of_the_seal_sees_a_way_round_it():
+    tree = ast.parse("half = splits.Half(dataset, rows)\nx = dataset.items.arrays(rows, step)")
+    assert "Half" in set(called(tree)) and "items" in set(reached(tree))
+    assert "items" not in set(reached(ast.parse("for name, value in found.items(): pass")))
+
+
 PUBLIC = {
     "assay": ["Scores", "__version__", "bench", "evaluate", "load"],
     "assay.catalogue": ["describe", "in_order", "markdown"],

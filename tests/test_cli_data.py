@@ -14,9 +14,11 @@ from PIL import Image
 from assay.cli import progress
 from assay.cli.data import _bytes
 from assay.data import load, pack, splits
+from assay.data.seal import read_test
 from assay.data.views import place_view, read_view
 from assay.errors import BadInput
 from assay.protocols import FirstStep, protocols
+from assay.records.ledger import SealError
 from miniature import CLASSES, SIDE
 from sealed import receipt
 
@@ -310,9 +312,13 @@ def test_a_bench_finds_what_was_prepared(assay, mini_folder, cache, tmp_path):
     step = FirstStep("square", 16)
     assert test.pack(step) is None  # nothing comes back through the seal
     opened = test.open(receipt(tmp_path / "study", trainval.fingerprint))
-    views = [read_view(place_view(half, step)) for half in (trainval, opened)]
+    assert (read_view(place_view(trainval, step)).y == trainval.y).all()
+    packed = place_view(opened, step)
     assert packs(cache) == before
-    assert (views[1].y == opened.y).all()
+    with pytest.raises(SealError, match="holds a test half"):
+        read_view(packed)
+    proof = receipt(tmp_path / "study", trainval.fingerprint)
+    assert (read_test(packed, proof, trainval.fingerprint).y == opened.y).all()
 
 
 def test_prepare_resumes_after_an_interruption(assay, mini_folder, cache, monkeypatch):

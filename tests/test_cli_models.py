@@ -18,7 +18,7 @@ from PIL import Image
 import assay as package
 from assay.cli import main
 from assay.data import load, splits
-from assay.data.splits import Half
+from assay.data.dataset import Half
 from assay.hashing import digest_file
 from assay.model import read_model
 from assay.protocols import protocols

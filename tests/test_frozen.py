@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 import assay as package
 from assay.cli import main
 from assay.data import load
-from assay.data.splits import Half
+from assay.data.dataset import Half
 from assay.errors import BadInput
 from assay.files import cache_folder, read_json
 from assay.hashing import digest, digest_file

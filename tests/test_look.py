@@ -11,7 +11,7 @@ import pytest
 
 import assay as package
 from assay.data import load, splits
-from assay.data.splits import Half
+from assay.data.dataset import Half
 from assay.evaluation import FinishedRun
 from assay.protocols import customise, protocols
 from assay.records import study_records

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from assay.data import Dataset, splits
+from assay.data.dataset import Half
 from assay.data.features import Features
-from assay.data.splits import Half
 from assay.errors import BadInput
 from assay.protocols import Protocol
 from sealed import receipt

@@ -21,13 +21,13 @@ from PIL import Image
 
 from assay.data import Dataset, pack, splits
 from assay.data.augment import cut
-from assay.data.dataset import Labels
+from assay.data.dataset import Half, Labels
 from assay.data.features import Features
 from assay.data.folder import load_folder
 from assay.data.glyphs import Drawings
 from assay.data.image_files import ImageFiles
 from assay.data.pack import Pack, expected_bytes, read_pack, write_pack
-from assay.data.splits import Half, TrainVal
+from assay.data.splits import TrainVal
 from assay.data.views import Rows, View, place_vectors, place_view, read_view, write_view
 from assay.errors import BadInput
 from assay.files import read_json

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from assay.cli import main
-from assay.data import Dataset, load, splits
+from assay.data import Dataset, load, seal, splits
+from assay.data.dataset import Half
 from assay.data.features import Features
 from assay.data.glyphs import Drawings
-from assay.data.splits import Half, TrainVal, folds
-from assay.data.views import read_test, read_view, renumber, write_view
+from assay.data.seal import OpenedTest, Reason, everything, read_test
+from assay.data.splits import TrainVal, folds
+from assay.data.views import read_view, renumber, write_view
 from assay.errors import BadInput
 from assay.protocols import FirstStep, Protocol
 from assay.records.ledger import Kind, Ledger, Receipt, SealError
@@ -247,13 +249,17 @@ def test_a_test_half_in_which_nothing_can_be_found_is_refused() -> None:
         splits.of(make([2] * 8 + [1] * 8), PROTOCOL)
 
 
-def test_the_sealed_half_can_only_be_opened_and_packed_and_tells_people_what_is_wrong() -> None:
+def test_the_sealed_half_offers_what_the_table_of_the_seal_says_and_nothing_else() -> None:
     _, test = splits.of(make([2] * 16), PROTOCOL)
     assert [name for name in dir(test) if not name.startswith("_")] == [
+        "fingerprint",
         "flaws",
         "left_out",
+        "look",
         "open",
         "pack",
+        "packed_bytes",
+        "summary",
     ]
     assert vars(test.flaws) == {"of_trainval": (), "of_test": (), "refusal": None}
     assert test.left_out == ()
@@ -310,6 +316,51 @@ def test_the_seal_opens_to_a_complete_study(tmp_path: Path) -> None:
     half = test.open(study(tmp_path, trainval).receipt())
     assert len(half.class_names) == 8
     assert half is test.open(study(tmp_path, trainval).receipt())
+
+
+def test_a_look_needs_a_named_reason() -> None:
+    dataset = make([2] * 16)
+    _, test = splits.of(dataset, PROTOCOL)
+    for reason in Reason:
+        half = test.look(reason)
+        assert isinstance(half, OpenedTest)
+        assert half.ids == [dataset.ids[row] for row in np.flatnonzero(dataset.labels >= 8)]
+    anything: Any
+    for anything in (None, "", "because", "BASELINE", True):
+        with pytest.raises(SealError, match="is no reason to open the test half"):
+            test.look(anything)
+
+
+def test_every_reason_and_every_way_out_stands_in_the_table_of_the_seal() -> None:
+    assert seal.__doc__ is not None
+    for reason in Reason:
+        assert f"`look(Reason.{reason.name})`" in seal.__doc__
+    _, test = splits.of(make([2] * 16), PROTOCOL)
+    ways = [name for name in dir(test) if not name.startswith("_")]
+    for way in (*ways, "read_test", "everything"):
+        assert f"`{way}" in seal.__doc__, f"{way} hands something out and is not in the table"
+
+
+def test_fingerprint_and_summary_are_those_of_the_opened_half() -> None:
+    dataset = make([2, 3] * 8)
+    _, test = splits.of(dataset, PROTOCOL)
+    half = test.look(Reason.BASELINE)
+    assert test.fingerprint == half.fingerprint
+    assert vars(test.summary) == {
+        "part": "test",
+        "classes": 8,
+        "samples": 20,
+        "first": half.class_names[0],
+        "last": half.class_names[-1],
+    }
+
+
+def test_everything_is_every_sample_in_its_order() -> None:
+    dataset = make([2, 3] * 8)
+    half = everything(dataset)
+    assert half.ids == list(dataset.ids)
+    assert (half.y == dataset.labels).all()
+    assert (half.places == np.arange(len(dataset))).all()
 
 
 def change_a_number_of_trainval(dataset: Dataset) -> Dataset:
@@ -492,6 +543,8 @@ def test_a_view_of_objects_is_not_unpickled(tmp_path: Path) -> None:
 def test_the_view_of_the_test_half_is_read_against_a_receipt_alone(tmp_path: Path) -> None:
     trainval, test = both_halves(make([2] * 16), tmp_path / "complete")
     write_view(tmp_path / "view", test, NO_STEP)
+    with pytest.raises(SealError, match="holds a test half"):
+        read_view(tmp_path / "view")
     view = read_test(
         tmp_path / "view", study(tmp_path / "complete", trainval).receipt(), trainval.fingerprint
     )

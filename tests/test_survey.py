@@ -28,7 +28,7 @@ from assay.data.contact_sheet import (
 from assay.data.copies import find_flaws, flaws_of_trainval, near_pairs
 from assay.data.features import Features
 from assay.data.image_files import ImageFiles
-from assay.data.survey import BARS, Copies, Size, first_of_test, histogram, survey
+from assay.data.survey import BARS, Copies, Size, histogram, survey
 from assay.errors import BadInput
 from assay.protocols import Protocol
 from miniature import SIDE
@@ -313,7 +313,7 @@ def test_leaks_are_seen_across_the_halves_that_a_bench_would_make(
 ) -> None:
     dataset = vectors([2] * classes, trainval=official)
     trainval, _ = splits.of(dataset, Protocol("p.v1"))
-    assert first_of_test(dataset) == len(trainval.class_names)
+    assert dataset.first_test_class == len(trainval.class_names)
 
 
 def test_roles_count_in_the_test_half_only() -> None:

@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,8 +17,8 @@ from assay.errors import BadInput
 
 if TYPE_CHECKING:
     from assay.data import Dataset
-    from assay.data.dataset import Labels
-    from assay.data.splits import SealedTest, TrainVal
+    from assay.data.seal import SealedTest
+    from assay.data.splits import TrainVal
     from assay.protocols import FirstStep, Form, Protocol
 
 Data = Annotated[
@@ -61,6 +61,7 @@ def show(
     """
     from assay.data import inspect
     from assay.data.contact_sheet import check_sheet, write_sheet
+    from assay.data.splits import describe_splits
     from assay.data.survey import survey
 
     if sheet is not None:
@@ -68,16 +69,16 @@ def show(
     dataset, chosen = _load(data, protocol, settings or (), imports or (), inspect)
     if sheet is not None:
         write_sheet(sheet, dataset)
-    surveyed, splitting = survey(dataset), _splitting(dataset, chosen)
+    surveyed, splitting = survey(dataset), describe_splits(dataset, chosen)
     if json:
-        print_json({**vars(surveyed), **splitting, "sheet": sheet and str(sheet)})
+        print_json({**vars(surveyed), **vars(splitting), "sheet": sheet and str(sheet)})
     else:
         print_survey(surveyed)
         print_splitting(splitting)
         if sheet is not None:
             print(f"\ncontact sheet: {sheet}")
-    if splitting["no_splits"] is not None:
-        raise BadInput(splitting["no_splits"])
+    if splitting.no_splits is not None:
+        raise BadInput(splitting.no_splits)
 
 
 def prepare(
@@ -101,6 +102,7 @@ def prepare(
     Example: assay data prepare folder:birds --limit 10GB
     """
     from assay.data import load, splits
+    from assay.data.pack import expected_bytes
     from assay.model import settle
 
     most = None if limit is None else _bytes(limit)
@@ -118,8 +120,10 @@ def prepare(
             f"{dataset.name} holds vectors, which cannot be kept as JPEG; leave out --jpeg"
         )
     form: Form = "jpeg" if jpeg else settled.form
-    _announce(dataset, settled, form, most)
-    _pack(trainval, test, settled.first_step, form)
+    step = settled.first_step
+    needed = expected_bytes(trainval, step, form) + test.packed_bytes(step, form)
+    _announce(dataset, settled, form, needed, most)
+    _pack(trainval, test, step, form)
 
 
 def splits(
@@ -131,18 +135,10 @@ def splits(
     Example: assay data splits folder:birds > splits.csv
     """
     from assay.data import load
-    from assay.data.splits import parts
+    from assay.data.splits import listing
 
     dataset, chosen = _load(data, protocol, settings or (), imports or (), load)
-    names = (dataset.class_names[label] for label in dataset.labels.tolist())
-    columns: dict[str, Any] = {
-        "sample": dataset.ids,
-        "class": names,
-        "part": parts(dataset, chosen),
-    }
-    for role, marks in (("query", dataset.query), ("gallery", dataset.gallery)):
-        if marks is not None:
-            columns[role] = marks.astype(int).tolist()
+    columns = listing(dataset, chosen)
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
@@ -167,65 +163,21 @@ def _load(
         return read(data), chosen
 
 
-# --- show -----------------------------------------------------------------------------------------
-
-
-def _splitting(dataset: "Dataset", protocol: "Protocol") -> dict[str, Any]:
-    """Halves and folds with their fingerprints, or why there are none."""
-    import numpy as np
-
-    from assay.data import splits as halves
-
-    facts: dict[str, Any] = {
-        "protocol": protocol.name,
-        "official_halves": dataset.trainval is not None,
-    }
-    try:
-        trainval, _ = halves.of(dataset, protocol)
-    except BadInput as error:
-        return {**facts, "fingerprints": None, "parts": [], "no_splits": str(error)}
-    test = np.flatnonzero(dataset.labels >= len(trainval.class_names))
-    parts = [
-        _part(f"fold {number}", trainval.y[fold.validation], dataset.class_names)
-        for number, fold in enumerate(halves.folds(trainval, protocol.folds))
-    ]
-    parts.append(_part("test", dataset.labels[test], dataset.class_names))
-    fingerprints = {"trainval": trainval.fingerprint, "test": dataset.fingerprint(test)}
-    return {**facts, "fingerprints": fingerprints, "parts": parts, "no_splits": None}
-
-
-def _part(name: str, labels: "Labels", class_names: tuple[str, ...]) -> dict[str, Any]:
-    import numpy as np
-
-    present = np.unique(labels)
-    first, last = class_names[present[0]], class_names[present[-1]]
-    return {
-        "part": name,
-        "classes": len(present),
-        "samples": len(labels),
-        "first": first,
-        "last": last,
-    }
-
-
 # --- prepare --------------------------------------------------------------------------------------
 
 
-def _announce(dataset: "Dataset", protocol: "Protocol", form: "Form", most: int | None) -> None:
+def _announce(
+    dataset: "Dataset", protocol: "Protocol", form: "Form", needed: int, most: int | None
+) -> None:
     """Say what will be written and where, or refuse what is above the limit."""
-    import numpy as np
-
-    from assay.data.pack import expected_bytes
-    from assay.data.splits import Half
-
-    everything, step = Half(dataset, np.arange(len(dataset.labels))), protocol.first_step
-    needed = expected_bytes(everything, step, form)
     if most is not None and needed > most:
         raise _above(most, needed, dataset, protocol, form)
     folder = _packs()
     there = next(place for place in (folder, *folder.parents) if place.is_dir())
     kept = {"pixels": "", "jpeg": "about "}[form]
-    print(f"{dataset.name} under {protocol.name}: {len(dataset.labels):,} {_stored(step, form)}")
+    print(
+        f"{dataset.name} under {protocol.name}: {len(dataset):,} {_stored(protocol.first_step, form)}"
+    )
     print(
         f"{kept}{size(needed)} in {folder}, where {size(shutil.disk_usage(there).free)} are free",
         flush=True,

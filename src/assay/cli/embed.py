@@ -46,7 +46,7 @@ def embed(
     Example: assay embed lite0 birds --out birds.npz
     """
     from assay.cli.progress import follow
-    from assay.data.features import pack_arrays
+    from assay.data.features import label_arrays, pack_arrays
     from assay.data.scan import reporting
     from assay.embedding import check_kind, load
     from assay.files import write_atomically
@@ -66,12 +66,14 @@ def embed(
             kind_of(dataset.modality) if dataset is not None else "images",
         )
         check_kind(model, find(architecture.trunk).takes, architecture.inputs, given, found.inputs)
-        count = len(found.paths) if dataset is None else len(dataset.labels)
-        z = embedder.embed_read(found.arrays, count, progress)
+        read, count = (
+            (found.arrays, len(found.paths)) if dataset is None else (found.some, len(dataset))
+        )
+        z = embedder.embed_read(read, count, progress)
     arrays = {
         "z": z,
         **(
-            _described(dataset)
+            label_arrays(dataset)
             if dataset is not None
             else {"ids": _names(found.paths, Path(images))}
         ),
@@ -96,12 +98,13 @@ def _find(images: str) -> tuple[Any, "Dataset | None"]:
     from assay.data.image_files import ImageFiles
     from assay.data.images import endings
     from assay.data.load import check_usable
+    from assay.data.seal import everything
 
     if images in datasets or (
         images.partition(":")[1] and f"{images.partition(':')[0]}:" in datasets
     ):
         dataset = load(images)
-        return dataset.items, dataset
+        return everything(dataset), dataset
     path = Path(images)
     if not path.exists():
         raise BadInput(
@@ -112,7 +115,7 @@ def _find(images: str) -> tuple[Any, "Dataset | None"]:
         _has_images(child, endings()) for child in path.iterdir() if child.is_dir()
     ):
         dataset = load(f"folder:{images}")
-        return dataset.items, dataset
+        return everything(dataset), dataset
     files = (
         [path]
         if path.is_file()
@@ -129,20 +132,6 @@ def _find(images: str) -> tuple[Any, "Dataset | None"]:
 
 def _has_images(folder: Path, endings: set[str]) -> bool:
     return any(file.suffix.lower() in endings for file in folder.iterdir())
-
-
-def _described(dataset: "Dataset") -> dict[str, Any]:
-    """Labels and all that decides the splits."""
-    import numpy as np
-
-    arrays = {
-        "y": dataset.labels,
-        "classes": np.array(dataset.class_names),
-        "ids": np.array(list(dataset.ids)),
-    }
-    official = {"query": dataset.query, "gallery": dataset.gallery}
-    official["trainval"] = None if dataset.trainval is None else np.array(dataset.trainval)
-    return arrays | {name: value for name, value in official.items() if value is not None}
 
 
 def _names(paths: list[Path], root: Path) -> Any:

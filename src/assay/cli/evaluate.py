@@ -14,7 +14,8 @@ from assay.cli.scores import tell, write_queries
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
-    from assay.data.splits import Half, SealedTest
+    from assay.data.dataset import Half
+    from assay.data.seal import SealedTest
     from assay.evaluation import EvaluatedModel, FinishedRun, Part
     from assay.metrics import Scores
     from assay.progress import Progress
@@ -216,9 +217,8 @@ def _evaluate_model(
     question: Question, protocol: "Protocol", settings: Sequence[str]
 ) -> dict[str, "Scores"]:
     """Scores of a model on what it was not trained on."""
-    import numpy as np
-
     from assay.data import load, splits
+    from assay.data.seal import Reason
     from assay.evaluation import EvaluatedModel, FinishedRun, run_behind
     from assay.model import CARD
 
@@ -236,9 +236,7 @@ def _evaluate_model(
     if own and question.test and (behind := run_behind(question.what) if folder else run):
         return _look(question, behind, learner, sealed)
     if question.test:
-        half = splits.Half(
-            dataset, np.flatnonzero(np.array(splits.parts(dataset, protocol)) == "test")
-        )
+        half = sealed.look(Reason.RECORDED_LOOK if own else Reason.FOREIGN_LOOK)
         results = _score(
             question, lambda progress: [_test_part(learner, half, progress)], learner.similarity
         )

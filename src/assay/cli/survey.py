@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from assay.cli.show import print_table
 
 if TYPE_CHECKING:
+    from assay.data.splits import Splitting
     from assay.data.survey import Copies, Problems, Shape, Size, Sizes, Survey
 
 NAMED, COPIES = 10, 4
@@ -215,26 +216,32 @@ def _visible(text: str) -> str:
     )
 
 
-def print_splitting(splitting: dict[str, Any]) -> None:
-    """Its halves and folds, with fingerprints."""
-    print(f"\nsplits under {splitting['protocol']}")
-    if splitting["no_splits"] is not None:
+def print_splitting(found: "Splitting") -> None:
+    """Print halves and folds, with fingerprints."""
+    print(f"\nsplits under {found.protocol}")
+    if found.fingerprints is None:
         print("  none can be made")
         return
     columns = ["part", "classes", "samples", "first class", "last class"]
-    print_table(columns, [_row(**part) for part in splitting["parts"]], right=(1, 2))
+    rows = [
+        [
+            one.part,
+            f"{one.classes:>7,}",
+            f"{one.samples:>7,}",
+            _short(one.first),
+            _short(one.last),
+        ]
+        for one in found.parts
+    ]
+    print_table(columns, rows, right=(1, 2))
     halves = (
         "the data set's own"
-        if splitting["official_halves"]
+        if found.official_halves
         else "by class order, the first half for trainval"
     )
     print(f"\n  halves are {halves}; folds are of trainval; no class is in two parts")
-    for half, fingerprint in splitting["fingerprints"].items():
+    for half, fingerprint in found.fingerprints.items():
         print(f"  fingerprint of {half:8}  {fingerprint}")
-
-
-def _row(part: str, classes: int, samples: int, first: str, last: str) -> list[str]:
-    return [part, f"{classes:>7,}", f"{samples:>7,}", _short(first), _short(last)]
 
 
 def _short(name: str) -> str:

@@ -60,13 +60,6 @@ class Copies:
     repeats: Groups
 
 
-def first_of_test(dataset: Dataset) -> int:
-    """The number of the first class of the test half, as `splits.of` takes it, also where no folds
-    can be made.
-    """
-    return len(dataset.class_names) // 2 if dataset.trainval is None else dataset.trainval
-
-
 def find_copies(dataset: Dataset, unreadable: Container[int] = ()) -> Copies:
     """Compare the hashes of all samples that can be read."""
     rows_of: dict[str, list[int]] = defaultdict(list)
@@ -74,7 +67,7 @@ def find_copies(dataset: Dataset, unreadable: Container[int] = ()) -> Copies:
         if row not in unreadable:
             rows_of[dataset.items.digest(row)].append(row)
     found = Copies([], [], [])
-    boundary = first_of_test(dataset)
+    boundary = dataset.first_test_class
     for same in (rows for rows in rows_of.values() if len(rows) > 1):
         by_label: dict[int, list[int]] = defaultdict(list)
         for row in same:
@@ -227,7 +220,7 @@ class _Words:
 
     def near(self) -> list[str]:
         near = find_near(self.dataset)
-        tested = self.dataset.labels >= first_of_test(self.dataset)
+        tested = self.dataset.labels >= self.dataset.first_test_class
         across = [pair for pair in near if tested[pair[0]] != tested[pair[1]]]
         inside = [pair for pair in near if tested[pair[0]] == tested[pair[1]]]
         return [
@@ -239,7 +232,7 @@ class _Words:
         """The groups of two or more rows as they are in this half: nothing of the other one is in
         them or in their order.
         """
-        tested = self.dataset.labels >= first_of_test(self.dataset)
+        tested = self.dataset.labels >= self.dataset.first_test_class
         own = ([row for row in rows if tested[row] == (half != "trainval")] for rows in groups)
         return sorted(rows for rows in own if len(rows) > 1)
 

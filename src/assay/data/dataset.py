@@ -1,10 +1,9 @@
-"""A data set: samples with labels, and what tells one version of it from another. Shapes: N
-samples.
-"""
+"""A data set: samples with labels, and the halves that it is cut into. Shapes: N samples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +29,21 @@ class Items(Protocol):
     """Channels of an image, or width of a vector."""
 
     def arrays(self, indices: Labels, step: FirstStep) -> Samples:
-        """These samples, images after the first step."""
+        """Read these samples, images after the first step."""
 
     def digest(self, index: int) -> str:
-        """Hash of a sample's content as it was given."""
+        """Return the hash of a sample's content as it was given."""
 
     def problem(self, index: int) -> str | None:
-        """Why a sample cannot be used, with the remedy; None where it can."""
+        """Return why a sample cannot be used, with the remedy; None where it can be used."""
+
+
+@runtime_checkable
+class Shaped(Protocol):
+    """Samples whose shapes are known without reading them."""
+
+    def shapes(self, indices: Labels, step: FirstStep) -> Labels:
+        """Return height and width of each image (n, 2) after the step."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class Dataset:
         trainval: how many classes the official trainval half has; None: halves are made of the
             class order.
         query: marks of the samples (N,) that are looked up at the test; None: all are.
-        gallery: marks of the samples (N,) that they are looked up in; None: all are.
+        gallery: marks of the samples (N,) that queries are looked up in; None: all are.
         metadata: further columns by name, one word for each sample.
         pretrained_on: the data that the model behind ready-made features has seen, where the file
             says so.
@@ -80,17 +87,102 @@ class Dataset:
     pretrained_on: str | None = None
     official: bool = False
 
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def first_test_class(self) -> int:
+        """Number of the first class of the test half; also where no folds can be made."""
+        return len(self.class_names) // 2 if self.trainval is None else self.trainval
+
     def fingerprint(self, indices: Labels) -> str:
-        """Hash of everything about these samples that a run could depend on."""
+        """Hash everything about these samples that a run could depend on."""
         rows = [
             [self.class_names[self.labels[i]], self.ids[i], self.items.digest(i)]
             for i in indices.tolist()
         ]
+        marks = {"query": self.query, "gallery": self.gallery}
+        roles: dict[str, Any] = {
+            role: mark[indices].tolist() for role, mark in marks.items() if mark is not None
+        }
         # "look" was the name of the modality when seeds were first derived from this hash: another
         # word would change every published score.
-        return digest({"look": self.modality, "samples": rows} | self._roles(indices))
+        return digest({"look": self.modality, "samples": rows} | roles)
 
-    def _roles(self, indices: Labels) -> dict[str, Any]:
-        """Which of the samples are looked up, and in which, where the data set says so."""
-        marks = {"query": self.query, "gallery": self.gallery}
-        return {role: mark[indices].tolist() for role, mark in marks.items() if mark is not None}
+
+@dataclass(frozen=True)
+class Half:
+    """Some classes of a data set with all their samples; `y` numbers the classes from 0.
+
+    `TrainVal` (splits.py) and `OpenedTest` (seal.py) are the two kinds of halves.
+    """
+
+    _dataset: Dataset = field(repr=False)
+    _indices: Labels = field(repr=False)
+
+    sealed: ClassVar[bool] = False
+    """Whether this is a test half, which a pack of it says too."""
+
+    @property
+    def modality(self) -> Modality:
+        """What the samples are: drawings, photos or features."""
+        return self._dataset.modality
+
+    @property
+    def inputs(self) -> int:
+        """Channels of an image, or width of a vector."""
+        return self._dataset.items.inputs
+
+    @property
+    def places(self) -> Labels:
+        """Place of each sample in the data set, which rows of files of embeddings follow."""
+        return self._indices
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of these samples, and of nothing in the other half."""
+        return self._dataset.fingerprint(self._indices)
+
+    @cached_property
+    def y(self) -> Labels:
+        """Labels, from 0."""
+        labels: Labels = self._dataset.labels[self._indices]
+        numbered: Labels = labels - labels.min()
+        return numbered
+
+    @property
+    def ids(self) -> list[str]:
+        """Names of the samples."""
+        return [self._dataset.ids[index] for index in self._indices.tolist()]
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes, in class order."""
+        first = int(self._dataset.labels[self._indices].min())
+        return self._dataset.class_names[first : first + int(self.y.max()) + 1]
+
+    @property
+    def query(self) -> Marks | None:
+        """Marks of the samples that are looked up; None: all are."""
+        return None if self._dataset.query is None else self._dataset.query[self._indices]
+
+    @property
+    def gallery(self) -> Marks | None:
+        """Marks of the samples that queries are looked up in; None: all are."""
+        return None if self._dataset.gallery is None else self._dataset.gallery[self._indices]
+
+    def some(self, rows: Labels, step: FirstStep) -> Samples:
+        """Read some of the samples now."""
+        return self._dataset.items.arrays(self._indices[rows], step)
+
+    def arrays(self, step: FirstStep) -> Samples:
+        """Read all samples now."""
+        return self.some(np.arange(len(self._indices)), step)
+
+    def bytes_after(self, step: FirstStep) -> int:
+        """Return how many bytes the samples have after the first step, from their shapes."""
+        items = self._dataset.items
+        if isinstance(items, Shaped):
+            return int(items.shapes(self._indices, step).prod(axis=1).sum()) * self.inputs
+        one = self.some(np.arange(1), step)[0]  # samples in memory all have one shape
+        return len(self._indices) * one.nbytes

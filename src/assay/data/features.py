@@ -232,6 +232,19 @@ def _ids(labels: Labels, class_names: Sequence[str]) -> list[str]:
     return ids
 
 
+def label_arrays(dataset: Dataset) -> dict[str, Any]:
+    """Return the arrays of a features file that say how `load_features` labels and splits it."""
+    arrays = {
+        "y": dataset.labels,
+        "classes": np.array(dataset.class_names),
+        "ids": np.array(list(dataset.ids)),
+        "query": dataset.query,
+        "gallery": dataset.gallery,
+        "trainval": None if dataset.trainval is None else np.array(dataset.trainval),
+    }
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
 def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
     """The arrays by name as an .npz."""
     packed = BytesIO()

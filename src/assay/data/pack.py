@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from assay.data import images
-from assay.data.dataset import Labels, Pixels, Samples
-from assay.data.image_files import ImageFiles
-from assay.data.splits import Half
+from assay.data.dataset import Half, Labels, Pixels, Samples
 from assay.errors import BadInput
 from assay.files import in_turn, new_folder, read_json, sync_folder, write_atomically
 from assay.hashing import canonical, digest, digest_file, plain, pretty
@@ -80,9 +78,8 @@ class Pack:
         return map(self.image, range(len(self)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return read_pack, (
-            self.folder,
-        )  # the place alone: a pickled memory map would be all the bytes
+        # the folder alone: a pickled memory map would be all the bytes
+        return Pack, (self.folder,)
 
     def image(self, row: int) -> Pixels:
         """One image (H, W, C); of pixels a view into the map, nothing copied."""
@@ -179,14 +176,10 @@ def made_by() -> str:
 
 
 def expected_bytes(half: Half, step: FirstStep, form: Form = "pixels") -> int:
-    """How many bytes the pack of a half will have: exact for pixels, about right for jpeg."""
-    items, indices = half._dataset.items, half._indices
-    if isinstance(items, ImageFiles):
-        pixels = int(items.shapes(indices, step).prod(axis=1).sum()) * half.inputs
-    else:
-        pixels = (
-            len(indices) * half.some(np.arange(1), step)[0].nbytes
-        )  # in memory, all of one shape
+    """Return how many bytes the pack of a half will have: exact for pixels, about right for
+    jpeg.
+    """
+    pixels = half.bytes_after(step)
     return pixels if form == "pixels" else int(JPEG_SHARE * pixels)
 
 
@@ -224,7 +217,13 @@ def write_vectors(folder: Path, half: Half, x: Samples) -> None:
         np.save(draft / "x.npy", np.asarray(x, dtype=np.float32))
         _write_labels(draft, half)
         _describe(
-            draft, {"fingerprint": half.fingerprint, "count": len(half.y), "made_by": made_by()}
+            draft,
+            {
+                "fingerprint": half.fingerprint,
+                "sealed": half.sealed,
+                "count": len(half.y),
+                "made_by": made_by(),
+            },
         )
 
 
@@ -249,9 +248,14 @@ def _write_labels(folder: Path, half: Half) -> None:
 
 def _write_images(folder: Path, half: Half, step: FirstStep, form: Form, report: Progress) -> None:
     about = {
-        "fingerprint": half.fingerprint, "step": plain(step), "form": form, "channels": half.inputs, "count": len(half.y),
+        "fingerprint": half.fingerprint,
+        "sealed": half.sealed,
+        "step": plain(step),
+        "form": form,
+        "channels": half.inputs,
+        "count": len(half.y),
         "made_by": made_by(),
-    }  # fmt: skip
+    }
     needed = expected_bytes(half, step, form)
     _check_space(folder, needed)
     try:

@@ -8,7 +8,7 @@ from itertools import count, pairwise
 
 import numpy as np
 
-from assay.data.copies import find_copies, find_near, first_of_test
+from assay.data.copies import find_copies, find_near
 from assay.data.dataset import Dataset, Items, Labels, Marks
 from assay.data.glyphs import Drawings
 from assay.data.image_files import ImageFiles
@@ -268,7 +268,7 @@ def _ranked(sizes: Labels) -> Sizes | None:
 def _roles(dataset: Dataset) -> Roles | None:
     if dataset.query is None and dataset.gallery is None:
         return None
-    test: Marks = dataset.labels >= first_of_test(dataset)
+    test: Marks = dataset.labels >= dataset.first_test_class
     query, gallery = (
         test if marks is None else test & marks for marks in (dataset.query, dataset.gallery)
     )

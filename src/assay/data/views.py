@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from assay.data.dataset import Labels, Marks, Pixels, Samples, Vectors
+from assay.data.dataset import Half, Labels, Marks, Pixels, Samples, Vectors
 from assay.data.pack import (
     beside,
     is_as_written,
@@ -21,11 +21,10 @@ from assay.data.pack import (
     write_vectors,
 )
 from assay.data.paths import writable_cache
-from assay.data.splits import Half
-from assay.files import cache_folder, in_turn
+from assay.files import cache_folder, in_turn, read_json
 from assay.progress import Progress
 from assay.protocols import FirstStep, Form
-from assay.records.ledger import Receipt
+from assay.records.ledger import SealError
 
 
 class Images(Protocol):
@@ -154,9 +153,20 @@ def place_vectors(half: Half, name: str, make: Callable[[], Vectors]) -> Path:
 
 
 def read_view(folder: Path) -> View:
-    """The view at `folder`; `BadInput` where that is not as it was written, as far as `place_view`
-    looks.
+    """Read the view at `folder`, which is not of a test half: for that see `seal.read_test`.
+
+    `BadInput` where the folder is not as it was written, as far as `place_view` looks.
     """
+    view = read_any(folder)
+    with reading(folder):
+        sealed = read_json(folder / "pack.json")["sealed"]
+    if sealed:
+        raise SealError(f"{folder} holds a test half, which opens to the receipt of a study alone")
+    return view
+
+
+def read_any(folder: Path) -> View:
+    """Read the view at `folder`, of whichever half: for `read_view` and the seal alone."""
     with reading(folder):
         vectors = (folder / "x.npy").exists()
         x = np.lib.format.open_memmap(folder / "x.npy", mode="r") if vectors else read_pack(folder)
@@ -177,14 +187,6 @@ def _marks(path: Path) -> Marks | None:
         return None
     marks: Marks = read_array(path)
     return marks
-
-
-def read_test(folder: Path, receipt: Receipt, trainval: str) -> View:
-    """The view of the test half at `folder`, against the receipt of the study on `trainval` that
-    asks for it.
-    """
-    receipt.check(trainval)
-    return read_view(folder)
 
 
 def renumber(y: Sequence[int] | Labels) -> Labels:

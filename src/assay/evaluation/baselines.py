@@ -10,8 +10,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from assay.data.dataset import Dataset, Labels
-from assay.data.splits import parts
+from assay.data import splits
+from assay.data.dataset import Dataset, Half
+from assay.data.seal import Reason
+from assay.data.splits import TrainVal
 from assay.embedding import choose_device, fit_pca, trunk_features
 from assay.errors import BadInput
 from assay.metrics import Scores
@@ -65,15 +67,12 @@ def baselines(
     trainval; without `test` the validation part of each fold is searched by itself, and the test
     half is left alone.
     """
+    trainval, sealed = splits.of(dataset, protocol)
+    tested = sealed.look(Reason.BASELINE) if test else None
     for name in names or _suitable(dataset):
         for start in ("none", protocol.weights if protocol.weights != "none" else "pretrained"):
-            found = _baseline(
-                dataset,
-                replace(protocol, trunk=name, weights=start, frozen="nothing"),
-                metrics,
-                test,
-                progress,
-            )
+            settings = replace(protocol, trunk=name, weights=start, frozen="nothing")
+            found = _baseline(trainval, tested, settings, metrics, progress)
             if found is not None:
                 yield found
             if (
@@ -88,44 +87,44 @@ def _suitable(dataset: Dataset) -> list[str]:
 
 
 def _baseline(
-    dataset: Dataset, protocol: Protocol, metrics: Sequence[str], test: bool, progress: Progress
+    trainval: TrainVal,
+    test: Half | None,
+    protocol: Protocol,
+    metrics: Sequence[str],
+    progress: Progress,
 ) -> Baseline | None:
-    belongs = np.array(parts(dataset, protocol))
-    rows = np.flatnonzero((belongs != "test") | test)
+    """Score a trunk with one kind of weights; None where it has no such weights."""
+    halves = [trainval] if test is None else [trainval, test]
     try:
-        settled, weights = settle(protocol, dataset.modality)
+        settled, weights = settle(protocol, trainval.modality)
         if protocol.weights != "none" and weights is None:
             return None
         start = "pretrained" if weights else "random weights"
         device = torch.device(choose_device("auto"))
-        features = trunk_features(
-            settled,
-            dataset.items.arrays,
-            rows,
-            dataset.items.inputs,
-            device,
-            lambda stage, *at: progress(f"{stage}, {start}", *at),
-        )
+        features = [
+            trunk_features(
+                settled,
+                half.some,
+                np.arange(len(half.y)),
+                half.inputs,
+                device,
+                lambda stage, *at: progress(f"{stage}, {start}", *at),
+            )
+            for half in halves
+        ]
     except (BadInput, UnknownName) as error:
         return Baseline(protocol.trunk, None, problem=str(error))
-    where = belongs[rows]
-    width = min(protocol.dim, features.shape[1], int((where != "test").sum()) - 1)
+    samples, wide = features[0].shape
+    width = min(protocol.dim, wide, samples - 1)
     with torch.no_grad():
-        z = F.normalize(fit_pca(features[where != "test"], width)(features), dim=1)
-    names = ["test"] if test else [f"fold {number}" for number in range(protocol.folds)]
-    scores = {
-        name: _answers(dataset, rows[where == name], test).evaluate(z[where == name], metrics)
-        for name in names
-    }
-    return Baseline(
-        protocol.trunk, weights.pretrained_on if weights else None, features.shape[1], width, scores
-    )
-
-
-def _answers(dataset: Dataset, rows: Labels, test: bool) -> HalfLabels:
-    """Of these samples: at the test by the roles that the data give them, else all in all."""
-    marks = [
-        None if mark is None or not test else mark[rows]
-        for mark in (dataset.query, dataset.gallery)
-    ]
-    return HalfLabels(dataset.labels[rows], *marks)
+        z = F.normalize(fit_pca(features[0], width)(features[-1]), dim=1)
+    if test is not None:
+        scores = {"test": HalfLabels.of(test).evaluate(z, metrics)}
+    else:
+        scores = {
+            f"fold {number}": HalfLabels(trainval.y[rows]).evaluate(z[rows], metrics)
+            for number, rows in enumerate(
+                fold.validation for fold in splits.folds(trainval, protocol.folds)
+            )
+        }
+    return Baseline(protocol.trunk, weights.pretrained_on if weights else None, wide, width, scores)

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from assay.data import Dataset
-from assay.data.dataset import Labels
+from assay.data import Dataset, splits
+from assay.data.dataset import Half, Labels
 from assay.data.features import check_vectors, read_arrays, read_labels
-from assay.data.splits import parts
+from assay.data.seal import Reason
 from assay.errors import BadInput
 from assay.evaluation.model import Part
 from assay.neighbours import Vectors
@@ -52,6 +52,7 @@ class Embeddings:
 
     def whole(self) -> Part:
         """All rows, with the file's own labels."""
+        assert self.y is not None
         return self._part("all", np.arange(len(self.z)), self.y, self.ids, self.roles)
 
     def parts(
@@ -60,35 +61,34 @@ class Embeddings:
         """The validation part of each fold, or the test half, with the labels, ids and, for the
         test, roles of the data.
         """
-        if len(self.z) != len(dataset.labels):
+        if len(self.z) != len(dataset):
             raise BadInput(
-                f"{self.path} has {len(self.z)} rows, {called} has {len(dataset.labels)} samples;"
+                f"{self.path} has {len(self.z)} rows, {called} has {len(dataset)} samples;"
                 f" row i must be sample i, in the order in which `assay data splits {called}` lists"
                 " them"
             )
-        belongs = np.array(parts(dataset, protocol))
-        labels, ids = np.array(dataset.class_names)[dataset.labels], np.array(dataset.ids)
-        marks = {"query": dataset.query, "gallery": dataset.gallery} if which == "test" else {}
-        roles = {role: mask for role, mask in marks.items() if mask is not None}
-        for name in (
-            ["test"] if which == "test" else [f"fold {number}" for number in range(protocol.folds)]
-        ):
-            yield self._part(name, np.flatnonzero(belongs == name), labels, ids, roles)
+        trainval, sealed = splits.of(dataset, protocol)
+        if which == "test":
+            half: Half = sealed.look(Reason.FOREIGN_LOOK)
+            chosen = {"test": np.arange(len(half.y))}
+        else:
+            half, folds = trainval, splits.folds(trainval, protocol.folds)
+            chosen = {f"fold {number}": fold.validation for number, fold in enumerate(folds)}
+        labels, ids = np.array(half.class_names)[half.y], np.array(half.ids)
+        marks = {"query": half.query, "gallery": half.gallery}
+        for name, rows in chosen.items():
+            roles = {role: mask[rows] for role, mask in marks.items() if mask is not None}
+            yield self._part(name, half.places[rows], labels[rows], ids[rows], roles)
 
     def _part(
-        self,
-        name: str,
-        rows: Labels,
-        y: Array | None,
-        ids: Array | None,
-        roles: Mapping[str, Array],
+        self, name: str, rows: Labels, y: Array, ids: Array | None, roles: Mapping[str, Array]
     ) -> Part:
-        assert y is not None
-        masks = {role: mask[rows] for role, mask in roles.items()}
-        self._check_finite(rows[masks["query"] | masks["gallery"]] if len(masks) == 2 else rows)
-        named = None if ids is None else ids[rows].tolist()
+        """Return these rows of the file, with labels, ids and roles of each."""
+        used = roles["query"] | roles["gallery"] if len(roles) == 2 else slice(None)
+        self._check_finite(rows[used])
+        named = None if ids is None else ids.tolist()
         return Part(
-            name, self.z[_as_slice(rows)], y[rows], named, masks.get("query"), masks.get("gallery")
+            name, self.z[_as_slice(rows)], y, named, roles.get("query"), roles.get("gallery")
         )
 
     def _check_finite(self, rows: Labels) -> None:

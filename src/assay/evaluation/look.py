@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from assay.data.splits import Half, SealedTest
+from assay.data.dataset import Half
+from assay.data.seal import SealedTest
 from assay.errors import BadInput
 from assay.evaluation.model import EvaluatedModel
 from assay.files import read_json

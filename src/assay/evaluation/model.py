@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assay.data.dataset import Labels
-from assay.data.splits import Half, TrainVal, folds
+from assay.data.dataset import Half, Labels
+from assay.data.splits import TrainVal, folds
 from assay.embedding import (
     as_compared,
     batch_of,

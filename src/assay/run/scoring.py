@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from assay.data.dataset import Labels, Marks
-from assay.data.splits import Half
+from assay.data.dataset import Half, Labels, Marks
 from assay.data.views import View
 from assay.embedding import as_compared
 from assay.errors import BadInput

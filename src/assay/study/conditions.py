@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from assay.data.copies import flaws_of_trainval
-from assay.data.dataset import Dataset, Labels, Vectors
+from assay.data.dataset import Dataset, Half, Labels, Vectors
 from assay.data.features import pack_arrays, read_arrays
 from assay.data.images import made_by
 from assay.data.pack import expected_bytes
-from assay.data.splits import Half, SealedTest, TrainVal, folds
+from assay.data.seal import SealedTest
+from assay.data.splits import TrainVal, folds
 from assay.data.views import place_vectors, place_view
 from assay.embedding import trunk_features
 from assay.errors import BadInput
