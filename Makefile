@@ -33,7 +33,7 @@ lint: $(READY)  ## format, lint, types and layers
 check: lint test  ## what CI runs
 
 docs: $(READY)  ## write docs/methods.md from the code
-	$(BIN)/python -m assay.catalogue > docs/methods.md
+	$(BIN)/python tools/methods_page.py > docs/methods.md
 
 speed: $(READY)  ## measure what docs/performance.md says
 	$(BIN)/python benchmarks/startup.py

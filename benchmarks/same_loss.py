@@ -19,10 +19,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from assay.losses.loss import Loss
 from assay.losses.normalized_softmax import NormalizedSoftmax
 from assay.losses.proxy_nca import ProxyNCA
-from assay.methods import Method, losses, methods
+from assay.methods import Loss, Method, losses, methods
 
 SPACE = methods["normalized_softmax"].space
 

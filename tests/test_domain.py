@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.domain import above, at_least, between, inside, one_of, whole
 from assay.losses import losses
 from assay.methods import assemble, methods
 from assay.miners import miners
 from assay.protocols import protocols
-from assay.space import Choice
+from assay.space import Choice, above, at_least, between, inside, one_of, whole
 
 NOT_NUMBERS: list[Any] = [math.nan, math.inf, -math.inf, True, False, "2", "", None, [2], 2 + 0j]
 LITTLE = 1e-9

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from assay.domain import BatchKind
 from assay.errors import BadInput
 from assay.hashing import digest, digest_file
 from assay.losses import baselines, losses
@@ -24,17 +23,17 @@ from assay.methods import (
     defaults,
     departures,
     import_parts,
-    signature,
     source_of,
     space_of,
 )
+from assay.methods.parameters import signature
 from assay.miners import miners
 from assay.miners.miner import Miner
 from assay.miners.multi_similarity import MultiSimilarityMiner
 from assay.miners.random import RandomMiner
 from assay.miners.semihard import SemihardMiner
 from assay.pairs import Pairs, References, all_pairs
-from assay.protocols import Optimiser, Protocol, protocols, resolve
+from assay.protocols import BatchKind, Optimiser, Protocol, protocols, resolve
 from assay.registry import UnknownName
 from assay.samplers import samplers
 from assay.space import Choice, Integer, Range, Real, Space

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.domain import BatchKind
 from assay.errors import BadInput
 from assay.protocols import (
     Augment,
     Batch,
+    BatchKind,
     FirstStep,
     Form,
     Frozen,

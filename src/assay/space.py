@@ -1,8 +1,12 @@
-"""Search spaces as value objects: declared before a search, hashed with the preregistration, never
-changed by it.
+"""Values of a method's parameters: checks of arguments, and ranges of a search.
+
+A check returns the value, or raises a `ValueError` that names the value and what is allowed. A
+search space is a value object: it is declared before the search, hashed with the preregistration,
+and never changed by the search.
 """
 
 import math
+import numbers
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
@@ -17,12 +21,83 @@ EDGE = 0.01
 """A value within this share of its range (on the search scale) lies on the edge."""
 
 
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def at_least(low: float, name: str, value: float) -> float:
+    """Return a finite number that is not below `low`.
+
+    >>> at_least(0, "margin", -0.5)
+    Traceback (most recent call last):
+    ...
+    ValueError: margin is a number of at least 0, got -0.5
+    """
+    return _accept(
+        _is_finite(value) and value >= low, f"{name} is a number of at least {low}", value
+    )
+
+
+def above(low: float, name: str, value: float) -> float:
+    """Return a finite number above `low`."""
+    return _accept(_is_finite(value) and value > low, f"{name} is a number above {low}", value)
+
+
+def between(low: float, high: float, name: str, value: float) -> float:
+    """Return a number from `low` to `high`, both ends included."""
+    return _accept(
+        _is_finite(value) and low <= value <= high,
+        f"{name} is a number from {low} to {high}",
+        value,
+    )
+
+
+def inside(low: float, high: float, name: str, value: float) -> float:
+    """Return a number between `low` and `high`, both ends excluded."""
+    return _accept(
+        _is_finite(value) and low < value < high,
+        f"{name} is a number above {low} and below {high}",
+        value,
+    )
+
+
+def whole(least: int, name: str, value: int) -> int:
+    """Return a whole number of at least `least`."""
+    return int(
+        _accept(
+            _is_finite(value) and value == int(value) >= least,
+            f"{name} is a whole number of at least {least}",
+            value,
+        )
+    )
+
+
+def one_of(options: tuple[str, ...], name: str, value: str) -> str:
+    """Return one of a few words."""
+    if value not in options:
+        raise ValueError(f"{name} is one of {', '.join(map(repr, options))}, got {value!r}")
+    return value
+
+
+def _is_finite(value: object) -> bool:
+    """Return whether the value is a number of Python or numpy, not a bool."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _accept(good: bool, rule: str, value: float) -> float:
+    if not good:
+        raise ValueError(f"{rule}, got {value!r}")
+    return value
+
+
+# --- ranges ---------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Real:
     """A real number in [low, high], searched on a linear or a logarithmic scale.
 
-    `natural` says which ends are the parameter's own domain (a margin cannot be below 0), so that
-    an optimum there is no sign of a range drawn too tightly.
+    `natural` says which ends are bounds of the parameter itself (a margin cannot be below 0). An
+    optimum at such an end does not suggest a range that is too narrow.
     """
 
     low: float
@@ -36,19 +111,23 @@ class Real:
         object.__setattr__(self, "high", float(self.high))
 
     def at(self, share: float) -> float:
-        """The value at `share` (0 to 1) of the range on the search scale.
+        """Return the value at `share` (0 to 1) of the range on the search scale.
+
+        It has six significant digits: more mean nothing to a search, and rounding noise must not
+        reach a run's key.
 
         >>> Real(0.01, 100, log=True).at(0.5)
         1.0
         """
-        return min(max(_round(_at(self.low, self.high, self.log, share)), self.low), self.high)
+        value = float(f"{_at(self.low, self.high, self.log, share):.6g}")
+        return min(max(value, self.low), self.high)
 
     def takes(self, value: object) -> bool:
-        """Whether the value has a place on the search scale, be it outside the range."""
+        """Return whether the search scale has a place for the value, even outside the range."""
         return _is_number(value) and (value > 0 or not self.log)
 
     def share(self, value: float) -> float:
-        """Where `value` lies in the range on the search scale: 0 at `low`, 1 at `high`."""
+        """Return the position of `value` on the search scale: 0 at `low`, 1 at `high`."""
         return _share(self.low, self.high, self.log, value)
 
 
@@ -65,21 +144,21 @@ class Integer:
         _check_range(self.low, self.high, self.log)
 
     def at(self, share: float) -> int:
-        """The whole number nearest to `share` (0 to 1) of the range on the search scale."""
+        """Return the whole number nearest to `share` (0 to 1) of the range on the search scale."""
         return min(max(round(_at(self.low, self.high, self.log, share)), self.low), self.high)
 
     def takes(self, value: object) -> bool:
-        """Whether the value has a place on the search scale, be it outside the range."""
+        """Return whether the search scale has a place for the value, even outside the range."""
         return _is_number(value) and value == int(value) and (value > 0 or not self.log)
 
     def share(self, value: float) -> float:
-        """Where `value` lies in the range on the search scale."""
+        """Return the position of `value` on the search scale: 0 at `low`, 1 at `high`."""
         return _share(self.low, self.high, self.log, value)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few values; it has no edges."""
+    """One of a few values; a choice has no edges."""
 
     options: tuple[Value, ...]
 
@@ -88,11 +167,11 @@ class Choice:
             raise ValueError(f"a choice needs two different options, got {self.options}")
 
     def takes(self, value: object) -> bool:
-        """Whether the value is one of the options."""
+        """Return whether the value is one of the options."""
         return value in self.options
 
     def at(self, share: float) -> Value:
-        """The option at `share` (0 to 1) of the list."""
+        """Return the option at `share` (0 to 1) of the list."""
         return self.options[min(int(share * len(self.options)), len(self.options) - 1)]
 
 
@@ -101,8 +180,9 @@ Range = Real | Integer | Choice
 
 @dataclass(frozen=True)
 class Edge:
-    """A chosen value on an end of its range; `natural` where the end is the parameter's
-    own domain.
+    """An end of a range on which a chosen value lies.
+
+    `natural` is true where that end is a bound of the parameter itself.
     """
 
     end: Literal["low", "high"]
@@ -140,7 +220,7 @@ class Space(Mapping[str, Range]):
         return f"Space({', '.join(f'{name}={range_}' for name, range_ in self.items())})"
 
     def __or__(self, other: "Space") -> "Space":
-        """Both spaces together; a name in both raises."""
+        """Return both spaces together; a name in both raises."""
         clash = sorted(set(self) & set(other))
         if clash:
             raise BadInput(
@@ -149,40 +229,37 @@ class Space(Mapping[str, Range]):
         return Space(**self._ranges, **other._ranges)
 
     def describe(self) -> dict[str, dict[str, object]]:
-        """The space as plain data, for the preregistration and for reports."""
+        """Return the space as plain data, for the preregistration and for reports."""
         return {
             name: {"kind": type(range_).__name__, **vars(range_)} for name, range_ in self.items()
         }
 
     def edges(self, parameters: Parameters) -> dict[str, Edge]:
-        """Those of `parameters` that lie within 1% of an end of their range on the search scale."""
+        """Return those of `parameters` that lie within 1% of an end on the search scale."""
         found = {name: _edge(self[name], parameters[name]) for name in self}
         return {name: edge for name, edge in found.items() if edge is not None}
 
 
 def read_space(described: Mapping[str, Mapping[str, Any]]) -> Space:
-    """The space that `describe` told of.
+    """Return the space that `Space.describe` wrote.
 
     >>> read_space(Space(margin=Real(0, 2)).describe())
     Space(margin=Real(low=0.0, high=2.0, log=False, natural='none'))
     """
     kinds = {kind.__name__: kind for kind in (Real, Integer, Choice)}
-    return Space(
-        **{name: kinds[said["kind"]](**_arguments(said)) for name, said in described.items()}
-    )
-
-
-def _arguments(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a range, with lists as the tuples that they were."""
-    return {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in said.items()
-        if name != "kind"
-    }
+    ranges = {}
+    for name, said in described.items():
+        arguments: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in said.items()
+            if key != "kind"
+        }
+        ranges[name] = kinds[said["kind"]](**arguments)
+    return Space(**ranges)
 
 
 def describe_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """In words, what of a described space is another one.
+    """Return in words how two described spaces differ.
 
     >>> describe_change(Space(margin=Real(0, 2)).describe(), Space(margin=Real(0, 3)).describe())
     'margin was searched in 0.0 to 2.0 and would now be searched in 0.0 to 3.0'
@@ -199,10 +276,8 @@ def _searched(said: Mapping[str, Any] | None) -> str:
         return "not searched"
     if "options" in said:
         return f"one of {', '.join(map(str, said['options']))}"
-    return (
-        f"searched in {said['low']} to"
-        f" {said['high']}{' on a logarithmic scale' if said['log'] else ''}"
-    )
+    scale = " on a logarithmic scale" if said["log"] else ""
+    return f"searched in {said['low']} to {said['high']}{scale}"
 
 
 def _edge(range_: Range, value: Value) -> Edge | None:
@@ -237,10 +312,3 @@ def _check_range(low: float, high: float, log: bool) -> None:
         raise ValueError(f"a range needs finite low < high, got [{low}, {high}]")
     if log and low <= 0:
         raise ValueError(f"a logarithmic range needs low > 0, got [{low}, {high}]")
-
-
-def _round(value: float) -> float:
-    """Six significant digits: more means nothing to a search, and rounding noise must not reach a
-    run's key.
-    """
-    return float(f"{value:.6g}")

@@ -95,9 +95,9 @@ def _width(column: str, rows: Rows) -> int:
 
 
 def _methods() -> Rows:
-    from assay.catalogue import describe, in_order
+    from assay.methods import describe, methods_by_year
 
-    return [describe(method) for method in in_order()]
+    return [describe(method) for method in methods_by_year()]
 
 
 def _short(method: dict[str, Any]) -> dict[str, str]:

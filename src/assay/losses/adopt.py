@@ -187,9 +187,12 @@ def indices(mined: Mined) -> tuple[Tensor, ...]:
 
 
 def _about(module: type) -> str:
-    """The first paragraph of the docstring, unless it only announces the next ones."""
-    line = first_paragraph(module.__doc__)
-    return line if line and not line.endswith(":") else f"{module.__name__} of {module.__module__}."
+    """Return the first paragraph of the docstring, or a name where it begins with a list."""
+    about = first_paragraph(module.__doc__)
+    begins_with_list = (module.__doc__ or "").strip().partition("\n")[0].endswith(":")
+    if not about or begins_with_list:
+        return f"{module.__name__} of {module.__module__}."
+    return about
 
 
 def _check_class(module: object) -> None:

@@ -4,11 +4,10 @@ import math
 
 from torch import Tensor
 
-from assay.domain import at_least, inside
 from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import References, Triplets, log1p_sum_exp, masked_mean, similarities
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, at_least, inside
 
 PAPER = Paper("Deep Metric Learning with Angular Loss", 2017, "arxiv.org/abs/1708.01682")
 

@@ -7,12 +7,11 @@ import math
 import torch
 from torch import Tensor
 
-from assay.domain import above, at_least, between, whole
 from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
 from assay.losses.proxies import START, cosines, cross_entropy, of_own_class, with_own_class
 from assay.pairs import sine
 from assay.registry import Paper
-from assay.space import Integer, Real, Space
+from assay.space import Integer, Real, Space, above, at_least, between, whole
 
 
 @losses("cosface")

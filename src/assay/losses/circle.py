@@ -3,12 +3,11 @@
 import torch
 from torch import Tensor
 
-from assay.domain import above, at_least
 from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
 from assay.losses.proxies import START, cosines, is_own_class
 from assay.pairs import Pairs, References, log1p_exp, log_sum_exp, masked_mean, similarities
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, above, at_least
 
 PAPER = Paper(
     "Circle Loss: A Unified Perspective of Pair Similarity Optimization",

@@ -5,11 +5,10 @@ N batch, M references.
 import torch
 from torch import Tensor
 
-from assay.domain import at_least
 from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, distances
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, at_least
 
 
 @losses("contrastive")

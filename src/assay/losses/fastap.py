@@ -3,11 +3,10 @@
 import torch
 from torch import Tensor
 
-from assay.domain import whole
 from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, masked_mean, similarities, soft_histograms
 from assay.registry import Paper
-from assay.space import Integer, Space
+from assay.space import Integer, Space, whole
 
 
 @losses("fastap")

@@ -2,11 +2,10 @@
 
 from torch import Tensor
 
-from assay.domain import whole
 from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, similarities, soft_histograms
 from assay.registry import Paper
-from assay.space import Integer, Space
+from assay.space import Integer, Space, whole
 
 
 @losses("histogram")

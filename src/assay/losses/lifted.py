@@ -3,11 +3,10 @@
 import torch
 from torch import Tensor
 
-from assay.domain import at_least
 from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, distances, log_sum_exp, masked_mean
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, at_least
 
 
 @losses("lifted")

@@ -9,7 +9,6 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from assay.domain import BatchKind
 from assay.pairs import (
     Mined,
     References,
@@ -21,6 +20,7 @@ from assay.pairs import (
     check_mined,
     without_autocast,
 )
+from assay.protocols import BatchKind
 from assay.registry import Paper, Registry
 from assay.space import Real, Space, Value
 
@@ -229,7 +229,7 @@ class Method:
         )
 
 
-class Methods(Registry[Method]):
+class MethodRegistry(Registry[Method]):
     """Methods by name."""
 
     def add(self, *methods: Method) -> None:
@@ -238,7 +238,7 @@ class Methods(Registry[Method]):
             self.set(method.name, method)
 
 
-methods = Methods("method")
+methods = MethodRegistry("method")
 
 losses = Registry[type[Loss]]("loss")
 """Losses by name; every module of this folder registers its own."""

@@ -3,12 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from assay.domain import at_least
 from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
 from assay.losses.proxies import check_labels
 from assay.pairs import Mined, References, distances, pair_counts
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, at_least
 
 PAPER = Paper("Sampling Matters in Deep Embedding Learning", 2017, "arxiv.org/abs/1706.07567")
 DEPARTURES = (

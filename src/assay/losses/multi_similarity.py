@@ -2,11 +2,10 @@
 
 from torch import Tensor
 
-from assay.domain import above, between
 from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, log1p_sum_exp, similarities
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, above, between
 
 
 @losses("multi_similarity")

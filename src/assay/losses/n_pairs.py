@@ -3,11 +3,10 @@
 import torch
 from torch import Tensor
 
-from assay.domain import at_least
 from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, log_sum_exp
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, at_least
 
 PAPER = Paper(
     "Improved Deep Metric Learning with Multi-class N-pair Loss Objective",

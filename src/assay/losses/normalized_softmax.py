@@ -2,11 +2,10 @@
 
 from torch import Tensor
 
-from assay.domain import above
 from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
 from assay.losses.proxies import START, cosines, cross_entropy
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, above
 
 
 @losses("normalized_softmax")

@@ -2,12 +2,11 @@
 
 from torch import Tensor
 
-from assay.domain import above, at_least
 from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
 from assay.losses.proxies import START, cosines, is_own_class
 from assay.pairs import log1p_sum_exp
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, above, at_least
 
 
 @losses("proxy_anchor")

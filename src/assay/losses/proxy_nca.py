@@ -8,12 +8,11 @@ similarities, and no distance is taken.
 import torch
 from torch import Tensor
 
-from assay.domain import above, at_least
 from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
 from assay.losses.proxies import START, cosines, cross_entropy, is_own_class, of_own_class
 from assay.pairs import log_sum_exp, masked_mean
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, above, at_least
 
 PAPER = Paper("No Fuss Distance Metric Learning using Proxies", 2017, "arxiv.org/abs/1703.07464")
 

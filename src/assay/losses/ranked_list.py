@@ -3,11 +3,10 @@
 import torch
 from torch import Tensor
 
-from assay.domain import above, at_least
 from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, distances, log_sum_exp
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, above, at_least
 
 
 @losses("ranked_list")

@@ -3,12 +3,11 @@
 import torch
 from torch import Tensor
 
-from assay.domain import at_least
 from assay.losses.contrastive import contrast
 from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, squared_distances
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, at_least
 
 
 @losses("snr_contrastive")

@@ -3,12 +3,11 @@
 import torch
 from torch import Tensor
 
-from assay.domain import above, at_least, whole
 from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, make_weights, methods
 from assay.losses.proxies import START, check_fit, cross_entropy, of_own_class, with_own_class
 from assay.pairs import unit
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, above, at_least, whole
 
 
 @losses("soft_triple")

@@ -3,11 +3,10 @@
 import torch
 from torch import Tensor
 
-from assay.domain import above
 from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, log_sum_exp, masked_mean, similarities
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, above
 
 
 @losses("supcon")

@@ -4,11 +4,10 @@ positive pairs.
 
 from torch import Tensor
 
-from assay.domain import at_least, one_of
 from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import References, Triplets, distances, squared_distances, triplet_hinges
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, at_least, one_of
 
 
 @losses("triplet")

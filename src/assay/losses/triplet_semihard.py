@@ -4,11 +4,10 @@ pairs.
 
 from torch import Tensor
 
-from assay.domain import at_least
 from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import References, Triplets, distances, squared_distances, triplet_hinges
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, at_least
 
 PAPER = Paper(
     "FaceNet: A Unified Embedding for Face Recognition and Clustering",

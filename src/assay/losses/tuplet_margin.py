@@ -4,11 +4,10 @@ import math
 
 from torch import Tensor
 
-from assay.domain import above, between
 from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, log1p_exp, log_sum_exp, masked_mean, similarities, sine
 from assay.registry import Paper
-from assay.space import Real, Space
+from assay.space import Real, Space, above, between
 
 
 @losses("tuplet_margin")

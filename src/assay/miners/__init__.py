@@ -1,10 +1,11 @@
-"""Miners by name: `miners["multi_similarity"]()(z, y)`. Every module of this folder is imported and
-registers its own.
+"""Miners by name: `miners["multi_similarity"]()(z, y)`.
+
+Importing this package imports every module of the folder, and each registers its own.
 """
 
-from assay.miners.miner import miners
+from assay.miners.miner import Miner, miners
 from assay.registry import import_folder
 
 import_folder(__name__, __path__)
 
-__all__ = ["miners"]
+__all__ = ["Miner", "miners"]

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from assay.domain import above, at_least
 from assay.miners.miner import Miner, miners
 from assay.miners.semihard import only
 from assay.pairs import References, Triplets, all_pairs, as_triplets, distances
 from assay.registry import Paper
+from assay.space import above, at_least
 
 
 @miners("distance_weighted")

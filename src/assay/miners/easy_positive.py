@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from assay.domain import one_of
 from assay.miners.hard import hard
 from assay.miners.miner import Miner, miners
 from assay.miners.semihard import semihard
 from assay.pairs import References, Triplets, all_pairs, distances
 from assay.registry import Paper
+from assay.space import one_of
 
 
 @miners("easy_positive")

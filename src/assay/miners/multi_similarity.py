@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from assay.domain import at_least
 from assay.miners.miner import Miner, miners
 from assay.pairs import Pairs, References, all_pairs
 from assay.registry import Paper
+from assay.space import at_least
 
 
 @miners("multi_similarity")

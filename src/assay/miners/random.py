@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from assay.domain import one_of
 from assay.miners.miner import Miner, miners
 from assay.pairs import Mined, Pairs, References, Triplets, all_pairs, as_triplets
 from assay.registry import Paper
+from assay.space import one_of
 
 
 @miners("random")

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from assay.domain import BatchKind
 from assay.errors import BadInput
 from assay.hashing import digest, plain
 from assay.space import Space
@@ -15,6 +14,11 @@ Modality = Literal["drawing", "photo", "features"]
 
 Kind = Literal["images", "vectors"]
 """What samples are, and what a trunk takes."""
+
+BatchKind = Literal["embedding", "classification", "pairs"]
+"""Shapes of training batch: for methods that compare samples, for methods that compare with class
+weights, and for methods that need two samples of each class.
+"""
 
 Resize = Literal["square", "short", "stretch"]
 Pooling = Literal["avg", "avg+max", "gem"]

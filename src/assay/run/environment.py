@@ -23,7 +23,6 @@ ABOVE = (
     "published",
     "study",
     "engines",
-    "catalogue",
 )
 """Parts of Assay that cannot change what a run gives."""
 

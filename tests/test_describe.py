@@ -1,21 +1,32 @@
-"""The catalogue: every method described in full, and docs/methods.md in step with the code."""
+"""Every method described in full, and docs/methods.md in step with the code."""
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from assay.catalogue import GROUPS, describe, in_order
-from assay.losses import losses
-from assay.losses.loss import Loss, Method
-from assay.methods import defaults, methods, miners
+from assay.losses.loss import Compares
+from assay.methods import (
+    Loss,
+    Method,
+    Real,
+    Space,
+    defaults,
+    describe,
+    losses,
+    methods,
+    methods_by_year,
+    miners,
+)
 from assay.protocols import protocols
-from assay.space import Real, Space
 
-PAGE = Path(__file__).parents[1] / "docs" / "methods.md"
+ROOT = Path(__file__).parents[1]
+PAGE, WRITER = ROOT / "docs" / "methods.md", ROOT / "tools" / "methods_page.py"
 OWN = [name for name in methods if methods.origin(name).startswith("assay.")]
 TRAINED = [name for name in OWN if methods[name].loss is not None]
 every_method = pytest.mark.parametrize("name", OWN)
@@ -163,7 +174,7 @@ def test_a_docstring_is_read_to_the_letter():
 
 
 def test_methods_stand_in_the_order_of_their_years_and_families_stay_together():
-    ordered = [method for method in in_order() if method.name in OWN]
+    ordered = [method for method in methods_by_year() if method.name in OWN]
     years = [method.paper.year for method in ordered[3:]]
     assert [method.name for method in ordered[:3]] == ["as_is", "pretrained", "untrained"]
     assert years == sorted(years)
@@ -214,9 +225,9 @@ def test_the_list_for_people_says_of_each_method_what_it_is_made_of(assay):
 def test_long_names_of_strangers_do_not_break_the_list(assay, tmp_path):
     name = "a_very_long_name_" * 6
     (tmp_path / "mine.py").write_text(
-        "from assay.losses.loss import losses\nfrom assay.losses.loss import Loss, Method,"
-        f" methods\nfrom assay.space import Space\n@losses({name!r})\nclass Mine(Loss):\n   "
-        f" pass\nmethods.add(Method({name!r}, Mine, space=Space()))\n"
+        "from assay.methods import Loss, Method, Space, losses, methods\n"
+        f"@losses({name!r})\nclass Mine(Loss):\n    pass\n"
+        f"methods.add(Method({name!r}, Mine, space=Space()))\n"
     )
     try:
         for kind in ("methods", "losses"):
@@ -232,14 +243,10 @@ def test_long_names_of_strangers_do_not_break_the_list(assay, tmp_path):
 
 
 def test_the_page_is_what_the_code_says():
-    """Out of step? `make docs` writes it again (python -m assay.catalogue > docs/methods.md)."""
-    done = subprocess.run([sys.executable, "-m", "assay.catalogue"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, WRITER], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     if done.stdout != PAGE.read_text(encoding="utf-8"):
-        pytest.fail(
-            "docs/methods.md is not what the code says; run: make docs (python -m assay.catalogue >"
-            " docs/methods.md)"
-        )
+        pytest.fail("docs/methods.md is not what the code says; run: make docs")
 
 
 @pytest.fixture(scope="module")
@@ -268,11 +275,8 @@ def test_a_miner_has_one_section(page, name):
 
 
 def test_every_kind_of_comparison_has_its_group():
-    from typing import get_args
-
-    from assay.losses.loss import Compares
-
-    assert sorted(kind for kinds in GROUPS.values() for kind in kinds if kind) == sorted(
+    groups = runpy.run_path(str(WRITER))["GROUPS"]
+    assert sorted(kind for kinds in groups.values() for kind in kinds if kind) == sorted(
         get_args(Compares)
     )
 

@@ -1,0 +1,188 @@
+"""From a method and its parameters to a loss and a miner."""
+
+import inspect
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from assay.errors import BadInput
+from assay.losses.loss import Loss, Method
+from assay.miners import Miner, miners
+from assay.protocols import Protocol
+from assay.space import Parameters, Space, Value
+
+DEFAULT_WEIGHTS_LR = 3e-3
+
+TRAINING = ("lr", "weights_lr")
+"""Parameters that neither the loss nor the miner takes, but the training."""
+
+NO_DEFAULT: object = inspect.Parameter.empty
+"""The default, in a signature, of a parameter that must be given."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A method with its parameters filled in."""
+
+    loss: Loss
+    miner: Miner | None
+    lr: float
+    weights_lr: float
+
+
+def assemble(method: Method, parameters: Parameters, protocol: Protocol) -> Parts:
+    """Build loss and miner; each parameter goes by its name to loss, miner or training.
+
+    A name that several of them take, or none, raises `BadInput`.
+    """
+    assert method.loss is not None, "the baseline is not trained"
+    by_taker: dict[str, dict[str, Value]] = {"loss": {}, "miner": {}, "training": {}}
+    for name, value in {**method.fixed, **parameters}.items():
+        by_taker[_taker(method, name)][name] = value
+    training = {**_training_defaults(protocol), **by_taker["training"]}
+    miner = miners[method.miner](**by_taker["miner"]) if method.miner else None
+    if miner is not None:
+        miner.normalise = method.normalise
+    loss = method.loss(**by_taker["loss"])
+    return Parts(loss, miner, float(training["lr"]), float(training["weights_lr"]))
+
+
+def space_of(method: Method, protocol: Protocol) -> Space:
+    """Return the space that is searched: the method's own with what the protocol adds.
+
+    A baseline has nothing to search.
+    """
+    return Space() if method.loss is None else method.space | protocol.space
+
+
+def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
+    """Return the default of each searched parameter: trial 0 of a search.
+
+    >>> from assay.methods import methods
+    >>> from assay.protocols import protocols
+    >>> defaults(methods["triplet"], protocols["quick"])
+    {'margin': 0.1}
+    """
+    space, own = space_of(method, protocol), _own_defaults(method)
+    both = sorted(set(method.fixed) & set(space))
+    if both:
+        raise BadInput(
+            f"{method.name}: the parameter {both[0]!r} is fixed by the method and searched by"
+            f" {protocol.name}"
+        )
+    for name in method.fixed:
+        _taker(method, name)
+    for name, value in own.items():
+        if value is NO_DEFAULT and name not in method.fixed and name not in space:
+            raise BadInput(
+                f"{method.name}: the parameter {name!r} has no value; give it a default, search it"
+                " or fix it"
+            )
+    known = own | _training_defaults(protocol)
+    chosen = {}
+    for name, range_ in space.items():
+        _taker(method, name)
+        if known[name] is NO_DEFAULT:
+            raise BadInput(
+                f"{method.name}: the parameter {name!r} has no default, which trial 0 needs; give"
+                " it one"
+            )
+        if not range_.takes(known[name]):
+            raise BadInput(
+                f"{method.name}: the default {known[name]!r} of {name!r} cannot be searched as"
+                f" {range_}"
+            )
+        chosen[name] = known[name]
+    return chosen
+
+
+def read_parameters(
+    method: Method, protocol: Protocol, settings: Iterable[str]
+) -> dict[str, Value]:
+    """Return the method's parameters with `name=value` settings applied.
+
+    A value has the type of its default. The loss and the miner are built with all of them, so that
+    a value that they refuse raises `BadInput` here.
+
+    >>> from assay.methods import methods
+    >>> from assay.protocols import protocols
+    >>> read_parameters(methods["triplet"], protocols["quick"], ["margin=0.2"])
+    {'margin': 0.2}
+    """
+    known = {**_own_defaults(method), **_training_defaults(protocol)}
+    chosen = defaults(method, protocol)
+    for setting in settings:
+        name, sign, text = (word.strip() for word in setting.partition("="))
+        if not sign or name not in known or name in method.fixed:
+            free = ", ".join(sorted(set(known) - set(method.fixed)))
+            raise BadInput(
+                f"--param {setting}: write name=value; the parameters of {method.name} are {free}"
+            )
+        chosen[name] = _read_value(known[name], text, setting)
+    for name in TRAINING:
+        if not 0 < float(chosen.get(name, 1)) < math.inf:
+            raise BadInput(f"--param {name}={chosen[name]}: a learning rate is a number above 0")
+    try:
+        assemble(method, chosen, protocol)
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"--param {', '.join(settings)}: {error}") from None
+    return chosen
+
+
+def departures(method: Method) -> tuple[str, ...]:
+    """Return where the method, with its loss and its miner, differs from its paper."""
+    return (*method.departures, *(miners[method.miner].departures if method.miner else ()))
+
+
+def signature(part: type | None) -> dict[str, Value]:
+    """Return the parameters of a part's constructor with their defaults."""
+    if part is None or part.__init__ is object.__init__:  # type: ignore[misc]
+        return {}
+    parameters = inspect.signature(part).parameters.values()
+    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return {item.name: item.default for item in parameters if item.kind in named}
+
+
+def _own_defaults(method: Method) -> dict[str, Value]:
+    return {**signature(method.loss), **_miner_signature(method)}
+
+
+def _miner_signature(method: Method) -> dict[str, Value]:
+    return signature(miners[method.miner]) if method.miner else {}
+
+
+def _training_defaults(protocol: Protocol) -> dict[str, Value]:
+    """Return the learning rates; one that is still `auto` is NaN, which nothing trains with."""
+    lr = protocol.optimiser.lr
+    return {"lr": math.nan if lr is None else lr, "weights_lr": DEFAULT_WEIGHTS_LR}
+
+
+def _taker(method: Method, name: str) -> str:
+    """Return which of loss, miner and training takes a parameter."""
+    takers = {
+        "loss": signature(method.loss),
+        "miner": _miner_signature(method),
+        "training": TRAINING,
+    }
+    wanted_by = [taker for taker, names in takers.items() if name in names]
+    if len(wanted_by) != 1:
+        raise BadInput(
+            f"{method.name}: the parameter {name!r} is taken by"
+            f" {' and '.join(wanted_by) or 'nothing'}"
+        )
+    return wanted_by[0]
+
+
+def _read_value(default: Any, text: str, setting: str) -> Value:
+    """Return the text as a value of its default's type, a number where there is no default."""
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[text.lower()]
+        if isinstance(default, str):
+            return text
+        return int(text) if isinstance(default, int) else float(text)
+    except (ValueError, KeyError):
+        raise BadInput(
+            f"--param {setting}: {text!r} is not of the kind of its default, {default!r}"
+        ) from None

@@ -1,0 +1,99 @@
+"""Parts that users write: their files are imported by name, and their source is hashed."""
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadInput
+from assay.hashing import digest, digest_file
+from assay.losses import methods
+from assay.losses.loss import Method
+from assay.miners import miners
+from assay.protocols import Protocol
+from assay.registry import replacing
+from assay.samplers import samplers
+from assay.trunks import Trunk, find
+
+
+def import_parts(names: Iterable[str]) -> None:
+    """Import files (`mine.py`) or modules (`mine.losses`) that register parts.
+
+    Parts are methods, losses, miners, samplers, trunks, data sets or metrics.
+    """
+    for name in names:
+        try:
+            _import_file(Path(name)) if name.endswith(".py") else importlib.import_module(name)
+        except BadInput:
+            raise
+        except (Exception, SystemExit) as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            line = next(
+                (frame for frame in reversed(frames) if not frame.filename.startswith("<frozen")),
+                frames[-1],
+            )
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise BadInput(
+                f"--import {name} failed: {reason} ({line.filename}, line {line.lineno})"
+            ) from error
+
+
+def _import_file(path: Path) -> None:
+    if not path.is_file():
+        raise BadInput(f"--import {path}: there is no such file")
+    full, content = path.resolve(), digest_file(path)
+    module_name = f"assay_import_{full.stem}_{digest(str(full))[:16]}"
+    if module_name in sys.modules and _imported.get(module_name) == content:
+        return
+    spec = importlib.util.spec_from_file_location(module_name, full)
+    assert spec is not None and spec.loader is not None
+    sys.modules[module_name] = module = importlib.util.module_from_spec(spec)
+    _imported.pop(module_name, None)
+    with replacing(module_name):
+        spec.loader.exec_module(module)
+    _imported[module_name] = content
+
+
+_imported: dict[str, str] = {}
+"""Hash of each imported file by module name: a file edited since then is imported again."""
+
+
+def source_of(method: Method, protocol: Protocol) -> str:
+    """Return a hash of the files in which the parts of a run are written.
+
+    The parts are the trunk and the sampler of the protocol, and the method with its loss and miner.
+    """
+    trunk = find(protocol.trunk)
+    parts: list[object] = [trunk, samplers[protocol.sampler]]
+    parts += method.loss.written_in() if method.loss else ()
+    parts += [miners[method.miner]] if method.miner else []
+    if methods.get(method.name) is method:
+        parts.append(sys.modules[methods.origin(method.name)])
+    files = [digest_file(file) for file in dict.fromkeys(_file_of(part) for part in parts)]
+    return digest(
+        [*files, *(method.loss.distributions() if method.loss else ()), *_libraries(trunk)]
+    )
+
+
+def trunk_source(name: str) -> str:
+    """Return a hash of the file in which a trunk is written and of its libraries' versions."""
+    trunk = find(name)
+    return digest([digest_file(_file_of(trunk)), *_libraries(trunk)])
+
+
+def _libraries(trunk: type[Trunk]) -> list[str]:
+    return [f"{library} {version(library)}" for library in trunk.libraries]
+
+
+def _file_of(part: Any) -> Path:
+    try:
+        return Path(inspect.getfile(part))
+    except (TypeError, OSError):
+        raise BadInput(
+            f"the code of {part} is in no file; put it in one and pass that with --import"
+        ) from None
