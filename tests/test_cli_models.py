@@ -886,7 +886,7 @@ def test_a_model_in_a_store_whose_run_was_exchanged_is_refused(assay, mini, benc
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     code, out, err = assay("evaluate", place, "--data", f"folder:{mini}", "--test")
     assert (code, out) == (2, "")
-    assert "is not what it was when it was made" in err
+    assert "was altered after the run had ended" in err
 
 
 BAD_EVALUATION = {

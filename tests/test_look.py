@@ -12,12 +12,13 @@ import pytest
 import assay as package
 from assay.data import load, splits
 from assay.data.dataset import Half
-from assay.evaluation import FinishedRun
+from assay.evaluation import EvaluatedModel
 from assay.protocols import customise, protocols
 from assay.records import study_records
 from assay.records.ledger import Ledger, SealError, read
 from assay.records.store import Store
 from assay.records.study import read_record
+from assay.run.finished import FinishedRun
 from assay.verify import verify
 from miniature import MINI, make_folder
 
@@ -190,7 +191,7 @@ def test_a_look_sees_the_vectors_that_the_study_saw(place, method):
     run = FinishedRun.at(store().run(record.reproductions[0]["key"]))
     dataset = load("features:data.npz")
     rows = np.flatnonzero(np.array(splits.parts(dataset, PROTOCOL)) == "test")
-    part = run.learner.part(
+    part = EvaluatedModel.of_run(run).part(
         "test", Half(dataset, rows), np.arange(len(rows)), lambda stage, done, total: None
     )
     stored = np.load(store().test_vectors(run.key, record.seal["test"]))[:, : PROTOCOL.dim]
@@ -414,17 +415,17 @@ BAD = {
     "altered weights": (
         altered_weights,
         DATA,
-        "is not what it was when it was made; `assay verify",
+        "was altered after the run had ended; `assay verify",
     ),
     "altered configuration": (
         altered_configuration,
         DATA,
-        "is not what it was when it was made; `assay verify",
+        "was altered after the run had ended; `assay verify",
     ),
     "spoilt configuration": (
         spoilt_configuration,
         DATA,
-        "is not what it was when it was made; `assay verify",
+        "was altered after the run had ended; `assay verify",
     ),
     "losing trial": (
         losing_trial,

@@ -153,11 +153,13 @@ class Embedder:
         model: the network.
         card: what it is and comes from.
         device: where it computes.
+        folder: the model folder that it was loaded from; None: it is a pretrained trunk.
     """
 
     model: Model
     card: dict[str, Any]
     device: torch.device
+    folder: Path | None = None
 
     @property
     def similarity(self) -> Similarity:
@@ -248,7 +250,7 @@ def load(
                 " makes one"
             )
         model, card = read_model_folder(folder)
-        return Embedder(model.to(on), card, on)
+        return Embedder(model.to(on), card, on, folder)
     try:
         kind = find(str(name))
     except UnknownName as error:

@@ -16,12 +16,13 @@ from assay.errors import BadInput
 if TYPE_CHECKING:
     from assay.data.dataset import Half
     from assay.data.seal import SealedTest
-    from assay.evaluation import EvaluatedModel, FinishedRun, Part
+    from assay.evaluation import EmbeddedPart, EvaluatedModel
     from assay.metrics import Scores
     from assay.progress import Progress
     from assay.protocols import Protocol
+    from assay.run.finished import FinishedRun
 
-Parts = Callable[["Progress"], "Iterable[Part]"]
+Parts = Callable[["Progress"], "Iterable[EmbeddedPart]"]
 """Gives the parts to score, telling how far it is."""
 
 
@@ -219,21 +220,18 @@ def _evaluate_model(
     """Scores of a model on what it was not trained on."""
     from assay.data import load, splits
     from assay.data.seal import Reason
-    from assay.evaluation import EvaluatedModel, FinishedRun, run_behind
-    from assay.model import CARD
+    from assay.evaluation import EvaluatedModel
 
-    folder = (question.what / CARD).exists()
-    run = None if folder or not question.what.exists() else FinishedRun.at(question.what)
+    learner = EvaluatedModel.of(question.what)
     if question.data is None:
         raise BadInput(f"{question.what} is a model: give --data, the samples that it is to embed")
-    learner = run.learner if run else EvaluatedModel.of(str(question.what))
     dataset = load(question.data)
     trainval, sealed = splits.of(dataset, protocol)
     learner.check_input(trainval)
     own = learner.was_trained_on(trainval)
     if own:
         _check_folds(learner, settings)
-    if own and question.test and (behind := run_behind(question.what) if folder else run):
+    if own and question.test and (behind := learner.recorded_run()):
         return _look(question, behind, learner, sealed)
     if question.test:
         half = sealed.look(Reason.RECORDED_LOOK if own else Reason.FOREIGN_LOOK)
@@ -267,7 +265,7 @@ _OTHER_HALF = (
 )
 
 
-def _test_part(learner: "EvaluatedModel", half: "Half", progress: "Progress") -> "Part":
+def _test_part(learner: "EvaluatedModel", half: "Half", progress: "Progress") -> "EmbeddedPart":
     """The test half, embedded."""
     import numpy as np
 
@@ -297,19 +295,10 @@ def _keep_look(question: Question, fingerprint: str, scores: "Scores") -> str:
     """Record a look at test by way of a model that belongs to no study in its own folder; what to
     say of it.
     """
-    from datetime import UTC, datetime
-
-    from assay.hashing import canonical, without_infinities
+    from assay.evaluation import record_beside_model
 
     looks = question.what / "looks.jsonl"
-    said = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "test": fingerprint,
-        "metrics": dict(scores),
-    }
-    with looks.open("a", encoding="utf-8") as stream:
-        stream.write(canonical(without_infinities(said)) + "\n")
-    count = len(looks.read_text(encoding="utf-8").splitlines())
+    count = record_beside_model(question.what, fingerprint, scores)
     return (
         f"recorded as look {count} at test in {looks}; a model chosen by such looks is not fairly"
         " tested any more"

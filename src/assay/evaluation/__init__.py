@@ -1,17 +1,16 @@
-"""A model evaluated on data: what it may be scored on, looks at the test half, baselines."""
+"""A model evaluated on data: the parts it may be scored on, looks at the test half, baselines."""
 
 from assay.evaluation.baselines import Baseline, baselines
 from assay.evaluation.files import Embeddings
-from assay.evaluation.look import FinishedRun, Look, run_behind
-from assay.evaluation.model import EvaluatedModel, Part
+from assay.evaluation.look import Look, record_beside_model
+from assay.evaluation.model import EmbeddedPart, EvaluatedModel
 
 __all__ = [
     "Baseline",
+    "EmbeddedPart",
     "Embeddings",
     "EvaluatedModel",
-    "FinishedRun",
     "Look",
-    "Part",
     "baselines",
-    "run_behind",
+    "record_beside_model",
 ]

@@ -16,7 +16,7 @@ from assay.data.dataset import Half, Labels
 from assay.data.features import check_vectors, read_arrays, read_labels
 from assay.data.seal import Reason
 from assay.errors import BadInput
-from assay.evaluation.model import Part
+from assay.evaluation.model import EmbeddedPart
 from assay.neighbours import Vectors
 from assay.protocols import Protocol
 
@@ -50,14 +50,14 @@ class Embeddings:
     roles: dict[str, Array]
     ids: Array | None
 
-    def whole(self) -> Part:
+    def whole(self) -> EmbeddedPart:
         """All rows, with the file's own labels."""
         assert self.y is not None
         return self._part("all", np.arange(len(self.z)), self.y, self.ids, self.roles)
 
     def parts(
         self, dataset: Dataset, called: str, protocol: Protocol, which: Literal["fold", "test"]
-    ) -> Iterator[Part]:
+    ) -> Iterator[EmbeddedPart]:
         """The validation part of each fold, or the test half, with the labels, ids and, for the
         test, roles of the data.
         """
@@ -82,12 +82,12 @@ class Embeddings:
 
     def _part(
         self, name: str, rows: Labels, y: Array, ids: Array | None, roles: Mapping[str, Array]
-    ) -> Part:
+    ) -> EmbeddedPart:
         """Return these rows of the file, with labels, ids and roles of each."""
         used = roles["query"] | roles["gallery"] if len(roles) == 2 else slice(None)
         self._check_finite(rows[used])
         named = None if ids is None else ids.tolist()
-        return Part(
+        return EmbeddedPart(
             name, self.z[_as_slice(rows)], y, named, roles.get("query"), roles.get("gallery")
         )
 

@@ -1,6 +1,4 @@
-"""A model with what it has seen: a finished run's, that of a model folder, or a pretrained trunk;
-and data as it sees them.
-"""
+"""A model to evaluate, with the fold and the classes that it was trained on."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +13,7 @@ from torch import Tensor
 from assay.data.dataset import Half, Labels
 from assay.data.splits import TrainVal, folds
 from assay.embedding import (
+    Embedder,
     as_compared,
     batch_of,
     check_kind,
@@ -23,23 +22,24 @@ from assay.embedding import (
     load,
     torch_threads,
 )
-from assay.model import Model
+from assay.model import CARD, Model
 from assay.progress import Progress
 from assay.protocols import Kind, Similarity, kind_of
+from assay.run.finished import FinishedRun
 from assay.trunks import find
 
 
 @dataclass(frozen=True)
-class Part:
+class EmbeddedPart:
     """Embeddings that are searched among themselves.
 
     Args:
-        name: of the part: `all`, `fold 0`, `test`.
+        name: name of the part: `all`, `fold 0`, `test`.
         z: embeddings.
-        y: their labels.
-        ids: their names, row numbers if None.
-        queries: mask of those that are looked up, all if None.
-        gallery: mask of those that they are looked up in, all if None.
+        y: labels.
+        ids: names of the rows; their numbers if None.
+        queries: mask of the rows that are looked up; all if None.
+        gallery: mask of the rows that they are looked up in; all if None.
     """
 
     name: str
@@ -52,20 +52,22 @@ class Part:
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """A model that embeds samples of a data set.
+    """A model that embeds samples of a data set: of a run, a model folder, or a pretrained trunk.
 
     Args:
-        called: how it was asked for.
-        build: makes it for images of so many channels, or vectors of such a width.
-        takes: what its trunk takes.
-        inputs: channels or width that it was made for; None: images of any that its trunk takes.
-        trainval: fingerprint of the half that it has seen, if any.
-        fold: the fold of it that was held out; None: it was trained on none of it.
-        folds: into how many that half was split.
+        called: the name that it was given by.
+        build: makes the model for images of so many channels, or vectors of such a width.
+        takes: kind of samples that its trunk takes.
+        inputs: channels or width that it was made for; None: any that its trunk takes.
+        trainval: fingerprint of the half that it was trained on, if any.
+        fold: the fold of that half that was held out; None: it was trained on none of it.
+        folds: number of folds that the half was split into.
         threads: torch threads to compute with.
-        dim: the first so many dimensions are the embedding; None: all.
+        dim: number of leading dimensions that are the embedding; None: all.
         classes: names of the classes that it was trained on; None: they are not known.
         similarity: how its embeddings are compared.
+        folder: its model folder, if any.
+        run: the run that it is of, where it was given as a run.
     """
 
     called: str
@@ -79,45 +81,83 @@ class EvaluatedModel:
     dim: int | None = None
     classes: frozenset[str] | None = None
     similarity: Similarity = "cosine"
+    folder: Path | None = None
+    run: FinishedRun | None = None
 
     @classmethod
-    def of(cls, name: str) -> "EvaluatedModel":
-        """The model of a model folder, or the pretrained trunk of this name."""
-        loaded = load(name)
-        kind, card = find(loaded.model.architecture.trunk), loaded.card
-        threads = len(os.sched_getaffinity(0))
-        if not Path(name).is_dir():
-            return cls(
-                called=name,
-                build=lambda inputs: load(name, inputs=inputs).model,
-                takes=kind.takes,
-                inputs=None,
-                threads=threads,
-                classes=frozenset(),
-            )
+    def of(cls, model: str | Path | Embedder) -> "EvaluatedModel":
+        """Return the model of a finished run, of a model folder, or the trunk of this name."""
+        if not isinstance(model, Embedder):
+            path = Path(model)
+            if path.exists() and not (path / CARD).exists():
+                return cls.of_run(FinishedRun.at(path))
+            if not path.exists():
+                return cls.of_trunk(str(model))
+            model = load(path)
+        architecture, card = model.model.architecture, model.card
+        trained = model.folder is not None
+        classes = card.get("classes", None if trained else ())
         return cls(
-            called=name,
-            build=lambda inputs: loaded.model,
-            takes=kind.takes,
-            inputs=loaded.model.architecture.inputs,
+            called=str(model.folder or card["trunk"]),
+            build=lambda inputs: model.model,
+            takes=find(architecture.trunk).takes,
+            inputs=architecture.inputs,
             trainval=card.get("trainval"),
             fold=card.get("fold"),
             folds=card.get("folds"),
-            threads=threads,
-            classes=frozenset(card["classes"]) if "classes" in card else None,
-            similarity=loaded.similarity,
+            threads=len(os.sched_getaffinity(0)),
+            classes=None if classes is None else frozenset(classes),
+            similarity=model.similarity,
+            folder=model.folder,
         )
 
+    @classmethod
+    def of_trunk(cls, name: str) -> "EvaluatedModel":
+        """Return the pretrained trunk of this name, for samples of any number of channels."""
+        load(name)  # raises before any data are read
+        return cls(
+            called=name,
+            build=lambda inputs: load(name, inputs=inputs).model,
+            takes=find(name).takes,
+            inputs=None,
+            threads=len(os.sched_getaffinity(0)),
+            classes=frozenset(),
+        )
+
+    @classmethod
+    def of_run(cls, run: FinishedRun) -> "EvaluatedModel":
+        """Return the model of a run, with the number of threads that the run computed with."""
+        protocol = run.protocol
+        frozen = protocol.frozen == "trunk"
+        return cls(
+            called=str(run.folder),
+            build=run.model,
+            takes=find(protocol.trunk).takes,
+            inputs=None if frozen else run.trained.architecture.inputs,
+            trainval=run.config["trainval"],
+            fold=run.config["fold"],
+            folds=run.folds,
+            threads=run.config["environment"]["threads"],
+            dim=protocol.dim or None,
+            similarity=protocol.similarity,
+            run=run,
+        )
+
+    def recorded_run(self) -> FinishedRun | None:
+        """Return the run on whose study's record a look at the test half goes; None: no study's."""
+        if self.run is not None or self.folder is None:
+            return self.run
+        return FinishedRun.of_model(self.folder, self.build(0))
+
     def was_trained_on(self, trainval: TrainVal) -> bool:
-        """Whether this is the very half that the model has seen; of another it may still have seen
-        some, see `classes_seen`.
+        """Return whether the model was trained on exactly this half.
+
+        It may still have seen some of another half, see `classes_seen`.
         """
         return self.trainval == trainval.fingerprint
 
     def classes_seen(self, half: Half) -> int | None:
-        """How many classes of a half are called as classes that the model was trained on; None: it
-        cannot be told.
-        """
+        """Return how many class names of a half the model was trained on; None: not known."""
         return None if self.classes is None else len(self.classes.intersection(half.class_names))
 
     def check_input(self, half: Half) -> None:
@@ -125,9 +165,13 @@ class EvaluatedModel:
         inputs = half.inputs if self.inputs is None else self.inputs
         check_kind(self.called, self.takes, inputs, kind_of(half.modality), half.inputs)
 
-    def validation(self, trainval: TrainVal, count: int, progress: Progress) -> Iterator[Part]:
-        """The folds of trainval that the model has not been trained on: all `count` of other data,
-        one of its own.
+    def validation(
+        self, trainval: TrainVal, count: int, progress: Progress
+    ) -> Iterator[EmbeddedPart]:
+        """Yield the folds of trainval that the model was not trained on.
+
+        Of the half that it was trained on, that is the fold that was held out; of other data, all
+        of `count` folds.
         """
         own = self.was_trained_on(trainval)
         held_out = self.fold if own else None
@@ -135,22 +179,21 @@ class EvaluatedModel:
             if held_out in (None, number):
                 yield self.part(f"fold {number}", trainval, fold.validation, progress)
 
-    def part(self, name: str, half: Half, rows: Labels, progress: Progress) -> Part:
-        """These samples of a half, embedded."""
+    def part(self, name: str, half: Half, rows: Labels, progress: Progress) -> EmbeddedPart:
+        """Return these samples of a half, embedded."""
         ids = half.ids
-        labels = np.array(half.class_names)[half.y[rows]]
-        marks = [None if mark is None else mark[rows] for mark in (half.query, half.gallery)]
-        return Part(
+        return EmbeddedPart(
             name,
             self._embed(name, half, rows, progress),
-            labels,
+            np.array(half.class_names)[half.y[rows]],
             [ids[row] for row in rows.tolist()],
-            *marks,
+            *(None if mark is None else mark[rows] for mark in (half.query, half.gallery)),
         )
 
     def _embed(self, name: str, half: Half, rows: Labels, progress: Progress) -> Tensor:
-        """Return embeddings as they are compared, of a run as the run itself made them: in its
-        batches, with its threads.
+        """Return the embeddings as they are compared.
+
+        Those of a run are computed as the run itself did: in its batches, with its threads.
         """
         device = torch.device(choose_device("auto"))
         model = self.build(half.inputs).to(device)
@@ -158,14 +201,7 @@ class EvaluatedModel:
         many, parts = batch_of(size), []
         with torch_threads(self.threads):
             for start in range(0, len(rows), many):
-                parts.append(
-                    embed_samples(
-                        model,
-                        half.some(rows[start : start + many], step),
-                        size,
-                        device,
-                        self.similarity,
-                    )
-                )
+                samples = half.some(rows[start : start + many], step)
+                parts.append(embed_samples(model, samples, size, device, self.similarity))
                 progress(f"{name}, embedding", min(start + many, len(rows)), len(rows))
         return as_compared(torch.cat(parts)[:, : self.dim], self.similarity)

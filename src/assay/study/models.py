@@ -13,7 +13,6 @@ from torch import nn
 
 from assay.data.splits import folds
 from assay.errors import BadInput
-from assay.evaluation.look import FinishedRun
 from assay.files import DRAFT
 from assay.methods import read_parameters
 from assay.model import CARD, WEIGHTS, Model, write_model_folder
@@ -21,6 +20,7 @@ from assay.progress import Progress, silent
 from assay.records.store import Store
 from assay.records.study import StudyRecord
 from assay.run import train_alone
+from assay.run.finished import FinishedRun
 from assay.study.design import Design
 from assay.train import OnEpoch
 

@@ -9,11 +9,11 @@ from typing import Any
 from safetensors import SafetensorError
 
 from assay.errors import BadInput
-from assay.evaluation import run_behind
 from assay.files import read_json
-from assay.model import CARD
+from assay.model import CARD, WEIGHTS, read_model
 from assay.records import StudyRecord
 from assay.records.store import Store
+from assay.run.finished import FinishedRun
 from assay.verify.finding import Finding
 
 
@@ -36,7 +36,7 @@ def _model(folder: Path, records: dict[str, StudyRecord]) -> Iterator[str]:
         return
     yield from _card(card, record)
     try:
-        run_behind(folder)
+        FinishedRun.of_model(folder, read_model(folder / WEIGHTS))
     except (BadInput, OSError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
         yield str(error)
 

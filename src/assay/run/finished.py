@@ -1,0 +1,136 @@
+"""A finished run of a store, and the model that it trained."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.errors import BadInput
+from assay.files import read_json
+from assay.hashing import digest, digest_file
+from assay.model import CARD, WEIGHTS, Model, read_model, with_trunk
+from assay.protocols import Protocol
+from assay.records.store import Store
+
+MODEL_FIELDS = (
+    "trunk",
+    "weights",
+    "frozen",
+    "pooling",
+    "layer_norm",
+    "size",
+    "resize",
+    "stored",
+    "dim",
+    "similarity",
+)
+"""Fields of a protocol that say what a model is."""
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run of a store whose weights are still there.
+
+    Args:
+        store: the store.
+        key: key of the run.
+        config: its `config.json`.
+    """
+
+    store: Store
+    key: str
+    config: dict[str, Any]
+
+    @classmethod
+    def at(cls, path: Path) -> "FinishedRun":
+        """Return the run in this folder, or of this weights file.
+
+        Raise `BadInput` unless it is finished, has its weights, and was not altered.
+        """
+        folder = (path.parent if path.name == WEIGHTS else path).resolve()
+        if folder.parent.parent.name != "runs" or not (folder / "result.json").exists():
+            raise BadInput(
+                f"{path} is neither a file of embeddings (.npz or .npy), nor a model folder, nor a"
+                " finished run of a store (STORE/runs/aa/KEY); `assay evaluate --help` says what can"
+                " be evaluated"
+            )
+        store, weights = Store(folder.parents[2]), folder / WEIGHTS
+        if not weights.exists():
+            raise BadInput(
+                f"{path} has no weights: only the selected trial and the reproductions keep theirs;"
+                " name one of those"
+            )
+        try:
+            config, result = read_json(folder / "config.json"), read_json(folder / "result.json")
+            intact = digest(config) == folder.name and digest_file(weights) == result["weights"]
+        except (OSError, ValueError, KeyError, TypeError):
+            intact = False
+        if not intact:
+            raise BadInput(
+                f"{path} was altered after the run had ended; `assay verify {store.root}` says what"
+                " was altered"
+            )
+        return cls(store, folder.name, config)
+
+    @classmethod
+    def of_model(cls, folder: Path, model: Model) -> "FinishedRun | None":
+        """Return the run whose study wrote this model folder; None where no study did.
+
+        Looks at the test half by way of the model go on the record of that study. Raise `BadInput`
+        where the model does not have the run's weights.
+        """
+        place = folder.resolve()
+        key = read_json(place / CARD).get("run")
+        in_store = place.parent.name == "models" and (place.parents[1] / "format.json").exists()
+        if not key or not in_store:
+            return None
+        run = cls.at(Store(place.parents[1]).run(key))
+        if not run.has_weights_of(model):
+            raise BadInput(
+                f"{folder} has other weights than the run {key[:12]} that {CARD} names, so a look"
+                " cannot be recorded as that run's; remove the folder and run `assay bench` again,"
+                " which writes it again"
+            )
+        return run
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the run."""
+        return self.store.run(self.key)
+
+    @property
+    def folds(self) -> int:
+        """Number of folds that trainval was split into."""
+        return int(self.config["protocol"]["folds"])
+
+    @cached_property
+    def protocol(self) -> Protocol:
+        """A protocol with the fields of the run's that its model depends on."""
+        fields = self.config["protocol"]
+        return Protocol(
+            name="run", **{name: fields[name] for name in MODEL_FIELDS if name in fields}
+        )
+
+    def model(self, inputs: int) -> Model:
+        """Return the model, for images of `inputs` channels or vectors of that width."""
+        return with_trunk(self.trained, self.protocol, inputs)
+
+    def has_weights_of(self, model: Model) -> bool:
+        """Return whether the model has all weights of the run; of a wide head the first rows.
+
+        A frozen trunk is not compared.
+        """
+        own, given = self.trained.state(), model.state()
+        own |= {
+            name: own[name][: model.architecture.dim]
+            for name in ("head.weight", "head.bias")
+            if name in own
+        }
+        return all(name in given and torch.equal(own[name], given[name]) for name in own)
+
+    @cached_property
+    def trained(self) -> Model:
+        """The model as the run saved it: without the trunk where that is frozen."""
+        return read_model(self.folder / WEIGHTS)
