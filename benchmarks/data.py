@@ -23,7 +23,7 @@ from PIL import Image
 
 from assay.data import load, splits
 from assay.data.augment import augment
-from assay.data.views import View, place_view, read_view
+from assay.data.packs import View, place_pack, read_pack
 from assay.methods import assemble, defaults, methods
 from assay.model import Architecture, Model
 from assay.protocols import Augment, FirstStep, Protocol
@@ -81,7 +81,7 @@ def packing(folder: Path, cores: set[int]) -> float:
     code = (
         "import os, sys, time; os.sched_setaffinity(0, {cores}); from pathlib import Path\nfrom"
         " assay.data import load, splits; from assay.protocols import FirstStep, Protocol\nfrom"
-        " assay.data.pack import write_pack\nhalf, _ = splits.of(load('folder:{folder}'),"
+        " assay.data.packs import write_pack\nhalf, _ = splits.of(load('folder:{folder}'),"
         " Protocol('b.v1'))\nwrite_pack(Path('{out}') / 'first', half, FirstStep('square',"
         " 8))\nstart = time.perf_counter(); write_pack(Path('{out}') / 'pack', half,"
         " FirstStep('short', 256))\nprint(time.perf_counter() - start)"
@@ -130,7 +130,7 @@ def main() -> None:
     os.environ.setdefault("ASSAY_CACHE", str(folder.parent / f"{folder.name}-cache"))
     make_photos(folder)
     half, _ = splits.of(load(f"folder:{folder}"), Protocol("b.v1"))
-    view, paths = read_view(place_view(half, STEP)), half._dataset.items.paths  # type: ignore[attr-defined]
+    view, paths = read_pack(place_pack(half, STEP)), half._dataset.items.paths  # type: ignore[attr-defined]
     draw, torch_draw = np.random.default_rng(1), torch.Generator().manual_seed(0)
     cores = sorted(os.sched_getaffinity(0))
     one, every = packing(folder, {cores[0]}), packing(folder, set(cores))

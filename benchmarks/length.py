@@ -55,7 +55,7 @@ def train(job: Job) -> Trained:
     """Run a method's defaults on every fold, in this process and on one thread."""
     keep_freed_memory()
     torch.set_num_threads(1)
-    from assay.data.views import read_view
+    from assay.data.packs import read_pack
     from assay.run import compute
     from assay.study.bench import design_bench
 
@@ -66,7 +66,7 @@ def train(job: Job) -> Trained:
             job.protocol, epochs=job.times * length.epochs, patience=job.times * length.patience
         )
         design = design_bench(job.data, [job.method], longer, "cpu", ())[0]
-    view = read_view(design.conditions.place(design.conditions.trainval))
+    view = read_pack(design.conditions.place(design.conditions.trainval))
     places = [(seed, fold) for seed in range(job.seeds) for fold in range(design.protocol.folds)]
     fits = [
         fit

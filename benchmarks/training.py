@@ -27,8 +27,8 @@ import torch
 from assay.data import load, splits
 from assay.data.augment import augment, centre
 from assay.data.dataset import Pixels
+from assay.data.packs import View
 from assay.data.splits import folds
-from assay.data.views import View
 from assay.devices import keep_freed_memory
 from assay.methods import assemble, defaults, methods
 from assay.metrics import evaluate
@@ -177,7 +177,7 @@ def _in_process(loop: str, folder: str) -> float:
 
 
 def our_loop(folder: str, compiled: bool) -> float:
-    from assay.data.views import place_view, read_view
+    from assay.data.packs import place_pack, read_pack
     from assay.model import begin
     from assay.train import prepare, set_training
 
@@ -185,7 +185,7 @@ def our_loop(folder: str, compiled: bool) -> float:
     dataset = load(f"folder:{folder}")
     protocol, _ = settle(replace(RESNET, compile=compiled), dataset.modality)
     trainval, _ = splits.of(dataset, protocol)
-    view = read_view(place_view(trainval, protocol.first_step))
+    view = read_pack(place_pack(trainval, protocol.first_step))
     model = begin(Architecture.under(protocol, 3), "none")
     network = prepare(model, protocol, CPU)
     set_training(model, protocol)

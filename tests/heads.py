@@ -6,9 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from assay.data.pack import write_vectors
+from assay.data.packs import View, write_vectors
 from assay.data.splits import folds_of_labels
-from assay.data.views import View
 from assay.methods import defaults, methods
 from assay.protocols import Augment, Batch, Optimiser, Protocol
 from assay.run import Environment, Run

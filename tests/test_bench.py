@@ -17,7 +17,7 @@ import pytest
 
 import assay
 from assay.data import load
-from assay.data.views import read_view
+from assay.data.packs import read_pack
 from assay.errors import BadInput
 from assay.protocols import customise, protocols
 from assay.records import study_records
@@ -88,7 +88,7 @@ def test_no_test_data_is_in_the_store_before_the_seal_is_opened(benched, tmp_pat
     dataset = load(f"folder:{folder}")
     trainval = {dataset.items.digest(i) for i in np.flatnonzero(dataset.labels < 8)}
     (pack,) = (tmp_path / "cache" / "packs").glob("*/pack.json")
-    assert len(read_view(pack.parent).x) == len(trainval)
+    assert len(read_pack(pack.parent).x) == len(trainval)
     assert not (tmp_path / "store" / "answers").exists()
     assert not list((tmp_path / "store").rglob("test"))
 

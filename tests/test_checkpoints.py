@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 
 import assay.run.training
+from assay.data.packs import View
 from assay.data.splits import folds_of_labels
-from assay.data.views import View
 from assay.embedding import embed_samples
 from assay.hashing import digest_file
 from assay.metrics import evaluate

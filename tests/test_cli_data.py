@@ -13,9 +13,10 @@ from PIL import Image
 
 from assay.cli import progress
 from assay.cli.data import _bytes
-from assay.data import load, pack, splits
+from assay.data import load, splits
+from assay.data import packs as packing
+from assay.data.packs import place_pack, read_pack
 from assay.data.seal import read_test
-from assay.data.views import place_view, read_view
 from assay.errors import BadInput
 from assay.protocols import FirstStep, protocols
 from assay.records.ledger import SealError
@@ -312,18 +313,18 @@ def test_a_bench_finds_what_was_prepared(assay, mini_folder, cache, tmp_path):
     step = FirstStep("square", 16)
     assert test.pack(step) is None  # nothing comes back through the seal
     opened = test.open(receipt(tmp_path / "study", trainval.fingerprint))
-    assert (read_view(place_view(trainval, step)).y == trainval.y).all()
-    packed = place_view(opened, step)
+    assert (read_pack(place_pack(trainval, step)).y == trainval.y).all()
+    packed = place_pack(opened, step)
     assert packs(cache) == before
     with pytest.raises(SealError, match="holds a test half"):
-        read_view(packed)
+        read_pack(packed)
     proof = receipt(tmp_path / "study", trainval.fingerprint)
     assert (read_test(packed, proof, trainval.fingerprint).y == opened.y).all()
 
 
 def test_prepare_resumes_after_an_interruption(assay, mini_folder, cache, monkeypatch):
-    monkeypatch.setattr(pack, "CHUNK", 5)
-    real, calls = pack.Partial.append, []
+    monkeypatch.setattr(packing, "CHUNK", 5)
+    real, calls = packing.PartialPack.append, []
 
     def interrupted(self, chunk, form):
         calls.append(len(chunk))
@@ -331,7 +332,7 @@ def test_prepare_resumes_after_an_interruption(assay, mini_folder, cache, monkey
             raise KeyboardInterrupt
         real(self, chunk, form)
 
-    monkeypatch.setattr(pack.Partial, "append", interrupted)
+    monkeypatch.setattr(packing.PartialPack, "append", interrupted)
     code, _, err = assay("data", "prepare", f"folder:{mini_folder}")
     assert code == 130
     assert "run the same command again to continue" in err

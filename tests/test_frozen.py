@@ -307,7 +307,7 @@ def test_another_decoder_makes_other_runs_of_images(benched, monkeypatch):
         return design.run("trial", 0, 0, 0, {"margin": 0.1}).key
 
     before = key()
-    monkeypatch.setattr("assay.study.conditions.made_by", lambda: "another Pillow")
+    monkeypatch.setattr("assay.study.conditions.decoder_hash", lambda: "another Pillow")
     assert key() != before
 
 

@@ -378,7 +378,7 @@ def test_other_code_looks_at_all_files_again(
 ) -> None:
     ImageFiles(paths, tmp_path / "data")
     opened.clear()
-    monkeypatch.setattr(scan, "made_by", lambda: "another Pillow")
+    monkeypatch.setattr(scan, "decoder_hash", lambda: "another Pillow")
     ImageFiles(paths, tmp_path / "data")
     assert len(opened) == 6
 
@@ -492,17 +492,17 @@ def test_progress_is_told_to_whoever_watches(
 def test_the_code_that_decodes_is_part_of_what_is_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = images.made_by()
+    before = images.decoder_hash()
     for name, value in (
         ("digest_file", lambda _: "edited"),
         ("PIL", type("Other", (), {"__version__": "0"})),
     ):
-        images.made_by.cache_clear()
+        images.decoder_hash.cache_clear()
         with monkeypatch.context() as patched:
             patched.setattr(images, name, value)
-            assert images.made_by() != before
-    images.made_by.cache_clear()
-    assert images.made_by() == before
+            assert images.decoder_hash() != before
+    images.decoder_hash.cache_clear()
+    assert images.decoder_hash() == before
 
 
 def test_an_image_too_long_is_named_where_it_keeps_its_shape(

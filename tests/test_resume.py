@@ -23,8 +23,7 @@ import assay.train.heads
 import assay.train.loop
 import assay.train.savepoint
 from assay.data import load, splits
-from assay.data.pack import write_pack
-from assay.data.views import View
+from assay.data.packs import View, write_pack
 from assay.hashing import derive
 from assay.losses import losses
 from assay.losses.loss import Loss

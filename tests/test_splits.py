@@ -19,9 +19,9 @@ from assay.data import Dataset, load, seal, splits
 from assay.data.dataset import Half
 from assay.data.features import Features
 from assay.data.glyphs import Drawings
+from assay.data.packs import read_pack, renumber, write_pack
 from assay.data.seal import OpenedTest, Reason, everything, read_test
 from assay.data.splits import TrainVal, folds
-from assay.data.views import read_view, renumber, write_view
 from assay.errors import BadInput
 from assay.protocols import FirstStep, Protocol
 from assay.records.ledger import Kind, Ledger, Receipt, SealError
@@ -425,7 +425,7 @@ def test_no_change_in_the_test_half_reaches_trainval(
         assert (one.train == other.train).all()
         assert (one.validation == other.validation).all()
     for name, half in (("before", before), ("after", after)):
-        write_view(tmp_path / name, half, NO_STEP)
+        write_pack(tmp_path / name, half, NO_STEP)
     for file in ("x.npy", "y.npy"):
         assert (tmp_path / "before" / file).read_bytes() == (tmp_path / "after" / file).read_bytes()
 
@@ -458,8 +458,8 @@ def test_replaced_test_images_reach_no_image_of_trainval(tmp_path: Path) -> None
 
 def test_a_view_is_read_as_it_was_written(tmp_path: Path) -> None:
     trainval, _ = splits.of(make([2, 3] * 8), PROTOCOL)
-    write_view(tmp_path / "deep" / "view", trainval, NO_STEP)
-    view = read_view(tmp_path / "deep" / "view")
+    write_pack(tmp_path / "deep" / "view", trainval, NO_STEP)
+    view = read_pack(tmp_path / "deep" / "view")
     assert view.x.dtype == np.float32
     assert (view.x == trainval.arrays(NO_STEP)).all()
     assert (view.y == trainval.y).all()
@@ -470,8 +470,8 @@ def test_a_view_of_images_has_the_size_that_was_asked_for(tmp_path: Path) -> Non
     pixels = np.random.default_rng(0).integers(0, 256, (32, 28, 28), dtype=np.uint8)
     dataset = replace(make([2] * 16), modality="drawing", items=Drawings(pixels))
     trainval, _ = splits.of(dataset, PROTOCOL)
-    write_view(tmp_path / "view", trainval, FirstStep("square", 14))
-    view = read_view(tmp_path / "view")
+    write_pack(tmp_path / "view", trainval, FirstStep("square", 14))
+    view = read_pack(tmp_path / "view")
     found = np.asarray(view.x[:])
     assert found.shape == (16, 14, 14, 1)
     assert found.dtype == np.uint8
@@ -482,13 +482,13 @@ def test_a_view_of_images_has_the_size_that_was_asked_for(tmp_path: Path) -> Non
 def test_a_view_holds_trainval_and_nothing_else(tmp_path: Path) -> None:
     dataset = make([2, 3] * 8)
     trainval, _ = splits.of(dataset, PROTOCOL)
-    write_view(tmp_path / "view", trainval, NO_STEP)
+    write_pack(tmp_path / "view", trainval, NO_STEP)
     assert sorted(path.name for path in (tmp_path / "view").iterdir()) == [
         "pack.json",
         "x.npy",
         "y.npy",
     ]
-    view = read_view(tmp_path / "view")
+    view = read_pack(tmp_path / "view")
     hidden = dataset.items.arrays(np.flatnonzero(dataset.labels >= 8), NO_STEP)
     assert len(view.x) == len(view.y) == len(trainval.y)
     assert not (view.x[:, None] == hidden[None]).all(axis=2).any()
@@ -496,16 +496,16 @@ def test_a_view_holds_trainval_and_nothing_else(tmp_path: Path) -> None:
 
 def test_a_view_cannot_be_written_to(tmp_path: Path) -> None:
     trainval, _ = splits.of(make([2] * 16), PROTOCOL)
-    write_view(tmp_path / "view", trainval, NO_STEP)
-    view = read_view(tmp_path / "view")
+    write_pack(tmp_path / "view", trainval, NO_STEP)
+    view = read_pack(tmp_path / "view")
     with pytest.raises(ValueError, match="read-only"):
         view.x[0] = 0
 
 
 def test_some_rows_of_a_view_keep_their_labels(tmp_path: Path) -> None:
     trainval, _ = splits.of(make([2] * 16), PROTOCOL)
-    write_view(tmp_path / "view", trainval, NO_STEP)
-    view, chosen = read_view(tmp_path / "view"), np.array([9, 4, 4])
+    write_pack(tmp_path / "view", trainval, NO_STEP)
+    view, chosen = read_pack(tmp_path / "view"), np.array([9, 4, 4])
     assert (view.rows(chosen).x == trainval.arrays(NO_STEP)[chosen]).all()
     assert (view.rows(chosen).y == trainval.y[chosen]).all()
 
@@ -513,23 +513,23 @@ def test_some_rows_of_a_view_keep_their_labels(tmp_path: Path) -> None:
 def test_a_view_that_is_there_stays(tmp_path: Path) -> None:
     first, _ = splits.of(make([2] * 16, seed=0), PROTOCOL)
     second, _ = splits.of(make([2] * 16, seed=1), PROTOCOL)
-    write_view(tmp_path / "view", first, NO_STEP)
-    write_view(tmp_path / "view", second, NO_STEP)
-    assert (read_view(tmp_path / "view").x == first.arrays(NO_STEP)).all()
+    write_pack(tmp_path / "view", first, NO_STEP)
+    write_pack(tmp_path / "view", second, NO_STEP)
+    assert (read_pack(tmp_path / "view").x == first.arrays(NO_STEP)).all()
 
 
 def test_a_view_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainval, _ = splits.of(make([2] * 16), PROTOCOL)
     monkeypatch.setattr(Features, "arrays", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        write_view(tmp_path / "view", trainval, NO_STEP)
+        write_pack(tmp_path / "view", trainval, NO_STEP)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_view_is_written_of_a_sealed_half(tmp_path: Path) -> None:
     sealed: Any = splits.of(make([2] * 16), PROTOCOL)[1]
     with pytest.raises(AttributeError):
-        write_view(tmp_path / "view", sealed, NO_STEP)
+        write_pack(tmp_path / "view", sealed, NO_STEP)
     assert not (tmp_path / "view").exists()
 
 
@@ -537,14 +537,14 @@ def test_a_view_of_objects_is_not_unpickled(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([{}], dtype=object), allow_pickle=True)
     np.save(tmp_path / "y.npy", np.zeros(1, dtype=np.int64))
     with pytest.raises(ValueError, match="object"):
-        read_view(tmp_path)
+        read_pack(tmp_path)
 
 
 def test_the_view_of_the_test_half_is_read_against_a_receipt_alone(tmp_path: Path) -> None:
     trainval, test = both_halves(make([2] * 16), tmp_path / "complete")
-    write_view(tmp_path / "view", test, NO_STEP)
+    write_pack(tmp_path / "view", test, NO_STEP)
     with pytest.raises(SealError, match="holds a test half"):
-        read_view(tmp_path / "view")
+        read_pack(tmp_path / "view")
     view = read_test(
         tmp_path / "view", study(tmp_path / "complete", trainval).receipt(), trainval.fingerprint
     )
@@ -555,7 +555,7 @@ def test_the_view_of_the_test_half_is_read_against_a_receipt_alone(tmp_path: Pat
 def test_without_a_valid_receipt_the_view_of_the_test_half_is_not_read(tmp_path: Path) -> None:
     trainval, test = both_halves(make([2] * 16), tmp_path / "complete")
     complete = study(tmp_path / "complete", trainval)
-    write_view(tmp_path / "view", test, NO_STEP)
+    write_pack(tmp_path / "view", test, NO_STEP)
     incomplete = study(tmp_path / "incomplete", trainval, COMPLETE - 1)
     receipts = [
         Receipt(str(complete.path), "0" * 64),
@@ -576,7 +576,7 @@ def test_with_the_receipt_of_a_study_on_other_data_the_view_of_the_test_half_is_
 ) -> None:
     trainval, test = both_halves(make([2] * 16), tmp_path)
     other, _ = splits.of(make([2] * 16, seed=1), PROTOCOL)
-    write_view(tmp_path / "view", test, NO_STEP)
+    write_pack(tmp_path / "view", test, NO_STEP)
     with pytest.raises(SealError, match="of a study on other data"):
         read_test(tmp_path / "view", study(tmp_path, other).receipt(), trainval.fingerprint)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import assay.run.computing
 import assay.run.training
 import assay.train.heads
-from assay.data.views import View
+from assay.data.packs import View
 from assay.losses import losses
 from assay.losses.adopt import adopt
 from assay.losses.loss import Loss

@@ -14,7 +14,7 @@ import torch
 from sklearn.decomposition import PCA
 from torch import Tensor
 
-from assay.data.views import View
+from assay.data.packs import View
 from assay.embedding import embed_samples, fit_pca
 from assay.losses import losses
 from assay.losses.loss import Loss

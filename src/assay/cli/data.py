@@ -102,7 +102,7 @@ def prepare(
     Example: assay data prepare folder:birds --limit 10GB
     """
     from assay.data import load, splits
-    from assay.data.pack import expected_bytes
+    from assay.data.packs import expected_bytes
     from assay.model import settle
 
     most = None if limit is None else _bytes(limit)
@@ -223,14 +223,14 @@ def _packs() -> Path:
 def _pack(trainval: "TrainVal", test: "SealedTest", step: "FirstStep", form: "Form") -> None:
     """Pack both halves, each with a bar of its own."""
     from assay.cli.progress import follow
-    from assay.data.views import place_view
+    from assay.data.packs import place_pack
 
     def there() -> set[Path]:
         return set(_packs().glob("*")) if _packs().is_dir() else set()
 
     before = there()
     with follow() as progress:
-        place_view(trainval, step, form, lambda what, *at: progress(f"trainval: {what}", *at))
+        place_pack(trainval, step, form, lambda what, *at: progress(f"trainval: {what}", *at))
         test.pack(step, form, lambda what, *at: progress(f"test: {what}", *at))
     print(
         "packed both halves"

@@ -60,7 +60,7 @@ def endings() -> set[str]:
 
 
 @cache
-def made_by() -> str:
+def decoder_hash() -> str:
     """Hash of all that decoding and scaling depend on: this file, Pillow and its JPEG library."""
     return digest(
         [

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
-from assay.data.images import decode, made_by, thumbnail
+from assay.data.images import decode, decoder_hash, thumbnail
 from assay.errors import BadInput
 from assay.files import cache_folder
 from assay.hashing import digest_bytes
@@ -107,7 +107,7 @@ def _stamp(path: Path) -> Stamp | None:
         stat = path.stat()
     except OSError:
         return None
-    return Stamp(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, made_by())
+    return Stamp(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, decoder_hash())
 
 
 def _is_settled(stamp: Stamp, now: int) -> bool:

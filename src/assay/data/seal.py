@@ -38,8 +38,7 @@ import numpy as np
 
 from assay.data.copies import Flaws, find_flaws
 from assay.data.dataset import Dataset, Half, Labels
-from assay.data.pack import expected_bytes
-from assay.data.views import View, place_view, read_any
+from assay.data.packs import View, expected_bytes, place_pack, read_any
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 from assay.protocols import FirstStep, Form
@@ -139,7 +138,7 @@ class SealedTest:
         Nothing comes back, neither samples nor labels nor the folder; reading the packed half takes
         a receipt.
         """
-        place_view(self.__half, step, form, progress)
+        place_pack(self.__half, step, form, progress)
 
     def packed_bytes(self, step: FirstStep, form: Form = "pixels") -> int:
         """Return how many bytes the packed test half will have."""

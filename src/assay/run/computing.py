@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from assay.data.dataset import Labels
+from assay.data.packs import View, read_pack
 from assay.data.splits import Fold, folds_of_labels
-from assay.data.views import View, read_view
 from assay.embedding import embed_samples, fit_pca, outputs
 from assay.hashing import derive, digest
 from assay.methods import assemble, methods
@@ -56,7 +56,7 @@ def train_alone(
     """Compute a run by itself, without a store: its best model, for images of `inputs` channels or
     vectors; and how it went.
     """
-    opened = read_view(view)
+    opened = read_pack(view)
     fitted = _compute_alone(run, opened, told or silent)
     model = Model(Architecture.under(run.protocol, opened.inputs))
     model.load_state_dict(fitted.weights)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from assay.data.dataset import Half, Labels, Marks
-from assay.data.views import View
+from assay.data.packs import View
 from assay.embedding import as_compared
 from assay.errors import BadInput
 from assay.hashing import digest, digest_bytes, without_infinities

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from assay.data.features import pack_arrays
+from assay.data.packs import View
 from assay.data.seal import read_test
-from assay.data.views import View
 from assay.embedding import embed_samples
 from assay.errors import BadInput
 from assay.hashing import digest_file

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from assay.data.views import read_view
+from assay.data.packs import read_pack
 from assay.files import sync_folder
 from assay.hashing import canonical, digest_bytes, pretty, without_infinities
 from assay.methods import import_parts
@@ -72,7 +72,7 @@ class Training:
             time.perf_counter(),
             Workspace(store, self.keep, self.save_after),
         )
-        computed = compute(missing, read_view(Path(self.view)), workspace)
+        computed = compute(missing, read_pack(Path(self.view)), workspace)
         timing = {
             "seconds": (workspace.spent + time.perf_counter() - clock) / len(missing),
             "started": started.isoformat(timespec="seconds"),

@@ -12,11 +12,10 @@ import torch
 from assay.data.copies import flaws_of_trainval
 from assay.data.dataset import Dataset, Half, Labels, Vectors
 from assay.data.features import pack_arrays, read_arrays
-from assay.data.images import made_by
-from assay.data.pack import expected_bytes
+from assay.data.images import decoder_hash
+from assay.data.packs import expected_bytes, place_pack, place_vectors
 from assay.data.seal import SealedTest
 from assay.data.splits import TrainVal, folds
-from assay.data.views import place_vectors, place_view
 from assay.embedding import trunk_features
 from assay.errors import BadInput
 from assay.files import cache_folder
@@ -88,7 +87,7 @@ class Conditions:
         frozen, else samples.
         """
         if self.resolved.frozen != "trunk":
-            return place_view(half, self.resolved.first_step, self.resolved.form, progress)
+            return place_pack(half, self.resolved.first_step, self.resolved.form, progress)
         return place_vectors(
             half, self._features_name(half), lambda: self.features(half, None, progress)
         )
@@ -122,7 +121,7 @@ class Conditions:
     @cached_property
     def environment(self) -> Environment:
         """Where runs run, as far as their bytes may depend on it."""
-        images = "" if self.trainval.modality == "features" else made_by()
+        images = "" if self.trainval.modality == "features" else decoder_hash()
         return Environment.here(self.device, self.protocol.threads, images)
 
     def disk_needed(self) -> str | None:

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from assay.data.dataset import Labels, Pixels
-from assay.data.pack import expected_bytes
-from assay.data.views import View
+from assay.data.packs import View, expected_bytes
 from assay.embedding import embed_samples, torch_threads
 from assay.methods import assemble, defaults
 from assay.model import Architecture, begin

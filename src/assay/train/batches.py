@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from assay.data.augment import CPU, augment
-from assay.data.views import View, renumber
+from assay.data.packs import View, renumber
 from assay.hashing import derive
 from assay.protocols import Protocol
 from assay.samplers import samplers

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from assay.data.dataset import Labels
-from assay.data.views import View, renumber
+from assay.data.packs import View, renumber
 from assay.hashing import derive
 from assay.methods import Parts
 from assay.model import Model

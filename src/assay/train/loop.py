@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from assay.data.views import View
+from assay.data.packs import View
 from assay.methods import Parts
 from assay.model import Model
 from assay.protocols import Protocol

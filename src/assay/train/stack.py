@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from assay.data.dataset import Labels
-from assay.data.views import View
+from assay.data.packs import View
 from assay.protocols import Protocol
 from assay.train import Fit, Kept, Savepoint, State, Validator
 from assay.train.heads import CPU, CannotBeTraced, Source, Stack, Trainee

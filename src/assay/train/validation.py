@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from assay.data.views import View
+from assay.data.packs import View
 from assay.embedding import embed_samples
 from assay.hashing import plain
 from assay.metrics import Scores, evaluate

@@ -19,16 +19,24 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from assay.data import Dataset, pack, splits
+from assay.data import Dataset, images, packs, splits
 from assay.data.augment import cut
 from assay.data.dataset import Half, Labels
 from assay.data.features import Features
 from assay.data.folder import load_folder
 from assay.data.glyphs import Drawings
 from assay.data.image_files import ImageFiles
-from assay.data.pack import Pack, expected_bytes, read_pack, write_pack
+from assay.data.packs import (
+    PackedImages,
+    SelectedImages,
+    View,
+    expected_bytes,
+    place_pack,
+    place_vectors,
+    read_pack,
+    write_pack,
+)
 from assay.data.splits import TrainVal
-from assay.data.views import Rows, View, place_vectors, place_view, read_view, write_view
 from assay.errors import BadInput
 from assay.files import read_json
 from assay.protocols import FirstStep, Protocol
@@ -41,18 +49,18 @@ CHUNK, COUNT = 5, 24
 PACKING = f"""
 import os, signal, sys, time
 from pathlib import Path
-from assay.data import pack, splits
+from assay.data import packs, splits
 from assay.data.folder import load_folder
 from assay.data.image_files import ImageFiles
 from assay.protocols import FirstStep, Protocol
 
-pack.CHUNK = {CHUNK}
+packs.CHUNK = {CHUNK}
 root, folder, form = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 trainval = splits.of(load_folder(root), Protocol("p.v1"))[0]
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-real = pack.Partial._add
+real = packs.PartialPack._add
 """
-WRITE = "pack.write_pack(folder, trainval, FirstStep('short', 8), form, {progress})\n"
+WRITE = "packs.write_pack(folder, trainval, FirstStep('short', 8), form, {progress})\n"
 
 DEATHS = {
     "before the first chunk": "ImageFiles.arrays = lambda *_: die()\n",
@@ -64,7 +72,7 @@ def _add(self, name, *contents):
         real(self, name, *contents[:2], bytes(contents[2])[:7])
         die()
     real(self, name, *contents)
-pack.Partial._add = _add
+packs.PartialPack._add = _add
 """
     ),
     "before the log has a line of it": (
@@ -74,7 +82,7 @@ def _add(self, name, *contents):
         real(self, name, contents[0][:3])
         die()
     real(self, name, *contents)
-pack.Partial._add = _add
+packs.PartialPack._add = _add
 """
     ),
     "before it is put in place": "Path.rename = lambda *_: die()\n",
@@ -138,7 +146,7 @@ def trainval(root: Path) -> TrainVal:
 
 @pytest.fixture
 def read_rows(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """Rows of each chunk that is decoded, with small chunks."""
+    """SelectedImages of each chunk that is decoded, with small chunks."""
     chunks: list[list[int]] = []
     real = ImageFiles.arrays
 
@@ -147,7 +155,7 @@ def read_rows(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         return real(self, indices, step)
 
     monkeypatch.setattr(ImageFiles, "arrays", arrays)
-    monkeypatch.setattr(pack, "CHUNK", CHUNK)
+    monkeypatch.setattr(packs, "CHUNK", CHUNK)
     return chunks
 
 
@@ -155,7 +163,7 @@ def test_images_of_many_shapes_are_read_as_they_were_written(
     tmp_path: Path, trainval: TrainVal
 ) -> None:
     write_pack(tmp_path / "deep" / "pack", trainval, SHORT)
-    found, expected = read_pack(tmp_path / "deep" / "pack"), trainval.arrays(SHORT)
+    found, expected = PackedImages(tmp_path / "deep" / "pack"), trainval.arrays(SHORT)
     assert len(found) == len(expected) == COUNT
     assert len({image.shape for image in expected}) > 3
     for row in range(COUNT):
@@ -169,7 +177,7 @@ def test_images_of_many_shapes_are_read_as_they_were_written(
 
 def test_images_of_one_shape_are_one_array(tmp_path: Path, trainval: TrainVal) -> None:
     write_pack(tmp_path / "pack", trainval, SQUARE)
-    found, expected = read_pack(tmp_path / "pack"), np.asarray(trainval.arrays(SQUARE))
+    found, expected = PackedImages(tmp_path / "pack"), np.asarray(trainval.arrays(SQUARE))
     everything = found[:]
     assert isinstance(everything, np.ndarray)
     assert everything.shape == (COUNT, 8, 8, 3)
@@ -182,7 +190,7 @@ def test_images_that_keep_their_shapes_are_one_array_where_all_have_the_same(
 ) -> None:
     alike = trainval_of(make_folder(tmp_path / "alike", width=18))
     write_pack(tmp_path / "pack", alike, SHORT)
-    found = read_pack(tmp_path / "pack")[np.array([2, 0])]
+    found = PackedImages(tmp_path / "pack")[np.array([2, 0])]
     assert isinstance(found, np.ndarray)
     assert found.shape == (2, 8, 12, 3)
 
@@ -190,7 +198,7 @@ def test_images_that_keep_their_shapes_are_one_array_where_all_have_the_same(
 def test_drawings_go_through_the_same_door(tmp_path: Path) -> None:
     half = drawings()
     write_pack(tmp_path / "pack", half, FirstStep("square", 14))
-    found = read_pack(tmp_path / "pack")
+    found = PackedImages(tmp_path / "pack")
     assert found.channels == 1
     assert (found[:] == half.arrays(FirstStep("square", 14))).all()
     assert expected_bytes(half, FirstStep("square", 14)) == 16 * 14 * 14
@@ -210,7 +218,7 @@ def test_a_pack_says_what_it_is(tmp_path: Path, trainval: TrainVal) -> None:
 def test_nothing_is_copied_of_what_is_not_asked_for(tmp_path: Path, trainval: TrainVal) -> None:
     for name, step in (("even", SQUARE), ("ragged", SHORT)):
         write_pack(tmp_path / name, trainval, step)
-        found = read_pack(tmp_path / name)
+        found = PackedImages(tmp_path / name)
         assert np.shares_memory(found[3:5][0], found._bytes)
         for crop in cut(found[3:5], np.array([[1, 2, 4, 3], [0, 0, 8, 8]])):
             assert np.shares_memory(crop, found._bytes)
@@ -221,7 +229,7 @@ def test_nothing_is_copied_of_what_is_not_asked_for(tmp_path: Path, trainval: Tr
 @pytest.mark.parametrize("form", ["pixels", "jpeg"])
 def test_crops_are_the_boxes_of_the_images(tmp_path: Path, trainval: TrainVal, form: Any) -> None:
     write_pack(tmp_path / "pack", trainval, SHORT, form)
-    found = read_pack(tmp_path / "pack")
+    found = PackedImages(tmp_path / "pack")
     rows, boxes = np.array([3, 9, 3]), np.array([[1, 2, 4, 3], [0, 0, 8, 8], [7, 7, 1, 1]])
     crops, whole = cut(found[rows], boxes), found[rows]
     for crop, image, (top, left, height, width) in zip(crops, whole, boxes.tolist(), strict=True):
@@ -235,7 +243,7 @@ def test_jpeg_is_close_to_the_pixels_and_smaller(
 ) -> None:
     for form in ("pixels", "jpeg"):
         write_pack(tmp_path / form, trainval, step, form)  # type: ignore[arg-type]
-    pixels, jpeg = read_pack(tmp_path / "pixels"), read_pack(tmp_path / "jpeg")
+    pixels, jpeg = PackedImages(tmp_path / "pixels"), PackedImages(tmp_path / "jpeg")
     assert type(pixels[:]) is type(jpeg[:])
     for row in range(COUNT):
         one, other = pixels.image(row).astype(float), jpeg.image(row).astype(float)
@@ -247,7 +255,7 @@ def test_jpeg_is_close_to_the_pixels_and_smaller(
 
 def test_a_grey_jpeg_has_one_channel(tmp_path: Path) -> None:
     write_pack(tmp_path / "pack", drawings(), FirstStep("square", 28), "jpeg")
-    assert np.asarray(read_pack(tmp_path / "pack")[:3]).shape == (3, 28, 28, 1)
+    assert np.asarray(PackedImages(tmp_path / "pack")[:3]).shape == (3, 28, 28, 1)
 
 
 @pytest.mark.parametrize("step", [SHORT, SQUARE, FirstStep("stretch", 10)])
@@ -278,7 +286,7 @@ def test_large_images_make_small_chunks(
     tmp_path: Path, trainval: TrainVal, read_rows: list[list[int]]
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pack, "BUFFER", 2 * 8 * 8 * 3)
+        patched.setattr(packs, "BUFFER", 2 * 8 * 8 * 3)
         write_pack(tmp_path / "pack", trainval, SQUARE)
     assert max(len(rows) for rows in read_rows) == 2
 
@@ -295,7 +303,12 @@ def test_a_killed_process_is_resumed_to_the_same_bytes(
 ) -> None:
     folder = tmp_path / "pack"
     killed = run(
-        root, folder, "progress = None\n" + DEATHS[death] + WRITE.format(progress="progress"), form
+        root,
+        folder,
+        "from assay.progress import silent as progress\n"
+        + DEATHS[death]
+        + WRITE.format(progress="progress"),
+        form,
     )
     _, problem = killed.communicate()
     assert killed.returncode == -signal.SIGKILL, problem
@@ -323,7 +336,7 @@ def test_what_was_begun_of_other_images_is_thrown_away(
     with pytest.raises(KeyboardInterrupt):
         write_pack(tmp_path / "pack", other, SHORT, progress=stop)
     write_pack(tmp_path / "pack", mine, SHORT)
-    assert [image.tobytes() for image in read_pack(tmp_path / "pack")[:]] == [
+    assert [image.tobytes() for image in PackedImages(tmp_path / "pack")[:]] == [
         image.tobytes() for image in mine.arrays(SHORT)
     ]
 
@@ -349,7 +362,7 @@ def test_a_spoilt_partial_pack_costs_work_and_nothing_else(
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pack, "CHUNK", CHUNK)
+        patched.setattr(packs, "CHUNK", CHUNK)
         with pytest.raises(KeyboardInterrupt):
             write_pack(tmp_path / "pack", trainval, SHORT, progress=stop)
     spoil(tmp_path / "pack.partial")
@@ -370,7 +383,7 @@ def count(self, indices, step):
 ImageFiles.arrays = count
 told = []
 """
-    telling = "print(len(chunks), len(pack.read_pack(folder)), 'waiting' in ' '.join(told))\n"
+    telling = "print(len(chunks), len(packs.PackedImages(folder)), 'waiting' in ' '.join(told))\n"
     code = counting + WRITE.format(progress="lambda what, *_: told.append(what)") + telling
     both = [run(root, tmp_path / "pack", code) for _ in range(2)]
     said = sorted(process.communicate()[0] for process in both)
@@ -389,7 +402,7 @@ def test_a_pack_appears_whole_and_progress_is_told(
         told.append((what, done, total))
         assert not (tmp_path / "pack").exists()
 
-    monkeypatch.setattr(pack, "CHUNK", CHUNK)
+    monkeypatch.setattr(packs, "CHUNK", CHUNK)
     write_pack(tmp_path / "pack", trainval, SHORT, progress=progress)
     assert told == [("packing images", done, COUNT) for done in (0, 5, 10, 15, 20, 24)]
 
@@ -412,7 +425,7 @@ def test_a_pack_that_will_not_fit_is_refused_before_it_is_begun(
     tmp_path: Path, trainval: TrainVal, monkeypatch: pytest.MonkeyPatch, read_rows: list[list[int]]
 ) -> None:
     needed = expected_bytes(trainval, SHORT)
-    monkeypatch.setattr(pack, "expected_bytes", lambda *_: 31_000_000_000)
+    monkeypatch.setattr(packs, "expected_bytes", lambda *_: 31_000_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 30_500_000_000))
     with pytest.raises(
         BadInput, match=r"need 31\.00 GB, but .* has 30\.50 GB left; free .*ASSAY_CACHE.*--jpeg"
@@ -420,7 +433,7 @@ def test_a_pack_that_will_not_fit_is_refused_before_it_is_begun(
         write_pack(tmp_path / "pack", trainval, SHORT)
     assert list(tmp_path.iterdir()) == []
     assert read_rows == []
-    monkeypatch.setattr(pack, "expected_bytes", lambda *_: needed)
+    monkeypatch.setattr(packs, "expected_bytes", lambda *_: needed)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, needed))
     write_pack(tmp_path / "pack", trainval, SHORT)
 
@@ -450,17 +463,17 @@ def test_what_is_packed_already_needs_no_space(
 def test_a_disk_that_fills_up_is_named_and_work_goes_on_later(
     tmp_path: Path, trainval: TrainVal, monkeypatch: pytest.MonkeyPatch, read_rows: list[list[int]]
 ) -> None:
-    real = pack.Partial._add
+    real = packs.PartialPack._add
 
-    def fill_up(self: pack.Partial, name: str, *contents: Any) -> None:
+    def fill_up(self: packs.PartialPack, name: str, *contents: Any) -> None:
         if self.folder.name == "pack.partial" and name != "log" and self.rows == 10:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(self, name, *contents)
 
-    monkeypatch.setattr(pack.Partial, "_add", fill_up)
+    monkeypatch.setattr(packs.PartialPack, "_add", fill_up)
     with pytest.raises(BadInput, match="GB left; free some space"):
         write_pack(tmp_path / "pack", trainval, SHORT)
-    monkeypatch.setattr(pack.Partial, "_add", real)
+    monkeypatch.setattr(packs.PartialPack, "_add", real)
     write_pack(tmp_path / "pack", trainval, SHORT)
     assert [rows[0] for rows in read_rows] == [0, 5, 10, 10, 15, 20]
 
@@ -471,7 +484,7 @@ def test_a_pack_cut_short_is_refused_by_name(tmp_path: Path, trainval: TrainVal)
     with pytest.raises(
         BadInput, match="pack is not the pack that was written there; remove the folder"
     ):
-        read_pack(tmp_path / "pack")
+        PackedImages(tmp_path / "pack")
 
 
 def test_an_image_too_long_is_named_before_anything_is_packed(
@@ -493,7 +506,7 @@ def test_an_image_too_long_is_named_before_anything_is_packed(
 
 def test_a_pickled_pack_is_its_place(tmp_path: Path, trainval: TrainVal) -> None:
     write_pack(tmp_path / "pack", trainval, FirstStep("square", 100))
-    found = read_pack(tmp_path / "pack")
+    found = PackedImages(tmp_path / "pack")
     pickled = pickle.dumps(View(found, trainval.y).rows(np.arange(5)))
     assert len(pickled) < 5000
     assert (pickle.loads(pickled).x[:] == found[:5]).all()
@@ -502,13 +515,13 @@ def test_a_pickled_pack_is_its_place(tmp_path: Path, trainval: TrainVal) -> None
 def test_rows_of_a_view_read_nothing(
     tmp_path: Path, trainval: TrainVal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_view(tmp_path / "view", trainval, SHORT)
-    view, expected = read_view(tmp_path / "view"), trainval.arrays(SHORT)
+    write_pack(tmp_path / "view", trainval, SHORT)
+    view, expected = read_pack(tmp_path / "view"), trainval.arrays(SHORT)
     with monkeypatch.context() as patched:
-        patched.setattr(Pack, "image", lambda *_: pytest.fail("read"))
-        patched.setattr(Pack, "__getitem__", lambda *_: pytest.fail("read"))
+        patched.setattr(PackedImages, "image", lambda *_: pytest.fail("read"))
+        patched.setattr(PackedImages, "__getitem__", lambda *_: pytest.fail("read"))
         some = view.rows(np.array([9, 4, 4, 20])).rows(np.array([3, 0]))
-    assert isinstance(some.x, Rows)
+    assert isinstance(some.x, SelectedImages)
     assert some.x.base is view.x
     assert len(some.x) == len(some.y) == 2
     assert some.inputs == view.inputs == 3
@@ -529,8 +542,8 @@ def test_rows_of_a_view_read_nothing(
 
 def test_rows_of_vectors_are_in_memory(tmp_path: Path) -> None:
     half = splits.of(vectors(), PROTOCOL)[0]
-    write_view(tmp_path / "view", half, FirstStep("square", 0))
-    view = read_view(tmp_path / "view")
+    write_pack(tmp_path / "view", half, FirstStep("square", 0))
+    view = read_pack(tmp_path / "view")
     some = view.rows(np.array([5, 2]))
     assert type(some.x) is np.ndarray
     assert some.x.dtype == np.float32
@@ -547,8 +560,8 @@ def test_marks_of_queries_and_of_the_gallery_go_along(
     draw = np.random.default_rng(0)
     query, gallery = (draw.random(len(dataset.labels)) < 0.5 for _ in range(2))
     half = Half(replace(dataset, query=query, gallery=gallery), np.arange(20, 30))
-    write_view(tmp_path / "view", half, SQUARE if images else FirstStep("square", 0))
-    view = read_view(tmp_path / "view")
+    write_pack(tmp_path / "view", half, SQUARE if images else FirstStep("square", 0))
+    view = read_pack(tmp_path / "view")
     assert view.query is not None and view.gallery is not None
     assert (view.query == query[20:30]).all()
     assert (view.gallery == gallery[20:30]).all()
@@ -559,8 +572,8 @@ def test_marks_of_queries_and_of_the_gallery_go_along(
 
 
 def test_a_view_without_marks_has_none(tmp_path: Path, trainval: TrainVal) -> None:
-    write_view(tmp_path / "view", trainval, SQUARE)
-    view = read_view(tmp_path / "view")
+    write_pack(tmp_path / "view", trainval, SQUARE)
+    view = read_pack(tmp_path / "view")
     assert (view.query, view.gallery) == (None, None)
 
 
@@ -569,18 +582,18 @@ def test_a_view_is_placed_in_the_cache_once(
 ) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
     half = trainval_of(root)
-    folder = place_view(half, SHORT)
+    folder = place_pack(half, SHORT)
     assert folder.parent == tmp_path / "packs"
     with monkeypatch.context() as patched:
         patched.setattr(ImageFiles, "arrays", lambda *_: pytest.fail("packed again"))
-        assert place_view(trainval_of(root), SHORT) == folder
+        assert place_pack(trainval_of(root), SHORT) == folder
     others = {
-        place_view(half, SHORT, "jpeg"),
-        place_view(half, SQUARE),
-        place_view(half, FirstStep("short", 9)),
+        place_pack(half, SHORT, "jpeg"),
+        place_pack(half, SQUARE),
+        place_pack(half, FirstStep("short", 9)),
     }
     assert len({*others, folder}) == 4
-    assert (read_view(folder).y == half.y).all()
+    assert (read_pack(folder).y == half.y).all()
 
 
 def test_an_edit_elsewhere_leaves_a_pack_valid(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -590,12 +603,12 @@ def test_an_edit_elsewhere_leaves_a_pack_valid(monkeypatch: pytest.MonkeyPatch) 
         hashed.append(path.name)
         return "0" * 64
 
-    monkeypatch.setattr("assay.data.pack.digest_file", spy)
+    monkeypatch.setattr("assay.data.packs.digest_file", spy)
     monkeypatch.setattr("assay.data.images.digest_file", spy)
-    pack.images.made_by.cache_clear()
-    pack.made_by()
-    pack.images.made_by.cache_clear()
-    assert hashed == ["images.py", "pack.py"]
+    images.decoder_hash.cache_clear()
+    packs._packing_hash()
+    images.decoder_hash.cache_clear()
+    assert hashed == ["images.py", "packs.py"]
 
 
 def test_vectors_of_a_halfs_samples_are_made_once(
@@ -606,7 +619,7 @@ def test_vectors_of_a_halfs_samples_are_made_once(
     z = np.random.default_rng(0).normal(size=(COUNT, 5)).astype(np.float32)
     folder = place_vectors(half, "resnet50", lambda: z)
     assert place_vectors(half, "resnet50", lambda: pytest.fail("made again")) == folder
-    view = read_view(folder)
+    view = read_pack(folder)
     assert (view.x == z).all()
     assert (view.y == half.y).all()
     assert view.inputs == 5
@@ -670,15 +683,15 @@ def test_a_spoilt_pack_is_refused_by_who_reads_and_made_again_by_who_places(
 ) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
     half = trainval_of(root)
-    folder = place_view(half, SHORT)
+    folder = place_pack(half, SHORT)
     before = contents(folder)
     SPOILT[how](folder)
     with pytest.raises(
         BadInput, match=f"^{folder} is not the pack that was written there; remove the folder"
     ) as error:
-        read_view(folder)
+        read_pack(folder)
     assert "\n" not in str(error.value)
-    assert place_view(half, SHORT) == folder
+    assert place_pack(half, SHORT) == folder
     assert contents(folder) == before
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
@@ -690,11 +703,11 @@ def test_marks_that_are_gone_are_missed(
     dataset = load_folder(root)
     marks = np.arange(len(dataset.labels)) % 2 == 0
     half = Half(replace(dataset, query=marks, gallery=~marks), np.arange(20, 30))
-    folder = place_view(half, SQUARE)
+    folder = place_pack(half, SQUARE)
     (folder / "query.npy").unlink()
     with pytest.raises(BadInput, match="remove the folder"):
-        read_view(folder)
-    assert read_view(place_view(half, SQUARE)).query is not None
+        read_pack(folder)
+    assert read_pack(place_pack(half, SQUARE)).query is not None
 
 
 @pytest.mark.parametrize(
@@ -723,7 +736,7 @@ def test_spoilt_vectors_are_refused_by_who_reads_and_made_again_by_who_places(
     with pytest.raises(
         BadInput, match=f"^{folder} is not the pack that was written there; remove the folder"
     ):
-        read_view(folder)
+        read_pack(folder)
     assert place_vectors(half, "resnet50", lambda: z) == folder
     assert contents(folder) == before
     assert [path.name for path in folder.parent.iterdir()] == ["resnet50"]
@@ -734,21 +747,21 @@ def test_a_file_or_a_dangling_link_in_the_place_of_a_pack_makes_room(
 ) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
     half = trainval_of(root)
-    folder = place_view(half, SHORT)
+    folder = place_pack(half, SHORT)
     for put in (Path.touch, lambda path: path.symlink_to("nowhere")):
         shutil.rmtree(folder)
         put(folder)
-        assert (read_view(place_view(half, SHORT)).y == half.y).all()
+        assert (read_pack(place_pack(half, SHORT)).y == half.y).all()
 
 
 def test_pixels_are_not_hashed_at_every_start(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
-    half, hashed, real = trainval_of(root), [], pack.digest_file
-    place_view(half, SHORT)
-    monkeypatch.setattr(pack, "digest_file", lambda path: hashed.append(path.name) or real(path))
-    read_view(place_view(half, SHORT))
+    half, hashed, real = trainval_of(root), [], packs.digest_file
+    place_pack(half, SHORT)
+    monkeypatch.setattr(packs, "digest_file", lambda path: hashed.append(path.name) or real(path))
+    read_pack(place_pack(half, SHORT))
     assert "y.npy" in hashed
     assert "pixels.bin" not in hashed
 
@@ -758,14 +771,14 @@ def test_of_two_processes_one_makes_a_spoilt_pack_again(
 ) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
     half = trainval_of(root)
-    folder = place_view(half, SHORT)
+    folder = place_pack(half, SHORT)
     before = contents(folder)
     cut_pixels(folder)
     code = """
-from assay.data.views import place_view, read_view
+from assay.data.packs import place_pack, read_pack
 chunks, arrays = [], ImageFiles.arrays
 ImageFiles.arrays = lambda *a: (chunks.append(1), time.sleep(0.15), arrays(*a))[2]
-read_view(place_view(trainval, FirstStep('short', 8)))
+read_pack(place_pack(trainval, FirstStep('short', 8)))
 print(len(chunks))
 """
     both = [run(root, folder, code) for _ in range(2)]
@@ -779,7 +792,7 @@ def test_a_cache_that_cannot_be_used_is_one_message(
     (tmp_path / "file").touch()
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "file"))
     for place in (
-        lambda: place_view(trainval_of(root), SHORT),
+        lambda: place_pack(trainval_of(root), SHORT),
         lambda: place_vectors(trainval_of(root), "x", lambda: np.ones(1)),
     ):
         with pytest.raises(
@@ -793,6 +806,6 @@ def test_a_whole_pack_is_used_though_the_cache_cannot_be_written_to(
 ) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
     half = trainval_of(root)
-    folder = place_view(half, SHORT)
-    monkeypatch.setattr("assay.data.views.writable_cache", lambda: pytest.fail("asked for"))
-    assert place_view(half, SHORT) == folder
+    folder = place_pack(half, SHORT)
+    monkeypatch.setattr("assay.data.packs.writable_cache", lambda: pytest.fail("asked for"))
+    assert place_pack(half, SHORT) == folder
