@@ -26,20 +26,25 @@ from assay.data.augment import augment
 from assay.data.packs import View, place_pack, read_pack
 from assay.methods import assemble, defaults, methods
 from assay.model import Architecture, Model
-from assay.protocols import Augment, FirstStep, Protocol
+from assay.protocols import Augment, FirstStep, Protocol, resolve
 from assay.train import optimisers_of, step
+from assay.trunks import trunk_facts
 
 CLASSES, IMAGES, BATCH, SIZE, ROUNDS = 100, 20, 32, 227, 5
 STEP = FirstStep("short", 256)
-PROTOCOL = Protocol(
-    name="benchmark.v1",
-    trunk="resnet50",
-    weights="none",
-    frozen="batchnorm",
-    size=SIZE,
-    resize="short",
-    stored=256,
-    augment=Augment(area=(0.16, 1.0), aspect=(3 / 4, 4 / 3), flip=0.5, rotation=0.0, shear=0.0),
+PROTOCOL = resolve(
+    Protocol(
+        name="benchmark.v1",
+        trunk="resnet50",
+        weights="none",
+        frozen="batchnorm",
+        size=SIZE,
+        resize="short",
+        stored=256,
+        augment=Augment(area=(0.16, 1.0), aspect=(3 / 4, 4 / 3), flip=0.5, rotation=0.0, shear=0.0),
+    ),
+    "photo",
+    trunk_facts,
 )
 
 

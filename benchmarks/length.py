@@ -61,9 +61,10 @@ def train(job: Job) -> Trained:
 
     design = design_bench(job.data, [job.method], job.protocol, "cpu", ())[0]
     if job.times > 1:
-        length = design.protocol.length
         longer = replace(
-            job.protocol, epochs=job.times * length.epochs, patience=job.times * length.patience
+            job.protocol,
+            epochs=job.times * design.protocol.epochs,
+            patience=job.times * design.protocol.patience,
         )
         design = design_bench(job.data, [job.method], longer, "cpu", ())[0]
     view = read_pack(design.conditions.place(design.conditions.trainval))
@@ -80,7 +81,7 @@ def train(job: Job) -> Trained:
         epochs=float(np.mean(last)),
         runs=len(fits),
         best_is_last=sum(fit.best.epoch == epoch for fit, epoch in zip(fits, last, strict=True)),
-        out_of_epochs=sum(epoch == design.protocol.length.epochs for epoch in last),
+        out_of_epochs=sum(epoch == design.protocol.epochs for epoch in last),
     )
 
 

@@ -32,10 +32,11 @@ from assay.data.splits import folds
 from assay.devices import keep_freed_memory
 from assay.methods import assemble, defaults, methods
 from assay.metrics import evaluate
-from assay.model import Architecture, Model, settle
-from assay.protocols import Batch, FirstStep, Protocol, protocols
+from assay.model import Architecture, Model
+from assay.protocols import Batch, FirstStep, Protocol, ResolvedProtocol, protocols, resolve
 from assay.run import Environment, Run, compute
 from assay.train import draw_batches, optimisers_of, step
+from assay.trunks import trunk_facts
 
 ROUNDS, STEPS = 8, 15
 CPU = torch.device("cpu")
@@ -59,7 +60,9 @@ def best_of(works: dict[str, Callable[[], object]], rounds: int, steps: int) -> 
     return best
 
 
-def training_step(name: str, model: Model, train: View, protocol: Protocol) -> Callable[[], object]:
+def training_step(
+    name: str, model: Model, train: View, protocol: ResolvedProtocol
+) -> Callable[[], object]:
     method = methods[name]
     parts = assemble(method, defaults(method, protocol), protocol)
     classes = len(np.unique(train.y))
@@ -72,7 +75,7 @@ def training_step(name: str, model: Model, train: View, protocol: Protocol) -> C
 def glyphs() -> None:
     torch.set_num_threads(1)
     dataset = load("glyphs")
-    protocol, _ = settle(protocols["quick"], dataset.modality)
+    protocol = resolve(protocols["quick"], dataset.modality, trunk_facts)
     trainval, _ = splits.of(dataset, protocol)
     fold = folds(trainval, protocol.folds)[0]
     pixels = cast("Pixels", trainval.arrays(FirstStep("square", 28)))
@@ -183,7 +186,7 @@ def our_loop(folder: str, compiled: bool) -> float:
 
     keep_freed_memory()
     dataset = load(f"folder:{folder}")
-    protocol, _ = settle(replace(RESNET, compile=compiled), dataset.modality)
+    protocol = resolve(replace(RESNET, compile=compiled), dataset.modality, trunk_facts)
     trainval, _ = splits.of(dataset, protocol)
     view = read_pack(place_pack(trainval, protocol.first_step))
     model = begin(Architecture.under(protocol, 3), "none")
@@ -265,7 +268,7 @@ def _our_steps(name: str, view: View, alone: bool = False) -> float:
         quick = replace(
             protocols["quick"], batch=Batch(), iterations=iterations, epochs=1, validate_every=1
         )
-        protocol, _ = settle(quick, "features")
+        protocol = resolve(quick, "features", trunk_facts)
         here = Environment("cpu", 1, torch.__version__, "")
         runs = [
             Run(

@@ -9,23 +9,23 @@ import torch
 from assay.data.packs import View, write_vectors
 from assay.data.splits import folds_of_labels
 from assay.methods import defaults, methods
-from assay.protocols import Augment, Batch, Optimiser, Protocol
+from assay.protocols import Batch, Optimiser, Protocol, ResolvedProtocol, resolve
 from assay.run import Environment, Run
+from assay.trunks import trunk_facts
 
-PROTOCOL = Protocol(
-    "test.v1",
-    trunk="identity",
-    weights="none",
-    frozen="nothing",
-    size=0,
-    dim=6,
-    augment=Augment((1.0, 1.0), (1.0, 1.0), 0.0, 0.0, 0.0),
-    batch=Batch((6, 4), (12, 2)),
-    optimiser=Optimiser(lr=1e-3),
-    iterations=4,
-    epochs=2,
-    validate_every=1,
-    patience=100,
+PROTOCOL = resolve(
+    Protocol(
+        "test.v1",
+        dim=6,
+        batch=Batch((6, 4), (12, 2)),
+        optimiser=Optimiser(lr=1e-3),
+        iterations=4,
+        epochs=2,
+        validate_every=1,
+        patience=100,
+    ),
+    "features",
+    trunk_facts,
 )
 HERE = Environment("cpu", 1, torch.__version__, "source")
 
@@ -43,7 +43,7 @@ VIEW = vectors()
 
 
 def runs_of(
-    name: str, protocol: Protocol = PROTOCOL, view: View = VIEW, seed: int = 100
+    name: str, protocol: ResolvedProtocol = PROTOCOL, view: View = VIEW, seed: int = 100
 ) -> list[Run]:
     """The folds of a trial of the method at its defaults."""
     method = methods[name]

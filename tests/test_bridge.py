@@ -30,11 +30,11 @@ from assay.records.store import Store
 from assay.samplers import samplers
 from assay.space import Real, Space
 from assay.train import make_optimisers, step
-from assay.trunks import trunks
+from assay.trunks import trunk_facts, trunks
 from miniature import MINI
 
 QUICK = Protocol("quick-like.v1", optimiser=Optimiser(lr=1e-3))
-RESOLVED = resolve(QUICK, "drawing")
+RESOLVED = resolve(QUICK, "drawing", trunk_facts)
 DIM, COUNT = 8, 4
 
 

@@ -37,10 +37,10 @@ from assay.protocols import BatchKind, Optimiser, Protocol, protocols, resolve
 from assay.registry import UnknownName
 from assay.samplers import samplers
 from assay.space import Choice, Integer, Range, Real, Space
-from assay.trunks import trunks
+from assay.trunks import trunk_facts, trunks
 
 QUICK = Protocol("quick-like.v1", optimiser=Optimiser(lr=1e-3))
-RESOLVED = resolve(QUICK, "drawing")
+RESOLVED = resolve(QUICK, "drawing", trunk_facts)
 TRAINED = [name for name in methods if methods[name].loss is not None]
 every_method = pytest.mark.parametrize("name", list(methods))
 every_trained_method = pytest.mark.parametrize("name", TRAINED)
@@ -172,7 +172,7 @@ def test_every_method_that_has_weights_searches_their_learning_rate(name: str) -
 @every_trained_method
 def test_every_method_trains_on_a_batch_that_the_protocol_has(name: str) -> None:
     assert methods[name].batch in typing.get_args(BatchKind)
-    classes, per_class = QUICK.batch.shape(methods[name].batch)
+    classes, per_class = RESOLVED.batch.shape(methods[name].batch)
     assert classes * per_class == 32
 
 
@@ -576,7 +576,7 @@ def test_a_registry_knows_which_module_added_a_part(as_before: None, tmp_path: P
 
 @every_method
 def test_the_source_of_every_method_is_that_of_the_protocols_trunk_too(name: str) -> None:
-    on_vectors = resolve(QUICK, "features")
+    on_vectors = resolve(QUICK, "features", trunk_facts)
     assert source_of(methods[name], on_vectors) != source_of(methods[name], RESOLVED)
     assert source_of(methods["pretrained"], on_vectors) == source(BASELINE, trunk="identity")
 

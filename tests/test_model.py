@@ -22,14 +22,25 @@ from assay.model import (
     pack_model,
     read_model,
     read_model_folder,
-    settle,
     with_trunk,
     write_model_folder,
 )
-from assay.protocols import FirstStep, Protocol
-from assay.trunks import weights
+from assay.protocols import Augment, FirstStep, Protocol, resolve
+from assay.trunks import trunk_facts, weights
 
-PROTOCOL = Protocol("test.v1", trunk="conv", size=20, stored=24, resize="short", dim=5)
+PROTOCOL = resolve(
+    Protocol(
+        "test.v1",
+        trunk="conv",
+        size=20,
+        stored=24,
+        resize="short",
+        dim=5,
+        augment=Augment(rotation=0.0, shear=0.0),
+    ),
+    "photo",
+    trunk_facts,
+)
 ARCHITECTURES = {
     "plain": Architecture("conv", 3, 20, 5),
     "grey": Architecture("conv", 1, 28, 5),
@@ -137,43 +148,6 @@ def test_the_state_is_a_copy() -> None:
     assert not any(tensor.requires_grad for tensor in state.values())
 
 
-# --- What a protocol settles on ---
-
-
-@pytest.mark.parametrize(
-    ("modality", "trunk", "size"),
-    [("photo", "conv", 48), ("drawing", "conv", 28), ("features", "identity", 0)],
-)
-def test_a_trunk_without_weights_of_its_own_is_trained_from_scratch(
-    modality: Any, trunk: str, size: int
-) -> None:
-    settled, found = settle(Protocol("p.v1"), modality)
-    assert (settled.trunk, settled.size, settled.weights, settled.frozen) == (
-        trunk,
-        size,
-        "none",
-        "nothing",
-    )
-    assert found is None
-
-
-def test_a_pretrained_trunk_is_frozen_unless_told_otherwise_and_named_by_its_weights() -> None:
-    settled, found = settle(Protocol("p.v1", trunk="lite0"), "photo")
-    assert found is not None
-    assert (settled.weights, settled.frozen, settled.size) == (found.digest, "trunk", 224)
-    for frozen in ("nothing", "batchnorm"):
-        assert settle(Protocol("p.v1", trunk="lite0", frozen=frozen), "photo")[0].frozen == frozen
-    assert settle(Protocol("p.v1", trunk="lite0", size=64), "photo")[0].size == 64
-    random, nothing = settle(Protocol("p.v1", trunk="lite0", weights="none"), "photo")
-    assert (random.weights, random.frozen, nothing) == ("none", "nothing", None)
-
-
-def test_what_is_settled_stays_so() -> None:
-    for protocol in (Protocol("p.v1", trunk="lite0"), Protocol("p.v1")):
-        settled, found = settle(protocol, "photo")
-        assert settle(settled, "photo") == (settled, found)
-
-
 # --- The trunk before the head ---
 
 
@@ -181,11 +155,11 @@ def test_what_is_settled_stays_so() -> None:
     "change", [{}, {"layer_norm": True}, {"pooling": "gem", "dim": 9}, {"dim": 1}]
 )
 def test_a_head_on_frozen_features_and_its_trunk_are_one_model(change: dict[str, Any]) -> None:
-    protocol, found = settle(
-        replace(Protocol("p.v1", trunk="lite0", size=64, stored=70, dim=5), **change), "photo"
-    )
-    assert found is not None
-    trunk = begin(Architecture.under(replace(protocol, frozen="nothing"), 3, 0), found.digest).trunk
+    declared = Protocol("p.v1", trunk="lite0", size=64, stored=70, dim=5)
+    protocol = resolve(replace(declared, **change), "photo", trunk_facts)
+    trunk = begin(
+        Architecture.under(replace(protocol, frozen="nothing"), 3, 0), protocol.weights
+    ).trunk
     head = with_a_past(Architecture.under(protocol, trunk.features))
     x = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(5)
@@ -205,7 +179,8 @@ def test_a_head_on_frozen_features_and_its_trunk_are_one_model(change: dict[str,
 def test_a_whole_model_can_be_kept_and_read_without_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    protocol, _ = settle(Protocol("p.v1", trunk="lite0", size=64, dim=5, layer_norm=True), "photo")
+    declared = Protocol("p.v1", trunk="lite0", size=64, dim=5, layer_norm=True)
+    protocol = resolve(declared, "photo", trunk_facts)
     model = with_trunk(with_a_past(Architecture.under(protocol, 1280)), protocol, 3)
     write_model_folder(tmp_path / "model", model, {})
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "empty"))

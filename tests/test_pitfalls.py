@@ -22,8 +22,9 @@ from assay.losses.loss import Loss
 from assay.methods import Parts
 from assay.miners import miners
 from assay.pairs import Pairs, References, Triplets
-from assay.protocols import protocols
+from assay.protocols import protocols, resolve
 from assay.train import make_optimisers
+from assay.trunks import trunk_facts
 from watching import LargestTensor
 
 BUILT_IN = [name for name, loss in losses.items() if loss.__module__.startswith("assay.")]
@@ -332,9 +333,8 @@ def test_pitfall_23_the_boundary_is_not_decayed(name: str) -> None:
     """A step without gradient moves what is decayed, such as a network's weights or proxies, and
     not the boundary.
     """
-    protocol = replace(
-        protocols["quick"], optimiser=replace(protocols["quick"].optimiser, weight_decay=0.5)
-    )
+    quick = resolve(protocols["quick"], "photo", trunk_facts)
+    protocol = replace(quick, optimiser=replace(quick.optimiser, weight_decay=0.5))
     for loss, decayed in ((build(name), False), (build("normalized_softmax"), True)):
         model = torch.nn.Linear(2, 2)
         weights = [*model.parameters(), *loss.parameters()]

@@ -3,6 +3,7 @@ modality of the data.
 """
 
 import dataclasses
+import json
 import subprocess
 import sys
 import typing
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import BadInput
+from assay.hashing import canonical, digest
 from assay.protocols import (
     Augment,
     Batch,
@@ -29,17 +31,20 @@ from assay.protocols import (
     Pooling,
     Protocol,
     Resize,
+    ResolvedAugment,
+    ResolvedBatch,
+    ResolvedProtocol,
     Search,
+    TrunkFacts,
     customise,
-    kind_of,
     protocols,
     resolve,
-    resolve_training,
 )
 from assay.protocols.quick import QUICK
 from assay.registry import UnknownName
 from assay.space import Real, Space
 from assay.study.bench import design_bench
+from assay.trunks import find, trunk_facts, weights
 
 GOLDEN = {
     "quick.v1": "4c68a00f519ba2e78032d18e992272d9a2c6ff9b0e40c78a1f8c60cadce93fa0",
@@ -124,6 +129,20 @@ def changed(setting: str) -> Protocol:
     return customise(BASE, [setting])
 
 
+def random_trunk(name: str) -> TrunkFacts:
+    """A trunk of any name, that takes what its name says and has no weights of its own."""
+    takes: Kind = "vectors" if name == "identity" else "images"
+    return TrunkFacts(takes, side=None, smallest=1, find_weights=lambda wanted: "none")
+
+
+def resolved(protocol: Protocol, modality: Modality = "photo") -> ResolvedProtocol:
+    return resolve(protocol, modality, random_trunk)
+
+
+RESOLVED_QUICK = resolved(QUICK)
+RESOLVED = json.loads((Path(__file__).parent / "golden" / "resolved_protocols.json").read_text())
+
+
 @pytest.mark.parametrize("name", list(GOLDEN))
 def test_a_published_protocol_is_never_edited(name: str) -> None:
     assert protocols[name].fingerprint == GOLDEN[name], (
@@ -138,23 +157,24 @@ def test_every_published_protocol_has_its_fingerprint_written_down() -> None:
 
 @pytest.mark.parametrize("modality", list(SETTLED))
 def test_what_auto_becomes_is_never_edited(modality: Modality) -> None:
-    settled = resolve_training(resolve(protocols["quick.v2"], modality), kind_of(modality))
-    assert settled.fingerprint == SETTLED[modality], (
+    settled = resolved(protocols["quick.v2"], modality)
+    open_trunk: Any = {"weights": "pretrained", "frozen": None}
+    assert replace(settled, **open_trunk).fingerprint == SETTLED[modality], (
         "a published protocol was edited: make a new version"
     )
 
 
 def test_batches_of_auto_size_are_settled_by_what_is_trained_and_those_that_are_set_stay() -> None:
     auto = Protocol("p.v1", batch=Batch(embedding=None, classification=(7, 2)))
-    for kind in typing.get_args(Kind):
-        settled = resolve_training(auto, kind).batch
+    for modality in MODALITIES:
+        settled = resolved(auto, modality).batch
         assert settled.embedding is not None
         assert settled.classification == (7, 2)
     images, vectors = (
-        resolve_training(protocols["quick.v2"], kind).batch for kind in ("images", "vectors")
+        resolved(protocols["quick.v2"], modality).batch for modality in ("photo", "features")
     )
-    assert images == Batch(embedding=(8, 4), classification=(32, 1))
-    assert vectors == Batch(embedding=(16, 4), classification=(64, 1))
+    assert images == ResolvedBatch(embedding=(8, 4), classification=(32, 1))
+    assert vectors == ResolvedBatch(embedding=(16, 4), classification=(64, 1))
 
 
 def test_a_number_of_images_sets_a_batch_that_was_auto() -> None:
@@ -166,8 +186,8 @@ def test_a_number_of_images_sets_a_batch_that_was_auto() -> None:
 
 
 def test_batches_of_auto_size_have_as_many_images_of_a_class_as_a_number_of_images_gives() -> None:
-    for kind in typing.get_args(Kind):
-        settled = resolve_training(protocols["quick.v2"], kind).batch
+    for modality in MODALITIES:
+        settled = resolved(protocols["quick.v2"], modality).batch
         assert settled.of_size(64, "batch=64") == protocols["quick.v2"].batch.of_size(
             64, "batch=64"
         )
@@ -273,7 +293,8 @@ def test_a_field_that_came_later_leaves_published_fingerprints_alone_where_it_ch
     name: str,
 ) -> None:
     assert replace(QUICK, **{name: LATER[name]}).fingerprint == GOLDEN["quick.v1"]
-    assert name not in QUICK.training
+    if name not in ("weights", "frozen"):  # which a resolved protocol always has
+        assert name not in resolved(QUICK).training
     assert replace(QUICK, **{name: OTHER[name]}).fingerprint != GOLDEN["quick.v1"]
 
 
@@ -288,10 +309,10 @@ def test_a_setting_of_the_optimiser_that_came_later_does_so_too(
         replace(QUICK, optimiser=replace(QUICK.optimiser, **{name: neutral})).fingerprint
         == GOLDEN["quick.v1"]
     )
-    assert name not in QUICK.training["optimiser"]
+    assert name not in resolved(QUICK).training["optimiser"]
     changed = replace(QUICK, optimiser=replace(QUICK.optimiser, **{name: other}))
     assert changed.fingerprint != GOLDEN["quick.v1"]
-    assert changed.training["optimiser"][name] == other
+    assert resolved(changed).training["optimiser"][name] == other
 
 
 @pytest.mark.parametrize(
@@ -310,8 +331,9 @@ def test_every_option_has_a_fingerprint_of_its_own(name: str, hint: Any) -> None
 
 
 def test_images_are_stored_as_large_as_they_are_used_unless_told_otherwise() -> None:
-    assert replace(BASE, size=40).first_step == FirstStep("square", 40)
-    assert replace(BASE, size=227, stored=256, resize="short").first_step == FirstStep("short", 256)
+    assert resolved(replace(BASE, size=40)).first_step == FirstStep("square", 40)
+    short = replace(BASE, size=227, stored=256, resize="short")
+    assert resolved(short).first_step == FirstStep("short", 256)
 
 
 def test_no_two_settings_have_the_same_fingerprint() -> None:
@@ -344,8 +366,9 @@ PROSE: dict[str, Any] = {"name": "other.v1", "departures": ("prose",), "about": 
 def test_a_run_does_not_depend_on_how_many_others_there_are_or_what_is_made_of_it(
     name: str,
 ) -> None:
-    assert name not in BASE.training
-    assert replace(BASE, **{name: (OTHER | PROSE)[name]}).training == BASE.training
+    assert name not in resolved(BASE).training
+    other = replace(BASE, **{name: (OTHER | PROSE)[name]})
+    assert resolved(other).training == resolved(BASE).training
 
 
 @pytest.mark.parametrize(
@@ -375,7 +398,8 @@ def test_a_run_does_not_depend_on_how_many_others_there_are_or_what_is_made_of_i
     ],
 )
 def test_a_run_depends_on_how_it_is_trained(name: str) -> None:
-    assert replace(BASE, **{name: OTHER[name]}).training != BASE.training
+    base = replace(resolved(BASE), trunk="another", weights="others")
+    assert replace(base, **{name: OTHER[name]}).training != base.training
 
 
 def test_a_protocol_cannot_be_changed() -> None:
@@ -695,35 +719,99 @@ def test_the_order_of_settings_does_not_matter() -> None:
     assert customise(BASE, ["dim=3", "folds=2"]) == customise(BASE, ["folds=2", "dim=3"])
 
 
+# --- Resolving ---
+
+AUTO = Protocol(
+    "auto.v1",
+    batch=Batch(embedding=None, classification=None),
+    optimiser=Optimiser(lr=None, schedule=None),
+    shortest_epoch=None,
+    epochs=None,
+    validate_every=None,
+    patience=None,
+)
+"""A protocol in which everything is left open that can be."""
+
+
 @pytest.mark.parametrize("modality", MODALITIES)
 def test_a_resolved_protocol_has_no_auto_left(modality: Modality) -> None:
-    resolved = resolve(BASE, modality)
-    assert resolved.trunk != "auto"
-    assert resolved.size is not None
-    assert None not in vars(resolved.augment).values()
-    assert resolve(resolved, modality) == resolved
+    found = resolved(AUTO, modality)
+    assert found.trunk != "auto"
+    for name, hint in typing.get_type_hints(ResolvedProtocol).items():
+        if type(None) not in typing.get_args(hint):
+            assert getattr(found, name) is not None, name
+    for part in (found.augment, found.batch, found.optimiser):
+        assert None not in vars(part).values()
+    assert resolved(found, modality) == found
+
+
+def test_a_field_that_may_be_none_in_a_resolved_protocol_is_no_auto() -> None:
+    hints = typing.get_type_hints(ResolvedProtocol)
+    optional = {name for name, hint in hints.items() if type(None) in typing.get_args(hint)}
+    assert optional == {"stored", "iterations", "trial_folds", "prune"}
+
+
+def test_a_resolved_protocol_cannot_be_made_with_a_setting_left_out() -> None:
+    with pytest.raises(TypeError, match="missing"):
+        ResolvedProtocol("p.v1")
+
+
+@pytest.mark.parametrize("name", list(protocols))
+def test_what_a_run_and_a_preregistration_hold_is_as_it_always_was(name: str) -> None:
+    """The golden file was written by the code from before `ResolvedProtocol` existed."""
+
+    def facts(trunk: str) -> TrunkFacts:
+        kind = find(trunk)
+        own = "none" if kind.origin() is None else "f" * 64
+        return TrunkFacts(kind.takes, kind.side, kind.smallest, lambda wanted: own)
+
+    golden = RESOLVED[name]
+    assert protocols[name].fingerprint == golden["fingerprint"]
+    for modality in MODALITIES:
+        free = ["trunk=auto"] if modality == "features" else []
+        found = resolve(customise(protocols[name], free), modality, facts)
+        assert canonical(found.training) == canonical(golden[modality]["training"])
+        assert digest(found.to_json()) == golden[modality]["resolved"]
+
+
+@pytest.mark.parametrize("name", list(protocols))
+def test_a_resolved_protocol_is_read_as_it_was_written(name: str) -> None:
+    for modality in MODALITIES:
+        free = ["trunk=auto"] if modality == "features" else []
+        found = resolved(customise(protocols[name], free), modality)
+        assert ResolvedProtocol.from_json(json.loads(canonical(found.to_json()))) == found
+        of_run = ResolvedProtocol.from_training(json.loads(canonical(found.training)))
+        assert of_run.training == found.training
+        assert resolved(found.declared, modality) == found
+
+
+def test_a_field_that_this_version_does_not_know_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"field 'colour' .* does not know; use a newer one"):
+        ResolvedProtocol.from_json({**resolved(BASE).to_json(), "colour": "red"})
 
 
 def test_each_look_has_its_own_trunk_and_size() -> None:
     found = {
-        modality: (resolve(BASE, modality).trunk, resolve(BASE, modality).size)
+        modality: (resolved(BASE, modality).trunk, resolved(BASE, modality).size)
         for modality in MODALITIES
     }
     assert found == {"drawing": ("conv", 28), "photo": ("conv", 48), "features": ("identity", 0)}
 
 
 def test_drawings_are_turned_but_not_mirrored_and_photos_the_reverse() -> None:
-    drawing, photo = resolve(BASE, "drawing").augment, resolve(BASE, "photo").augment
+    drawing, photo = resolved(BASE, "drawing").augment, resolved(BASE, "photo").augment
     assert (drawing.flip, photo.flip) == (0.0, 0.5)
     assert drawing.rotation
     assert not photo.rotation
 
 
 def test_features_are_not_augmented() -> None:
-    assert resolve(BASE, "features").augment == Augment((1.0, 1.0), (1.0, 1.0), 0.0, 0.0, 0.0)
+    assert resolved(BASE, "features").augment == ResolvedAugment(
+        area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0
+    )
 
 
-def test_what_a_protocol_says_of_images_is_void_for_features() -> None:
+def test_settings_for_images_are_ignored_for_features() -> None:
     of_images = replace(
         BASE,
         size=227,
@@ -732,7 +820,7 @@ def test_what_a_protocol_says_of_images_is_void_for_features() -> None:
         form="jpeg",
         augment=Augment(area=(0.16, 1.0), flip=0.5, rotation=5.0),
     )
-    assert resolve(of_images, "features") == resolve(BASE, "features")
+    assert resolved(of_images, "features") == resolved(BASE, "features")
 
 
 @pytest.mark.parametrize("modality", ["drawing", "photo"])
@@ -740,30 +828,72 @@ def test_what_the_user_has_set_is_not_resolved_away(modality: Modality) -> None:
     custom = customise(
         BASE, ["size=20", "augment.rotation=45", "augment.area=0.5,0.6", "trunk=mine"]
     )
-    resolved = resolve(custom, modality)
-    assert (resolved.size, resolved.trunk) == (20, "mine")
-    assert (resolved.augment.rotation, resolved.augment.area) == (45.0, (0.5, 0.6))
-    assert resolved.augment.aspect == resolve(BASE, modality).augment.aspect
+    found = resolved(custom, modality)
+    assert (found.size, found.trunk) == (20, "mine")
+    assert (found.augment.rotation, found.augment.area) == (45.0, (0.5, 0.6))
+    assert found.augment.aspect == resolved(BASE, modality).augment.aspect
 
 
 def test_zero_is_a_setting_and_not_auto() -> None:
-    assert resolve(customise(BASE, ["augment.rotation=0"]), "drawing").augment.rotation == 0.0
-    assert resolve(customise(BASE, ["augment.flip=0"]), "photo").augment.flip == 0.0
+    assert resolved(customise(BASE, ["augment.rotation=0"]), "drawing").augment.rotation == 0.0
+    assert resolved(customise(BASE, ["augment.flip=0"]), "photo").augment.flip == 0.0
 
 
 def test_only_auto_is_resolved() -> None:
+    of_the_trunk = {"trunk", "size", "augment", "weights", "frozen"}
     for modality in MODALITIES:
-        resolved = resolve(BASE, modality)
-        assert replace(resolved, trunk=BASE.trunk, size=BASE.size, augment=BASE.augment) == BASE
+        found, parts = resolved(BASE, modality), ("batch", "optimiser")
+        for name, value in vars(BASE).items():
+            if name in parts:
+                assert vars(getattr(found, name)) == vars(value)
+            elif name not in of_the_trunk:
+                assert getattr(found, name) == value, name
+
+
+@pytest.mark.parametrize(
+    ("modality", "trunk", "size"),
+    [("photo", "conv", 48), ("drawing", "conv", 28), ("features", "identity", 0)],
+)
+def test_a_trunk_without_weights_of_its_own_is_trained_from_scratch(
+    modality: Any, trunk: str, size: int
+) -> None:
+    found = resolve(Protocol("p.v1"), modality, trunk_facts)
+    assert (found.trunk, found.size, found.weights, found.frozen) == (
+        trunk,
+        size,
+        "none",
+        "nothing",
+    )
+
+
+def test_a_pretrained_trunk_is_frozen_unless_told_otherwise_and_named_by_its_weights() -> None:
+    lite0 = Protocol("p.v1", trunk="lite0")
+    own = weights.resolve("lite0", "pretrained")
+    assert own is not None
+    found = resolve(lite0, "photo", trunk_facts)
+    assert (found.weights, found.frozen, found.size) == (own.digest, "trunk", 224)
+    for frozen in ("nothing", "batchnorm"):
+        assert resolve(replace(lite0, frozen=frozen), "photo", trunk_facts).frozen == frozen
+    assert resolve(replace(lite0, size=64), "photo", trunk_facts).size == 64
+    random = resolve(replace(lite0, weights="none"), "photo", trunk_facts)
+    assert (random.weights, random.frozen) == ("none", "nothing")
+    assert resolve(found, "photo", trunk_facts) == found
+
+
+def test_a_head_on_a_frozen_trunk_is_trained_as_one_on_features() -> None:
+    frozen = resolve(replace(AUTO, trunk="lite0"), "photo", trunk_facts)
+    features = resolve(AUTO, "features", trunk_facts)
+    for name in ("batch", "optimiser", "epochs", "patience", "validate_every", "shortest_epoch"):
+        assert getattr(frozen, name) == getattr(features, name), name
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_batch_has_a_shape(kind: BatchKind) -> None:
     assert (
-        BASE.batch.shape(kind)
+        resolved(BASE).batch.shape(kind)
         == {"embedding": (8, 4), "classification": (32, 1), "pairs": (16, 2)}[kind]
     )
-    own = Batch(embedding=(3, 7), classification=(5, 6))
+    own = ResolvedBatch(embedding=(3, 7), classification=(5, 6))
     assert (
         own.shape(kind) == {"embedding": (3, 7), "classification": (5, 6), "pairs": (10, 2)}[kind]
     )
@@ -776,7 +906,7 @@ def test_every_kind_of_batch_has_a_shape(kind: BatchKind) -> None:
 def test_pairs_are_two_of_each_class_and_as_many_images_as_there_can_be(
     embedding: tuple[int, int], pairs: tuple[int, int]
 ) -> None:
-    assert Batch(embedding=embedding, classification=(7, 1)).shape("pairs") == pairs
+    assert ResolvedBatch(embedding=embedding, classification=(7, 1)).shape("pairs") == pairs
 
 
 def test_pairs_are_no_setting_of_their_own() -> None:
@@ -784,12 +914,12 @@ def test_pairs_are_no_setting_of_their_own() -> None:
         BadInput, match="no field 'pairs'; the fields here are embedding, classification"
     ):
         changed("batch.pairs=8x2")
-    assert changed("batch.embedding=4x8").batch.shape("pairs") == (16, 2)
+    assert resolved(changed("batch.embedding=4x8")).batch.shape("pairs") == (16, 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_classes_enough_the_batch_is_as_the_protocol_says(kind: BatchKind) -> None:
-    for protocol in (BASE, QUICK):
+    for protocol in (resolved(BASE), RESOLVED_QUICK):
         wanted = protocol.batch.shape(kind)
         assert (
             protocol.batch_for(kind, wanted[0])
@@ -802,9 +932,9 @@ def test_with_classes_enough_the_batch_is_as_the_protocol_says(kind: BatchKind) 
 def test_with_too_few_classes_quick_takes_more_images_of_each_to_stay_near_32(
     kind: BatchKind,
 ) -> None:
-    wanted = QUICK.batch.shape(kind)[0]
+    wanted = RESOLVED_QUICK.batch.shape(kind)[0]
     for classes in range(1, wanted):
-        taken, per_class = QUICK.batch_for(kind, classes)
+        taken, per_class = RESOLVED_QUICK.batch_for(kind, classes)
         assert taken == classes
         assert per_class >= 1
         assert 2 * abs(taken * per_class - 32) <= classes
@@ -813,7 +943,7 @@ def test_with_too_few_classes_quick_takes_more_images_of_each_to_stay_near_32(
 def test_with_too_few_classes_pairs_stay_two_of_each() -> None:
     """Such a method wants two of a class: fewer classes are then fewer images."""
     for classes in range(1, 16):
-        assert QUICK.batch_for("pairs", classes) == (classes, 2)
+        assert RESOLVED_QUICK.batch_for("pairs", classes) == (classes, 2)
 
 
 @pytest.mark.parametrize(
@@ -828,16 +958,16 @@ def test_with_too_few_classes_pairs_stay_two_of_each() -> None:
     ],
 )
 def test_some_shrunken_batches(kind: BatchKind, classes: int, batch: tuple[int, int]) -> None:
-    assert QUICK.batch_for(kind, classes) == batch
+    assert RESOLVED_QUICK.batch_for(kind, classes) == batch
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_too_few_classes_other_protocols_refuse_and_say_what_would_do(kind: BatchKind) -> None:
     setting = "embedding=6x2" if kind == "pairs" else f"{kind}=6x"
     with pytest.raises(BadInput, match=rf"a fold trains on 6; .*--set batch\.{setting}") as raised:
-        BASE.batch_for(kind, 6)
+        resolved(BASE).batch_for(kind, 6)
     remedy = str(raised.value).rpartition("--set ")[2]
-    assert changed(remedy).batch_for(kind, 6)[0] == 6
+    assert resolved(changed(remedy)).batch_for(kind, 6)[0] == 6
 
 
 def test_quick_is_the_whole_procedure_in_minutes() -> None:
@@ -857,7 +987,7 @@ def test_quick_is_the_whole_procedure_in_minutes() -> None:
 # --- What a study refuses before anything is written ---
 
 
-def design(folder: Path, *settings: str) -> Protocol:
+def design(folder: Path, *settings: str) -> ResolvedProtocol:
     """The protocol that a study on the folder would train by."""
     return design_bench(f"folder:{folder}", ["triplet"], customise(QUICK, settings), "cpu", [])[
         0

@@ -31,7 +31,7 @@ from assay.methods import Parts, assemble, defaults, methods
 from assay.miners import miners
 from assay.model import Architecture, Model
 from assay.pairs import Mined, References
-from assay.protocols import Augment, Optimiser, Protocol
+from assay.protocols import Optimiser, ResolvedAugment, ResolvedProtocol
 from assay.records.store import Store
 from assay.registry import Paper
 from assay.run import Run, Training
@@ -43,7 +43,7 @@ from heads import HERE, PROTOCOL, VIEW, place, runs_of
 CPU = torch.device("cpu")
 SHAPE = (4, 4)
 LONG = replace(PROTOCOL, dim=4, epochs=7, iterations=3, optimiser=Optimiser(lr=0.01))
-WILD = Augment(area=(0.5, 1.0), aspect=(0.8, 1.25), flip=0.5, rotation=20.0, shear=10.0)
+WILD = ResolvedAugment(area=(0.5, 1.0), aspect=(0.8, 1.25), flip=0.5, rotation=20.0, shear=10.0)
 ON_IMAGES = replace(LONG, trunk="conv", size=16, augment=WILD, epochs=4, iterations=2)
 
 
@@ -130,7 +130,7 @@ class World:
     """A training that can be begun any number of times, each time from new objects."""
 
     loss: Callable[[], Loss] = losses["triplet"]
-    protocol: Protocol = LONG
+    protocol: ResolvedProtocol = LONG
     miner: Callable[[], Any] | None = None
     heard: list[int] = field(default_factory=list)
 
@@ -162,7 +162,7 @@ class World:
         return found, model, loss
 
 
-def optimised_by(kind: Any) -> Protocol:
+def optimised_by(kind: Any) -> ResolvedProtocol:
     return replace(LONG, optimiser=Optimiser(lr=0.01, kind=kind))
 
 

@@ -26,7 +26,7 @@ from assay.miners import miners
 from assay.miners.miner import Miner
 from assay.model import Architecture, Model
 from assay.pairs import Mined, References, all_pairs
-from assay.protocols import Batch, Optimiser, Protocol
+from assay.protocols import Optimiser, ResolvedBatch, ResolvedProtocol
 from assay.records.store import Store
 from assay.registry import Paper
 from assay.run import Run, Training, compute
@@ -62,7 +62,7 @@ def apprentices_of(runs: list[Run], view: View = VIEW) -> list[Trainee]:
     return [make_trainee(run, view) for run in runs]
 
 
-def fit_alone(one: Trainee, view: View, protocol: Protocol, batch: tuple[int, int]) -> Fit:
+def fit_alone(one: Trainee, view: View, protocol: ResolvedProtocol, batch: tuple[int, int]) -> Fit:
     return fit(
         one.model, one.parts, view.rows(one.train), one.validation, protocol, batch, one.seed, CPU
     )
@@ -183,7 +183,9 @@ def test_twins_stay_twins_where_nothing_is_left_to_chance() -> None:
 # --- The same bytes in any company ---
 
 
-def with_parameters(name: str, protocol: Protocol, view: View, settings: int = 5) -> list[Run]:
+def with_parameters(
+    name: str, protocol: ResolvedProtocol, view: View, settings: int = 5
+) -> list[Run]:
     """The folds of several trials, the first at the method's defaults, the others anywhere in its
     space.
     """
@@ -200,7 +202,7 @@ def with_parameters(name: str, protocol: Protocol, view: View, settings: int = 5
 ODD = replace(
     PROTOCOL,
     dim=7,
-    batch=Batch((5, 3), (11, 1)),
+    batch=ResolvedBatch(embedding=(5, 3), classification=(11, 1)),
     epochs=3,
     patience=1,
     optimiser=Optimiser(lr=3e-3, kind="adamw"),
@@ -247,7 +249,7 @@ def test_whole_numbers_and_choices_are_stacked_in_groups(groups: list[int]) -> N
     "protocol", [replace(ODD, epochs=6), replace(ODD, epochs=7, validate_every=3, patience=3)]
 )
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
-def test_runs_that_wait_for_a_place_are_the_same(protocol: Protocol, schedule: Any) -> None:
+def test_runs_that_wait_for_a_place_are_the_same(protocol: ResolvedProtocol, schedule: Any) -> None:
     """Seven places become three and then fewer; runs begin while others are under way."""
     protocol = replace(protocol, optimiser=replace(protocol.optimiser, schedule=schedule))
     runs = with_parameters("normalized_softmax", protocol, VIEW)
@@ -462,7 +464,9 @@ def test_heads_whose_class_weights_differ_in_shape_are_stacked_in_groups(
 def test_heads_whose_epochs_differ_in_length_are_stacked_in_groups(groups: list[int]) -> None:
     """One pass: two folds train on 78 vectors, six batches of twelve, two on 84, seven."""
     protocol, view = (
-        replace(PROTOCOL, iterations=None, batch=Batch((6, 2), (6, 2))),
+        replace(
+            PROTOCOL, iterations=None, batch=ResolvedBatch(embedding=(6, 2), classification=(6, 2))
+        ),
         vectors(classes=18),
     )
     runs = runs_of("triplet", protocol, view)

@@ -23,7 +23,7 @@ from assay.metrics import evaluate
 from assay.miners import miners
 from assay.model import Architecture, Model
 from assay.pairs import Pairs, References, Triplets
-from assay.protocols import Augment, Batch, Optimiser, Protocol
+from assay.protocols import Batch, Optimiser, Protocol, ResolvedAugment, ResolvedProtocol, resolve
 from assay.registry import Paper
 from assay.train import (
     Fit,
@@ -36,22 +36,23 @@ from assay.train import (
     step,
 )
 from assay.train.optimisers import share_of_rate
+from assay.trunks import trunk_facts
 
 CPU = torch.device("cpu")
-STILL = Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0)
 SHAPE = (4, 4)
-PROTOCOL = Protocol(
-    "test.v1",
-    trunk="identity",
-    size=0,
-    dim=4,
-    augment=STILL,
-    batch=Batch(SHAPE, SHAPE),
-    optimiser=Optimiser(lr=0.01, weight_decay=0),
-    iterations=3,
-    epochs=6,
-    validate_every=1,
-    patience=100,
+PROTOCOL = resolve(
+    Protocol(
+        "test.v1",
+        dim=4,
+        batch=Batch(SHAPE, SHAPE),
+        optimiser=Optimiser(lr=0.01, weight_decay=0),
+        iterations=3,
+        epochs=6,
+        validate_every=1,
+        patience=100,
+    ),
+    "features",
+    trunk_facts,
 )
 
 
@@ -90,7 +91,7 @@ def parts_of(
 
 def train(
     loss: Loss,
-    protocol: Protocol = PROTOCOL,
+    protocol: ResolvedProtocol = PROTOCOL,
     model: Model | None = None,
     seed: int = 0,
     **rates: Any,
@@ -350,7 +351,7 @@ def test_another_seed_gives_another_training() -> None:
 
 def train_on_images(noise: int = 0) -> tuple[Fit, Model]:
     """With augmentation and a trunk that has running statistics."""
-    wild = Augment(area=(0.5, 1.0), aspect=(0.8, 1.25), flip=0.5, rotation=20.0, shear=10.0)
+    wild = ResolvedAugment(area=(0.5, 1.0), aspect=(0.8, 1.25), flip=0.5, rotation=20.0, shear=10.0)
     protocol = replace(PROTOCOL, trunk="conv", size=16, augment=wild, epochs=3, iterations=2)
     seen, unseen, model = pictures(range(4), 1), pictures(range(4, 8), 2), new_model(0, "conv", 1)
     torch.manual_seed(noise)
@@ -903,7 +904,7 @@ class Told(torch.nn.Module):
         return torch.stack([angle.cos(), angle.sin()], dim=1)
 
 
-def judge_of(protocol: Protocol) -> tuple[Validator, Told]:
+def judge_of(protocol: ResolvedProtocol) -> tuple[Validator, Told]:
     view, network = View(np.zeros((20, 8), dtype=np.float32), np.arange(20) // 2), Told()
     return Validator(new_model(), network, view, protocol, CPU), network
 

@@ -6,7 +6,8 @@ from typing import Any, get_args
 
 from assay.methods import describe, methods_by_year, miners
 from assay.methods.describe import describe_miner
-from assay.protocols import BatchKind, Kind, protocols, resolve_training
+from assay.protocols import BatchKind, Modality, protocols, resolve
+from assay.trunks import trunk_facts
 
 PREFACE = """\
 # Methods: equations, defaults, spaces, papers
@@ -89,8 +90,9 @@ BATCHES = {
 
 
 def _batches() -> str:
+    modalities: tuple[Modality, ...] = ("photo", "features")
     networks, heads = (
-        resolve_training(protocols["quick"], trained).batch for trained in get_args(Kind)
+        resolve(protocols["quick"], modality, trunk_facts).batch for modality in modalities
     )
     rows = [
         [

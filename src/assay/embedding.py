@@ -23,7 +23,7 @@ from assay.errors import BadInput
 from assay.hashing import derive
 from assay.model import CARD, Architecture, Model, begin, read_model_folder
 from assay.progress import Progress, silent
-from assay.protocols import FirstStep, Kind, Protocol, Similarity
+from assay.protocols import FirstStep, Kind, ResolvedProtocol, Similarity
 from assay.registry import UnknownName
 from assay.trunks import find, weights
 
@@ -123,14 +123,14 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 def trunk_features(
-    protocol: Protocol,
+    protocol: ResolvedProtocol,
     read: Read,
     rows: Labels,
     inputs: int,
     device: torch.device,
     progress: Progress,
 ) -> Tensor:
-    """Compute the features of these samples by the trunk of a settled protocol, before any head.
+    """Compute the features of these samples by the trunk of a protocol, before any head.
 
     Random weights are drawn from the protocol's seed.
     """

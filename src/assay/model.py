@@ -4,7 +4,7 @@ with its card.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,14 @@ from assay.errors import BadInput
 from assay.files import new_folder, read_json
 from assay.hashing import canonical, pretty
 from assay.protocols import (
+    RANDOM_WEIGHTS,
     FirstStep,
-    Modality,
     Pooling,
-    Protocol,
     Resize,
+    ResolvedProtocol,
     Similarity,
-    customise,
-    kind_of,
-    resolve,
-    resolve_training,
 )
-from assay.trunks import Trunk, build, find, weights
-from assay.trunks.weights import Weights
+from assay.trunks import build, weights
 
 WEIGHTS, CARD = "model.safetensors", "model.json"
 
@@ -61,8 +56,10 @@ class Architecture:
     similarity: Similarity = "cosine"
 
     @classmethod
-    def under(cls, protocol: Protocol, inputs: int, dim: int | None = None) -> "Architecture":
-        """What runs of a settled protocol train: the head alone where the trunk is frozen, else
+    def under(
+        cls, protocol: ResolvedProtocol, inputs: int, dim: int | None = None
+    ) -> "Architecture":
+        """What runs of a protocol train: the head alone where the trunk is frozen, else
         everything.
         """
         width = protocol.dim if dim is None else dim
@@ -78,13 +75,13 @@ class Architecture:
         return cls.whole(protocol, inputs, width)
 
     @classmethod
-    def whole(cls, protocol: Protocol, inputs: int, dim: int) -> "Architecture":
-        """Trunk and head of a settled protocol, frozen or not."""
-        step, size = protocol.first_step, protocol.size or 0
+    def whole(cls, protocol: ResolvedProtocol, inputs: int, dim: int) -> "Architecture":
+        """Trunk and head of a protocol, frozen or not."""
+        step = protocol.first_step
         return cls(
             trunk=protocol.trunk,
             inputs=inputs,
-            size=size,
+            size=protocol.size,
             dim=dim,
             pooling=protocol.pooling,
             layer_norm=protocol.layer_norm,
@@ -141,85 +138,17 @@ class Model(nn.Module):
         }
 
 
-def settle(protocol: Protocol, modality: Modality) -> tuple[Protocol, Weights | None]:
-    """The protocol without any `auto`, its trunk's weights by their hash; and where those come
-    from, None: at random.
-    """
-    chosen = resolve(protocol, modality)
-    kind, given = find(chosen.trunk), kind_of(modality)
-    if kind.takes != given:
-        raise BadInput(
-            f"the trunk {chosen.trunk!r} takes {kind.takes}, the data are {given}; use --set"
-            " trunk=auto"
-        )
-    found = weights.resolve(chosen.trunk, protocol.weights)
-    size = kind.side if protocol.size is None and kind.side else chosen.size
-    frozen = protocol.frozen or ("trunk" if found else "nothing")
-    trained_on = "vectors" if frozen == "trunk" else given
-    chosen = resolve_training(chosen, trained_on)
-    settled = replace(
-        chosen, weights=found.digest if found else weights.NONE, frozen=frozen, size=size
-    )
-    if given == "images":
-        _check_images(settled, kind)
-    return settled, found
-
-
-def _check_images(protocol: Protocol, kind: type[Trunk]) -> None:
-    """Raise `BadInput` where the trunk and the size of images do not go together."""
-    if protocol.frozen == "trunk" and protocol.weights == weights.NONE:
-        raise BadInput(
-            f"--set frozen=trunk: the trunk {protocol.trunk!r} starts from random weights, of which"
-            " nothing would be learnt; take a pretrained one, for example --set trunk=lite0, or"
-            " --set frozen=nothing"
-        )
-    size, stored = protocol.size or 0, protocol.first_step.side
-    if size < kind.smallest:
-        raise BadInput(
-            f"--set size={size}: the trunk {protocol.trunk!r} needs at least {kind.smallest} pixels"
-        )
-    if stored < size:
-        raise BadInput(f"--set stored={stored}: images are stored at least as large as size={size}")
-    if protocol.resize == "short" and (protocol.augment.rotation or protocol.augment.shear):
-        raise BadInput(
-            "--set resize=short: images that keep their shapes are not turned; add --set"
-            " augment.rotation=0 --set augment.shear=0"
-        )
-
-
-def with_weights(protocol: Protocol, given: str, pretrained_on: str | None = None) -> Protocol:
-    """The protocol with the trunk's weights as a user names them: `none`, `pretrained`, or a file,
-    brought into the cache.
-    """
-    if given in (weights.NONE, "pretrained"):
-        if given != weights.NONE and (
-            protocol.trunk == "auto" or weights.resolve(protocol.trunk, given) is None
-        ):
-            raise BadInput(
-                "--weights pretrained: this trunk has none; choose one that has, for example --set"
-                " trunk=lite0"
-            )
-        return customise(protocol, [f"weights={given}"])
-    if protocol.trunk == "auto":
-        raise BadInput(
-            f"--weights {given}: say which trunk they are of, for example --set trunk=resnet50"
-        )
-    return customise(
-        protocol, [f"weights={weights.add_file(protocol.trunk, Path(given), pretrained_on).digest}"]
-    )
-
-
 def begin(architecture: Architecture, digest: str) -> Model:
     """A model before training: its trunk with the weights of that hash, `none` for random ones, its
     head at random.
     """
     model = Model(architecture)
-    if digest != weights.NONE and architecture.trunk != "identity":
+    if digest != RANDOM_WEIGHTS and architecture.trunk != "identity":
         weights.load(model.trunk, digest)
     return model
 
 
-def with_trunk(trained: Model, protocol: Protocol, inputs: int) -> Model:
+def with_trunk(trained: Model, protocol: ResolvedProtocol, inputs: int) -> Model:
     """The whole model of what a run has trained: itself,
     or the frozen trunk with it as its head.
     """

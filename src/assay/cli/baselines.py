@@ -54,8 +54,8 @@ def baselines(
     from assay.data.scan import reporting
     from assay.evaluation import baselines as compute
     from assay.methods import import_parts
-    from assay.model import with_weights
     from assay.protocols import customise, protocols
+    from assay.trunks import with_weights
 
     import_parts(imports or ())
     chosen = customise(protocols[protocol], [*(settings or ()), f"dim={dim}"])

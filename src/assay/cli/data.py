@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from assay.data import Dataset
     from assay.data.seal import SealedTest
     from assay.data.splits import TrainVal
-    from assay.protocols import FirstStep, Form, Protocol
+    from assay.protocols import FirstStep, Form, Protocol, ResolvedProtocol
 
 Data = Annotated[
     str, typer.Argument(metavar="DATA", help="A name or kind:path, see `assay list datasets`.")
@@ -103,15 +103,16 @@ def prepare(
     """
     from assay.data import load, splits
     from assay.data.packs import expected_bytes
-    from assay.model import settle
+    from assay.protocols import resolve
+    from assay.trunks import trunk_facts
 
     most = None if limit is None else _bytes(limit)
     dataset, chosen = _load(data, protocol, settings or (), imports or (), load)
     trainval, test = splits.of(dataset, chosen)
-    settled, _ = settle(chosen, dataset.modality)
-    if settled.frozen == "trunk":
+    resolved = resolve(chosen, dataset.modality, trunk_facts)
+    if resolved.frozen == "trunk":
         print(
-            f"nothing to prepare: {chosen.name} keeps the trunk {settled.trunk} frozen, "
+            f"nothing to prepare: {chosen.name} keeps the trunk {resolved.trunk} frozen, "
             "and its features of the images are computed once, at the first bench"
         )
         return
@@ -119,10 +120,10 @@ def prepare(
         raise BadInput(
             f"{dataset.name} holds vectors, which cannot be kept as JPEG; leave out --jpeg"
         )
-    form: Form = "jpeg" if jpeg else settled.form
-    step = settled.first_step
+    form: Form = "jpeg" if jpeg else resolved.form
+    step = resolved.first_step
     needed = expected_bytes(trainval, step, form) + test.packed_bytes(step, form)
-    _announce(dataset, settled, form, needed, most)
+    _announce(dataset, resolved, form, needed, most)
     _pack(trainval, test, step, form)
 
 
@@ -167,7 +168,7 @@ def _load(
 
 
 def _announce(
-    dataset: "Dataset", protocol: "Protocol", form: "Form", needed: int, most: int | None
+    dataset: "Dataset", protocol: "ResolvedProtocol", form: "Form", needed: int, most: int | None
 ) -> None:
     """Say what will be written and where, or refuse what is above the limit."""
     if most is not None and needed > most:
@@ -185,7 +186,7 @@ def _announce(
 
 
 def _above(
-    most: int, needed: int, dataset: "Dataset", protocol: "Protocol", form: "Form"
+    most: int, needed: int, dataset: "Dataset", protocol: "ResolvedProtocol", form: "Form"
 ) -> BadInput:
     remedies = ["raise the limit"]
     if dataset.modality != "features":

@@ -135,7 +135,7 @@ def choose_weights(protocol: Any, weights: str | None, pretrained_on: str | None
         )
     if weights is None:
         return protocol
-    from assay.model import with_weights
+    from assay.trunks import with_weights
 
     return with_weights(protocol, weights, pretrained_on)
 

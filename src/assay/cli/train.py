@@ -71,7 +71,7 @@ def train(
             fold=fold,
             seed=seed,
             progress=progress,
-            told=_teller(design.protocol.length.epochs),
+            told=_teller(design.protocol.epochs),
         )
     if json:
         print_json({"model": str(out), **card})

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from assay.data.dataset import Pixels, Samples, Vectors
-from assay.protocols import Augment
+from assay.protocols import ResolvedAugment
 
 CPU = torch.device("cpu")
 TRIES = 10
@@ -31,7 +31,11 @@ def to_tensor(x: Vectors | Pixels) -> Tensor:
 
 
 def augment(
-    x: Samples, ranges: Augment, size: int, draw: torch.Generator, device: torch.device = CPU
+    x: Samples,
+    ranges: ResolvedAugment,
+    size: int,
+    draw: torch.Generator,
+    device: torch.device = CPU,
 ) -> Tensor:
     """Each image cropped and mirrored at random, where the ranges say so turned and sheared too;
     vectors pass.
@@ -64,7 +68,9 @@ def cut(x: Samples, boxes: Boxes) -> list[Pixels]:
     ]
 
 
-def draw_crops(shapes: Boxes, ranges: Augment, draw: torch.Generator) -> tuple[Boxes, Tensor]:
+def draw_crops(
+    shapes: Boxes, ranges: ResolvedAugment, draw: torch.Generator
+) -> tuple[Boxes, Tensor]:
     """A crop inside each image of height and width `shapes` (N, 2), and which of them are mirrored
     (N,).
 
@@ -72,9 +78,6 @@ def draw_crops(shapes: Boxes, ranges: Augment, draw: torch.Generator) -> tuple[B
     log-uniform; of ten draws the first that fits, else the largest central crop whose aspect is in
     range.
     """
-    assert ranges.area and ranges.aspect and ranges.flip is not None, (
-        "the protocol was not resolved"
-    )
     uniform = torch.rand(2 * TRIES + 3, len(shapes), generator=draw, dtype=torch.float64).numpy()
     high, wide = shapes.T
     area = (ranges.area[0] + (ranges.area[1] - ranges.area[0]) * uniform[:TRIES]) * high * wide
@@ -128,7 +131,7 @@ def weights(lengths: Tensor, longest: int, size: int) -> Tensor:
     return (triangle_NSL / triangle_NSL.sum(2, keepdim=True)).float()
 
 
-def turn(x: Tensor, ranges: Augment, size: int, draw: torch.Generator) -> Tensor:
+def turn(x: Tensor, ranges: ResolvedAugment, size: int, draw: torch.Generator) -> Tensor:
     """Crop, mirror, turn and shear each image (N, C, H, W) at random.
 
     For each image: area and aspect (log-uniform) of a crop inside it, a flip, a rotation and a
@@ -140,12 +143,8 @@ def turn(x: Tensor, ranges: Augment, size: int, draw: torch.Generator) -> Tensor
     return F.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def affine(count: int, ranges: Augment, draw: torch.Generator) -> Tensor:
+def affine(count: int, ranges: ResolvedAugment, draw: torch.Generator) -> Tensor:
     """Matrices (count, 2, 3) from output to input coordinates, both in [-1, 1]."""
-    assert ranges.area and ranges.aspect and ranges.flip is not None, (
-        "the protocol was not resolved"
-    )
-    assert ranges.rotation is not None and ranges.shear is not None, "the protocol was not resolved"
     uniform = torch.rand(7, count, generator=draw)
     area = _between(*ranges.area, uniform[0])
     aspect = _between(math.log(ranges.aspect[0]), math.log(ranges.aspect[1]), uniform[1]).exp()

@@ -17,12 +17,12 @@ from assay.data.splits import TrainVal
 from assay.embedding import choose_device, fit_pca, trunk_features
 from assay.errors import BadInput
 from assay.metrics import Scores
-from assay.model import settle
 from assay.progress import Progress
-from assay.protocols import Protocol, kind_of
+from assay.protocols import Protocol, kind_of, resolve
 from assay.registry import UnknownName
 from assay.run.scoring import HalfLabels
-from assay.trunks import trunks
+from assay.trunks import trunk_facts, trunks
+from assay.trunks import weights as trunk_weights
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,15 @@ def _baseline(
     """Score a trunk with one kind of weights; None where it has no such weights."""
     halves = [trainval] if test is None else [trainval, test]
     try:
-        settled, weights = settle(protocol, trainval.modality)
+        resolved = resolve(protocol, trainval.modality, trunk_facts)
+        weights = trunk_weights.resolve(protocol.trunk, protocol.weights)
         if protocol.weights != "none" and weights is None:
             return None
         start = "pretrained" if weights else "random weights"
         device = torch.device(choose_device("auto"))
         features = [
             trunk_features(
-                settled,
+                resolved,
                 half.some,
                 np.arange(len(half.y)),
                 half.inputs,

@@ -8,16 +8,15 @@ from assay.protocols import reality_check, revisiting, unbiased
 from assay.protocols.describe import describe_augment
 from assay.protocols.protocol import (
     FEWEST_CLASSES,
+    NOT_ASKED,
     PROSE,
     Augment,
     Batch,
     BatchKind,
     ByMethod,
-    FirstStep,
     Form,
     Frozen,
     Kind,
-    Length,
     Modality,
     Optimiser,
     OptimiserKind,
@@ -29,14 +28,26 @@ from assay.protocols.protocol import (
     Similarity,
 )
 from assay.protocols.quick import QUICK, QUICK_V2
-from assay.protocols.resolve import kind_of, resolve, resolve_training
+from assay.protocols.resolve import (
+    RANDOM_WEIGHTS,
+    FirstStep,
+    ResolvedAugment,
+    ResolvedBatch,
+    ResolvedOptimiser,
+    ResolvedProtocol,
+    TrunkFacts,
+    kind_of,
+    resolve,
+)
 from assay.protocols.settings import CUSTOM, customise
 from assay.registry import Registry
 
 __all__ = [
     "CUSTOM",
     "FEWEST_CLASSES",
+    "NOT_ASKED",
     "PROSE",
+    "RANDOM_WEIGHTS",
     "Augment",
     "Batch",
     "BatchKind",
@@ -45,22 +56,25 @@ __all__ = [
     "Form",
     "Frozen",
     "Kind",
-    "Length",
     "Modality",
     "Optimiser",
     "OptimiserKind",
     "Pooling",
     "Protocol",
     "Resize",
+    "ResolvedAugment",
+    "ResolvedBatch",
+    "ResolvedOptimiser",
+    "ResolvedProtocol",
     "Schedule",
     "Search",
     "Similarity",
+    "TrunkFacts",
     "customise",
     "describe_augment",
     "kind_of",
     "protocols",
     "resolve",
-    "resolve_training",
 ]
 
 

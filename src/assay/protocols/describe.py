@@ -1,22 +1,19 @@
 """Settings of a protocol in words."""
 
-from assay.protocols.protocol import Augment
+from assay.protocols.resolve import ResolvedAugment
 
 
-def describe_augment(augment: Augment) -> str:
+def describe_augment(augment: ResolvedAugment) -> str:
     """What is done to training images, in one line; every range is settled, none is `auto`.
 
     A preregistration holds the ranges as plain data:
-    `describe_augment(Augment(**resolved["augment"]))`.
+    `describe_augment(ResolvedAugment(**resolved["augment"]))`.
 
-    >>> describe_augment(Augment(area=(0.4, 1.0), aspect=(0.75, 1.3333), flip=0.0, rotation=0.0, shear=0.0))
+    >>> describe_augment(ResolvedAugment(area=(0.4, 1.0), aspect=(0.75, 1.3333), flip=0.0, rotation=0.0, shear=0.0))
     'crops of 40-100% of the area, width over height from 0.75 to 1.33; no mirror images'
-    >>> describe_augment(Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.5, rotation=10.0, shear=0.0))
+    >>> describe_augment(ResolvedAugment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.5, rotation=10.0, shear=0.0))
     'no crops, turned by up to 10 degrees; 50% are mirrored'
     """
-    assert augment.area and augment.aspect and augment.flip is not None, (
-        "the protocol was not resolved"
-    )
     (least, most), (narrow, wide) = augment.area, augment.aspect
     parts = [
         (

@@ -1,7 +1,7 @@
 """What a protocol holds, and its fingerprint."""
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -57,17 +57,6 @@ class Batch:
     embedding: tuple[int, int] | None = (8, 4)
     classification: tuple[int, int] | None = (32, 1)
 
-    def shape(self, kind: BatchKind) -> tuple[int, int]:
-        """Return the shape of a kind of batch; `pairs` has as many images as `embedding`, two of
-        each class.
-        """
-        assert self.embedding and self.classification, "the protocol was not settled"
-        classes, per_class = self.embedding
-        pairs = max(1, classes * per_class // 2), 2
-        return {"embedding": self.embedding, "classification": self.classification, "pairs": pairs}[
-            kind
-        ]
-
     def of_size(self, images: int, setting: str) -> "Batch":
         """Return batches of so many images, with as many of each class as in these; `auto` has as
         many as by default.
@@ -105,20 +94,6 @@ class Augment:
 
 
 @dataclass(frozen=True)
-class FirstStep:
-    """What is done to every image once, before any training: upright, in RGB, and scaled.
-
-    Args:
-        kind: `square`, the central square scaled to `side`; `short`, the short side scaled to
-            `side` and the shape kept; `stretch`, the whole image scaled to a square.
-        side: in pixels; 0 for vectors.
-    """
-
-    kind: Resize
-    side: int
-
-
-@dataclass(frozen=True)
 class Optimiser:
     """For trunk and head; the method's own weights get one of the same kind with a searched
     learning rate.
@@ -138,23 +113,6 @@ class Optimiser:
     kind: OptimiserKind = "rmsprop"
     decay_own: bool = True
     schedule: Schedule | None = "constant"
-
-
-@dataclass(frozen=True)
-class Length:
-    """How long a training is, in epochs.
-
-    Args:
-        epochs: at most so many.
-        validate_every: epochs between validations.
-        patience: epochs without a better validation after which training stops.
-        shortest_epoch: steps that an epoch of one pass has at least.
-    """
-
-    epochs: int
-    validate_every: int
-    patience: int
-    shortest_epoch: int
 
 
 @dataclass(frozen=True)
@@ -269,30 +227,20 @@ class Protocol:
     @property
     def fingerprint(self) -> str:
         """Hash of every setting; the name and the prose are not settings."""
-        return digest(_settings(self, leave_out=PROSE))
+        return digest(settings_of(self, leave_out=PROSE))
 
     @property
-    def training(self) -> dict[str, Any]:
-        """The settings that a single run depends on, for its key."""
-        return _settings(self, leave_out=_NOT_TRAINING)
+    def question(self) -> str:
+        """Fingerprint of what the protocol asks, without how often, with which seed and how finely.
 
-    @property
-    def first_step(self) -> FirstStep:
-        """What is done to every image once."""
-        assert self.size is not None, "the protocol was not resolved"
-        return FirstStep(self.resize, self.stored or self.size)
+        A second bench that differs in these alone is a second look at the same question.
+        """
+        usual = Protocol(self.name)
+        return replace(self, **{name: getattr(usual, name) for name in NOT_ASKED}).fingerprint
 
-    @property
-    def length(self) -> Length:
-        """How long a training is."""
-        settled = {name: getattr(self, name) for name in Length.__dataclass_fields__}
-        assert None not in settled.values(), "the protocol was not settled"
-        return Length(**settled)
-
-    @property
-    def without_head(self) -> "Protocol":
-        """The protocol of a model whose features are its embedding, as they come from the trunk."""
-        return replace(self, dim=0, layer_norm=False)
+    def to_json(self) -> dict[str, Any]:
+        """Return every field as a preregistration has it."""
+        return {**plain(replace(self, space=Space())), "space": self.space.describe()}
 
     @property
     def folds_of_a_trial(self) -> int:
@@ -307,61 +255,74 @@ class Protocol:
         """The parameters that this method has here instead of its defaults."""
         return dict(self.given).get(method, ())
 
-    def batch_for(self, kind: BatchKind, classes: int) -> tuple[int, int]:
-        """Classes x images for a fold that trains on `classes`; `shrink_batch` decides what too few
-        of them mean.
-        """
-        wanted, per_class = self.batch.shape(kind)
-        if wanted <= classes:
-            return wanted, per_class
-        if not self.shrink_batch:
-            field, smaller = (
-                ("embedding", f"{classes}x2")
-                if kind == "pairs"
-                else (kind, f"{classes}x{per_class}")
-            )
-            raise BadInput(
-                f"a batch of {self.name} holds {wanted} classes, but a fold trains on {classes}; "
-                f"use more classes, --protocol quick, or --set batch.{field}={smaller}"
-            )
-        return classes, (
-            per_class if kind == "pairs" else max(1, round(wanted * per_class / classes))
-        )
 
+# --- Which settings count ---
+#
+# A hash of a protocol's settings leaves some of them out. Three purposes, three lists:
+#
+# fingerprint   every setting; without PROSE, which explains and changes nothing.
+# question      without NOT_ASKED: how often and how finely the same question is asked.
+# training      (of a resolved protocol, for a run's key) without NOT_TRAINING: what is decided
+#               outside a single run. The batch's shape and the seed have entries of their own
+#               there.
+#
+# In all three, a field of NEUTRAL is left out where it has its neutral value. These fields were
+# added after the first protocols had been published. At its neutral value such a field says what
+# Assay did before the field existed, so a protocol from before that time keeps its fingerprint,
+# and stores made under it stay comparable.
 
 PROSE = ("name", "departures", "about")
 
-_NOT_TRAINING = (
-    *PROSE, "trials", "startup", "reproductions", "space", "seed", "batch", "shrink_batch", "folds",
-    "search", "prune", "metrics", "exceptions", "given", "searches", "trial_folds", "smallest_difference",
+NOT_ASKED = (
+    "searches", "reproductions", "seed", "smallest_difference", "search", "trials", "trial_folds",
+    "startup", "prune", "metrics", "training_metrics", "threads", "autocast", "compile",
 )  # fmt: skip
 
-_NEUTRAL: dict[str, Any] = {
-    "weights": "pretrained", "frozen": None, "pooling": "avg", "layer_norm": False, "resize": "square", "stored": None,
-    "form": "pixels", "autocast": False, "compile": False, "search": "bayesian", "prune": None,
-    "metrics": ("precision_at_1", "r_precision", "map_at_r"), "training_metrics": (), "exceptions": (), "given": (),
-    "optimiser.kind": "rmsprop", "optimiser.decay_own": True, "searches": 1, "trial_folds": None, "smallest_difference": 0.01,
-    "shortest_epoch": 1, "optimiser.schedule": "constant", "similarity": "cosine",
-}  # fmt: skip
-"""Fields that came after the first protocols were published: at these values they are left out of
-the fingerprint.
-"""
+NOT_TRAINING = (
+    *PROSE, "trials", "startup", "reproductions", "space", "seed", "batch", "shrink_batch",
+    "folds", "search", "prune", "metrics", "exceptions", "given", "searches", "trial_folds",
+    "smallest_difference",
+)  # fmt: skip
+
+NEUTRAL: dict[str, Any] = {
+    "weights": "pretrained",
+    "frozen": None,
+    "pooling": "avg",
+    "layer_norm": False,
+    "resize": "square",
+    "stored": None,
+    "form": "pixels",
+    "similarity": "cosine",
+    "shortest_epoch": 1,
+    "searches": 1,
+    "search": "bayesian",
+    "trial_folds": None,
+    "prune": None,
+    "smallest_difference": 0.01,
+    "autocast": False,
+    "compile": False,
+    "metrics": ("precision_at_1", "r_precision", "map_at_r"),
+    "training_metrics": (),
+    "exceptions": (),
+    "given": (),
+    "optimiser.kind": "rmsprop",
+    "optimiser.decay_own": True,
+    "optimiser.schedule": "constant",
+}
 
 
-def _settings(protocol: Protocol, leave_out: tuple[str, ...]) -> dict[str, Any]:
-    own = _without_neutral(
-        {name: value for name, value in vars(protocol).items() if name not in leave_out}
-    )
+def settings_of(protocol: Protocol, leave_out: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of a protocol as JSON has them, without those at neutral values."""
+    own = {name: value for name, value in vars(protocol).items() if name not in leave_out}
     own["optimiser"] = _without_neutral(vars(protocol.optimiser), "optimiser.")
     if "space" in own:
         own["space"] = protocol.space.describe()
-    return typing.cast("dict[str, Any]", plain(own))
+    return typing.cast("dict[str, Any]", plain(_without_neutral(own)))
 
 
 def _without_neutral(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """The settings but those that came later and change nothing."""
     return {
         name: value
         for name, value in settings.items()
-        if path + name not in _NEUTRAL or value != _NEUTRAL[path + name]
+        if path + name not in NEUTRAL or value != NEUTRAL[path + name]
     }

@@ -1,51 +1,246 @@
-"""Replace `auto` settings by values that suit the data and what is trained."""
+"""From a protocol as it is declared to a `ResolvedProtocol`, in which nothing is `auto`."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, TypeVar
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from assay.protocols.protocol import Augment, Batch, Kind, Length, Modality, Optimiser, Protocol
+from assay.errors import BadInput
+from assay.hashing import plain
+from assay.protocols.protocol import (
+    NOT_TRAINING,
+    Augment,
+    Batch,
+    BatchKind,
+    Frozen,
+    Kind,
+    Modality,
+    Optimiser,
+    Protocol,
+    Resize,
+    Schedule,
+    settings_of,
+)
+from assay.space import read_space
 
-_Settings = TypeVar("_Settings", Augment, Batch, Optimiser)
+RANDOM_WEIGHTS = "none"
+"""Value of `weights` for a trunk that starts from random weights."""
 
-_AUTO: dict[Modality, tuple[str, int, Augment]] = {
+
+# --- The types ---
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedAugment(Augment):
+    """`Augment` without any `auto`."""
+
+    area: tuple[float, float] = field()
+    aspect: tuple[float, float] = field()
+    flip: float = field()
+    rotation: float = field()
+    shear: float = field()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedBatch(Batch):
+    """`Batch` without any `auto`."""
+
+    embedding: tuple[int, int] = field()
+    classification: tuple[int, int] = field()
+
+    def shape(self, kind: BatchKind) -> tuple[int, int]:
+        """Return classes x images per class of a kind of batch.
+
+        `pairs` has as many images as `embedding`, two of each class.
+        """
+        classes, per_class = self.embedding
+        pairs = max(1, classes * per_class // 2), 2
+        shapes = {"embedding": self.embedding, "classification": self.classification}
+        return pairs if kind == "pairs" else shapes[kind]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedOptimiser(Optimiser):
+    """`Optimiser` without any `auto`."""
+
+    lr: float = field()
+    schedule: Schedule = field()
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """Scaling of every image, once, before any training; the image is also made upright and RGB.
+
+    Args:
+        kind: `square`, the central square scaled to `side`; `short`, the short side scaled to
+            `side` and the shape kept; `stretch`, the whole image scaled to a square.
+        side: in pixels; 0 for vectors.
+    """
+
+    kind: Resize
+    side: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedProtocol(Protocol):
+    """A protocol for one modality of data and one trunk: every setting that training needs has a
+    value.
+
+    `weights` is the hash of the trunk's weights, or `none`. Fields that are None have a meaning
+    there: `iterations` (an epoch is one pass), `stored` (as large as `size`), `trial_folds` (all),
+    `prune` (never).
+    """
+
+    frozen: Frozen = field()
+    size: int = field()
+    augment: ResolvedAugment = field()
+    batch: ResolvedBatch = field()
+    optimiser: ResolvedOptimiser = field()
+    shortest_epoch: int = field()
+    epochs: int = field()
+    validate_every: int = field()
+    patience: int = field()
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """The settings that a single run depends on, for its key and its `config.json`."""
+        return settings_of(self, leave_out=NOT_TRAINING)
+
+    @property
+    def first_step(self) -> FirstStep:
+        """Scaling of every image, before any training."""
+        return FirstStep(self.resize, self.stored or self.size)
+
+    @property
+    def without_head(self) -> "ResolvedProtocol":
+        """The protocol of a model whose embedding is the output of the trunk."""
+        return replace(self, dim=0, layer_norm=False)
+
+    @property
+    def declared(self) -> Protocol:
+        """A protocol to declare, which resolves to this one on the same data.
+
+        `size` is 0 for vectors, which nobody can set, so it becomes `auto`.
+        """
+        own = {item.name: getattr(self, item.name) for item in dataclasses.fields(Protocol)}
+        return Protocol(**{**own, "size": self.size or None})
+
+    def batch_for(self, kind: BatchKind, classes: int) -> tuple[int, int]:
+        """Return classes x images per class for a fold that trains on `classes`.
+
+        Where a batch holds more classes than that, `shrink_batch` decides: fewer classes with more
+        images each, or `BadInput`.
+        """
+        wanted, per_class = self.batch.shape(kind)
+        if wanted <= classes:
+            return wanted, per_class
+        if not self.shrink_batch:
+            name, smaller = (
+                ("embedding", f"{classes}x2")
+                if kind == "pairs"
+                else (kind, f"{classes}x{per_class}")
+            )
+            raise BadInput(
+                f"a batch of {self.name} holds {wanted} classes, but a fold trains on {classes}; "
+                f"use more classes, --protocol quick, or --set batch.{name}={smaller}"
+            )
+        return classes, (
+            per_class if kind == "pairs" else max(1, round(wanted * per_class / classes))
+        )
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "ResolvedProtocol":
+        """Return the protocol that `to_json` wrote."""
+        unknown = sorted(set(data) - {item.name for item in dataclasses.fields(cls)})
+        if unknown:
+            raise BadInput(
+                f"the protocol has a field {unknown[0]!r} that this version of Assay does not know;"
+                " use a newer one"
+            )
+        nested = {
+            "augment": ResolvedAugment, "batch": ResolvedBatch, "optimiser": ResolvedOptimiser,
+        }  # fmt: skip
+        own = {name: _tuples(value) for name, value in data.items()}
+        for name, kind in nested.items():
+            own[name] = kind(**{key: _tuples(value) for key, value in data[name].items()})
+        return cls(**{**own, "space": read_space(data["space"])})
+
+    @classmethod
+    def from_training(cls, data: Mapping[str, Any]) -> "ResolvedProtocol":
+        """Return a protocol with the settings that `training` wrote.
+
+        A setting at its neutral value is not in `data`, and neither are those that a run does not
+        depend on: they have the values of `Protocol`.
+        """
+        usual = plain(vars(Protocol("run")) | {"space": {}})
+        optimiser = {**usual["optimiser"], **data["optimiser"]}
+        return cls.from_json({**usual, **data, "optimiser": optimiser})
+
+
+def _tuples(value: Any) -> Any:
+    """Return lists as the tuples that they were before they became JSON."""
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+# --- Resolving ---
+
+
+@dataclass(frozen=True)
+class TrunkFacts:
+    """Facts about a trunk that a protocol depends on.
+
+    Args:
+        takes: images or vectors.
+        side: of the square input that the trunk was made for; None where any will do.
+        smallest: least side of an image.
+        find_weights: returns the hash of the weights that `pretrained`, `none` or a hash means for
+            this trunk; `none` for random ones.
+    """
+
+    takes: Kind
+    side: int | None
+    smallest: int
+    find_weights: Callable[[str], str]
+
+
+_BY_MODALITY: dict[Modality, tuple[str, int, ResolvedAugment]] = {
     "drawing": (
         "conv",
         28,
-        Augment(area=(0.7, 1.0), aspect=(0.85, 1.18), flip=0.0, rotation=10.0, shear=10.0),
+        ResolvedAugment(area=(0.7, 1.0), aspect=(0.85, 1.18), flip=0.0, rotation=10.0, shear=10.0),
     ),
     "photo": (
         "conv",
         48,
-        Augment(area=(0.4, 1.0), aspect=(0.75, 1.3333), flip=0.5, rotation=0.0, shear=0.0),
+        ResolvedAugment(area=(0.4, 1.0), aspect=(0.75, 1.3333), flip=0.5, rotation=0.0, shear=0.0),
     ),
     "features": (
         "identity",
         0,
-        Augment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0),
+        ResolvedAugment(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, rotation=0.0, shear=0.0),
     ),
 }
+"""Trunk, size and augmentation that `auto` stands for."""
 
-
-_TRAINING: dict[Kind, tuple[Length, Optimiser, Batch]] = {
-    "vectors": (
-        Length(epochs=30, validate_every=1, patience=2, shortest_epoch=30),
-        Optimiser(lr=2e-3, schedule="constant"),
-        Batch(embedding=(16, 4), classification=(64, 1)),
-    ),
-    "images": (
-        Length(epochs=3, validate_every=1, patience=3, shortest_epoch=80),
-        Optimiser(lr=3e-3, schedule="cosine"),
-        Batch(embedding=(8, 4), classification=(32, 1)),
-    ),
+_BY_KIND: dict[Kind, dict[str, Mapping[str, Any]]] = {
+    "vectors": {
+        "length": {"epochs": 30, "validate_every": 1, "patience": 2, "shortest_epoch": 30},
+        "optimiser": {"lr": 2e-3, "schedule": "constant"},
+        "batch": {"embedding": (16, 4), "classification": (64, 1)},
+    },
+    "images": {
+        "length": {"epochs": 3, "validate_every": 1, "patience": 3, "shortest_epoch": 80},
+        "optimiser": {"lr": 3e-3, "schedule": "cosine"},
+        "batch": {"embedding": (8, 4), "classification": (32, 1)},
+    },
 }
-"""Length of training, learning rate, schedule and batches, of a head on vectors and of a network on
-images.
+"""Length, optimiser and batches that `auto` stands for: of a head trained on vectors, and of a
+network trained on images.
 """
 
 
 def kind_of(modality: Modality) -> Kind:
-    """What samples of this modality are.
+    """Return whether samples of this modality are images or vectors.
 
     >>> kind_of("drawing")
     'images'
@@ -53,49 +248,80 @@ def kind_of(modality: Modality) -> Kind:
     return "vectors" if modality == "features" else "images"
 
 
-def resolve(protocol: Protocol, modality: Modality) -> Protocol:
-    """Return the protocol with every `auto` replaced by what suits the modality of the data.
+def resolve(
+    protocol: Protocol, modality: Modality, trunk_facts: Callable[[str], TrunkFacts]
+) -> ResolvedProtocol:
+    """Return the protocol with every `auto` replaced by what suits the data, the trunk and what is
+    trained.
 
-    Settings for images are ignored for vectors.
+    Settings for images are ignored for vectors. Raises `BadInput` where trunk, weights, images and
+    data do not go together.
 
-    >>> resolve(Protocol("p.v1"), "features").trunk
-    'identity'
-    >>> resolve(Protocol("p.v1", size=227, stored=256), "features").first_step
-    FirstStep(kind='square', side=0)
+    Args:
+        protocol: as declared.
+        modality: of the data.
+        trunk_facts: gives the facts about the trunk of a name, `assay.trunks.trunk_facts`.
     """
-    trunk, size, augment = _AUTO[modality]
-    named = replace(protocol, trunk=trunk) if protocol.trunk == "auto" else protocol
-    if kind_of(modality) == "vectors":
-        return replace(
-            named, size=size, resize="square", stored=None, form="pixels", augment=augment
+    given = kind_of(modality)
+    auto_trunk, auto_size, auto_augment = _BY_MODALITY[modality]
+    name = auto_trunk if protocol.trunk == "auto" else protocol.trunk
+    trunk = trunk_facts(name)
+    if trunk.takes != given:
+        raise BadInput(
+            f"the trunk {name!r} takes {trunk.takes}, the data are {given}; use --set trunk=auto"
         )
-    augment = _fill_auto(protocol.augment, vars(augment))
-    return replace(
-        named, size=protocol.size if protocol.size is not None else size, augment=augment
-    )
+    weights = trunk.find_weights(protocol.weights)
+    frozen = protocol.frozen or ("nothing" if weights == RANDOM_WEIGHTS else "trunk")
+    auto = _BY_KIND["vectors" if frozen == "trunk" else given]
+    changed: dict[str, Any] = {
+        "trunk": name,
+        "weights": weights,
+        "frozen": frozen,
+        "optimiser": ResolvedOptimiser(**_filled(protocol.optimiser, auto["optimiser"])),
+        "batch": ResolvedBatch(**_filled(protocol.batch, auto["batch"])),
+        **{key: value for key, value in auto["length"].items() if getattr(protocol, key) is None},
+    }
+    if given == "vectors":
+        changed |= {
+            "size": auto_size,
+            "resize": "square",
+            "stored": None,
+            "form": "pixels",
+            "augment": auto_augment,
+        }
+    else:
+        if protocol.size is None:
+            changed["size"] = trunk.side or auto_size
+        changed["augment"] = ResolvedAugment(**_filled(protocol.augment, vars(auto_augment)))
+    resolved = ResolvedProtocol(**{**vars(protocol), **changed})
+    if given == "images":
+        _check_images(resolved, trunk)
+    return resolved
 
 
-def resolve_training(protocol: Protocol, trained_on: Kind) -> Protocol:
-    """Return the protocol with every `auto` of training replaced: for a head on vectors, or a
-    network on images.
-
-    >>> resolve_training(Protocol("p.v1", epochs=None, patience=7), "vectors").length
-    Length(epochs=30, validate_every=2, patience=7, shortest_epoch=1)
-    """
-    length, optimiser, batch = _TRAINING[trained_on]
-    return replace(
-        protocol,
-        optimiser=_fill_auto(
-            protocol.optimiser, {"lr": optimiser.lr, "schedule": optimiser.schedule}
-        ),
-        batch=_fill_auto(protocol.batch, vars(batch)),
-        **{name: value for name, value in vars(length).items() if getattr(protocol, name) is None},
-    )
+def _filled(settings: Augment | Batch | Optimiser, auto: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the settings, with these values in the place of `auto`."""
+    return {name: auto[name] if value is None else value for name, value in vars(settings).items()}
 
 
-def _fill_auto(settings: _Settings, values: Mapping[str, Any]) -> _Settings:
-    """Return the settings with these values in the place of `auto`."""
-    return replace(
-        settings,
-        **{name: value for name, value in values.items() if getattr(settings, name) is None},
-    )
+def _check_images(protocol: ResolvedProtocol, trunk: TrunkFacts) -> None:
+    """Raise `BadInput` where the trunk and the size of images do not go together."""
+    if protocol.frozen == "trunk" and protocol.weights == RANDOM_WEIGHTS:
+        raise BadInput(
+            f"--set frozen=trunk: the trunk {protocol.trunk!r} starts from random weights, of which"
+            " nothing would be learnt; take a pretrained one, for example --set trunk=lite0, or"
+            " --set frozen=nothing"
+        )
+    size, stored = protocol.size, protocol.first_step.side
+    if size < trunk.smallest:
+        raise BadInput(
+            f"--set size={size}: the trunk {protocol.trunk!r} needs at least {trunk.smallest}"
+            " pixels"
+        )
+    if stored < size:
+        raise BadInput(f"--set stored={stored}: images are stored at least as large as size={size}")
+    if protocol.resize == "short" and (protocol.augment.rotation or protocol.augment.shear):
+        raise BadInput(
+            "--set resize=short: images that keep their shapes are not turned; add --set"
+            " augment.rotation=0 --set augment.shear=0"
+        )

@@ -11,22 +11,8 @@ from assay.errors import BadInput
 from assay.files import read_json
 from assay.hashing import digest, digest_file
 from assay.model import CARD, WEIGHTS, Model, read_model, with_trunk
-from assay.protocols import Protocol
+from assay.protocols import ResolvedProtocol
 from assay.records.store import Store
-
-MODEL_FIELDS = (
-    "trunk",
-    "weights",
-    "frozen",
-    "pooling",
-    "layer_norm",
-    "size",
-    "resize",
-    "stored",
-    "dim",
-    "similarity",
-)
-"""Fields of a protocol that say what a model is."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +92,9 @@ class FinishedRun:
         return int(self.config["protocol"]["folds"])
 
     @cached_property
-    def protocol(self) -> Protocol:
-        """A protocol with the fields of the run's that its model depends on."""
-        fields = self.config["protocol"]
-        return Protocol(
-            name="run", **{name: fields[name] for name in MODEL_FIELDS if name in fields}
-        )
+    def protocol(self) -> ResolvedProtocol:
+        """The protocol that the run was trained under."""
+        return ResolvedProtocol.from_training(self.config["protocol"])
 
     def model(self, inputs: int) -> Model:
         """Return the model, for images of `inputs` channels or vectors of that width."""

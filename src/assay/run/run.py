@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from assay.hashing import digest, plain
-from assay.protocols import Protocol
+from assay.protocols import ResolvedProtocol
 from assay.run.environment import Environment
 from assay.space import Value
 
@@ -15,7 +15,7 @@ class Run:
     """All that determines a run.
 
     Args:
-        protocol: resolved, without any `auto`.
+        protocol: under which it trains.
         trainval: fingerprint of the half it may see.
         method: name of the method.
         source: hash of the method's source.
@@ -26,7 +26,7 @@ class Run:
         environment: where it runs.
     """
 
-    protocol: Protocol
+    protocol: ResolvedProtocol
     trainval: str
     method: str
     source: str

@@ -15,12 +15,12 @@ from assay.errors import BadInput
 from assay.files import cache_folder
 from assay.losses.baselines import AS_IS
 from assay.methods import import_parts, methods
-from assay.protocols import Protocol, protocols
+from assay.protocols import NOT_ASKED, Protocol, protocols
 from assay.records.store import Store
 from assay.run import Keep
 from assay.study.conditions import Conditions, describe_data
 from assay.study.declared import declare, reference_of
-from assay.study.design import NOT_ASKED, Design
+from assay.study.design import Design
 from assay.study.drive import drive
 from assay.study.plan import Plan, plan
 from assay.study.progress import Board, Listener, Silent

@@ -22,13 +22,12 @@ from assay.files import cache_folder
 from assay.hashing import digest
 from assay.losses.loss import Start
 from assay.methods import trunk_source
-from assay.model import settle
 from assay.progress import Progress, silent
-from assay.protocols import Protocol, customise, describe_augment
+from assay.protocols import Protocol, ResolvedProtocol, customise, describe_augment, resolve
 from assay.records.store import Store, place_file
 from assay.run import Environment
 from assay.run.scoring import HalfLabels
-from assay.trunks import build
+from assay.trunks import build, trunk_facts, weights
 from assay.trunks.weights import Weights
 
 
@@ -55,15 +54,19 @@ class Conditions:
     imports: tuple[str, ...] = ()
     exceptions: tuple[str, ...] = ()
 
-    @property
-    def resolved(self) -> Protocol:
-        """The protocol without any `auto`."""
-        return self._settled[0]
+    @cached_property
+    def resolved(self) -> ResolvedProtocol:
+        """The protocol for these data, with the exceptions for the method."""
+        return resolve(self._declared, self.trainval.modality, trunk_facts)
+
+    @cached_property
+    def weights(self) -> Weights | None:
+        """Weights that the trunk starts from; None for random ones."""
+        return weights.resolve(self.resolved.trunk, self._declared.weights)
 
     @property
-    def weights(self) -> Weights | None:
-        """What the trunk starts from; None: random weights."""
-        return self._settled[1]
+    def _declared(self) -> Protocol:
+        return customise(self.protocol, self.exceptions)
 
     @property
     def starts(self) -> Start:
@@ -77,10 +80,6 @@ class Conditions:
     def on_vectors(self) -> bool:
         """Whether runs train a head on vectors: the data are some, or the trunk is frozen."""
         return self.trainval.modality == "features" or self.resolved.frozen == "trunk"
-
-    @cached_property
-    def _settled(self) -> tuple[Protocol, Weights | None]:
-        return settle(customise(self.protocol, self.exceptions), self.trainval.modality)
 
     def place(self, half: Half, progress: Progress = silent) -> Path:
         """The folder of the view of a half, made where it is not there: features where the trunk is
@@ -167,7 +166,7 @@ class Conditions:
         """
         if self.trainval.modality == "features":
             return
-        size = self.resolved.size or 0
+        size = self.resolved.size
         trunk = build(self.resolved.trunk, self.trainval.inputs, self.resolved.pooling).eval()
         with torch.no_grad():
             trunk(torch.zeros(1, self.trainval.inputs, size, size))

@@ -4,7 +4,7 @@ import math
 import platform
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +14,7 @@ from assay.errors import BadInput
 from assay.hashing import digest, digest_file, plain
 from assay.losses.loss import Method
 from assay.methods import defaults, departures, methods, read_parameters, source_of, space_of
-from assay.protocols import Protocol
+from assay.protocols import Protocol, ResolvedProtocol
 from assay.records.keys import fold_seed, question_seed, run_seed
 from assay.run import Run, own_source
 from assay.run.scoring import check_metrics
@@ -30,11 +30,6 @@ waste less.
 """
 FEWEST_STACKED = 4
 """Runs below which a stack saves less than it takes to record its step."""
-NOT_ASKED = (
-    "searches", "reproductions", "seed", "smallest_difference", "search", "trials", "trial_folds", "startup", "prune",
-    "metrics", "training_metrics", "threads", "autocast", "compile",
-)  # fmt: skip
-"""Fields of a protocol that change how an answer is sought, not what is asked."""
 TWIN = ".twin"
 """What the name of a control ends in."""
 
@@ -95,8 +90,8 @@ class Design:
         return self.method.name + TWIN * self.twin
 
     @property
-    def protocol(self) -> Protocol:
-        """The protocol without any `auto`."""
+    def protocol(self) -> ResolvedProtocol:
+        """The protocol for the data and the method."""
         return self.conditions.resolved
 
     @property
@@ -184,7 +179,7 @@ class Design:
         return self._run_protocol.dim
 
     @property
-    def _run_protocol(self) -> Protocol:
+    def _run_protocol(self) -> ResolvedProtocol:
         return self.protocol.without_head if self.method.head == "none" else self.protocol
 
     @property
@@ -347,16 +342,12 @@ class Design:
 
     @property
     def _announced_protocol(self) -> dict[str, Any]:
-        resolved = {
-            **plain(replace(self.protocol, space=Space())),
-            "space": self.protocol.space.describe(),
-        }
         declared = self.conditions.protocol
         return {
             "name": declared.name,
             "fingerprint": declared.fingerprint,
-            "question": question_of(declared),
-            "resolved": resolved,
+            "question": declared.question,
+            "resolved": self.protocol.to_json(),
         }
 
     @property
@@ -376,16 +367,6 @@ class Design:
             "departures": departures(own),
             "paper": None if own.paper is None else vars(own.paper),
         }
-
-
-def question_of(protocol: Protocol) -> str:
-    """Return the fingerprint of what a protocol asks, without how often, by which seed and how
-    finely it asks.
-
-    A second bench that differs in these alone is a second look at the same question.
-    """
-    neutral = Protocol(protocol.name)
-    return replace(protocol, **{name: getattr(neutral, name) for name in NOT_ASKED}).fingerprint
 
 
 def drawn_folds(protocol: Protocol, trainval: str, search: int, twin: bool) -> Sequence[int]:

@@ -138,10 +138,10 @@ def _measure(conditions: Conditions, sample: View, designs: Sequence[Design]) ->
         looking = _seconds(
             lambda: embed_samples(model, sample.x, model.architecture.size, device)
         ) / len(sample.y)
-    validations = 1 + protocol.length.epochs // protocol.length.validate_every
+    validations = 1 + protocol.epochs // protocol.validate_every
     validated = len(conditions.trainval.y) / protocol.folds
     trained = len(conditions.trainval.y) - round(validated)
-    steps = protocol.length.epochs * iterations_of(protocol, trained, design.batch)
+    steps = protocol.epochs * iterations_of(protocol, trained, design.batch)
     return steps * training + validations * validated * looking, weights
 
 

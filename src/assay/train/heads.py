@@ -21,7 +21,7 @@ from assay.data.packs import View, renumber
 from assay.hashing import derive
 from assay.methods import Parts
 from assay.model import Model
-from assay.protocols import Protocol
+from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
 from assay.train import State, iterations_of
 from assay.train.rows import product, with_rows_apart
@@ -107,7 +107,7 @@ class Source:
         self,
         trainees: Sequence[Trainee],
         view: View,
-        protocol: Protocol,
+        protocol: ResolvedProtocol,
         shape: tuple[int, int],
     ) -> None:
         first = trainees[0]

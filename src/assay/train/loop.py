@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from assay.data.packs import View
 from assay.methods import Parts
 from assay.model import Model
-from assay.protocols import Protocol
+from assay.protocols import ResolvedProtocol
 from assay.train.batches import augmentation, draw_batches, iterations_of
 from assay.train.optimisers import Rates, optimisers_of
 from assay.train.savepoint import Savepoint
@@ -33,7 +33,7 @@ def fit(
     parts: Parts,
     train: View,
     validation: View,
-    protocol: Protocol,
+    protocol: ResolvedProtocol,
     batch: tuple[int, int],
     seed: int,
     device: torch.device,
@@ -63,7 +63,7 @@ def fit(
     past = course.restore(before) if before else 0
     iterations = iterations_of(protocol, len(train.y), batch)
     batches = draw_batches(train, protocol, batch, seed, device, course.draw, past * iterations)
-    epochs = protocol.length.epochs
+    epochs = protocol.epochs
     rates = Rates(course.optimisers, protocol, epochs * iterations)
     for epoch in range(past + 1, epochs + 1):
         if validator.done:
@@ -125,13 +125,13 @@ class _Course:
         return int(state.said["epoch"])
 
 
-def prepare(model: Model, protocol: Protocol, device: torch.device) -> nn.Module:
+def prepare(model: Model, protocol: ResolvedProtocol, device: torch.device) -> nn.Module:
     """The model on its device, compiled where the protocol wants it; the same weights."""
     model.to(device)
     return cast("nn.Module", torch.compile(model)) if protocol.compile else model
 
 
-def set_training(model: Model, protocol: Protocol) -> None:
+def set_training(model: Model, protocol: ResolvedProtocol) -> None:
     """Training mode. Frozen batch normalisation goes by its running statistics and leaves them; its
     affine weights train.
     """
@@ -148,7 +148,7 @@ def step(
     optimisers: list[torch.optim.Optimizer],
     x: Tensor,
     y: Tensor,
-    protocol: Protocol,
+    protocol: ResolvedProtocol,
     device: torch.device,
 ) -> float:
     """One training step on a batch; the loss it had."""

@@ -9,12 +9,14 @@ from torch import Tensor
 
 from assay.methods import Parts
 from assay.model import Model
-from assay.protocols import Optimiser, Protocol, Schedule
+from assay.protocols import ResolvedOptimiser, ResolvedProtocol, Schedule
 
 Make = Callable[..., torch.optim.Optimizer]
 
 
-def optimisers_of(model: Model, parts: Parts, protocol: Protocol) -> list[torch.optim.Optimizer]:
+def optimisers_of(
+    model: Model, parts: Parts, protocol: ResolvedProtocol
+) -> list[torch.optim.Optimizer]:
     """Those of one model and its method."""
     return make_optimisers(
         list(model.parameters()), dict(parts.loss.named_parameters()), parts, protocol
@@ -22,7 +24,7 @@ def optimisers_of(model: Model, parts: Parts, protocol: Protocol) -> list[torch.
 
 
 def make_optimisers(
-    weights: Sequence[Tensor], own: Mapping[str, Tensor], parts: Parts, protocol: Protocol
+    weights: Sequence[Tensor], own: Mapping[str, Tensor], parts: Parts, protocol: ResolvedProtocol
 ) -> list[torch.optim.Optimizer]:
     """One for the weights of trunk and head, one for the method's own where it has some."""
     head, *others = groups_of(weights, own, parts, protocol)
@@ -30,7 +32,7 @@ def make_optimisers(
 
 
 def groups_of(
-    weights: Sequence[Tensor], own: Mapping[str, Tensor], parts: Parts, protocol: Protocol
+    weights: Sequence[Tensor], own: Mapping[str, Tensor], parts: Parts, protocol: ResolvedProtocol
 ) -> list[dict[str, Any]]:
     """What torch's optimisers are made of: the weights of trunk and head, then the method's own,
     with their learning rates.
@@ -76,7 +78,7 @@ class Rates:
     """
 
     def __init__(
-        self, optimisers: Sequence[torch.optim.Optimizer], protocol: Protocol, steps: int
+        self, optimisers: Sequence[torch.optim.Optimizer], protocol: ResolvedProtocol, steps: int
     ) -> None:
         self._schedule, self._steps = protocol.optimiser.schedule, steps
         self._groups = [
@@ -92,7 +94,9 @@ class Rates:
             group["lr"] = rate * share
 
 
-def make_optimiser(groups: list[dict[str, Any]], settings: Optimiser) -> torch.optim.Optimizer:
+def make_optimiser(
+    groups: list[dict[str, Any]], settings: ResolvedOptimiser
+) -> torch.optim.Optimizer:
     """All weights of a group in one operation, or one pass over memory; what a protocol does not
     say is as torch has it.
     """

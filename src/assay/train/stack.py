@@ -19,7 +19,7 @@ from torch import Tensor
 
 from assay.data.dataset import Labels
 from assay.data.packs import View
-from assay.protocols import Protocol
+from assay.protocols import ResolvedProtocol
 from assay.train import Fit, Kept, Savepoint, State, Validator
 from assay.train.heads import CPU, CannotBeTraced, Source, Stack, Trainee
 from assay.train.optimisers import groups_of, make_optimiser, share_of_rate
@@ -42,7 +42,7 @@ FEWEST = 4
 def fit_stacked(
     trainees: Sequence[Trainee],
     view: View,
-    protocol: Protocol,
+    protocol: ResolvedProtocol,
     batch: tuple[int, int],
     kept: Sequence[Kept] = (),
     savepoint: Savepoint | None = None,
@@ -59,7 +59,7 @@ def fit_stacked(
     Args:
         trainees: the heads.
         view: what they are trained on.
-        protocol: settled.
+        protocol: of all of them.
         batch: classes x images per class.
         kept: for each head, what is given the weights of every validation.
         savepoint: where the state is left from time to time.
@@ -115,7 +115,7 @@ class _Course:
         self,
         trainees: Sequence[Trainee],
         source: Source,
-        protocol: Protocol,
+        protocol: ResolvedProtocol,
         kept: Sequence[Kept],
         width: int,
         turnable: bool,
@@ -127,7 +127,7 @@ class _Course:
             kept,
         )
         self._width, self._turnable = width, turnable
-        self._length, self._schedule = protocol.length, protocol.optimiser.schedule
+        self._schedule = protocol.optimiser.schedule
         self.judges: dict[int, Validator] = {}
         self._passed = self._since = 0
 
@@ -163,7 +163,7 @@ class _Course:
     @property
     def rests(self) -> bool:
         """Whether nothing has happened since the last validations."""
-        return self._passed % self._length.validate_every == 0
+        return self._passed % self._protocol.validate_every == 0
 
     def train_an_epoch(self) -> None:
         """One epoch of all runs under way; then those that have ended make place for others."""
@@ -195,7 +195,7 @@ class _Course:
         return State.of({**weights, **judges}, rows=rows, begun=list(self.judges))
 
     def _is_over(self, row: _Row) -> bool:
-        return self.judges[row.number].done or row.epoch == self._length.epochs
+        return self.judges[row.number].done or row.epoch == self._protocol.epochs
 
     def _settle(self, rebuild: bool = False) -> None:
         """Give the places of runs that have ended to those that wait; go on with fewer places where
@@ -286,7 +286,7 @@ class _Course:
         """Set the learning rates of the next step, each by how far its runs are."""
         if self._schedule == "constant":
             return
-        steps = self._length.epochs * self._source.iterations
+        steps = self._protocol.epochs * self._source.iterations
         for group in self._optimiser.param_groups:
             done = (group["epoch"] + self._since) * self._source.iterations + step
             group["lr"] = group["rate"] * share_of_rate(self._schedule, done, steps)

@@ -13,7 +13,7 @@ from assay.embedding import embed_samples
 from assay.hashing import plain
 from assay.metrics import Scores, evaluate
 from assay.model import Model
-from assay.protocols import Protocol
+from assay.protocols import ResolvedProtocol
 from assay.train.state import State
 
 Status = Literal["finished", "diverged"]
@@ -79,7 +79,7 @@ class Validator:
         model: Model,
         network: nn.Module,
         validation: View,
-        protocol: Protocol,
+        protocol: ResolvedProtocol,
         device: torch.device,
         told: OnEpoch = silent,
         kept: Kept | None = None,
@@ -103,8 +103,8 @@ class Validator:
         if self.done:
             return
         self._losses += losses
-        finite, length = math.isfinite(sum(self._losses)), self._protocol.length
-        if finite and epoch % length.validate_every and epoch != length.epochs:
+        finite, protocol = math.isfinite(sum(self._losses)), self._protocol
+        if finite and epoch % protocol.validate_every and epoch != protocol.epochs:
             self._told(epoch, sum(losses) / len(losses), None)
             return
         scores = self._validate() if finite else None
@@ -148,7 +148,7 @@ class Validator:
             self.fit.best, self.fit.weights = checkpoint, self._model.state()
         if self._kept:
             self._kept(checkpoint.epoch, self._model.state())
-        self.done = checkpoint.epoch - self.fit.best.epoch >= self._protocol.length.patience
+        self.done = checkpoint.epoch - self.fit.best.epoch >= self._protocol.patience
         self._told(checkpoint.epoch, checkpoint.loss or 0.0, checkpoint)
 
     def _validate(self) -> dict[str, float] | None:

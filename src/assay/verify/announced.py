@@ -3,17 +3,14 @@ announcement go together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
 from typing import Any
 
-from assay.errors import BadInput
 from assay.hashing import digest
-from assay.protocols import Augment, Batch, Optimiser, Protocol, customise
+from assay.protocols import Protocol, ResolvedProtocol, customise
 from assay.published import best_parameters
 from assay.records import StudyRecord
 from assay.records.store import Store
 from assay.records.study import read_record
-from assay.space import read_space
 from assay.study.design import drawn_folds
 from assay.study.reproduce import SOURCE, data_of
 
@@ -23,36 +20,9 @@ SELECTED_BY = "selected by study "
 """How the source of parameters begins that a study of the same store may bear out."""
 
 
-def read_protocol(announced: Announced) -> Protocol:
-    """The protocol without any `auto` that a preregistration holds; fields that came later have the
-    values they had before.
-    """
-    said = announced["protocol"]["resolved"]
-    unknown = sorted(set(said) - {field.name for field in fields(Protocol)})
-    if unknown:
-        raise BadInput(
-            f"the protocol has a field {unknown[0]!r} that this version of Assay does not know; use"
-            " a newer one"
-        )
-    nested = {"augment": Augment, "batch": Batch, "optimiser": Optimiser}
-    own = {name: _frozen(value) for name, value in said.items() if name not in (*nested, "space")}
-    parts = {
-        name: kind(**{key: _frozen(value) for key, value in said[name].items()})
-        for name, kind in nested.items()
-    }
-    return Protocol(**own, **parts, space=read_space(said["space"]))
-
-
-def declarable(protocol: Protocol) -> Protocol:
-    """The protocol as it could be declared: vectors have a size of 0 pixels,
-    which nobody can set.
-    """
-    return replace(protocol, size=protocol.size or None)
-
-
-def _frozen(value: Any) -> Any:
-    """Lists as the tuples that they were."""
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+def read_protocol(announced: Announced) -> ResolvedProtocol:
+    """Return the resolved protocol that a preregistration holds."""
+    return ResolvedProtocol.from_json(announced["protocol"]["resolved"])
 
 
 def folds_of(announced: Announced) -> Sequence[int | None]:
@@ -73,7 +43,7 @@ def folds_of_trials(announced: Announced, search: int) -> Sequence[int]:
     )
 
 
-def run_protocol(announced: Announced) -> Protocol:
+def run_protocol(announced: Announced) -> ResolvedProtocol:
     """The protocol of the study's runs: without a head where the method has none."""
     protocol = read_protocol(announced)
     return protocol.without_head if announced["method"].get("head") == "none" else protocol
@@ -221,7 +191,7 @@ def _sweep(store: Store, record: StudyRecord) -> Iterator[str]:
             f" {point['field']}"
         )
     protocol, setting = (
-        declarable(read_protocol(record.announced)),
+        read_protocol(record.announced).declared,
         f"{point['field']}={point['value']}",
     )
     settled = point["field"] == "weights" or point["value"] == "auto"

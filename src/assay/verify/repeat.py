@@ -31,7 +31,7 @@ from assay.records.study import read_record
 from assay.run import Run, Training
 from assay.study.bench import open_conditions
 from assay.study.design import Design
-from assay.verify.announced import declarable, read_protocol
+from assay.verify.announced import read_protocol
 from assay.verify.runs import Place, places
 
 TOLERANCE = 0.02
@@ -110,7 +110,7 @@ class _Workshop:
                 else "cpu"
             )
             conditions = open_conditions(
-                self._dataset(record), declarable(read_protocol(announced)), device, self.imports
+                self._dataset(record), read_protocol(announced).declared, device, self.imports
             )
             self._designs[record.key] = Design(
                 conditions, methods[name], twin="twin_of" in announced

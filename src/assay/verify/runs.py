@@ -11,7 +11,7 @@ from typing import Any, Literal
 from assay.files import read_json
 from assay.hashing import digest, digest_file
 from assay.model import WEIGHTS
-from assay.protocols import Protocol
+from assay.protocols import ResolvedProtocol
 from assay.records import StudyRecord
 from assay.records.keys import run_seed
 from assay.records.store import CHECKPOINTS, Store
@@ -78,7 +78,9 @@ def check_runs(store: Store, record: StudyRecord) -> Iterator[str]:
             yield f"run {place.entry['key'][:12]} ({place}): {problem}"
 
 
-def _run(store: Store, record: StudyRecord, protocol: Protocol, place: Place) -> Iterator[str]:
+def _run(
+    store: Store, record: StudyRecord, protocol: ResolvedProtocol, place: Place
+) -> Iterator[str]:
     folder, entry = store.run(place.entry["key"]), place.entry
     documents: dict[str, Any] = {}
     for name, read in (
@@ -121,7 +123,7 @@ def _read_lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def _expected(record: StudyRecord, protocol: Protocol, place: Place) -> dict[str, Any]:
+def _expected(record: StudyRecord, protocol: ResolvedProtocol, place: Place) -> dict[str, Any]:
     """What the configuration of the run in this place must say."""
     announced = record.announced
     trainval = announced["data"]["trainval"]
@@ -146,7 +148,9 @@ def _expected(record: StudyRecord, protocol: Protocol, place: Place) -> dict[str
     }
 
 
-def _history(history: list[Any], result: Mapping[str, Any], protocol: Protocol) -> Iterator[str]:
+def _history(
+    history: list[Any], result: Mapping[str, Any], protocol: ResolvedProtocol
+) -> Iterator[str]:
     """The validations stand at the epochs that the protocol says, and the first best of them is the
     result.
     """
@@ -154,11 +158,11 @@ def _history(history: list[Any], result: Mapping[str, Any], protocol: Protocol) 
         yield "history.jsonl was altered: it is empty"
         return
     best = max(history, key=lambda checkpoint: float(checkpoint["validation"]["map_at_r"]))
-    last, length = int(result["last_epoch"]), protocol.length
+    last = int(result["last_epoch"])
     due = [
         epoch
         for epoch in range(last + 1)
-        if epoch % length.validate_every == 0 or epoch == length.epochs
+        if epoch % protocol.validate_every == 0 or epoch == protocol.epochs
     ]
     if [checkpoint["epoch"] for checkpoint in history] != due:
         yield "history.jsonl was altered: its epochs are not those of the protocol"
