@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 
 from assay.engines import Engine, LocalEngine, Task
-from assay.engines.ray import RayEngine, start_here
+from assay.engines.ray import RayEngine, connect
 from assay.hashing import derive
 from assay.protocols import customise, protocols
 from assay.records.ledger import Ledger
@@ -220,7 +220,7 @@ def _benched(size: Size, workers: int) -> float:
             METHODS,
             protocol,
             Path(folder) / "store",
-            Execution(workers=workers, device="cpu"),
+            Execution(LocalEngine(workers), device="cpu"),
         )
         return time.perf_counter() - begin
 
@@ -359,7 +359,7 @@ def cluster(size: Size) -> None:
         {"RAY_worker_register_timeout_seconds": "900"}
     )  # so many processes take their time to begin
     with ExitStack() as stack:
-        start_here(size.slots, stack)
+        connect(None, stack, size.slots)
         engine = stack.enter_context(RayEngine())
         _wake_all(engine)
         for seconds in size.lengths:

@@ -4,12 +4,10 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 
 from assay.cli import main
-from at_once import AtOnce
 from miniature import make_folder
-from warm import WarmWorker
+from shared_pool import POOL
 
 FIRST = (
     "test_docs.py", "test_bench.py", "test_study.py", "test_verify.py", "test_faults.py", "test_seal.py", "test_ray.py",
@@ -34,29 +32,10 @@ def _own_cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _warm_workers():
-    """The engine's processes serve one bench of the tests after the other."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("assay.engines.local.Worker", WarmWorker)
-        yield
-        WarmWorker.end_idle()
-
-
-@pytest.fixture(scope="module")
-def in_this_process():
-    """Benches do every task in this process, where it can be watched."""
-    threads = torch.get_num_threads()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("assay.study.bench.LocalEngine", AtOnce)
-        patch.setattr("assay.verify.repeat.LocalEngine", AtOnce)
-        yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def new_workers(monkeypatch):
-    """Every engine has processes of its own, and ends them."""
-    monkeypatch.setattr(WarmWorker, "keep", False)
+def _shared_pool():
+    """Worker processes end with the session."""
+    yield
+    POOL.close()
 
 
 @pytest.fixture

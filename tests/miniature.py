@@ -6,6 +6,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from assay.protocols import customise, protocols
+from assay.study import Execution, run_bench
+
 CLASSES, IMAGES, SIDE = 17, 4, 16
 MINI = (
     "searches=1", "search=bayesian", "trials=2", "trial_folds=auto", "startup=1", "reproductions=2", "iterations=4", "epochs=2",
@@ -30,6 +33,15 @@ def make_folder(root: Path) -> Path:
         for image in range(1 if number == CLASSES - 1 else IMAGES):
             Image.fromarray(draw_class(number, draw)).save(folder / f"{image}.png")
     return root
+
+
+BENCHED = ("triplet", "normalized_softmax", "untrained")
+
+
+def bench_on(engine, folder: Path, store: Path) -> None:
+    """Bench three methods on the folder."""
+    small = customise(protocols["quick"], MINI)
+    run_bench(f"folder:{folder}", BENCHED, small, store, Execution(engine, device="cpu"))
 
 
 def snapshot(store: Path, *, tested: bool = True) -> dict[str, object]:

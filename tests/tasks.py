@@ -1,11 +1,14 @@
 """Tasks for the tests of engines, in a module that workers can import."""
 
+import errno
 import os
 import signal
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from assay.workers import Needs
 
 
 @dataclass(frozen=True)
@@ -17,14 +20,45 @@ class Square:
 
 
 @dataclass(frozen=True)
+class Count:
+    """Leaves a file for each time that it runs."""
+
+    folder: str
+    number: int
+
+    def __call__(self):
+        (Path(self.folder) / f"{self.number}-{time.time_ns()}").touch()
+        return self.number
+
+
+@dataclass(frozen=True)
 class Where:
+    """Returns the number of its process, after a pause in which another may take the next task."""
+
+    pause: float = 0.0
+
+    def __call__(self):
+        time.sleep(self.pause)
+        return os.getpid()
+
+
+@dataclass(frozen=True)
+class Importing:
+    """Returns the number of its process, which it says has imported the user's own files."""
+
+    imports: tuple[str, ...]
+
+    @property
+    def needs(self):
+        return Needs(imports=self.imports)
+
     def __call__(self):
         return os.getpid()
 
 
 @dataclass(frozen=True)
 class Variable:
-    """Tells a variable of its process's environment, after a pause in which another process may
+    """Returns a variable of its process's environment, after a pause in which another process may
     take the next task.
     """
 
@@ -42,6 +76,18 @@ class Fail:
 
     def __call__(self):
         raise self.kind("on purpose")
+
+
+@dataclass(frozen=True)
+class FillDisk:
+    def __call__(self):
+        raise OSError(errno.ENOSPC, "no room", "a file")
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    def __call__(self):
+        signal.raise_signal(signal.SIGINT)
 
 
 @dataclass(frozen=True)
@@ -65,16 +111,19 @@ class Die:
 
 @dataclass(frozen=True)
 class Sleep:
+    """Writes the number of its process into a file and sleeps for minutes."""
+
     mark: str
 
     def __call__(self):
-        Path(self.mark).write_text(str(os.getpid()))
+        Path(f"{self.mark}.part").write_text(str(os.getpid()))
+        os.replace(f"{self.mark}.part", self.mark)
         time.sleep(600)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Tells of the process it runs in."""
+class Circumstances:
+    """Returns what there is to know of the process it runs in."""
 
     def __call__(self):
         return {
@@ -86,11 +135,31 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Resources:
+    """Returns what Ray has given it."""
+
+    cpus: float
+
+    @property
+    def needs(self):
+        return Needs(self.cpus)
+
+    def __call__(self):
+        import ray
+
+        return ray.get_runtime_context().get_assigned_resources()
+
+
+@dataclass(frozen=True)
 class Wide(Square):
     """A task that says what it needs."""
 
     cpus: float = 2
     gpus: float = 0
+
+    @property
+    def needs(self):
+        return Needs(self.cpus, self.gpus)
 
 
 def square(number: int) -> int:

@@ -23,10 +23,11 @@ from assay.protocols import customise, protocols
 from assay.records import study_records
 from assay.records.ledger import read
 from assay.records.store import Store
-from assay.study import Silent, design_bench, plan_bench, run_sweep
+from assay.study import Execution, Silent, design_bench, plan_bench, run_sweep
 from faults import computed, end_well, finished, start
 from miniature import MINI, make_folder, snapshot
 from sealed import replace_test_images, swap_test_labels
+from shared_pool import local
 
 FOUR = ("contrastive", "triplet", "multi_similarity", "normalized_softmax", "untrained")
 TWO = ("triplet", "normalized_softmax")
@@ -37,7 +38,7 @@ SMALL = customise(QUICK, MINI)
 def bench(data, out, methods=None, protocol=SMALL, workers=2):
     """Bench two methods and the baseline with a PCA that suits the trunk."""
     methods = methods or (*TWO, "pretrained" if data.startswith("features:") else "untrained")
-    return assay.bench(data, methods, protocol, out, workers=workers)
+    return assay.bench(data, methods, protocol, out, engine=local(workers))
 
 
 def records(out):
@@ -362,8 +363,8 @@ def run_unstable(tmp_path, features, default, low):
             "unstable,triplet",
             "--import",
             str(tmp_path / "unstable.py"),
-            "--workers",
-            "1",
+            "--engine",
+            "inline",
         ]
         + [part for setting in (*MINI, "trials=4") for part in ("--set", setting)],
         capture_output=True,
@@ -525,9 +526,11 @@ def test_copies_in_both_halves_are_refused_before_anything_is_written(leaky, tmp
     assert "--allow-leaks" in str(refused.value)
     assert not (tmp_path / "store").exists()
     with pytest.raises(BadInput, match="--allow-leaks"):
-        run_sweep(f"folder:{leaky}", ["triplet"], SMALL, "dim=2,4", tmp_path / "store")
+        run_sweep(
+            f"folder:{leaky}", ["triplet"], SMALL, "dim=2,4", tmp_path / "store", Execution(local())
+        )
     with pytest.raises(BadInput, match="--allow-leaks"):
-        plan_bench(f"folder:{leaky}", ["triplet"], SMALL)
+        plan_bench(f"folder:{leaky}", ["triplet"], SMALL, workers=2)
 
 
 def test_allowed_leaks_are_said_before_training_and_recorded_when_the_seal_is_open(leaky, tmp_path):
@@ -538,7 +541,7 @@ def test_allowed_leaks_are_said_before_training_and_recorded_when_the_seal_is_op
             ["triplet"],
             SMALL,
             store,
-            workers=1,
+            engine="inline",
             allow_leaks=True,
             listener=heard,
         )
@@ -667,7 +670,7 @@ def run_with_trunk(tmp_path, features, output):
         "--out",
         str(tmp_path / "store"),
     ]
-    command += ["--methods", "triplet", "--import", str(tmp_path / "tiny.py"), "--workers", "1"]
+    command += ["--methods", "triplet", "--import", str(tmp_path / "tiny.py"), "--engine", "inline"]
     command += [part for setting in (*MINI, "trunk=tiny") for part in ("--set", setting)]
     return subprocess.run(command, capture_output=True, text=True)
 
@@ -733,7 +736,9 @@ def test_a_method_that_fails_does_not_stop_the_others(tmp_path, mini_features):
 
 
 def test_a_dry_run_that_names_a_baseline_first_times_the_first_trained_method(mini_features):
-    planned = plan_bench(f"features:{mini_features}", ["as_is", "normalized_softmax"], "quick")
+    planned = plan_bench(
+        f"features:{mini_features}", ["as_is", "normalized_softmax"], "quick", workers=2
+    )
     assert list(planned.runs) == ["as_is", "normalized_softmax"]
     assert planned.seconds > 0
 

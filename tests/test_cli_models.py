@@ -29,8 +29,7 @@ from assay.trunks import build
 from assay.trunks.lite0 import Lite0
 from miniature import IMAGES, MINI, make_folder
 
-pytestmark = pytest.mark.usefixtures("in_this_process")
-
+INLINE = ("--engine", "inline")
 SET = tuple(part for setting in MINI for part in ("--set", setting))
 TINY = "test_resnet.r160_in1k"
 TEST_CLASSES = 8
@@ -77,7 +76,17 @@ def model(trained):
 def benched(mini):
     """The store of a finished bench."""
     out = mini.parent / "store"
-    make("bench", "--data", f"folder:{mini}", "--methods", "triplet,untrained", *SET, "--out", out)
+    make(
+        "bench",
+        *INLINE,
+        "--data",
+        f"folder:{mini}",
+        "--methods",
+        "triplet,untrained",
+        *SET,
+        "--out",
+        out,
+    )
     return out
 
 
@@ -96,7 +105,7 @@ def frozen(mini, tiny_weights):
         "--weights",
         tiny_weights,
     ]
-    make("bench", "--data", f"folder:{mini}", *words, "--out", out)
+    make("bench", *INLINE, "--data", f"folder:{mini}", *words, "--out", out)
     return out
 
 
@@ -441,7 +450,15 @@ def test_embeddings_are_split_as_the_images_would_be(assay, trained, table):
     assert of_vectors == of_images
     assert of_images[1].splitlines()[1].startswith("mini/class01/0.png,kind01,fold 0")
     code, _, err = assay(
-        "bench", "--data", "features:f.npz", "--methods", "as_is", *SET[:-2], "--out", "store"
+        "bench",
+        *INLINE,
+        "--data",
+        "features:f.npz",
+        "--methods",
+        "as_is",
+        *SET[:-2],
+        "--out",
+        "store",
     )
     assert code == 0, err
     (record,) = study_records(Store(Path("store")))
@@ -964,7 +981,7 @@ def test_the_report_says_what_the_trunk_started_from(benched):
 def test_weights_of_a_file_are_named_in_the_report(assay, mini, tiny_weights):
     words = ["--methods", "pretrained", *SET, "--set", f"trunk={TINY}", "--set", "size=32"]
     words += ["--weights", tiny_weights, "--pretrained-on", "many <stripes>"]
-    code, out, err = assay("bench", "--data", f"folder:{mini}", *words, "--out", "store")
+    code, out, err = assay("bench", *INLINE, "--data", f"folder:{mini}", *words, "--out", "store")
     assert code == 0, err
     assert f"trunk: {TINY}, pretrained on many <stripes>, frozen" in out
     assert (
@@ -978,7 +995,7 @@ def test_images_kept_as_jpeg_make_other_runs(assay, mini, benched, monkeypatch, 
     other.
     """
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
-    words = ["bench", "--data", f"folder:{mini}", "--methods", "untrained", *SET, "--jpeg"]
+    words = ["bench", *INLINE, "--data", f"folder:{mini}", "--methods", "untrained", *SET, "--jpeg"]
     code, _, err = assay(*words, "--out", "store")
     assert code == 0, err
     packs = [path.name for path in Path("cache/packs").iterdir()]

@@ -13,10 +13,10 @@ from PIL import Image
 
 import assay.embedding
 from assay.data.images import read_images
+from assay.devices import choose_device
 from assay.embedding import (
     Embedder,
     batch_of,
-    choose_device,
     embed_samples,
     load,
     outputs,

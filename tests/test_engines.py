@@ -1,58 +1,215 @@
-"""The local engine: tasks in processes of their own, retried when one dies, ended with the driver."""
+"""Engines: the laws that all of them obey, and what each has of its own."""
 
+import errno
 import os
-import shutil
+import signal
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
+import traceback
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import torch
 
-from assay.engines import LocalEngine, WorkerDied
+import assay
+from assay.engines import InlineEngine, LocalEngine, TaskFailed, WorkerDied, choose_engine
 from assay.errors import BadInput
-from assay.records.store import Store
-from assay.study.bench import Execution, driving
-from assay.workers import TaskFailed
-from tasks import Die, DieOnce, Fail, Sleep, Square, Variable, Where
+from assay.files import cache_folder
+from faults import does, wait_for
+from miniature import bench_on, make_folder, snapshot
+from shared_pool import local
+from tasks import (
+    Circumstances,
+    Count,
+    Die,
+    DieOnce,
+    Fail,
+    FillDisk,
+    Interrupt,
+    Sleep,
+    Square,
+    Variable,
+    Where,
+)
 
-pytestmark = pytest.mark.usefixtures("new_workers")
+pytestmark = [
+    # Ray's own: a file that is closed by the collector, a process that is not waited for
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
-
-def is_alive(pid):
-    """Whether the process runs; a zombie that nobody has waited for yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_for(condition, seconds=30.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
-
-
-def test_tasks_give_what_they_give_in_other_processes():
-    with LocalEngine(2) as engine:
-        assert [future.result() for future in [engine.submit(Square(n)) for n in range(20)]] == [
-            n * n for n in range(20)
-        ]
-        pids = {engine.submit(Where()).result() for _ in range(4)}
-    assert os.getpid() not in pids
-    assert len(pids) <= 2
-    assert not any(is_alive(pid) for pid in pids)
+ALL = ("inline", "local", "local with a pool", "ray")
+every_engine = pytest.mark.parametrize("kind", ALL)
+every_engine_with_processes = pytest.mark.parametrize("kind", ALL[1:])
 
 
-def test_bad_input_comes_back_as_it_was_and_other_failures_with_their_traceback():
-    with LocalEngine(1) as engine:
+@pytest.fixture(scope="module")
+def ray_here():
+    """A Ray of this machine, which every `RayEngine` of this module uses."""
+    from assay.engines.ray import connect
+
+    with ExitStack() as stack:
+        connect(None, stack)
+        yield
+
+
+@pytest.fixture
+def engine(kind, request):
+    """An engine of this kind, not yet open."""
+    if kind == "ray":
+        request.getfixturevalue("ray_here")
+        return choose_engine("ray")
+    return {"inline": InlineEngine, "local": LocalEngine, "local with a pool": local}[kind]()
+
+
+# --- every engine ---------------------------------------------------------------------------------
+
+
+@every_engine
+def test_every_task_runs_once_and_its_future_has_its_result(engine, tmp_path):
+    with engine:
+        futures = [engine.submit(Count(str(tmp_path), number)) for number in range(20)]
+        assert [future.result() for future in futures] == list(range(20))
+        assert engine.workers >= 1
+    ran = sorted(int(path.name.partition("-")[0]) for path in tmp_path.iterdir())
+    assert ran == list(range(20))
+
+
+@every_engine
+def test_errors_come_back_to_the_driver_and_the_engine_goes_on(engine):
+    """Bad input and a full disk as they were, anything else with its traceback."""
+    with engine:
         with pytest.raises(BadInput, match="on purpose"):
             engine.submit(Fail(BadInput)).result()
-        with pytest.raises(TaskFailed, match="ZeroDivisionError: on purpose"):
+        with pytest.raises(OSError, match="no room") as full:
+            engine.submit(FillDisk()).result()
+        assert (full.value.errno, full.value.filename) == (errno.ENOSPC, "a file")
+        with pytest.raises(TaskFailed, match=r"(?s)tasks.py.*ZeroDivisionError: on purpose"):
             engine.submit(Fail(ZeroDivisionError)).result()
         assert engine.submit(Square(3)).result() == 9
+
+
+@every_engine
+def test_an_engine_can_be_opened_again(engine):
+    for number in range(2):
+        with engine:
+            assert engine.submit(Square(number)).result() == number**2
+
+
+@every_engine
+def test_a_task_finds_the_folder_the_cache_and_the_modules_of_the_driver(
+    engine, tmp_path, monkeypatch
+):
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        with engine:
+            found = engine.submit(Circumstances()).result()
+        assert found["folder"] == str(folder)
+        assert found["cache"] == str(cache_folder())
+        ours = [path or str(folder) for path in sys.path]
+        theirs = [path or str(folder) for path in found["path"]]
+        assert list(dict.fromkeys(filter(set(ours).__contains__, theirs))) == list(
+            dict.fromkeys(ours)
+        )
+
+
+@pytest.fixture(scope="module")
+def benched(tmp_path_factory):
+    """Miniature data, and the store that a bench on the inline engine makes of them."""
+    root = tmp_path_factory.mktemp("inline")
+    threads = torch.get_num_threads()
+    bench_on(InlineEngine(), make_folder(root / "mini"), root / "store")
+    assert torch.get_num_threads() == threads
+    return root / "mini", snapshot(root / "store")
+
+
+@pytest.mark.parametrize("kind", ALL[2:])
+def test_a_bench_gives_the_same_bytes_as_on_the_inline_engine(engine, benched, tmp_path):
+    folder, expected = benched
+    bench_on(engine, folder, tmp_path / "store")
+    assert snapshot(tmp_path / "store") == expected
+
+
+# --- engines with processes -----------------------------------------------------------------------
+
+
+@every_engine_with_processes
+def test_tasks_run_in_other_processes_that_leave_ctrl_c_to_the_driver(engine):
+    with engine:
+        pids = {engine.submit(Where()).result() for _ in range(4)}
+        assert engine.submit(Circumstances()).result()["interrupt"] == signal.SIG_IGN
+    assert os.getpid() not in pids
+    assert len(pids) <= engine.workers
+
+
+@every_engine_with_processes
+def test_a_task_whose_worker_dies_is_tried_again(engine, tmp_path):
+    with engine:
+        assert engine.submit(DieOnce(str(tmp_path / "mark"))).result() == "survived"
+
+
+@every_engine_with_processes
+def test_a_task_that_kills_every_worker_is_named_and_the_engine_goes_on(engine, capfd):
+    with engine:
+        with pytest.raises(WorkerDied, match=r"a worker process died 3 times \(.+\) on Die; if"):
+            engine.submit(Die()).result()
+        assert engine.submit(Square(3)).result() == 9
+    assert capfd.readouterr().out == ""
+
+
+@every_engine_with_processes
+def test_a_task_that_cannot_be_sent_fails_instead_of_waiting_for_ever(engine):
+    with engine:
+        with pytest.raises(Exception, match="pickle"):
+            engine.submit(lambda: 1).result(timeout=60)
+        assert engine.submit(Square(3)).result() == 9
+
+
+@every_engine_with_processes
+def test_closing_ends_running_tasks_and_cancels_waiting_ones(engine, tmp_path):
+    with engine:
+        marks = [tmp_path / str(number) for number in range(engine.workers)]
+        running = [engine.submit(Sleep(str(mark))) for mark in marks]
+        waiting = [engine.submit(Square(2)) for _ in range(5 * engine.workers)]
+        wait_for(lambda: all(mark.exists() for mark in marks))
+    for future in running:
+        with pytest.raises(WorkerDied, match="Sleep was running when the engine was closed"):
+            future.result()
+    assert waiting[-1].cancelled()
+    pids = [int(mark.read_text()) for mark in marks]
+    wait_for(lambda: not any("Sleep" in does(pid) or "program" in does(pid) for pid in pids))
+
+
+# --- inline ---------------------------------------------------------------------------------------
+
+
+def test_an_inline_task_is_done_in_this_process_when_submit_returns():
+    with InlineEngine() as engine:
+        future = engine.submit(Where())
+        assert future.done() and future.result() == os.getpid()
+
+
+def test_a_debugger_finds_the_line_where_an_inline_task_failed():
+    with InlineEngine() as engine, pytest.raises(TaskFailed) as failed:
+        engine.submit(Fail(ZeroDivisionError)).result()
+    assert traceback.extract_tb(failed.value.__traceback__)[-1].filename.endswith("tasks.py")
+
+
+def test_ctrl_c_interrupts_an_inline_task():
+    with InlineEngine() as engine, pytest.raises(KeyboardInterrupt):
+        engine.submit(Interrupt())
+
+
+# --- local ----------------------------------------------------------------------------------------
+
+
+def test_processes_end_with_the_engine_that_started_them():
+    with LocalEngine(2) as engine:
+        pids = {future.result() for future in [engine.submit(Where(0.1)) for _ in range(8)]}
+    assert len(pids) == 2
+    assert not any(does(pid) for pid in pids)
 
 
 def test_each_worker_sees_one_gpu_alone_and_a_new_one_the_same():
@@ -67,46 +224,15 @@ def test_each_worker_sees_one_gpu_alone_and_a_new_one_the_same():
 
 
 def test_runs_on_gpus_take_one_each_of_those_that_are_visible(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert LocalEngine.for_device("cuda").workers == 3
-    assert LocalEngine.for_device("cpu").workers == LocalEngine().workers
+    assert choose_engine("local", device="auto").workers == 3
+    assert choose_engine("local", device="cpu").workers == LocalEngine().workers
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 6")
-    with LocalEngine.for_device("cuda", 1) as engine:
+    with choose_engine("local", 1, device="cuda") as engine:
         assert engine.submit(Variable("CUDA_VISIBLE_DEVICES")).result() == "4"
-
-
-def test_a_bench_takes_every_gpu_where_there_are_some(monkeypatch, tmp_path):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 5)
-    with driving(tmp_path / "auto", Execution(device="auto")) as (_, engine):
-        assert engine.workers == 5
-    with driving(tmp_path / "cpu", Execution(device="cpu")) as (_, engine):
-        assert engine.workers == LocalEngine().workers
-
-
-def test_a_task_whose_worker_dies_is_tried_again(tmp_path):
-    with LocalEngine(1) as engine:
-        assert engine.submit(DieOnce(str(tmp_path / "mark"))).result() == "survived"
-
-
-def test_a_task_that_kills_every_worker_is_given_up_and_the_engine_goes_on():
-    with LocalEngine(1) as engine:
-        with pytest.raises(WorkerDied, match=r"3 times \(exit code 7\) on Die"):
-            engine.submit(Die()).result()
-        assert engine.submit(Square(3)).result() == 9
-
-
-def test_leaving_ends_workers_in_the_middle_of_a_task(tmp_path):
-    with LocalEngine(1) as engine:
-        engine.submit(Sleep(str(tmp_path / "mark")))
-        waiting = engine.submit(Square(2))
-        wait_for(lambda: (tmp_path / "mark").exists() and (tmp_path / "mark").read_text())
-        pid = int((tmp_path / "mark").read_text())
-        assert is_alive(pid)
-    assert not is_alive(pid)
-    assert waiting.cancelled()
 
 
 DRIVER = """
@@ -120,27 +246,21 @@ with LocalEngine(1) as engine:
 
 
 def test_workers_do_not_outlive_a_killed_driver(tmp_path):
-    script = DRIVER.format(tests=str(Path(__file__).parent), mark=str(tmp_path / "mark"))
+    mark = tmp_path / "mark"
+    script = DRIVER.format(tests=str(Path(__file__).parent), mark=str(mark))
     with subprocess.Popen([sys.executable, "-c", script]) as driver:
-        wait_for(lambda: (tmp_path / "mark").exists() and (tmp_path / "mark").read_text())
-        pid = int((tmp_path / "mark").read_text())
+        pid = int(wait_for(lambda: mark.exists() and mark.read_text()))
         driver.kill()
-    wait_for(lambda: not is_alive(pid))
-
-
-def test_a_task_that_cannot_be_sent_fails_instead_of_waiting_for_ever():
-    with LocalEngine(1) as engine:
-        with pytest.raises(Exception, match="pickle"):
-            engine.submit(lambda: 1).result(timeout=60)
-        assert engine.submit(Square(3)).result() == 9
+    wait_for(lambda: not does(pid))
 
 
 def test_a_script_without_a_main_guard_can_use_the_engine(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import os\nfrom assay.engines import LocalEngine\nfrom operator import methodcaller\nfrom"
-        " functools import partial\nwith LocalEngine(1) as engine:\n   "
-        " print(engine.submit(partial(pow, 2, 5)).result())\n"
+        "from functools import partial\n"
+        "from assay.engines import LocalEngine\n"
+        "with LocalEngine(1) as engine:\n"
+        "    print(engine.submit(partial(pow, 2, 5)).result())\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert done.stdout == "32\n"
@@ -150,7 +270,7 @@ def test_where_no_worker_can_be_started_the_task_fails(monkeypatch):
     def refuse(*_, **__):
         raise OSError("no more processes")
 
-    monkeypatch.setattr("assay.workers.process.subprocess.Popen", refuse)
+    monkeypatch.setattr("assay.workers.pool.subprocess.Popen", refuse)
     with LocalEngine(1) as engine, pytest.raises(WorkerDied, match="no more processes"):
         engine.submit(Square(2)).result(timeout=60)
 
@@ -162,36 +282,26 @@ def test_files_in_the_working_folder_do_not_shadow_the_standard_library(tmp_path
         assert engine.submit(Square(3)).result(timeout=60) == 9
 
 
-def place(store, worker):
-    with store.new_run("ab" * 32) as folder:
-        for name in ("config.json", "result.json"):
-            (folder / name).write_text(worker)
+# --- by name --------------------------------------------------------------------------------------
 
 
-def test_of_workers_that_place_the_same_run_one_does_and_none_fails(tmp_path):
-    store = Store.create(tmp_path / "store")
-    for _ in range(20):
-        with ThreadPoolExecutor(8) as workers:
-            list(workers.map(lambda worker: place(store, str(worker)), range(8)))
-        (folder,) = (tmp_path / "store" / "runs" / "ab").iterdir()
-        assert len({path.read_text() for path in folder.iterdir()}) == 1
-        shutil.rmtree(folder)
+def test_an_engine_that_cannot_be_had_is_refused_with_the_remedy():
+    for options, message in {
+        ("warp",): "--engine warp: choose local, ray or inline",
+        ("local", None, "anna:6379"): "--address anna:6379 .* add --engine ray",
+        ("inline", 4): "in this process, not in 4 workers; leave --workers out",
+    }.items():
+        with pytest.raises(BadInput, match=message):
+            choose_engine(*options)
 
 
-def test_a_run_that_another_worker_places_meanwhile_is_never_removed(tmp_path, monkeypatch):
-    store = Store.create(tmp_path / "store")
-    remove = shutil.rmtree
-
-    def too_late(path, **options):
-        monkeypatch.undo()
-        place(store, "the other")
-        remove(path, **options)
-
-    monkeypatch.setattr("assay.records.store.shutil.rmtree", too_late)
-    with store.new_run("ab" * 32) as folder:
-        (folder / "result.json").write_text("ours")
-        if shutil.rmtree is too_late:
-            monkeypatch.undo()
-            place(store, "the other")
-        assert store.has_run("ab" * 32)
-    assert (store.run("ab" * 32) / "result.json").read_text() == "the other"
+def test_an_engine_handed_to_a_bench_has_its_own_workers(mini_features, tmp_path):
+    for option in ({"workers": 2}, {"address": "auto"}):
+        with pytest.raises(BadInput, match="the engine's own"):
+            assay.bench(
+                f"features:{mini_features}",
+                ["triplet"],
+                engine=InlineEngine(),
+                out=tmp_path,
+                **option,
+            )

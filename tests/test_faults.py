@@ -36,6 +36,7 @@ from faults import (
 )
 from miniature import MINI, make_folder
 
+INLINE = ("--engine", "inline")
 METHODS = ("triplet", "pretrained")
 TWO = ("triplet", "normalized_softmax")
 LONG = (*MINI, "epochs=6", "patience=6", "trials=3")
@@ -94,7 +95,7 @@ def bench(assay, vectors):
     """The bench on vectors in this process: exit code, stdout, stderr."""
 
     def run(out, *more):
-        return assay(*words(vectors, out, METHODS, MINI, "--workers", "1", *more))
+        return assay(*words(vectors, out, METHODS, MINI, *INLINE, *more))
 
     return run
 
@@ -284,9 +285,7 @@ def test_a_disk_that_is_full_at_every_step_loses_nothing_at_any(bench, benched, 
 
 def test_a_cache_without_room_is_named_with_the_remedy(assay, images, disk, tmp_path, monkeypatch):
     monkeypatch.setenv("ASSAY_CACHE", str(disk.path / "cache"))
-    command = words(
-        images, tmp_path / "store", ("untrained",), (*MINI, "size=64"), "--workers", "1"
-    )
+    command = words(images, tmp_path / "store", ("untrained",), (*MINI, "size=64"), *INLINE)
     disk.resize(3 * 2**16)
     code, _, err = assay(*command)
     assert code == 2
@@ -295,9 +294,7 @@ def test_a_cache_without_room_is_named_with_the_remedy(assay, images, disk, tmp_
     disk.resize(64 * 2**20)
     assert assay(*command)[0] == 0
     roomy = tmp_path / "roomy"
-    assert (
-        assay(*words(images, roomy, ("untrained",), (*MINI, "size=64"), "--workers", "1"))[0] == 0
-    )
+    assert assay(*words(images, roomy, ("untrained",), (*MINI, "size=64"), *INLINE))[0] == 0
     assert everything(tmp_path / "store") == everything(roomy)
 
 

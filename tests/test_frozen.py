@@ -29,8 +29,6 @@ from assay.study import design_bench
 from assay.trunks.lite0 import Lite0
 from miniature import MINI, make_folder, snapshot
 
-pytestmark = pytest.mark.usefixtures("in_this_process")
-
 SETTINGS = (*MINI, "trunk=lite0", "size=32")
 METHODS = ("triplet", "pretrained")
 SEEN = Counter()
@@ -64,6 +62,8 @@ def bench(folder, out, settings=SETTINGS, methods=METHODS):
         str(out),
         "--methods",
         ",".join(methods),
+        "--engine",
+        "inline",
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -321,6 +321,7 @@ def test_vectors_of_a_pretrained_trunk_say_what_it_has_seen(benched, tmp_path, a
         ["triplet"],
         customise(protocols["quick"], MINI),
         tmp_path / "store",
+        engine="inline",
     )
     store = tmp_path / "store"
     assert "by a model pretrained on ImageNet-1k" in (store / "report" / "index.html").read_text()

@@ -39,7 +39,9 @@ def benched(tmp_path_factory):
     """
     root = tmp_path_factory.mktemp("look")
     make_data(root / "data.npz")
-    package.bench(f"features:{root / 'data.npz'}", METHODS, PROTOCOL, root / "store", workers=2)
+    package.bench(
+        f"features:{root / 'data.npz'}", METHODS, PROTOCOL, root / "store", engine="inline"
+    )
     return root
 
 
@@ -242,7 +244,7 @@ def test_after_looks_the_store_verifies_and_a_bench_adds_no_line(place, look):
         )
     assert problems() == []
     before = ledgers()
-    package.bench("features:data.npz", METHODS, PROTOCOL, "store", workers=1)
+    package.bench("features:data.npz", METHODS, PROTOCOL, "store", engine="inline")
     assert ledgers() == before
     assert problems() == []
     assert len(record_of("triplet").looks) == 1

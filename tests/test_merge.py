@@ -48,7 +48,9 @@ def labs(tmp_path_factory):
         "oslo": ["contrastive", "pretrained"],
         "one": ["triplet", "contrastive", "pretrained"],
     }.items():
-        assay.bench(f"features:{root / 'data.npz'}", methods, PROTOCOL, root / name, workers=2)
+        assay.bench(
+            f"features:{root / 'data.npz'}", methods, PROTOCOL, root / name, engine="inline"
+        )
     return root
 
 

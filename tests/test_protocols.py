@@ -691,7 +691,7 @@ def test_a_bench_under_a_name_with_a_slash_ends_in_tables_that_state_its_departu
 ) -> None:
     settings = [word for setting in (*SMALL, f"trials={trials}") for word in ("--set", setting)]
     store = tmp_path / "store"
-    where = ("--data", f"folder:{mini_folder}", "--out", store, "--workers", 1)
+    where = ("--data", f"folder:{mini_folder}", "--out", store, "--engine", "inline")
     code, out, err = assay("bench", *where, "--methods", "triplet", "--protocol", name, *settings)
     assert code == 0, err
     assert f"{name}+custom-" in out

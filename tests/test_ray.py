@@ -1,5 +1,5 @@
-"""The engine for clusters, on a Ray of this machine: the same bytes as the local engine's, whatever
-dies.
+"""What the engine for clusters has of its own, on a Ray of this machine: connections, nodes, needs
+of tasks, and benches whose workers, drivers and nodes die.
 """
 
 import os
@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,17 +17,15 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from assay.engines import Demanding, WorkerDied
+import faults
 from assay.engines import ray as engines_ray
-from assay.engines.parcel import Parcel
-from assay.engines.ray import AHEAD, RayEngine
+from assay.engines.ray import AHEAD, RayEngine, RemoteTask, connect
 from assay.errors import BadInput
-from assay.files import cache_folder
 from assay.run import own_source
-from assay.workers import TaskFailed
-from miniature import make_folder, snapshot
-from on_ray import bench
-from tasks import Asked, Die, DieOnce, Fail, Sleep, Square, Where, Wide
+from faults import descendants, does, wait_for
+from miniature import BENCHED, MINI, bench_on, make_folder, snapshot
+from shared_pool import local
+from tasks import Resources, Square, Where, Wide
 
 pytestmark = [
     # Ray's own: a file that is closed by the collector, a process that is not waited for
@@ -50,95 +49,30 @@ def engine():
 def benched(tmp_path_factory):
     """Miniature data, and what the local engine makes of them."""
     root = tmp_path_factory.mktemp("local")
-    folder = make_folder(root / "mini")
-    bench(folder, root / "store", engine="local")
-    return folder, snapshot(root / "store")
+    bench_on(local(), make_folder(root / "mini"), root / "store")
+    return root / "mini", snapshot(root / "store")
 
 
 def ray_processes():
-    """What of Ray runs on this machine: the number of each process and what it is doing."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().replace(b"\0", b" ").decode()
-            state = (path.parent / "stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if state != "Z" and (words.startswith("ray::") or "/site-packages/ray/" in words):
-            found[int(path.parent.name)] = words.strip()
-    return found
+    """The processes of Ray on this machine, with what each is doing."""
+    running = {int(path.name): does(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
+    return {
+        pid: words
+        for pid, words in running.items()
+        if words.startswith("ray::") or "/site-packages/ray/" in words
+    }
 
 
-def descendants(pid):
-    """The processes that a process has begun, and those that these have."""
-    children = [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").glob("*/children")
-        for child in task.read_text().split()
-    ]
-    return {*children, *(below for child in children for below in descendants(child))}
+# --- the cluster ----------------------------------------------------------------------------------
 
 
-def wait_for(condition, seconds=180.0):
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
-    return value
-
-
-# --- tasks ----------------------------------------------------------------------------------------
-
-
-def test_tasks_give_what_they_give_in_other_processes(engine):
-    assert [future.result() for future in [engine.submit(Square(n)) for n in range(20)]] == [
-        n * n for n in range(20)
-    ]
+def test_tasks_run_in_processes_of_ray(engine):
     assert engine.submit(Where()).result() in ray_processes()
 
 
-def test_bad_input_comes_back_as_it_was_and_other_failures_with_their_traceback(engine):
-    with pytest.raises(BadInput, match="on purpose"):
-        engine.submit(Fail(BadInput)).result()
-    with pytest.raises(TaskFailed, match="ZeroDivisionError: on purpose"):
-        engine.submit(Fail(ZeroDivisionError)).result()
-
-
-def test_a_task_whose_worker_dies_is_tried_again(engine, tmp_path):
-    assert engine.submit(DieOnce(str(tmp_path / "mark"))).result() == "survived"
-
-
-def test_a_task_that_kills_every_worker_is_given_up_and_the_engine_goes_on(engine, capfd):
-    with pytest.raises(WorkerDied, match=r"died 3 times .* on Die; .*run the same command again"):
-        engine.submit(Die()).result()
-    assert engine.submit(Square(3)).result() == 9
-    assert capfd.readouterr().out == ""
-
-
-def test_a_task_that_cannot_be_sent_fails_instead_of_waiting_for_ever(engine):
-    with pytest.raises(Exception, match="pickle"):
-        engine.submit(lambda: 1).result(timeout=60)
-    assert engine.submit(Square(3)).result() == 9
-
-
-def test_workers_are_as_local_ones_are(engine, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with RayEngine() as there:
-        asked = there.submit(Asked()).result()
-    assert asked["folder"] == str(tmp_path)
-    assert asked["cache"] == str(cache_folder())
-    assert asked["interrupt"] == signal.SIG_IGN
-    assert asked["path"][: len(sys.path)] == [path or str(tmp_path) for path in sys.path]
-
-
-def test_a_task_that_says_what_it_needs_gets_it(engine, monkeypatch):
-    assert isinstance(Wide(1), Demanding) and not isinstance(Square(1), Demanding)
-    sent, options = [], engines_ray._deliver.options
-    monkeypatch.setattr(
-        engines_ray._deliver, "options", lambda **given: sent.append(given) or options(**given)
-    )
-    assert [engine.submit(task).result() for task in (Wide(3), Square(3))] == [9, 9]
-    assert [(given["num_cpus"], given["num_gpus"]) for given in sent] == [(2, 0), (1, 0)]
+def test_a_task_that_says_what_it_needs_gets_it(engine):
+    assert engine.submit(Resources(cpus=2)).result() == {"CPU": 2}
+    assert engine.submit(Resources(cpus=1)).result() == {"CPU": 1}
 
 
 def test_only_so_many_tasks_are_with_ray_as_it_can_soon_begin(engine):
@@ -146,67 +80,52 @@ def test_only_so_many_tasks_are_with_ray_as_it_can_soon_begin(engine):
         futures = [there.submit(Square(n)) for n in range(300)]
         most = 0
         while not all(future.done() for future in futures):
-            most = max(most, len(there._under_way))
+            most = max(most, len(there._running))
             time.sleep(0.001)
         assert there.workers == len(os.sched_getaffinity(0))
     assert 0 < most <= AHEAD * there.workers
 
 
-def test_leaving_an_engine_ends_its_tasks_and_leaves_a_connection_that_was_there_alone(
-    engine, tmp_path
-):
+def test_closing_an_engine_leaves_a_connection_that_was_there_open(engine):
     with RayEngine(workers=1) as there:
-        under_way = there.submit(Sleep(str(tmp_path / "mark")))
-        waiting = there.submit(Square(2))
-        pid = int(
-            wait_for(lambda: (tmp_path / "mark").exists() and (tmp_path / "mark").read_text())
-        )
-    assert waiting.cancelled()
-    with pytest.raises(WorkerDied, match="was under way when the engine was left"):
-        under_way.result()
-    wait_for(lambda: "Sleep" not in ray_processes().get(pid, ""))
+        assert there.submit(Square(3)).result() == 9
     assert ray.is_initialized()
     assert engine.submit(Square(3)).result() == 9
+
+
+def run_there(task):
+    return ray.get(engines_ray._run_remote.remote(task))
 
 
 def test_a_node_that_does_not_see_a_folder_is_named_with_it(engine, tmp_path):
     with RayEngine(shared=[tmp_path / "store"]) as there:
         assert there.submit(Square(3)).result() == 9
-        there._parcel = replace(there._parcel, marks=("/not/shared/.draft-x",))
-        with pytest.raises(
-            BadInput,
-            match=rf"{os.uname().nodename} does not see the folder /not/shared of .*ASSAY_CACHE",
-        ):
-            there.submit(Square(3)).result()
+        assert len(list((tmp_path / "store").iterdir())) == 1
     assert list((tmp_path / "store").iterdir()) == []
-
-
-def test_a_node_with_another_version_of_assay_is_named(engine, monkeypatch):
-    holding = Parcel.holding
-    monkeypatch.setattr(
-        Parcel, "holding", lambda parcel, task: replace(holding(parcel, task), source=own_source())
-    )
-    assert engine.submit(Square(3)).result() == 9
-    monkeypatch.setattr(
-        Parcel, "holding", lambda parcel, task: replace(holding(parcel, task), source="other")
-    )
+    done, error = run_there(RemoteTask.pack(Square(3), [Path("/not/shared/.draft-x")]))
+    assert not done
+    node = os.uname().nodename
     with pytest.raises(
-        BadInput,
-        match=f"{os.uname().nodename} has another version of Assay than .* install the same one",
+        BadInput, match=rf"{node} does not see the folder /not/shared of .*ASSAY_CACHE"
     ):
-        engine.submit(Square(3)).result()
+        raise error
+
+
+def test_a_node_with_another_version_of_assay_is_named(engine):
+    task = RemoteTask.pack(Square(3), [])
+    assert run_there(replace(task, source=own_source())) == (True, 9)
+    done, error = run_there(replace(task, source="other"))
+    assert not done
+    node = os.uname().nodename
+    with pytest.raises(
+        BadInput, match=f"{node} has another version of Assay than .* install the same one"
+    ):
+        raise error
 
 
 def test_a_process_of_the_cluster_holds_no_torch_before_a_task_needs_it():
-    program = "import sys, assay.engines.parcel; sys.exit('torch' in sys.modules)"
+    program = "import sys, assay.engines.ray; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
-
-
-def test_a_cluster_without_what_a_run_needs_is_refused(engine):
-    with pytest.raises(
-        BadInput, match=r"no node of the Ray cluster has 1 CPU, 3 GPU for a run \(.*: \d+ CPU\)"
-    ):
-        RayEngine(gpus_per_task=3).__enter__()
 
 
 def test_a_task_that_no_node_can_take_is_refused_and_the_others_go_on(engine):
@@ -237,16 +156,10 @@ def test_an_address_at_which_nobody_listens_is_refused_at_once(address):
     with pytest.raises(
         BadInput, match=rf"--address {address}: no Ray cluster answers there .*`ray start --head`"
     ):
-        engines_ray._join(address)
+        connect(address, ExitStack())
 
 
 # --- benches --------------------------------------------------------------------------------------
-
-
-def test_a_bench_gives_the_same_bytes_as_on_the_local_engine(engine, benched, tmp_path):
-    folder, expected = benched
-    bench(folder, tmp_path / "store")
-    assert snapshot(tmp_path / "store") == expected
 
 
 def test_a_killed_worker_changes_no_byte(engine, benched, tmp_path):
@@ -265,7 +178,7 @@ def test_a_killed_worker_changes_no_byte(engine, benched, tmp_path):
 
     killer = threading.Thread(target=kill)
     killer.start()
-    bench(folder, tmp_path / "store")
+    bench_on(RayEngine(), folder, tmp_path / "store")
     killer.join()
     assert killed
     assert snapshot(tmp_path / "store") == expected
@@ -282,14 +195,8 @@ def short_folder(monkeypatch):
 
 
 def start(folder, store, *address):
-    command = [
-        sys.executable,
-        str(Path(__file__).parent / "on_ray.py"),
-        str(folder),
-        str(store),
-        *address,
-    ]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    more = ("--engine", "ray", "--device", "cpu", *address)
+    return faults.start(f"folder:{folder}", store, BENCHED, MINI, *more)
 
 
 def wait_for_two_runs(store, driver):
@@ -332,7 +239,7 @@ def cluster(engine, short_folder):
 def test_a_node_that_dies_under_a_bench_changes_no_byte(cluster, benched, tmp_path):
     folder, expected = benched
     doomed = cluster.add_node(num_cpus=1, object_store_memory=80_000_000)
-    with start(folder, tmp_path / "store", cluster.address) as driver:
+    with start(folder, tmp_path / "store", "--address", cluster.address) as driver:
         wait_for_two_runs(tmp_path / "store", driver)
         cluster.remove_node(doomed, allow_graceful=False)
         _, errors = driver.communicate()

@@ -10,6 +10,7 @@ from itertools import combinations
 import pytest
 
 import assay as package
+from assay.engines import InlineEngine
 from assay.errors import BadInput
 from assay.protocols import customise, protocols
 from assay.records import study_records
@@ -26,11 +27,10 @@ SETTINGS = (
     "validate_every=1", "dim=8",
 )  # fmt: skip
 SMALL = customise(protocols["quick.v1"], SETTINGS)
-pytestmark = pytest.mark.usefixtures("in_this_process")
 
 
 def run(data, out, methods=("triplet", "contrastive"), protocol=SMALL, **options):
-    return package.bench(f"features:{data}", methods, protocol, out, **options)
+    return package.bench(f"features:{data}", methods, protocol, out, engine="inline", **options)
 
 
 def records(out):
@@ -53,7 +53,7 @@ def features(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def benched(features, in_this_process, tmp_path_factory):
+def benched(features, tmp_path_factory):
     out = tmp_path_factory.mktemp("store") / "store"
     run(features, out, control="triplet")
     return out
@@ -216,7 +216,7 @@ def test_it_verifies_with_its_twin(benched):
 def test_repeated_runs_come_out_the_same(benched, features):
     from assay.verify.repeat import rerun
 
-    found = list(rerun(Store(benched), 12, 0, f"features:{features}"))
+    found = list(rerun(Store(benched), 12, 0, InlineEngine(), f"features:{features}"))
     assert {one.outcome for one in found} == {"same bytes"}
 
 
@@ -435,8 +435,9 @@ def test_among_many_methods_the_oldest_is_the_reference_and_is_named_before_anyt
         "cosface",
         "proxy_nca",
     ]
-    assert plan_bench(f"features:{features}", many, SMALL).reference == "angular"
+    assert plan_bench(f"features:{features}", many, SMALL, workers=2).reference == "angular"
     assert (
-        plan_bench(f"features:{features}", [*many, "contrastive"], SMALL).reference == "contrastive"
+        plan_bench(f"features:{features}", [*many, "contrastive"], SMALL, workers=2).reference
+        == "contrastive"
     )
-    assert plan_bench(f"features:{features}", many[:3], SMALL).reference is None
+    assert plan_bench(f"features:{features}", many[:3], SMALL, workers=2).reference is None

@@ -149,7 +149,7 @@ def store(tmp_path_factory):
             ["contrastive", "triplet", "pretrained"],
             protocol,
             root / "store",
-            workers=2,
+            engine="inline",
         )
     return Store(root / "store")
 
@@ -244,7 +244,7 @@ def test_a_name_with_markup_in_it_is_shown_and_not_obeyed(store, tmp_path):
         ["pretrained"],
         customise(protocols["quick"], MINI),
         tmp_path / "store",
-        workers=1,
+        engine="inline",
     )
     text = done.report.read_text()
     assert "features:..&amp;amp;.npz" in text

@@ -40,6 +40,8 @@ def reproduce(assay, cub, *words):
     weights = ("--weights", cub / "bn_inception-52deb4733.pth", "--pretrained-on", "ImageNet")
     return assay(
         "reproduce",
+        "--engine",
+        "inline",
         "--data",
         f"cub:{cub / 'data'}",
         "--out",

@@ -19,8 +19,6 @@ from miniature import make_folder, snapshot
 from official import MINIATURES, shrink
 from sealed import CHANGES, Spy, offer_changed
 
-pytestmark = pytest.mark.usefixtures("in_this_process")
-
 SMALL = (
     "trunk=conv", "weights=none", "size=16", "stored=18", "dim=4", "folds=2", "batch.embedding=3x2", "batch.classification=3x2",
     "iterations=2", "epochs=2", "validate_every=1", "startup=1", "reproductions=1",
@@ -43,9 +41,14 @@ def settings(protocol):
 # --- ways in --------------------------------------------------------------------------------------
 
 
+INLINE = ("--engine", "inline")
+"""Tasks run in this process, where a spy sees them."""
+
+
 def bench(run, data, out, protocol, *more):
     run(
         "bench",
+        *(more or INLINE),
         "--data",
         data,
         "--methods",
@@ -53,13 +56,12 @@ def bench(run, data, out, protocol, *more):
         "--out",
         out / "store",
         *settings(protocol),
-        *more,
     )
     return decided(out / "store"), scores(out / "store")
 
 
 def bench_keeping_all_weights(run, data, out, protocol):
-    found = bench(run, data, out, protocol, "--keep-weights", "all")
+    found = bench(run, data, out, protocol, *INLINE, "--keep-weights", "all")
     assert all(record.peek for record in study_records(Store(out / "store")))
     return found
 
@@ -71,6 +73,7 @@ def bench_on_ray(run, data, out, protocol):
 def sweep(run, data, out, protocol):
     run(
         "sweep",
+        *INLINE,
         "--data",
         data,
         "--methods",
@@ -87,6 +90,7 @@ def sweep(run, data, out, protocol):
 def reproduce(run, data, out, protocol):
     run(
         "reproduce",
+        *INLINE,
         "--data",
         data,
         "--methods",
@@ -127,7 +131,7 @@ def verify(run, data, out, protocol):
         run, data.partition(":")[0].rpartition("-")[2] + ":" + data.partition(":")[2], out, protocol
     )
     found = json.loads(
-        run("verify", out / "store", "--rerun", 3, "--seed", 0, "--data", data, "--json")
+        run("verify", out / "store", *INLINE, "--rerun", 3, "--seed", 0, "--data", data, "--json")
     )
     repeated = sorted(found["rerun"]["runs"], key=lambda one: one["run"])
     assert len(repeated) == min(3, len(list((out / "store").glob("runs/*/*/result.json"))))
@@ -369,6 +373,6 @@ def test_repeating_runs_does_not_open_the_test_half(run, data_for, tmp_path, mon
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
     bench(run, data, tmp_path, protocol)
     spy = Spy(monkeypatch, "folder", tmp_path)
-    said = run("verify", tmp_path / "store", "--rerun", 3, "--seed", 0, "--data", data)
+    said = run("verify", tmp_path / "store", *INLINE, "--rerun", 3, "--seed", 0, "--data", data)
     assert said.count("same bytes") == 3
     assert spy.openings == []

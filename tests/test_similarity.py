@@ -233,7 +233,7 @@ def test_a_bench_scores_each_method_as_its_exception_says(
     out, data = tmp_path / "store", f"features:{mini_features}"
     named = ["--data", data, "--methods", "n_pairs,triplet"]
     code, _, err = assay(
-        "bench", *named, "--out", out, "--workers", 1, *settings_of("unbiased/resnet50.v2")
+        "bench", *named, "--out", out, "--engine", "inline", *settings_of("unbiased/resnet50.v2")
     )
     assert code == 0, err
     store = Store(out)

@@ -3,11 +3,13 @@
 import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -321,3 +323,40 @@ def test_every_thing_has_a_place_of_its_own(store: Store) -> None:
     ]
     assert len(set(places)) == len(places)
     assert all(place.is_relative_to(store.root) for place in places)
+
+
+def place_run(store: Store, worker: str) -> None:
+    with store.new_run("ab" * 32) as folder:
+        for name in ("config.json", "result.json"):
+            (folder / name).write_text(worker)
+
+
+def test_of_workers_that_place_the_same_run_one_does_and_none_fails(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "store")
+    for _ in range(20):
+        with ThreadPoolExecutor(8) as workers:
+            list(workers.map(lambda worker: place_run(store, str(worker)), range(8)))
+        (folder,) = (tmp_path / "store" / "runs" / "ab").iterdir()
+        assert len({path.read_text() for path in folder.iterdir()}) == 1
+        shutil.rmtree(folder)
+
+
+def test_a_run_that_another_worker_places_meanwhile_is_never_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.create(tmp_path / "store")
+    remove = shutil.rmtree
+
+    def too_late(path: Path, **options: bool) -> None:
+        monkeypatch.undo()
+        place_run(store, "the other")
+        remove(path, **options)
+
+    monkeypatch.setattr("assay.records.store.shutil.rmtree", too_late)
+    with store.new_run("ab" * 32) as folder:
+        (folder / "result.json").write_text("ours")
+        if shutil.rmtree is too_late:
+            monkeypatch.undo()
+            place_run(store, "the other")
+        assert store.has_run("ab" * 32)
+    assert (store.run("ab" * 32) / "result.json").read_text() == "the other"

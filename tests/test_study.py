@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from assay.engines import InlineEngine
 from assay.errors import BadInput
 from assay.methods import methods
 from assay.protocols import customise, protocols
@@ -21,7 +22,7 @@ SMALL = customise(protocols["quick"], [*MINI, "iterations=2", "epochs=1"])
 
 
 def bench(data, out, names=("triplet",), protocol=SMALL, keep="best", **options):
-    return run_bench(data, names, protocol, out, Execution(workers=1, keep=keep), **options)
+    return run_bench(data, names, protocol, out, Execution(InlineEngine(), keep=keep), **options)
 
 
 def record_of(out, key):

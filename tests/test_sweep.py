@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from assay.engines import InlineEngine
 from assay.errors import BadInput
 from assay.protocols import customise, protocols
 from assay.records import study_records
@@ -15,12 +16,13 @@ from assay.study import Execution, run_bench, run_sweep
 from assay.study.sweep import read_values
 from miniature import MINI, snapshot
 
+INLINE = Execution(InlineEngine())
 SMALL = customise(protocols["quick"], MINI)
 METHODS = ("triplet", "normalized_softmax", "pretrained")
 
 
 def sweep(data, out, vary="dim=4,8,16", methods=METHODS):
-    return run_sweep(f"features:{data}", methods, SMALL, vary, out, Execution(workers=1))
+    return run_sweep(f"features:{data}", methods, SMALL, vary, out, INLINE)
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def test_a_sweep_uses_the_bench_that_the_store_has_and_adds_nothing_when_run_aga
     mini_features, tmp_path
 ):
     out = tmp_path / "store"
-    benched = run_bench(f"features:{mini_features}", METHODS, SMALL, out, Execution(workers=1))
+    benched = run_bench(f"features:{mini_features}", METHODS, SMALL, out, INLINE)
     before = snapshot(out)
     done = sweep(mini_features, out, "dim=4,8")
     assert done.bases == benched.studies[: len(METHODS)]  # the bench has as_is too
@@ -111,7 +113,7 @@ def test_a_value_that_a_method_has_for_itself_cannot_be_varied(mini_features, tm
                 own,
                 vary,
                 tmp_path / "store",
-                Execution(workers=1),
+                INLINE,
             )
 
 
@@ -143,7 +145,5 @@ def test_any_field_can_be_varied(mini_folder, tmp_path, vary):
             "size=32",
         ],
     )
-    done = run_sweep(
-        f"folder:{mini_folder}", ["triplet"], small, vary, tmp_path / "store", Execution(workers=1)
-    )
+    done = run_sweep(f"folder:{mini_folder}", ["triplet"], small, vary, tmp_path / "store", INLINE)
     assert len(done.studies) == len(read_values(vary)[1])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from assay.engines import InlineEngine
 from assay.hashing import plain, pretty
 from assay.protocols import customise, protocols
 from assay.records import study_records
@@ -19,8 +20,7 @@ from assay.verify import verify
 from assay.verify.conditions import check_conditions
 from miniature import MINI, make_folder
 
-pytestmark = pytest.mark.usefixtures("in_this_process")
-
+INLINE = Execution(InlineEngine())
 SMALL = customise(protocols["quick"], MINI)
 PRUNING = customise(SMALL, ["trials=5", "startup=3", "prune=0"])
 TINY = (
@@ -47,20 +47,29 @@ def made(tmp_path_factory):
         f"features:{_write_features(root / 'mini.npz')}",
     )
     kinds = {
-        "plain": lambda out: run_bench(folder, ["triplet", "untrained"], SMALL, out),
+        "plain": lambda out: run_bench(folder, ["triplet", "untrained"], SMALL, out, INLINE),
         "pruned and peeked": lambda out: run_bench(
-            folder, ["triplet"], PRUNING, out, Execution(keep="all")
+            folder, ["triplet"], PRUNING, out, replace(INLINE, keep="all")
         ),
         "features": lambda out: run_bench(
-            features, ["normalized_softmax", "pretrained"], SMALL, out
+            features, ["normalized_softmax", "pretrained"], SMALL, out, INLINE
         ),
         "frozen": lambda out: run_bench(
-            folder, ["triplet", "pretrained"], customise(SMALL, ["trunk=lite0", "size=32"]), out
+            folder,
+            ["triplet", "pretrained"],
+            customise(SMALL, ["trunk=lite0", "size=32"]),
+            out,
+            INLINE,
         ),
-        "swept": lambda out: run_sweep(features, ["triplet", "pretrained"], SMALL, "dim=4,8", out),
-        "published": lambda out: run_published(folder, ["triplet", "untrained"], PUBLISHED, out),
+        "swept": lambda out: run_sweep(
+            features, ["triplet", "pretrained"], SMALL, "dim=4,8", out, INLINE
+        ),
+        "published": lambda out: run_published(
+            folder, ["triplet", "untrained"], PUBLISHED, out, INLINE
+        ),
         "begun anew": lambda out: [
-            run_bench(features, ["triplet"], SMALL, out, new_study=new) for new in (False, True)
+            run_bench(features, ["triplet"], SMALL, out, INLINE, new_study=new)
+            for new in (False, True)
         ],
     }
 

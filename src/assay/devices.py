@@ -1,19 +1,62 @@
-"""How this process handles freed memory."""
+"""What this process computes with: the device, torch's threads, and freed memory.
+
+Torch is imported inside the functions that need it: the command line imports this module first.
+"""
 
 import ctypes
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from assay.errors import BadInput
+
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+"""The environment variable with the GPUs that a process sees."""
 
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 """Numbers of glibc's `mallopt`."""
 
 
-def keep_freed_memory() -> None:
-    """Keep freed memory for the next allocation instead of giving it back; for processes whose work
-    is training or embedding.
+def choose_device(device: str) -> str:
+    """Return `cpu` or `cuda`; `auto` is the GPU where there is one."""
+    import torch
 
-    The large tensors of a network are otherwise returned to the system and fetched again at every
-    layer of every batch, page by page, which can take as long as the computing. Only where the C
-    library is glibc; elsewhere nothing happens.
+    if device not in ("auto", "cpu", "cuda"):
+        raise BadInput(f"--device {device}: choose auto, cpu or cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("--device cuda: torch sees no GPU here; use --device cpu")
+    return "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def visible_gpus() -> list[str]:
+    """Return the names of the GPUs that this process sees, as in `CUDA_VISIBLE_DEVICES`."""
+    import torch
+
+    count = torch.cuda.device_count()
+    named = [name.strip() for name in os.environ.get(VISIBLE_GPUS, "").split(",") if name.strip()]
+    return (named or [str(number) for number in range(count)])[:count]
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Compute with `count` torch threads inside the block."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def keep_freed_memory() -> None:
+    """Keep freed memory for the next allocation instead of returning it to the system.
+
+    For processes that train or embed: the large tensors of a network are otherwise returned and
+    fetched again at every layer of every batch, page by page, which can take as long as the
+    computation. Does nothing where the C library is not glibc.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -3,9 +3,8 @@ N samples, F features.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from assay.data.augment import centre
 from assay.data.dataset import Labels, Pixels, Samples, Vectors
 from assay.data.images import read_images
+from assay.devices import choose_device, torch_threads
 from assay.errors import BadInput
 from assay.hashing import derive
 from assay.model import CARD, Architecture, Model, begin, read_model_folder
@@ -109,17 +109,6 @@ def read_and_embed(
             parts.append(part)
             progress(stage, min(len(parts) * many, count), count)
     return torch.cat(parts)
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Compute with so many torch threads inside."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def trunk_features(
@@ -271,15 +260,6 @@ def load(
         {"trunk": str(name), "pretrained_on": found.pretrained_on, "weights": found.digest},
         on,
     )
-
-
-def choose_device(device: str) -> str:
-    """`auto` is the GPU where there is one."""
-    if device not in ("auto", "cpu", "cuda"):
-        raise BadInput(f"--device {device}: choose auto, cpu or cuda")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BadInput("--device cuda: torch sees no GPU here; use --device cpu")
-    return "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def fit_pca(features_NF: Tensor, width: int) -> nn.Linear:

@@ -105,15 +105,17 @@ def bench(
     chosen = choose_protocol(protocol, changes, weights, pretrained_on, imports)
     names = split_names(methods)
     if dry_run:
+        from assay.engines import choose_engine
         from assay.study import plan_bench
 
+        here = "local" if engine == EngineName.ray else engine.value  # a cluster's size is unknown
         _print_plan(
             plan_bench(
                 data,
                 names,
                 chosen,
                 imports=imports or (),
-                workers=workers,
+                workers=choose_engine(here, workers, device=device).workers,
                 device=device,
                 allow_leaks=allow_leaks,
                 control=control,

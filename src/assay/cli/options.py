@@ -20,6 +20,7 @@ class EngineName(StrEnum):
 
     local = "local"
     ray = "ray"
+    inline = "inline"
 
 
 class KeptWeights(StrEnum):
@@ -64,7 +65,13 @@ Methods = Annotated[
 Out = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="The run store; an existing one is continued.")
 ]
-Engine = Annotated[EngineName, typer.Option("--engine", help="Where runs execute.")]
+Engine = Annotated[
+    EngineName,
+    typer.Option(
+        "--engine",
+        help="Where runs execute: processes here, a Ray cluster, or this process (to debug).",
+    ),
+]
 Address = Annotated[
     str | None,
     typer.Option(
@@ -175,16 +182,15 @@ def carrying_out(
     through is reported.
     """
     from assay.cli.progress import watch
+    from assay.engines import choose_engine
+    from assay.files import cache_folder
     from assay.report.bench import reporting_failure
     from assay.study import Execution
 
-    if address is not None and engine != EngineName.ray:
-        raise BadInput(f"--address {address} is that of a Ray cluster; add --engine ray")
+    chosen = choose_engine(engine.value, workers, address, device, (out, cache_folder()))
     with watch() as listener, reporting_failure(out):
         yield Execution(
-            engine.value,
-            address,
-            workers,
+            chosen,
             device,
             tuple(imports or ()),
             keep.value,

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.options import Imports
+from assay.cli.options import Engine, EngineName, Imports, Workers
 from assay.cli.show import duration, print_json, print_table
 
 if TYPE_CHECKING:
+    from assay.engines import Engine as Runner
     from assay.records.store import Store
     from assay.status import Standing, Status
     from assay.verify import Finding, Repeated
@@ -220,6 +221,8 @@ def verify(
         typer.Option(help="Where the data of --rerun lie, if not where their name says."),
     ] = None,
     imports: Imports = None,
+    engine: Engine = EngineName.local,
+    workers: Workers = None,
     json: Json = False,
 ) -> None:
     """Recompute what the store says from its runs: ledgers, searches, selections, test scores,
@@ -244,7 +247,10 @@ def verify(
         print(f"{len(findings)} checks, {len(wrong)} wrong", flush=True)
     if rerun:
         seed = _draw() if seed is None else seed
-        repeated = _rerun(store, rerun, seed, data, imports or [], json)
+        from assay.engines import choose_engine
+
+        on = choose_engine(engine.value, workers)
+        repeated = _rerun(store, rerun, seed, on, data, imports or [], json)
     if json:
         again = {"rerun": {"seed": seed, "runs": repeated}} if rerun else {}
         print_json(
@@ -272,7 +278,13 @@ def _draw() -> int:
 
 
 def _rerun(
-    store: "Store", count: int, seed: int, data: str | None, imports: list[str], json: bool
+    store: "Store",
+    count: int,
+    seed: int,
+    engine: "Runner",
+    data: str | None,
+    imports: list[str],
+    json: bool,
 ) -> list["Repeated"]:
     from assay.cli.progress import follow
     from assay.verify import rerun
@@ -281,7 +293,7 @@ def _rerun(
         print(f"runs computed again, chosen with --seed {seed}:", flush=True)
     found = []
     with follow() as progress:
-        for repeated in rerun(store, count, seed, data, imports, progress):
+        for repeated in rerun(store, count, seed, engine, data, imports, progress):
             found.append(repeated)
             if not json:
                 print(

@@ -1,11 +1,24 @@
-"""Where runs execute. An engine takes tasks, runs each in a process of its own choosing, and hands
-back futures.
+"""Where runs execute. An engine takes tasks, runs each somewhere, and returns futures.
 
-The engine for clusters is `assay.engines.ray.RayEngine`: it stands apart because Ray is an extra.
+`InlineEngine` runs them in this process, `LocalEngine` in processes of this machine, and
+`assay.engines.ray.RayEngine` on a cluster; the last is imported only when it is chosen.
 """
 
-from assay.engines.engine import Demanding, Engine, WorkerDied
+from assay.engines.choose import EngineKind, choose_engine
+from assay.engines.engine import Engine, WorkerDied
+from assay.engines.inline import InlineEngine
 from assay.engines.local import LocalEngine
-from assay.workers import Task
+from assay.workers import Needs, Task, TaskFailed, WorkerPool
 
-__all__ = ["Demanding", "Engine", "LocalEngine", "Task", "WorkerDied"]
+__all__ = [
+    "Engine",
+    "EngineKind",
+    "InlineEngine",
+    "LocalEngine",
+    "Needs",
+    "Task",
+    "TaskFailed",
+    "WorkerDied",
+    "WorkerPool",
+    "choose_engine",
+]

@@ -1,6 +1,6 @@
 """The local engine: worker processes on this machine.
 
-A worker that dies (out of memory, say) is replaced and its task tried again.
+A process that dies (out of memory, say) is replaced and its task tried again.
 """
 
 import os
@@ -10,64 +10,77 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Self
 
-from assay.engines.engine import ATTEMPTS, WorkerDied, obituary
-from assay.workers import Task, Worker
-
-SEEN = "CUDA_VISIBLE_DEVICES"
-"""The environment variable with the GPUs that a process sees."""
+from assay.devices import VISIBLE_GPUS, visible_gpus
+from assay.engines.engine import ATTEMPTS, WorkerDied, explain_closing, explain_deaths
+from assay.workers import ProcessEnded, Task, WorkerPool, needs_of
+from assay.workers.pool import Worker
 
 
 class LocalEngine:
-    """Processes of this machine, each running one task at a time.
+    """Runs tasks in processes of this machine, one task at a time in each.
 
     Args:
-        workers: processes; None: one for each GPU where GPUs are given, else one for each core.
+        workers: number of processes; None: one for each GPU where GPUs are given, else one for each
+            core.
         gpus: names of GPUs as in `CUDA_VISIBLE_DEVICES`. Each process sees one of them alone, in
             turn.
+        pool: where processes are taken from and idle ones returned to when the engine is closed;
+            None: processes end with the engine.
     """
 
-    def __init__(self, workers: int | None = None, gpus: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        workers: int | None = None,
+        gpus: Sequence[str] = (),
+        pool: WorkerPool | None = None,
+    ) -> None:
         self.workers = workers or len(gpus) or len(os.sched_getaffinity(0))
+        self._gpus, self._pool = tuple(gpus), pool or WorkerPool(keep=0)
         self._tasks: queue.SimpleQueue[tuple[Task, Future[Any]] | None] = queue.SimpleQueue()
-        self._processes: set[Worker] = set()
+        self._threads: list[threading.Thread] = []
+        self._running: set[Worker] = set()
         self._closing = False
-        seen = [{SEEN: gpus[number % len(gpus)]} if gpus else {} for number in range(self.workers)]
-        self._threads = [
-            threading.Thread(target=self._serve, args=(one,), daemon=True) for one in seen
-        ]
+        self._lock = threading.Lock()
 
     @classmethod
-    def for_device(cls, device: str, workers: int | None = None) -> Self:
-        """The engine for runs on this kind of device: where that is `cuda`, one run at a time to
-        each GPU.
-        """
-        return cls(workers, _visible_gpus() if device == "cuda" else ())
+    def for_device(
+        cls, device: str, workers: int | None = None, pool: WorkerPool | None = None
+    ) -> Self:
+        """Return the engine for runs on `cpu` or `cuda`; on `cuda`, one run at a time per GPU."""
+        return cls(workers, visible_gpus() if device == "cuda" else (), pool)
 
     def __enter__(self) -> Self:
+        self._closing = False
+        gpus = [
+            self._gpus[number % len(self._gpus)] for number in range(self.workers) if self._gpus
+        ]
+        variables = [{VISIBLE_GPUS: gpu} for gpu in gpus] or [{}] * self.workers
+        self._threads = [
+            threading.Thread(target=self._serve, args=(own,), daemon=True) for own in variables
+        ]
         for thread in self._threads:
             thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """End the workers, whatever they are doing."""
-        self._closing = True
-        for process in list(self._processes):
-            process.kill()
+        """Kill the processes that are running a task, and return or end the others."""
+        with self._lock:
+            self._closing = True
+            for worker in self._running:
+                worker.kill()
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:
             thread.join()
 
     def submit(self, task: Task) -> Future[Any]:
-        """Queue the task for the next free worker."""
+        """Queue the task for the next free process."""
         future: Future[Any] = Future()
         self._tasks.put((task, future))
         return future
 
-    def _serve(self, environment: dict[str, str]) -> None:
-        """One thread's life: give tasks to its worker process,
-        a new one where the last has died.
-        """
+    def _serve(self, variables: dict[str, str]) -> None:
+        """Give tasks to one process after the other, until the engine is closed."""
         worker: Worker | None = None
         while (item := self._tasks.get()) is not None:
             task, future = item
@@ -77,35 +90,37 @@ class LocalEngine:
                 continue
             for attempt in range(1, ATTEMPTS + 1):
                 try:
-                    worker = worker or self._start(environment)
-                    worker.run(task, future)
+                    worker = self._prepare(worker, task, variables)
+                    future.set_result(self._run(worker, task))
                     break
-                except (EOFError, OSError) as error:
-                    ended, worker = self._bury(worker) if worker else str(error), None
-                    if attempt == ATTEMPTS or self._closing:
-                        future.set_exception(WorkerDied(obituary(task, ended)))
+                except ProcessEnded as ended:
+                    worker = None
+                    if self._closing:
+                        future.set_exception(WorkerDied(explain_closing(task)))
                         break
+                    if attempt == ATTEMPTS:
+                        future.set_exception(WorkerDied(explain_deaths(task, str(ended))))
+                except Exception as error:
+                    future.set_exception(error)
+                    break
         if worker is not None:
-            self._bury(worker)
+            self._pool.give_back(worker)
 
-    def _start(self, environment: dict[str, str]) -> Worker:
-        worker = Worker(environment)
-        self._processes.add(worker)
-        if self._closing:  # the list of those to kill was drawn up before this one was on it
-            worker.kill()
-        return worker
+    def _prepare(self, worker: Worker | None, task: Task, variables: dict[str, str]) -> Worker:
+        """Return a process for the task: the last one, unless it has imported other files."""
+        if worker is not None and worker.imports not in ((), needs_of(task).imports):
+            self._pool.give_back(worker)
+            worker = None
+        return worker or self._pool.take(variables)
 
-    def _bury(self, worker: Worker) -> str:
-        """End the process and say how it ended."""
-        self._processes.discard(worker)
-        code = worker.end()
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _visible_gpus() -> list[str]:
-    """Names of the GPUs that this process sees."""
-    import torch  # only where it is needed: a cluster's processes hold this module too
-
-    count = torch.cuda.device_count()
-    named = [name.strip() for name in os.environ.get(SEEN, "").split(",") if name.strip()]
-    return (named or [str(number) for number in range(count)])[:count]
+    def _run(self, worker: Worker, task: Task) -> Any:
+        with self._lock:
+            if self._closing:
+                worker.end()
+                raise ProcessEnded("the engine was closed")
+            self._running.add(worker)
+        try:
+            return worker.run(task)
+        finally:
+            with self._lock:
+                self._running.discard(worker)

@@ -1,9 +1,8 @@
-"""The engine for clusters: the same tasks in the worker processes of Ray, on this machine or on
-many.
+"""The engine for clusters: the same tasks in worker processes of Ray, on one machine or many.
 
-Ray finds each task a node with the cores and GPUs it asks for, one task to a process at a time, and
-tries it again where the process or the whole node dies. Only as many tasks are with Ray as it can
-soon begin; the rest wait here, unpacked.
+Ray finds each task a node with the cores and GPUs it needs, runs one task at a time in a process,
+and tries a task again where its process or the whole node dies. Only as many tasks are with Ray as
+can start soon; the others wait here, not yet pickled.
 """
 
 import logging
@@ -11,118 +10,104 @@ import os
 import queue
 import secrets
 import socket
+import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-from assay.engines.engine import ATTEMPTS, Demanding, WorkerDied, obituary
-from assay.engines.parcel import Parcel, deliver, marked
+from assay.engines.engine import ATTEMPTS, WorkerDied, explain_closing, explain_deaths
 from assay.errors import BadInput
-from assay.workers import Task, TaskFailed
+from assay.files import DRAFT, cache_folder
+from assay.workers import Needs, Task, TaskFailed, needs_of
+from assay.workers.pool import search_path
+from assay.workers.program import prepare_process, run_packed
 
 try:
     import ray
-    from ray import ObjectRef
+    from ray import ObjectRef, exceptions
     from ray._private import worker as ray_worker
-    from ray.exceptions import (
-        LocalRayletDiedError,
-        NodeDiedError,
-        ObjectLostError,
-        OutOfMemoryError,
-        RayError,
-        WorkerCrashedError,
-    )
 except ImportError:
     raise BadInput("the engine ray needs the package ray: pip install 'assay-dml[ray]'") from None
 
 AHEAD = 2
-"""Tasks with Ray for each that can run: a process that is done finds the next one waiting."""
-
-LOOK_AGAIN = 5.0
-"""Seconds after which the cluster may have another size."""
-
-KNOCK = 30.0
-"""Seconds in which the head of a cluster answers if it is there."""
-
-OBJECT_STORE = 80_000_000
-"""Bytes that a local Ray keeps for large values, about its least: tasks give small ones, the rest
-goes through the run store.
+"""Tasks with Ray for each that can run, so that a process that is done finds the next one waiting.
 """
 
+REFRESH = 5.0
+"""Seconds after which the size of the cluster is read again."""
+
+CONNECT = 30.0
+"""Seconds in which the head of a running cluster answers."""
+
+OBJECT_STORE = 80_000_000
+"""Bytes that a local Ray keeps for large values, about the minimum: tasks return small ones."""
+
 DEATHS = (
-    WorkerCrashedError,
-    NodeDiedError,
-    LocalRayletDiedError,
-    OutOfMemoryError,
-    ObjectLostError,
+    exceptions.WorkerCrashedError,
+    exceptions.NodeDiedError,
+    exceptions.LocalRayletDiedError,
+    exceptions.OutOfMemoryError,
+    exceptions.ObjectLostError,
 )
 
 
 class RayEngine:
-    """Tasks on a Ray cluster.
+    """Runs tasks on a Ray cluster.
 
     Args:
         address: `host:port` of the cluster, or `auto` for the one that this machine belongs to;
             None starts Ray on this machine alone, with all its cores. Where the program is
             connected to Ray already, that connection is used and left open.
         workers: tasks at a time; None: as many as the cluster has room for.
-        cpus_per_task: cores for a task that does not say itself what it needs (`Demanding`).
-        gpus_per_task: likewise.
-        shared: folders that every node must see, the run store and the cache; a node that does not
-            is named with the folder.
+        shared: folders that every node must see, the run store and the cache; the error for a node
+            that does not see one names both.
     """
 
     def __init__(
-        self,
-        address: str | None = None,
-        workers: int | None = None,
-        *,
-        cpus_per_task: float = 1,
-        gpus_per_task: float = 0,
-        shared: Sequence[Path] = (),
+        self, address: str | None = None, workers: int | None = None, *, shared: Sequence[Path] = ()
     ) -> None:
         self.workers = workers or 0
         self._address, self._limit, self._shared = address, workers, tuple(shared)
-        self._needs = Needs(cpus_per_task, gpus_per_task)
         self._possible: set[Needs] = set()
         self._waiting: deque[tuple[Task, Future[Any]]] = deque()
-        self._under_way: dict[ObjectRef[Any], tuple[Task, Future[Any]]] = {}
+        self._running: dict[ObjectRef[Any], tuple[Task, Future[Any]]] = {}
         self._events: queue.SimpleQueue[ObjectRef[Any] | None] = queue.SimpleQueue()
-        self._closing = False
-        self._looked = 0.0
-        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._refreshed = 0.0
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._parcel = Parcel.empty(stack.enter_context(marked(self._shared)))
+            self._marks = stack.enter_context(_marked(self._shared))
             if not ray.is_initialized():
-                _start(self._address, stack)
-            self._check_room(self._needs)
-            self.workers = self._limit or _slots(self._needs)
+                connect(self._address, stack)
+            self._check_room(Needs())
+            self.workers = self._limit or _slots(Needs())
             self._stack = stack.pop_all()
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Leave the cluster; Ray ends the tasks under way."""
+        """Leave the cluster; Ray ends the running tasks."""
         self._closing = True
         self._events.put(None)
         self._thread.join()
         while self._waiting:
             self._waiting.popleft()[1].cancel()
-        for reference, (task, future) in self._under_way.items():
+        for reference, (task, future) in self._running.items():
             ray.cancel(reference, force=True)
-            future.set_exception(
-                WorkerDied(f"{type(task).__name__} was under way when the engine was left")
-            )
-        self._under_way.clear()
+            future.set_exception(WorkerDied(explain_closing(task)))
+        self._running.clear()
         self._stack.close()
 
     def submit(self, task: Task) -> Future[Any]:
@@ -133,54 +118,51 @@ class RayEngine:
         return future
 
     def _serve(self) -> None:
-        """The life of the one thread that talks to Ray: settle what is done, send what there is
-        room for.
+        """Complete the futures of finished tasks and send waiting ones, until the engine is closed.
+
+        Only this thread talks to Ray.
         """
         while not self._closing:
             try:
-                done = self._events.get(timeout=LOOK_AGAIN)
+                done = self._events.get(timeout=REFRESH)
             except queue.Empty:
                 done = None
             if done is not None:
-                self._settle(done)
-            while self._waiting and len(self._under_way) < self._room():
+                self._complete(done)
+            while self._waiting and len(self._running) < self._room():
                 self._send(*self._waiting.popleft())
 
     def _room(self) -> int:
-        """Tasks that may be with Ray."""
+        """Return how many tasks may be with Ray."""
         if self._limit is not None:
             return self._limit
-        if time.monotonic() - self._looked > LOOK_AGAIN:
-            self._looked = time.monotonic()
-            self.workers = (
-                _slots(self._needs) or self.workers
-            )  # no node left: wait for one as before
+        if time.monotonic() - self._refreshed > REFRESH:
+            self._refreshed = time.monotonic()
+            self.workers = _slots(Needs()) or self.workers  # no node left: wait for one as before
         return AHEAD * self.workers
 
     def _send(self, task: Task, future: Future[Any]) -> None:
         if not future.set_running_or_notify_cancel():
             return
-        needs = Needs(task.cpus, task.gpus) if isinstance(task, Demanding) else self._needs
+        needs = needs_of(task)
         try:
             self._check_room(needs)
-            parcel = self._parcel.holding(task)
-        except (
-            Exception
-        ) as error:  # what no node can take or cannot be packed must not leave the future waiting
+            remote = RemoteTask.pack(task, self._marks)
+        except Exception as error:  # no node can take it, or it cannot be pickled
             future.set_exception(error)
             return
-        reference = _deliver.options(
-            num_cpus=needs.CPU, num_gpus=needs.GPU, name=type(task).__name__
-        ).remote(parcel)
-        self._under_way[reference] = task, future
+        reference = _run_remote.options(
+            num_cpus=needs.cpus, num_gpus=needs.gpus, name=type(task).__name__
+        ).remote(remote)
+        self._running[reference] = task, future
         reference.future().add_done_callback(lambda _: self._events.put(reference))
 
-    def _settle(self, reference: "ObjectRef[Any]") -> None:
-        task, future = self._under_way.pop(reference)
+    def _complete(self, reference: "ObjectRef[Any]") -> None:
+        task, future = self._running.pop(reference)
         try:
             done, value = ray.get(reference)
         except DEATHS as error:
-            done, value = False, WorkerDied(obituary(task, _first_line(error)))
+            done, value = False, WorkerDied(explain_deaths(task, _first_line(error)))
         except Exception as error:  # such as a node on which Assay cannot be imported
             done, value = False, TaskFailed(str(error))
         if done:
@@ -188,108 +170,161 @@ class RayEngine:
         else:
             future.set_exception(value)
 
-    def _check_room(self, needs: "Needs") -> None:
-        """Raise `BadInput` where no node could ever run a task; one that was there and is lost may
-        come back.
-        """
+    def _check_room(self, needs: Needs) -> None:
+        """Raise `BadInput` where no node has ever had what a task needs; a lost node may return."""
         if needs in self._possible:
             return
         if _slots(needs) == 0:
-            there = (
-                "; ".join(f"{node['NodeManagerHostname']}: {Needs.of(node)}" for node in _nodes())
-                or "no node is alive"
-            )
-            remedy = "--device cpu" if needs.GPU else "a smaller --set threads"
+            nodes = [f"{node['NodeManagerHostname']}: {_in_words(_has(node))}" for node in _nodes()]
+            remedy = "--device cpu" if needs.gpus else "a smaller --set threads"
             raise BadInput(
-                f"no node of the Ray cluster has {needs} for a run ({there}); join one that has, or"
-                f" give {remedy}"
+                f"no node of the Ray cluster has {_in_words(needs)} for a run"
+                f" ({'; '.join(nodes) or 'no node is alive'}); join one that has, or give {remedy}"
             )
         self._possible.add(needs)
 
 
-class Needs(NamedTuple):
-    """What a task takes of a node, under Ray's names; or what a node has."""
+# --- a task in a process on another machine -------------------------------------------------------
 
-    CPU: float
-    GPU: float
+
+@dataclass(frozen=True)
+class RemoteTask:
+    """A pickled task, to be run as a worker process of the driver's machine would run it.
+
+    Args:
+        packed: the task.
+        source: hash of the code that the results of Assay's own tasks depend on; None for others.
+        host: name of the driver's machine.
+        folder: where relative paths start from.
+        cache: the cache folder.
+        path: where modules are looked for.
+        marks: files that every machine with the driver's disks can see.
+    """
+
+    packed: bytes
+    source: str | None
+    host: str
+    folder: str
+    cache: str
+    path: tuple[str, ...]
+    marks: tuple[str, ...]
 
     @classmethod
-    def of(cls, node: Mapping[str, Any]) -> Self:
-        """All that a node has."""
-        return cls(*(node["Resources"].get(kind, 0) for kind in cls._fields))
-
-    def fit_into(self, there: "Needs") -> int:
-        """How often they can be met at a time; one who needs nothing takes a place all the same."""
-        return min(
-            (int(amount / own) for own, amount in zip(self, there, strict=True) if own), default=1
+    def pack(cls, task: Task, marks: Sequence[Path]) -> Self:
+        """Return the task with the circumstances of this process; raise what pickling raises."""
+        return cls(
+            packed=bytes(ForkingPickler.dumps(task)),
+            source=_own_source() if type(task).__module__.startswith("assay.") else None,
+            host=socket.gethostname(),
+            folder=str(Path.cwd()),
+            cache=str(cache_folder().absolute()),
+            path=tuple(search_path()),
+            marks=tuple(map(str, marks)),
         )
 
-    def __str__(self) -> str:
-        return f"{self.CPU:g} CPU" + f", {self.GPU:g} GPU" * bool(self.GPU)
+    def run(self) -> tuple[bool, Any]:
+        """Run the task here; return whether it succeeded, with its result or the error to raise."""
+        _prepare_once()
+        sys.path[:] = [*self.path, *(own for own in sys.path if own not in self.path)]
+        os.environ["ASSAY_CACHE"] = self.cache
+        if Path(self.folder).is_dir():
+            os.chdir(self.folder)
+        try:
+            _check_node(self.host, self.marks, self.source)
+        except BadInput as error:
+            return False, error
+        return run_packed(self.packed)
 
 
-_deliver = ray.remote(max_retries=ATTEMPTS - 1)(deliver)
+_run_remote = ray.remote(max_retries=ATTEMPTS - 1)(RemoteTask.run)
+_prepare_once = lru_cache(maxsize=1)(prepare_process)
 
 
-def _start(address: str | None, stack: ExitStack) -> None:
-    """Connect to the cluster at the address, or to a Ray of our own; what is undone on leaving goes
-    onto the stack.
+@lru_cache
+def _check_node(driver: str, marks: Sequence[str], source: str | None) -> None:
+    """Raise `BadInput` where this machine has other folders or another Assay than the driver's."""
+    here = socket.gethostname()
+    for mark in marks:
+        if not Path(mark).exists():
+            raise BadInput(
+                f"{here} does not see the folder {Path(mark).parent} of {driver}, which drives the"
+                " bench: give --out and set ASSAY_CACHE to folders on a disk that all nodes share"
+                " under the same path (docs/cluster.md)"
+            )
+    if source is not None and source != _own_source():
+        raise BadInput(
+            f"{here} has another version of Assay than {driver}, which drives the bench: install"
+            " the same one on all nodes, or one on a disk that they share"
+        )
+
+
+def _own_source() -> str:
+    from assay.run import own_source  # imports torch, which other tasks may not need
+
+    return own_source()
+
+
+@contextmanager
+def _marked(folders: Sequence[Path]) -> Iterator[list[Path]]:
+    """Keep a file in each folder, by which another machine can tell that it sees the same folder.
+
+    The files are named as drafts are: those that a killed driver leaves in a store are removed when
+    the store is driven again.
     """
-    if address is None:
-        start_here(len(os.sched_getaffinity(0)), stack)
+    with ExitStack() as stack:
+        files = []
+        for folder in folders:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise BadInput(
+                    f"{folder} cannot be made ({error.strerror}); the nodes of a cluster need one"
+                    " that all can write to"
+                ) from None
+            mark = stack.enter_context(
+                tempfile.NamedTemporaryFile(dir=folder.absolute(), prefix=DRAFT)
+            )
+            files.append(Path(mark.name))
+        yield files
+
+
+# --- the cluster ----------------------------------------------------------------------------------
+
+
+def connect(address: str | None, stack: ExitStack, cores: int | None = None) -> None:
+    """Connect to the cluster at the address until the stack is closed.
+
+    Without an address, Ray starts on this machine as a cluster of so many cores, or of all.
+    """
+    _quieten()
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is not None:
+        _join(address, quiet)
     else:
-        _settle()
-        _join(address)
-        stack.callback(ray.shutdown)
-
-
-def start_here(cores: int, stack: ExitStack) -> None:
-    """Connect to a Ray of our own, which takes this machine for one of so many cores and ends when
-    the stack is closed.
-    """
-    _settle()
-    os.environ.setdefault(
-        "RAY_AUTH_TOKEN", secrets.token_hex(32)
-    )  # else Ray leaves one in the home folder
-    folder = stack.enter_context(_short_folder())
-    ray.init(
-        address="local",
-        num_cpus=cores,
-        object_store_memory=OBJECT_STORE,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        _temp_dir=folder,
-    )
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else in the home folder
+        # Ray's sockets need short paths, which a job's own TMPDIR often is not
+        place = os.environ.get("RAY_TMPDIR", "/tmp")
+        folder = stack.enter_context(
+            tempfile.TemporaryDirectory(dir=place, prefix="assay-ray-", ignore_cleanup_errors=True)
+        )
+        ray.init(
+            address="local",
+            num_cpus=cores or len(os.sched_getaffinity(0)),
+            object_store_memory=OBJECT_STORE,
+            include_dashboard=False,
+            _temp_dir=folder,
+            **quiet,
+        )
     stack.callback(ray.shutdown)
 
 
-def _settle() -> None:
-    """Have Ray send nothing to its makers, say only what went wrong, and that on stderr."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = (
-        "0"  # how Ray will behave; without it, it warns of that
-    )
-    os.environ.setdefault("RAY_task_oom_retries", str(ATTEMPTS - 1))
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    ray_worker.print_to_stdstream = _on_stderr
-
-
-def _short_folder() -> tempfile.TemporaryDirectory[str]:
-    """Where Ray keeps its sockets, whose paths may not be long, as those in a job's own TMPDIR
-    often are.
-    """
-    return tempfile.TemporaryDirectory(
-        dir=os.environ.get("RAY_TMPDIR", "/tmp"), prefix="assay-ray-", ignore_cleanup_errors=True
-    )
-
-
-def _join(address: str) -> None:
+def _join(address: str, quiet: Mapping[str, Any]) -> None:
     try:
-        if address != "auto":
-            _knock(address)
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (OSError, RayError, RuntimeError, ValueError) as error:
+        if address != "auto":  # Ray itself would try for more than a minute
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), timeout=CONNECT).close()
+        ray.init(address=address, **quiet)
+    except (OSError, exceptions.RayError, RuntimeError, ValueError) as error:
         raise BadInput(
             f"--address {address}: no Ray cluster answers there"
             f" ({_first_line(error.__cause__ or error)}); start one with `ray start --head` and"
@@ -297,19 +332,20 @@ def _join(address: str) -> None:
         ) from error
 
 
-def _knock(address: str) -> None:
-    """Raise `OSError` or `ValueError` where nobody listens: Ray itself would try for more than a
-    minute.
-    """
-    host, _, port = address.rpartition(":")
-    socket.create_connection((host, int(port)), timeout=KNOCK).close()
+def _quieten() -> None:
+    """Have Ray send no statistics and print errors only, on stderr."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # as future versions; else Ray warns
+    os.environ.setdefault("RAY_task_oom_retries", str(ATTEMPTS - 1))
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    ray_worker.print_to_stdstream = _print_to_stderr
 
 
 _print_to_stdstream = ray_worker.print_to_stdstream
 
 
-def _on_stderr(data: Any, ignore_prefix: bool) -> Any:
-    """What Ray says of dead workers, on stderr: stdout is for results."""
+def _print_to_stderr(data: Any, ignore_prefix: bool) -> Any:
+    """Print Ray's messages about dead workers on stderr: stdout is for results."""
     return _print_to_stdstream({**data, "is_err": True}, ignore_prefix)
 
 
@@ -317,9 +353,22 @@ def _nodes() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
+def _has(node: Mapping[str, Any]) -> Needs:
+    """Return all that a node offers."""
+    return Needs(node["Resources"].get("CPU", 0), node["Resources"].get("GPU", 0))
+
+
 def _slots(needs: Needs) -> int:
-    """Tasks with these needs that all nodes together can run at a time."""
-    return sum(needs.fit_into(Needs.of(node)) for node in _nodes())
+    """Return how many tasks with these needs all nodes together can run at a time."""
+    slots = 0
+    for has in map(_has, _nodes()):
+        wanted = [(has.cpus, needs.cpus), (has.gpus, needs.gpus)]
+        slots += min((int(there / own) for there, own in wanted if own), default=1)
+    return slots
+
+
+def _in_words(needs: Needs) -> str:
+    return f"{needs.cpus:g} CPU" + f", {needs.gpus:g} GPU" * bool(needs.gpus)
 
 
 def _first_line(error: BaseException) -> str:

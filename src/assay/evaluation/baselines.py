@@ -14,7 +14,8 @@ from assay.data import splits
 from assay.data.dataset import Dataset, Half
 from assay.data.seal import Reason
 from assay.data.splits import TrainVal
-from assay.embedding import choose_device, fit_pca, trunk_features
+from assay.devices import choose_device
+from assay.embedding import fit_pca, trunk_features
 from assay.errors import BadInput
 from assay.metrics import Scores
 from assay.progress import Progress

@@ -12,15 +12,14 @@ from torch import Tensor
 
 from assay.data.dataset import Half, Labels
 from assay.data.splits import TrainVal, folds
+from assay.devices import choose_device, torch_threads
 from assay.embedding import (
     Embedder,
     as_compared,
     batch_of,
     check_kind,
-    choose_device,
     embed_samples,
     load,
-    torch_threads,
 )
 from assay.model import CARD, Model
 from assay.progress import Progress

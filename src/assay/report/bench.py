@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.data import Dataset
+from assay.engines import Engine, EngineKind, choose_engine
+from assay.errors import BadInput
+from assay.files import cache_folder
 from assay.protocols import Protocol
 from assay.records.store import Store
 from assay.report.write import write_report
 from assay.run import Keep
-from assay.study import EngineKind, Execution, Listener, Silent, run_bench
+from assay.study import Execution, Listener, Silent, run_bench
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ def bench(
     workers: int | None = None,
     device: str = "auto",
     imports: Sequence[str] = (),
-    engine: EngineKind = "local",
+    engine: EngineKind | Engine = "local",
     address: str | None = None,
     keep_weights: Keep = "best",
     new_study: bool = False,
@@ -49,12 +52,13 @@ def bench(
         methods: names of methods (`assay list methods`), or ["all"]; `as_is` is always benched too.
         protocol: a name (`assay list protocols`), or a `Protocol`.
         out: the run store, made where there is none.
-        workers: processes at work; where not given, one for each GPU that runs are for, else for
-            each core.
+        workers: runs at a time; where not given, one for each GPU that runs are for, else for each
+            core.
         device: auto, cpu or cuda.
         imports: files or modules that register your own methods.
-        engine: local, or ray: the same runs on a Ray cluster.
-        address: of the cluster; one is begun on this machine where it is not given.
+        engine: where runs execute: `local` (processes of this machine), `ray` (a Ray cluster) or
+            `inline` (this process, for a debugger), or an `Engine`, which has its own `workers`.
+        address: of a running Ray cluster; one is started on this machine where it is not given.
         keep_weights: `all` keeps every checkpoint, whose scores on the opened test half tell the
             price of peeking.
         new_study: begin afresh, beside the studies that the store has.
@@ -65,10 +69,13 @@ def bench(
             are refused otherwise.
         listener: hears of the progress; silent where not given.
     """
+    if isinstance(engine, str):
+        shared = (Path(out), cache_folder())
+        engine = choose_engine(engine, workers, address, device, shared)
+    elif workers is not None or address is not None:
+        raise BadInput("workers and address are the engine's own; give them to its constructor")
     execution = Execution(
         engine,
-        address,
-        workers,
         device,
         tuple(imports),
         keep_weights,

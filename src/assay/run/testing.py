@@ -1,7 +1,7 @@
 """What follows once a study's seal is open: vectors of the test half, and scores of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor
 from assay.data.features import pack_arrays
 from assay.data.packs import View
 from assay.data.seal import read_test
+from assay.devices import torch_threads
 from assay.embedding import embed_samples
 from assay.errors import BadInput
 from assay.hashing import digest_file
@@ -22,6 +23,7 @@ from assay.protocols import Similarity
 from assay.records.ledger import Receipt
 from assay.records.store import Store, place_file
 from assay.run.scoring import HalfLabels, score, single_vectors
+from assay.workers import Needs
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,6 @@ class Unsealed:
             model.to(device), half.x, architecture.size, device, architecture.similarity
         )
 
-    def settle(self) -> None:
-        """Make this process one that can build the models: the user's parts, and as many threads as
-        the protocol says.
-        """
-        import_parts(self.imports)
-        torch.set_num_threads(self.threads)
-
 
 class OnTestHalf:
     """A task on the opened test half, and what it needs of the machine."""
@@ -77,14 +72,9 @@ class OnTestHalf:
     test: Unsealed
 
     @property
-    def cpus(self) -> int:
-        """Cores that it keeps busy."""
-        return self.test.threads
-
-    @property
-    def gpus(self) -> int:
-        """GPUs that it needs to itself."""
-        return int(self.test.device == "cuda")
+    def needs(self) -> Needs:
+        """Cores, GPUs and imports that the task needs."""
+        return Needs(self.test.threads, int(self.test.device == "cuda"), self.test.imports)
 
 
 @dataclass(frozen=True)
@@ -101,9 +91,11 @@ class TestEmbedding(OnTestHalf):
         path = self.test.vectors(self.key)
         if path.exists():
             return
-        self.test.settle()
+        import_parts(self.test.imports)
         packed = BytesIO()
-        np.save(packed, self.test.embed(read_model(self._weights()), self.test.read()).numpy())
+        with torch_threads(self.test.threads):
+            z = self.test.embed(read_model(self._weights()), self.test.read())
+        np.save(packed, z.numpy())
         place_file(path, packed.getvalue())
 
     def _weights(self) -> Path:
@@ -131,9 +123,9 @@ class Scoring(OnTestHalf):
     test: Unsealed
 
     @property
-    def gpus(self) -> int:
-        """None: neighbours are found on the CPU."""
-        return 0
+    def needs(self) -> Needs:
+        """Cores and imports that the task needs; no GPU, since neighbours are found on the CPU."""
+        return replace(super().needs, gpus=0)
 
     def __call__(self) -> tuple[dict[str, Any], bytes]:
         """Return concatenated and separated scores and those of each fold, with the hashes of the
@@ -141,10 +133,10 @@ class Scoring(OnTestHalf):
 
         Beside them, as the content of a file, the MAP@R of each class.
         """
-        torch.set_num_threads(self.test.threads)
         paths = [self.test.vectors(key) for key in self.keys]
         vectors, answers = [np.load(path) for path in paths], HalfLabels.of(self.test.read())
-        scores, by_class = score(vectors, answers, self.dim, self.metrics, self.similarity)
+        with torch_threads(self.test.threads):
+            scores, by_class = score(vectors, answers, self.dim, self.metrics, self.similarity)
         return {**scores, "vectors": [digest_file(path) for path in paths]}, pack_arrays(by_class)
 
 
@@ -169,10 +161,11 @@ class CheckpointScoring(OnTestHalf):
         """MAP@R by epoch, 0 where a checkpoint gives no finite embedding; no vectors are left
         behind.
         """
-        self.test.settle()
+        import_parts(self.test.imports)
         half = self.test.read()
         kept = Store(Path(self.test.store)).checkpoints(self.key)
-        return {epoch: self._map_at_r(kept[epoch], half) for epoch in self._wanted(list(kept))}
+        with torch_threads(self.test.threads):
+            return {epoch: self._map_at_r(kept[epoch], half) for epoch in self._wanted(list(kept))}
 
     def _wanted(self, kept: Sequence[int]) -> Sequence[int]:
         """The epochs to score; `FileNotFoundError` where the run did not keep them."""

@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from assay.data.packs import read_pack
+from assay.devices import torch_threads
 from assay.files import sync_folder
 from assay.hashing import canonical, digest_bytes, pretty, without_infinities
 from assay.methods import import_parts
@@ -23,6 +22,7 @@ from assay.run.computing import Computed, compute
 from assay.run.run import Run
 from assay.run.workspace import Workspace
 from assay.train import SAVE_AFTER, Fit
+from assay.workers import Needs
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,10 @@ class Training:
     save_after: float = SAVE_AFTER
 
     @property
-    def cpus(self) -> int:
-        """Cores that it keeps busy."""
-        return self.runs[0].environment.threads
-
-    @property
-    def gpus(self) -> int:
-        """GPUs that it needs to itself."""
-        return int(self.runs[0].environment.device == "cuda")
+    def needs(self) -> Needs:
+        """Cores, GPUs and imports that the task needs."""
+        environment = self.runs[0].environment
+        return Needs(environment.threads, int(environment.device == "cuda"), self.imports)
 
     def __call__(self) -> None:
         """Compute the runs and place those that are not there."""
@@ -66,13 +62,13 @@ class Training:
         if not missing:
             return
         import_parts(self.imports)
-        torch.set_num_threads(self.runs[0].environment.threads)
         started, clock, workspace = (
             datetime.now(UTC),
             time.perf_counter(),
             Workspace(store, self.keep, self.save_after),
         )
-        computed = compute(missing, read_pack(Path(self.view)), workspace)
+        with torch_threads(self.runs[0].environment.threads):
+            computed = compute(missing, read_pack(Path(self.view)), workspace)
         timing = {
             "seconds": (workspace.spent + time.perf_counter() - clock) / len(missing),
             "started": started.isoformat(timespec="seconds"),

@@ -2,7 +2,7 @@
 side.
 """
 
-from assay.study.bench import Bench, EngineKind, Execution, design_bench, plan_bench, run_bench
+from assay.study.bench import Bench, Execution, design_bench, plan_bench, run_bench
 from assay.study.models import train_one
 from assay.study.plan import Plan
 from assay.study.progress import Listener, Silent
@@ -12,7 +12,6 @@ from assay.study.sweep import Swept, run_sweep
 
 __all__ = [
     "Bench",
-    "EngineKind",
     "Execution",
     "Listener",
     "Plan",

@@ -5,14 +5,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 from assay.data import Dataset, load, splits
 from assay.data.scan import reporting
-from assay.embedding import choose_device
-from assay.engines import Engine, LocalEngine
+from assay.devices import choose_device
+from assay.engines import Engine
 from assay.errors import BadInput
-from assay.files import cache_folder
 from assay.losses.baselines import AS_IS
 from assay.methods import import_parts, methods
 from assay.protocols import NOT_ASKED, Protocol, protocols
@@ -25,8 +23,6 @@ from assay.study.drive import drive
 from assay.study.plan import Plan, plan
 from assay.study.progress import Board, Listener, Silent
 from assay.study.study import Study
-
-EngineKind = Literal["local", "ray"]
 
 
 @dataclass(frozen=True)
@@ -42,10 +38,7 @@ class Execution:
     """How benches are carried out, which changes nothing in what they find.
 
     Args:
-        engine: where runs execute: processes of this machine, or a Ray cluster.
-        address: of the cluster; None begins one on this machine.
-        workers: processes at work on this machine; where not given, one for each GPU that runs are
-            for, else for each core.
+        engine: where runs execute; opened when the first run is ready, closed at the end.
         device: auto, cpu or cuda.
         imports: files or modules that register the user's own parts.
         keep: weights that stay: of the selected trial and the reproductions (`best`), or every
@@ -56,9 +49,7 @@ class Execution:
             refused otherwise.
     """
 
-    engine: EngineKind = "local"
-    address: str | None = None
-    workers: int | None = None
+    engine: Engine
     device: str = "auto"
     imports: tuple[str, ...] = ()
     keep: Keep = "best"
@@ -71,7 +62,7 @@ def run_bench(
     names: Sequence[str],
     protocol: str | Protocol,
     out: Path,
-    execution: Execution | None = None,
+    execution: Execution,
     *,
     new_study: bool = False,
     control: str | None = None,
@@ -82,7 +73,6 @@ def run_bench(
     `new_study` begins them afresh, beside those that the store has. `control` adds a twin of a
     method, `reference` is the method that all others are compared with.
     """
-    execution = execution or Execution()
     with reporting(execution.listener.preparing):
         designs = design_bench(
             data, with_yardstick(names), protocol, execution.device, execution.imports
@@ -124,20 +114,10 @@ def run_designs(
 
 @contextmanager
 def driving(out: Path, execution: Execution) -> Iterator[tuple[Store, Engine]]:
-    """The store, of which this process is the one driver meanwhile, and the engine that runs
-    execute on.
-    """
+    """Yield the store, driven by this process alone, and the engine, open."""
     store = Store.create(out)
-    with store.driving(), _open_engine(execution, out) as engine:
+    with store.driving(), execution.engine as engine:
         yield store, engine
-
-
-def _open_engine(execution: Execution, out: Path) -> Engine:
-    if execution.engine == "local":
-        return LocalEngine.for_device(choose_device(execution.device), execution.workers)
-    from assay.engines.ray import RayEngine
-
-    return RayEngine(execution.address, execution.workers, shared=(out, cache_folder()))
 
 
 def check_studies(designs: Sequence[Design], store: Store) -> None:
@@ -197,20 +177,19 @@ def plan_bench(
     names: Sequence[str],
     protocol: str | Protocol,
     *,
-    workers: int | None = None,
+    workers: int,
     device: str = "auto",
     imports: Sequence[str] = (),
     allow_leaks: bool = False,
     control: str | None = None,
     reference: str | None = None,
 ) -> Plan:
-    """What the bench would cost; nothing is written."""
-    engine = LocalEngine.for_device(choose_device(device), workers)
+    """Return what the bench would cost on so many workers; nothing is written."""
     designs = with_control(
         design_bench(data, with_yardstick(names), protocol, device, imports), control
     )
-    check_data(designs, Execution(allow_leaks=allow_leaks))
-    return plan(designs, engine.workers, reference_of(designs, reference))
+    designs[0].conditions.check_data(Silent().say, allow_leaks)
+    return plan(designs, workers, reference_of(designs, reference))
 
 
 def design_bench(

@@ -10,7 +10,8 @@ import torch
 
 from assay.data.dataset import Labels, Pixels
 from assay.data.packs import View, expected_bytes
-from assay.embedding import embed_samples, torch_threads
+from assay.devices import torch_threads
+from assay.embedding import embed_samples
 from assay.methods import assemble, defaults
 from assay.model import Architecture, begin
 from assay.protocols import FirstStep, Protocol

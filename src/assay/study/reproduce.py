@@ -23,7 +23,7 @@ def run_published(
     names: Sequence[str],
     protocol: str | Protocol,
     out: Path,
-    execution: Execution | None = None,
+    execution: Execution,
     *,
     new_study: bool = False,
 ) -> Bench:
@@ -33,7 +33,6 @@ def run_published(
     Nothing is searched. A parameter that was not published has the method's default. A protocol by
     its name is the version that `as_published` gives.
     """
-    execution = execution or Execution()
     protocol = protocols[as_published(protocol)] if isinstance(protocol, str) else protocol
     with reporting(execution.listener.preparing):
         designs = design_bench(data, names, protocol, execution.device, execution.imports)

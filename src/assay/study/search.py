@@ -13,7 +13,7 @@ import numpy as np
 import optuna
 from scipy.stats import qmc
 
-from assay.embedding import torch_threads
+from assay.devices import torch_threads
 from assay.hashing import derive
 from assay.protocols import Search
 from assay.space import Choice, Integer, Parameters, Range, Real, Space, Value

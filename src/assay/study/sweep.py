@@ -51,7 +51,7 @@ def run_sweep(
     protocol: str | Protocol,
     vary: str,
     out: Path,
-    execution: Execution | None = None,
+    execution: Execution,
 ) -> Swept:
     """Search and select under the protocol, where the store has not done so yet; then reproduce and
     test at each value.
@@ -60,7 +60,6 @@ def run_sweep(
     the protocol as it is; every value then has a study of its own, whose seal opens when its
     reproductions are complete. Nothing goes back from there.
     """
-    execution = execution or Execution()
     field, values = read_values(vary)
     import_parts(execution.imports)
     with reporting(execution.listener.preparing):

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 
 from assay.data import Dataset, load, splits
-from assay.engines import LocalEngine
+from assay.engines import Engine
 from assay.errors import BadInput
 from assay.files import read_json
 from assay.hashing import digest_file
@@ -139,6 +139,7 @@ def rerun(
     store: Store,
     count: int,
     seed: int,
+    engine: Engine,
     data: str | None = None,
     imports: Sequence[str] = (),
     progress: Progress = silent,
@@ -150,6 +151,7 @@ def rerun(
         store: whose runs.
         count: how many; all where there are fewer.
         seed: of the choice.
+        engine: where the runs execute; opened for them and closed at the end.
         data: where the data lie, if not where their name says; studies on other data are then left
             out.
         imports: the user's own files.
@@ -164,8 +166,7 @@ def rerun(
             _repetition(record, place, workshop, scratch, progress) for record, place in chosen
         ]
         progress("runs repeated", 0, len(repetitions))
-        device = "cuda" if any(repetition.task.gpus for repetition in repetitions) else "cpu"
-        with LocalEngine.for_device(device) as engine:
+        with engine:
             waiting = {engine.submit(repetition.task): repetition for repetition in repetitions}
             for done, future in enumerate(as_completed(waiting), start=1):
                 future.result()

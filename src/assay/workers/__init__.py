@@ -1,8 +1,15 @@
-"""Processes that run tasks: one at a time for engines, many values of one function for reading
-images.
-"""
+"""Worker processes: tasks for engines, and one function over many values for reading images."""
 
-from assay.workers.pool import in_processes, in_threads
-from assay.workers.process import Task, TaskFailed, Worker
+from assay.workers.parallel import in_processes, in_threads
+from assay.workers.pool import Needs, ProcessEnded, Task, TaskFailed, WorkerPool, needs_of
 
-__all__ = ["Task", "TaskFailed", "Worker", "in_processes", "in_threads"]
+__all__ = [
+    "Needs",
+    "ProcessEnded",
+    "Task",
+    "TaskFailed",
+    "WorkerPool",
+    "in_processes",
+    "in_threads",
+    "needs_of",
+]

@@ -1,112 +1,178 @@
-"""One function of many values, on all cores."""
+"""Worker processes, and the pool that keeps the idle ones for the next caller."""
 
-import atexit
 import os
-import queue
+import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from assay.workers.process import Worker
+Task = Callable[[], Any]
+"""A function to call in a worker: small, picklable, without arguments.
 
-T = TypeVar("T")
-R = TypeVar("R")
-
-FEW = 64
-"""Values for which starting processes takes longer than the work."""
-
-SHARE = 16
-"""Values that a process gets at a time."""
-
-_idle: "queue.LifoQueue[Worker]" = queue.LifoQueue()
-_cores = threading.BoundedSemaphore(os.cpu_count() or 1)
-"""Held by whoever has a process at work: callers in several threads share the cores."""
-
-
-def in_threads(function: Callable[[T], R], values: Sequence[T]) -> list[R]:
-    """The function of each value, in order, in threads: for work that leaves the interpreter's lock
-    alone.
-    """
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return list(pool.map(function, values))
-
-
-def in_processes(function: Callable[[T], R], values: Sequence[T]) -> list[R]:
-    """The function of each value, in order, in processes where there are enough of them; function
-    and values are picklable.
-
-    Processes stay for the next call and end with this one.
-    """
-    cores = len(os.sched_getaffinity(0))
-    if cores == 1 or len(values) < FEW:
-        return [function(value) for value in values]
-    here = Path.cwd()
-    shares = [
-        _Share(function, values[start : start + SHARE], here)
-        for start in range(0, len(values), SHARE)
-    ]
-    with ThreadPoolExecutor(cores) as threads:
-        return [result for results in threads.map(_run, shares) for result in results]
+An attribute `needs` of type `Needs` says what it needs of the process that runs it.
+"""
 
 
 @dataclass(frozen=True)
-class _Share:
-    """Some of the values, and the folder that relative paths among them start from: a process may
-    be older than that.
+class Needs:
+    """What a task needs of the process that runs it.
+
+    Args:
+        cpus: cores that it keeps busy.
+        gpus: GPUs that it needs to itself.
+        imports: the user's own files or modules that it imports (`--import`).
     """
 
-    function: Callable[[Any], Any]
-    values: Sequence[Any]
-    folder: Path
-
-    def __call__(self) -> list[Any]:
-        os.chdir(self.folder)
-        return [self.function(value) for value in self.values]
+    cpus: float = 1
+    gpus: float = 0
+    imports: tuple[str, ...] = ()
 
 
-def _run(share: _Share) -> list[Any]:
-    """In a process that is free, in a new one where it dies under the share the first time."""
-    with _cores:
+def needs_of(task: Task) -> Needs:
+    """Return what the task says that it needs, or one core."""
+    needs: Needs = getattr(task, "needs", Needs())
+    return needs
+
+
+class TaskFailed(RuntimeError):
+    """An exception inside a worker, with its traceback as text."""
+
+
+class ProcessEnded(RuntimeError):
+    """A worker process that could not start or ended during a task; the text says how."""
+
+
+def search_path() -> list[str]:
+    """Return where this process looks for modules, the working folder by its name."""
+    return [path or str(Path.cwd()) for path in sys.path]
+
+
+class Worker:
+    """A process that runs the tasks sent to it, one at a time.
+
+    It is started as a program of its own, not forked and not by importing the caller's main module
+    again, so that Assay works from any script or notebook.
+
+    Args:
+        environment: all its environment variables.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = environment
+        self.imports: tuple[str, ...] = ()
+        self.killed = False
+        ours, theirs = socket.socketpair()
+        program = [sys.executable, "-P", "-m", "assay.workers.program"]
+        with theirs, ExitStack() as on_failure:
+            on_failure.callback(ours.close)
+            self._process = subprocess.Popen(
+                [*program, str(theirs.fileno()), str(os.getpid())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=environment,
+            )
+            self._connection = Connection(ours.detach())
+            on_failure.pop_all()
+
+    def run(self, task: Task) -> Any:
+        """Return what the task returns and raise what it raises, or `ProcessEnded`."""
+        self.imports = needs_of(task).imports or self.imports
         try:
-            return _attempt(share)
-        except _Died:
-            pass
+            self._connection.send(task)
+            done, value = self._connection.recv()
+        except (EOFError, OSError):
+            code = self.end()
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise ProcessEnded(how) from None
+        if not done:
+            raise value
+        return value
+
+    def kill(self) -> None:
+        """Kill the process, from any thread; `run` then raises `ProcessEnded`."""
+        self.killed = True
+        self._process.kill()
+
+    def end(self) -> int:
+        """Close the connection, end the process and return its exit code."""
+        self._connection.close()
+        self.kill()
+        return self._process.wait()
+
+
+class WorkerPool:
+    """Worker processes that outlive the engine that started them, for the next one.
+
+    An idle process is handed out again only where it would be the same as a new one: with the same
+    environment variables and the same module search path. A process that has imported the user's
+    own files is never handed out again, since it may hold an older version of them or register
+    other parts under the same names. Engines in several threads may share a pool.
+
+    Args:
+        keep: idle processes that are kept at most; None: one for each core.
+        ignore: environment variables that may differ, since no task reads them.
+    """
+
+    def __init__(self, keep: int | None = None, ignore: Collection[str] = ()) -> None:
+        self._keep = len(os.sched_getaffinity(0)) if keep is None else keep
+        self._ignore = frozenset(ignore)
+        self._idle: list[Worker] = []
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> "WorkerPool":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def take(self, variables: Mapping[str, str] | None = None) -> Worker:
+        """Return an idle process that can serve, or a new one; raise `ProcessEnded` if none starts.
+
+        It has the environment of this process with these variables, and the same working folder.
+        """
+        path = os.pathsep.join(search_path())
+        environment = {**os.environ, "PYTHONPATH": path, **(variables or {})}
+        while worker := self._take_idle(environment):
+            try:
+                worker.run(partial(os.chdir, Path.cwd()))
+                return worker
+            except (ProcessEnded, TaskFailed):  # it died while it was idle
+                worker.end()
         try:
-            return _attempt(share)
-        except _Died as died:
-            raise RuntimeError(
-                f"a process died on {share.values[0]} or one of the {len(share.values) - 1} after"
-                f" it (exit code {died}); if memory ran out, close other programs, else remove what"
-                " it cannot read"
-            ) from died
+            return Worker(environment)
+        except OSError as error:
+            raise ProcessEnded(str(error)) from error
 
+    def give_back(self, worker: Worker) -> None:
+        """Keep an idle process for the next caller, or end it where it may not serve again."""
+        surplus = [worker]
+        if not (worker.imports or worker.killed):
+            with self._lock:
+                self._idle.append(worker)
+                surplus = [self._idle.pop(0) for _ in self._idle[self._keep :]]
+        for process in surplus:
+            process.end()
 
-class _Died(Exception):
-    """A process ended under a share; holds its exit code."""
+    def close(self) -> None:
+        """End the idle processes."""
+        while self._idle:
+            self._idle.pop().end()
 
+    def _take_idle(self, environment: Mapping[str, str]) -> Worker | None:
+        """Return the process used last among those with this environment."""
+        wanted = self._compared(environment)
+        with self._lock:
+            for number in reversed(range(len(self._idle))):
+                if self._compared(self._idle[number].environment) == wanted:
+                    return self._idle.pop(number)
+        return None
 
-def _attempt(share: _Share) -> list[Any]:
-    worker = _take()
-    future: Future[list[Any]] = Future()
-    try:
-        worker.run(share, future)
-    except (EOFError, OSError):
-        raise _Died(worker.end()) from None
-    _idle.put(worker)
-    return future.result()
-
-
-def _take() -> Worker:
-    try:
-        return _idle.get_nowait()
-    except queue.Empty:
-        return Worker()
-
-
-@atexit.register
-def _end_all() -> None:
-    while not _idle.empty():
-        _idle.get_nowait().end()
+    def _compared(self, environment: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in environment.items() if name not in self._ignore}

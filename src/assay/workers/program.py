@@ -1,5 +1,6 @@
-"""The program of a worker process: receive tasks, run them, send back what they give; end when the
-driver does.
+"""The program of a worker process: receive tasks, run them, send back their results.
+
+It ends when its driver does.
 """
 
 import errno
@@ -15,51 +16,51 @@ from typing import Any
 
 from assay.devices import keep_freed_memory
 from assay.errors import BadInput
-from assay.workers.process import TaskFailed
+from assay.workers.pool import TaskFailed
 
-OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""Errors that are no slip of the code: where it happened is of no interest, the message says what
-to do.
-"""
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Errors that are not a fault of the code: the message says what to do, no traceback is needed."""
 
 
 def main(handle: int, driver: int) -> None:
-    """Serve the driver, the process of that number, at the other end of the socket."""
-    settle_in()
-    threading.Thread(target=_follow, args=(driver,), daemon=True).start()
+    """Run the tasks that the process `driver` sends over the socket `handle`."""
+    prepare_process()
+    threading.Thread(target=_end_with, args=(driver,), daemon=True).start()
     connection = Connection(handle)
     while True:
         try:
             packed = connection.recv_bytes()
         except EOFError:
             return
-        connection.send(answer(packed))
+        connection.send(run_packed(packed))
 
 
-def settle_in() -> None:
-    """Make this process one that does other processes' work."""
+def prepare_process() -> None:
+    """Make this process a worker: keep freed memory, and leave Ctrl-C to the driver."""
     keep_freed_memory()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def answer(packed: bytes) -> tuple[bool, Any]:
-    """Do the packed task: whether it succeeded, and what it gave or the error to raise in the
-    driver.
-    """
+def run_packed(packed: bytes) -> tuple[bool, Any]:
+    """Run a pickled task; return whether it succeeded, with its result or the error to raise."""
     try:
         return True, ForkingPickler.loads(packed)()
-    except BadInput as error:
-        return False, error
-    except OSError as error:
-        return False, error if error.errno in OF_THE_DISK else TaskFailed(traceback.format_exc())
-    except Exception:
-        return False, TaskFailed(traceback.format_exc())
+    except Exception as error:
+        return False, describe_failure(error)
 
 
-def _follow(driver: int) -> None:
-    """Die with the driver, even in the middle of a task, and where it died before this process had
-    begun.
+def describe_failure(error: Exception) -> Exception:
+    """Return what the driver raises for an exception of a task.
+
+    Bad input and a full disk are raised as they are; anything else with its traceback as text.
     """
+    if isinstance(error, BadInput) or (isinstance(error, OSError) and error.errno in DISK_ERRORS):
+        return error
+    return TaskFailed("".join(traceback.format_exception(error)))
+
+
+def _end_with(driver: int) -> None:
+    """End this process when the driver has ended, even in the middle of a task."""
     while os.getppid() == driver:
         time.sleep(0.2)
     os._exit(1)
