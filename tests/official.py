@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from assay.data import cars, cub, inshop, landmarks, omniglot, sop
+from assay.data.sources import cars, cub, inshop, landmarks, omniglot, sop
 
 CLASSES, TRAINVAL, IMAGES = 20, 11, 3
 """Not halves, so that an official split can be told from them."""

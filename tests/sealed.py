@@ -117,8 +117,8 @@ def offer_changed(patch: pytest.MonkeyPatch, *kinds: str) -> None:
             )
 
 
-def _changing(load: Any, change: Callable[[Dataset], Dataset]) -> Callable[[Path], Dataset]:
-    return lambda path: change(load(path))
+def _changing(load: Any, change: Callable[[Dataset], Dataset]) -> Callable[[Path, Any], Dataset]:
+    return lambda path, progress: change(load(path, progress))
 
 
 # --- Who looks at it when ---
@@ -143,7 +143,9 @@ class Spy:
         self.openings: list[Opening] = []
         self._stores = stores
         load = datasets[f"{kind}:"]
-        patch.setitem(datasets._parts, f"{kind}:", lambda path: self._watched(load(path)))
+        patch.setitem(
+            datasets._parts, f"{kind}:", lambda path, progress: self._watched(load(path, progress))
+        )
         opened, asked = SealedTest.open, unsealed.read_test
         patch.setattr(
             SealedTest,

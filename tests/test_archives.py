@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import pytest
 
-from assay.data import archives
-from assay.data.archives import is_archive, unpack
 from assay.data.paths import check_inside
+from assay.data.sources import archives
+from assay.data.sources.archives import is_archive, unpack
 from assay.errors import BadInput
 from assay.files import DRAFT
 
@@ -305,7 +305,7 @@ def test_an_archive_larger_than_the_disk_is_refused_before_a_byte_is_written(
 UNPACKING = """
 import sys, time
 from pathlib import Path
-from assay.data import archives
+from assay.data.sources import archives
 written, real, told = [], archives._write, []
 def write(*arguments):
     written.append(1)

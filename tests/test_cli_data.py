@@ -16,6 +16,7 @@ from assay.cli.data import _bytes
 from assay.data import load, splits
 from assay.data import packs as packing
 from assay.data.packs import place_pack, read_pack
+from assay.data.partial_pack import PartialPack
 from assay.data.seal import read_test
 from assay.errors import BadInput
 from assay.protocols import FirstStep, protocols
@@ -324,7 +325,7 @@ def test_a_bench_finds_what_was_prepared(assay, mini_folder, cache, tmp_path):
 
 def test_prepare_resumes_after_an_interruption(assay, mini_folder, cache, monkeypatch):
     monkeypatch.setattr(packing, "CHUNK", 5)
-    real, calls = packing.PartialPack.append, []
+    real, calls = PartialPack.append, []
 
     def interrupted(self, chunk, form):
         calls.append(len(chunk))
@@ -332,7 +333,7 @@ def test_prepare_resumes_after_an_interruption(assay, mini_folder, cache, monkey
             raise KeyboardInterrupt
         real(self, chunk, form)
 
-    monkeypatch.setattr(packing.PartialPack, "append", interrupted)
+    monkeypatch.setattr(PartialPack, "append", interrupted)
     code, _, err = assay("data", "prepare", f"folder:{mini_folder}")
     assert code == 130
     assert "run the same command again to continue" in err

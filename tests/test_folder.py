@@ -21,8 +21,8 @@ import pytest
 from PIL import Image, ImageFile, features
 
 from assay.data import Dataset, load, splits
-from assay.data.folder import load_folder
 from assay.data.images import FORMATS, LARGEST, decode, endings, first_step
+from assay.data.sources.folder import load_folder
 from assay.errors import BadInput
 from assay.protocols import FirstStep, Protocol
 from assay.registry import UnknownName
@@ -369,7 +369,7 @@ def test_a_broken_image_is_named_whichever_half_it_belongs_to(
 ) -> None:
     (birds / place / name).write_bytes(content(jpeg_bytes(tmp_path)))
     with pytest.raises(
-        BadInput, match=f"{place}/{name} cannot be read as an image .*{reason}.*; mend or remove it"
+        BadInput, match=f"{place}/{name} cannot be read as an image .*{reason}.*; fix or remove it"
     ):
         load(f"folder:{birds}")
 
@@ -406,7 +406,7 @@ def test_a_link_to_an_image_that_is_not_there_is_named(
     with pytest.raises(
         BadInput,
         match=(
-            rf"{place}/gone\.png (cannot be read: .*; mend|is a link that leads round in a circle;"
+            rf"{place}/gone\.png (cannot be read: .*; fix|is a link that leads round in a circle;"
             r" put)"
         ),
     ):
@@ -829,7 +829,7 @@ def test_a_broken_image_has_a_problem_and_the_others_have_none(birds: Path) -> N
     assert items.problem(0) is None
     assert (
         items.problem(1)
-        == f"{birds / CLASSES[0] / '1.png'} cannot be read as an image (the file is empty); mend or"
+        == f"{birds / CLASSES[0] / '1.png'} cannot be read as an image (the file is empty); fix or"
         " remove it"
     )
     with pytest.raises(BadInput, match=r"1\.png cannot be read"):

@@ -16,7 +16,7 @@ from matplotlib import get_data_path
 
 from assay.data import load, splits
 from assay.data.dataset import Dataset
-from assay.data.glyphs import SIZE, Drawings, load_glyphs
+from assay.data.sources.glyphs import SIZE, Drawings, load_glyphs
 from assay.files import cache_folder
 from assay.protocols import FirstStep, Protocol, Resize
 
@@ -70,7 +70,7 @@ def draws(glyphs: Dataset, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         times.append(1)
         return pixels, list(glyphs.ids)
 
-    monkeypatch.setattr("assay.data.glyphs._draw", draw)
+    monkeypatch.setattr("assay.data.sources.glyphs._draw", draw)
     return times
 
 
@@ -213,7 +213,7 @@ def test_the_cached_data_set_is_the_drawn_one(
     glyphs: Dataset, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(cache))
-    monkeypatch.setattr("assay.data.glyphs._draw", lambda: pytest.fail("drawn again"))
+    monkeypatch.setattr("assay.data.sources.glyphs._draw", lambda: pytest.fail("drawn again"))
     again, everything = load("glyphs"), np.arange(len(glyphs.ids))
     assert again.ids == glyphs.ids
     assert again.class_names == glyphs.class_names

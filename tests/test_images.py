@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from assay.data import images, scan
+from assay.data import image_files, images
 from assay.data.image_files import ImageFiles
 from assay.data.images import LARGEST, decode, first_step, is_too_long, shape_after
 from assay.errors import BadInput
@@ -223,7 +223,7 @@ def make_files(root: Path, count: int = 6) -> list[Path]:
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Six images, which may be remembered though they are new."""
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(scan, "SETTLED", 0)
+    monkeypatch.setattr(image_files, "SETTLED", 0)
     return make_files(tmp_path / "data")
 
 
@@ -331,7 +331,7 @@ def test_a_file_written_a_moment_ago_is_not_remembered(
     tmp_path: Path, paths: list[Path], opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a file system that counts seconds it could be written to again, and look the same."""
-    monkeypatch.setattr(scan, "SETTLED", 2.0)
+    monkeypatch.setattr(image_files, "SETTLED", 2.0)
     ImageFiles(paths, tmp_path / "data")
     ImageFiles(paths, tmp_path / "data")
     assert len(opened) == 12
@@ -343,7 +343,7 @@ def test_a_problem_is_remembered(tmp_path: Path, paths: list[Path], opened: list
     opened.clear()
     second = ImageFiles(paths, tmp_path / "data")
     assert opened == []
-    message = f"{paths[3]} cannot be read as an image (not a format it knows); mend or remove it"
+    message = f"{paths[3]} cannot be read as an image (not a format it knows); fix or remove it"
     assert first.problem(3) == second.problem(3) == message
     assert second.sizes[3].tolist() == [0, 0]
 
@@ -369,7 +369,7 @@ def test_a_problem_that_is_not_the_files_own_is_not_remembered(
 
 def test_a_file_that_is_not_there_has_a_problem(tmp_path: Path, paths: list[Path]) -> None:
     paths[0].unlink()
-    message = f"{paths[0]} cannot be read: No such file or directory; mend or remove it"
+    message = f"{paths[0]} cannot be read: No such file or directory; fix or remove it"
     assert ImageFiles(paths, tmp_path / "data").problem(0) == message
 
 
@@ -378,7 +378,7 @@ def test_other_code_looks_at_all_files_again(
 ) -> None:
     ImageFiles(paths, tmp_path / "data")
     opened.clear()
-    monkeypatch.setattr(scan, "decoder_hash", lambda: "another Pillow")
+    monkeypatch.setattr(image_files, "decoder_hash", lambda: "another Pillow")
     ImageFiles(paths, tmp_path / "data")
     assert len(opened) == 6
 
@@ -386,7 +386,7 @@ def test_other_code_looks_at_all_files_again(
 def test_an_interrupted_scan_goes_on_where_it_was(
     tmp_path: Path, paths: list[Path], opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "CHUNK", 2)
+    monkeypatch.setattr(image_files, "AT_ONCE", 2)
 
     def interrupt(what: str, done: int, total: int) -> None:
         if done == 4:
@@ -404,9 +404,9 @@ def test_a_killed_scan_goes_on_where_it_was(
 ) -> None:
     code = (
         "import os, signal, sys\nfrom pathlib import Path\nfrom assay.data import"
-        " scan\nscan.SETTLED, scan.CHUNK, scan.COMMIT = 0, 2, -1\ndef die(what, done, total):\n   "
+        " image_files\nimage_files.SETTLED, image_files.AT_ONCE, image_files.COMMIT = 0, 2, -1\ndef die(what, done, total):\n   "
         " if done == 4:\n        os.kill(os.getpid(), signal.SIGKILL)\nroot ="
-        " Path(sys.argv[1])\nscan.scan([Path(path) for path in sys.argv[2:]], root, die)\n"
+        " Path(sys.argv[1])\nimage_files.check_files([Path(path) for path in sys.argv[2:]], root, die)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "data"), *map(str, paths)], capture_output=True
@@ -420,9 +420,9 @@ def test_two_processes_may_scan_one_folder(
     tmp_path: Path, paths: list[Path], opened: list[str]
 ) -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom assay.data import scan\n"
-        "scan.SETTLED, scan.CHUNK, scan.COMMIT = 0, 1, -1\nroot = Path(sys.argv[1])\n"
-        "print(len(scan.scan([Path(path) for path in sys.argv[2:]], root)))\n"
+        "import sys\nfrom pathlib import Path\nfrom assay.data import image_files\n"
+        "image_files.SETTLED, image_files.AT_ONCE, image_files.COMMIT = 0, 1, -1\nroot = Path(sys.argv[1])\n"
+        "print(len(image_files.check_files([Path(path) for path in sys.argv[2:]], root)))\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "data"), *map(str, paths)]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -472,18 +472,14 @@ def test_a_cache_that_cannot_be_written_is_no_error(
     assert len(opened) == 12
 
 
-def test_progress_is_told_to_whoever_watches(
+def test_progress_is_reported_to_the_callback(
     tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "CHUNK", 4)
+    monkeypatch.setattr(image_files, "AT_ONCE", 4)
     told: list[tuple[str, int, int]] = []
-    with scan.reporting(lambda *words: told.append(words)):
-        ImageFiles(paths, tmp_path / "data")
+    ImageFiles(paths, tmp_path / "data", progress=lambda *words: told.append(words))
     assert told == [("checking images", done, 6) for done in (0, 4, 6)]
     told.clear()
-    paths[0].write_bytes(b"")
-    ImageFiles(paths, tmp_path / "data")
-    assert told == [], "nobody watches any more"
     paths[0].write_bytes(b"x")
     ImageFiles(paths, tmp_path / "data", progress=lambda *words: told.append(words))
     assert told == [("checking images", 5, 6), ("checking images", 6, 6)]

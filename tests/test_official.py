@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from assay.data import Dataset, datasets, inspect, landmarks, load, omniglot, splits
-from assay.data.cub import CUB
-from assay.data.landmarks import group
-from assay.data.omniglot import load_omniglot
+from assay.data import Dataset, datasets, inspect, load, splits
+from assay.data.sources import landmarks, omniglot
+from assay.data.sources.cub import CUB
+from assay.data.sources.landmarks import group
+from assay.data.sources.omniglot import load_omniglot
 from assay.errors import BadInput
 from assay.protocols import FirstStep, Protocol
 from official import (
@@ -802,9 +803,9 @@ def test_the_real_small_sets_of_omniglot(
 
 
 def test_counts_that_the_papers_give() -> None:
-    from assay.data.cars import CARS
-    from assay.data.inshop import INSHOP
-    from assay.data.sop import SOP
+    from assay.data.sources.cars import CARS
+    from assay.data.sources.inshop import INSHOP
+    from assay.data.sources.sop import SOP
 
     for official, classes, images, half in (
         (CUB, 200, 11_788, 100),

@@ -10,7 +10,7 @@ import pytest
 
 from assay.data import Dataset, splits
 from assay.data.dataset import Half
-from assay.data.features import Features
+from assay.data.sources.features import Features
 from assay.errors import BadInput
 from assay.protocols import Protocol
 from sealed import receipt

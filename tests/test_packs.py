@@ -22,9 +22,6 @@ from PIL import Image
 from assay.data import Dataset, images, packs, splits
 from assay.data.augment import cut
 from assay.data.dataset import Half, Labels
-from assay.data.features import Features
-from assay.data.folder import load_folder
-from assay.data.glyphs import Drawings
 from assay.data.image_files import ImageFiles
 from assay.data.packs import (
     PackedImages,
@@ -36,6 +33,10 @@ from assay.data.packs import (
     read_pack,
     write_pack,
 )
+from assay.data.partial_pack import PartialPack
+from assay.data.sources.features import Features
+from assay.data.sources.folder import load_folder
+from assay.data.sources.glyphs import Drawings
 from assay.data.splits import TrainVal
 from assay.errors import BadInput
 from assay.files import read_json
@@ -50,7 +51,8 @@ PACKING = f"""
 import os, signal, sys, time
 from pathlib import Path
 from assay.data import packs, splits
-from assay.data.folder import load_folder
+from assay.data.partial_pack import PartialPack
+from assay.data.sources.folder import load_folder
 from assay.data.image_files import ImageFiles
 from assay.protocols import FirstStep, Protocol
 
@@ -58,7 +60,7 @@ packs.CHUNK = {CHUNK}
 root, folder, form = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 trainval = splits.of(load_folder(root), Protocol("p.v1"))[0]
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-real = packs.PartialPack._add
+real = PartialPack._add
 """
 WRITE = "packs.write_pack(folder, trainval, FirstStep('short', 8), form, {progress})\n"
 
@@ -72,7 +74,7 @@ def _add(self, name, *contents):
         real(self, name, *contents[:2], bytes(contents[2])[:7])
         die()
     real(self, name, *contents)
-packs.PartialPack._add = _add
+PartialPack._add = _add
 """
     ),
     "before the log has a line of it": (
@@ -82,7 +84,7 @@ def _add(self, name, *contents):
         real(self, name, contents[0][:3])
         die()
     real(self, name, *contents)
-packs.PartialPack._add = _add
+PartialPack._add = _add
 """
     ),
     "before it is put in place": "Path.rename = lambda *_: die()\n",
@@ -463,17 +465,17 @@ def test_what_is_packed_already_needs_no_space(
 def test_a_disk_that_fills_up_is_named_and_work_goes_on_later(
     tmp_path: Path, trainval: TrainVal, monkeypatch: pytest.MonkeyPatch, read_rows: list[list[int]]
 ) -> None:
-    real = packs.PartialPack._add
+    real = PartialPack._add
 
-    def fill_up(self: packs.PartialPack, name: str, *contents: Any) -> None:
+    def fill_up(self: PartialPack, name: str, *contents: Any) -> None:
         if self.folder.name == "pack.partial" and name != "log" and self.rows == 10:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(self, name, *contents)
 
-    monkeypatch.setattr(packs.PartialPack, "_add", fill_up)
+    monkeypatch.setattr(PartialPack, "_add", fill_up)
     with pytest.raises(BadInput, match="GB left; free some space"):
         write_pack(tmp_path / "pack", trainval, SHORT)
-    monkeypatch.setattr(packs.PartialPack, "_add", real)
+    monkeypatch.setattr(PartialPack, "_add", real)
     write_pack(tmp_path / "pack", trainval, SHORT)
     assert [rows[0] for rows in read_rows] == [0, 5, 10, 10, 15, 20]
 
@@ -608,7 +610,7 @@ def test_an_edit_elsewhere_leaves_a_pack_valid(monkeypatch: pytest.MonkeyPatch) 
     images.decoder_hash.cache_clear()
     packs._packing_hash()
     images.decoder_hash.cache_clear()
-    assert hashed == ["images.py", "packs.py"]
+    assert sorted(hashed) == ["images.py", "packs.py", "partial_pack.py"]
 
 
 def test_vectors_of_a_halfs_samples_are_made_once(

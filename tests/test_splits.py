@@ -17,10 +17,10 @@ from PIL import Image
 from assay.cli import main
 from assay.data import Dataset, load, seal, splits
 from assay.data.dataset import Half
-from assay.data.features import Features
-from assay.data.glyphs import Drawings
 from assay.data.packs import read_pack, renumber, write_pack
 from assay.data.seal import OpenedTest, Reason, everything, read_test
+from assay.data.sources.features import Features
+from assay.data.sources.glyphs import Drawings
 from assay.data.splits import TrainVal, folds
 from assay.errors import BadInput
 from assay.protocols import FirstStep, Protocol

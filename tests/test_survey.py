@@ -26,8 +26,8 @@ from assay.data.contact_sheet import (
     draw_sheet,
 )
 from assay.data.copies import find_flaws, flaws_of_trainval, near_pairs
-from assay.data.features import Features
 from assay.data.image_files import ImageFiles
+from assay.data.sources.features import Features
 from assay.data.survey import BARS, Copies, Size, histogram, survey
 from assay.errors import BadInput
 from assay.protocols import Protocol

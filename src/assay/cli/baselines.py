@@ -51,7 +51,6 @@ def baselines(
     """
     from assay.cli.progress import follow
     from assay.data import load
-    from assay.data.scan import reporting
     from assay.evaluation import baselines as compute
     from assay.methods import import_parts
     from assay.protocols import customise, protocols
@@ -65,8 +64,7 @@ def baselines(
             raise BadInput(f"--weights {weights}: say whose they are with --trunks, one name")
         chosen = with_weights(customise(chosen, [f"trunk={names[0]}"]), weights)
     with follow() as progress:
-        with reporting(progress):
-            dataset = load(data)
+        dataset = load(data, progress)
         found = list(compute(dataset, chosen, names, list(SHOWN), test=test, progress=progress))
     if json:
         print_json(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from assay.data import Dataset
     from assay.data.seal import SealedTest
     from assay.data.splits import TrainVal
+    from assay.progress import Progress
     from assay.protocols import FirstStep, Form, Protocol, ResolvedProtocol
 
 Data = Annotated[
@@ -150,18 +151,17 @@ def _load(
     protocol: str,
     settings: Sequence[str],
     imports: Sequence[str],
-    read: "Callable[[str], Dataset]",
+    read: "Callable[[str, Progress], Dataset]",
 ) -> "tuple[Dataset, Protocol]":
     """The data set, with its progress on stderr, and the protocol that would split it."""
     from assay.cli.progress import follow
-    from assay.data.scan import reporting
     from assay.methods import import_parts
     from assay.protocols import customise, protocols
 
     import_parts(imports)
     chosen = customise(protocols[protocol], settings)
-    with follow() as progress, reporting(progress):
-        return read(data), chosen
+    with follow() as progress:
+        return read(data, progress), chosen
 
 
 # --- prepare --------------------------------------------------------------------------------------

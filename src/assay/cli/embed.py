@@ -10,6 +10,7 @@ from assay.errors import BadInput
 
 if TYPE_CHECKING:
     from assay.data import Dataset
+    from assay.progress import Progress
 
 
 def add_to(app: typer.Typer) -> None:
@@ -46,8 +47,8 @@ def embed(
     Example: assay embed lite0 birds --out birds.npz
     """
     from assay.cli.progress import follow
-    from assay.data.features import label_arrays, pack_arrays
-    from assay.data.scan import reporting
+    from assay.data.arrays import pack_arrays
+    from assay.data.sources.features import label_arrays
     from assay.embedding import check_kind, load
     from assay.files import write_atomically
     from assay.methods import import_parts
@@ -58,8 +59,7 @@ def embed(
     if out.suffix != ".npz" or not out.parent.is_dir() or out.is_dir():
         raise BadInput(f"--out {out}: give a file that ends in .npz, in a folder that is there")
     with follow() as progress:
-        with reporting(progress):
-            found, dataset = _find(images)
+        found, dataset = _find(images, progress)
         embedder = load(model, device, inputs=found.inputs, weights_file=weights)
         architecture, given = (
             embedder.model.architecture,
@@ -92,7 +92,7 @@ def embed(
         print(f"next: assay bench --data features:{out}")
 
 
-def _find(images: str) -> tuple[Any, "Dataset | None"]:
+def _find(images: str, progress: "Progress") -> tuple[Any, "Dataset | None"]:
     """The samples, and the data set they are of; None: images without classes."""
     from assay.data import datasets, load
     from assay.data.image_files import ImageFiles
@@ -103,7 +103,7 @@ def _find(images: str) -> tuple[Any, "Dataset | None"]:
     if images in datasets or (
         images.partition(":")[1] and f"{images.partition(':')[0]}:" in datasets
     ):
-        dataset = load(images)
+        dataset = load(images, progress)
         return everything(dataset), dataset
     path = Path(images)
     if not path.exists():
@@ -114,7 +114,7 @@ def _find(images: str) -> tuple[Any, "Dataset | None"]:
     if path.is_dir() and any(
         _has_images(child, endings()) for child in path.iterdir() if child.is_dir()
     ):
-        dataset = load(f"folder:{images}")
+        dataset = load(f"folder:{images}", progress)
         return everything(dataset), dataset
     files = (
         [path]
@@ -125,7 +125,7 @@ def _find(images: str) -> tuple[Any, "Dataset | None"]:
         raise BadInput(
             f"{images} holds no images that can be read ({', '.join(sorted(endings())[:8])}, ...)"
         )
-    items = ImageFiles(files, path if path.is_dir() else path.parent)
+    items = ImageFiles(files, path if path.is_dir() else path.parent, progress=progress)
     check_usable(items, len(files))
     return items, None
 

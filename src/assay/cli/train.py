@@ -57,13 +57,11 @@ def train(
     birds-model
     """
     from assay.cli.progress import follow
-    from assay.data.scan import reporting
     from assay.study import design_bench, train_one
 
     chosen = choose_protocol(protocol, settings, weights, pretrained_on, imports)
     with follow() as progress:
-        with reporting(progress):
-            (design,) = design_bench(data, [method], chosen, device, imports or ())
+        (design,) = design_bench(data, [method], chosen, device, imports or (), progress)
         card = train_one(
             design,
             parameters or (),

@@ -79,7 +79,7 @@ def decode(content: bytes, path: Path) -> Image.Image:
     Of several pictures in a file the first is taken.
     """
     if not content:
-        raise BadInput(f"{path} cannot be read as an image (the file is empty); mend or remove it")
+        raise BadInput(f"{path} cannot be read as an image (the file is empty); fix or remove it")
     try:
         with Image.open(BytesIO(content), formats=FORMATS) as image:
             if image.width * image.height > LARGEST:
@@ -99,7 +99,7 @@ def decode(content: bytes, path: Path) -> Image.Image:
         ) from error
     except Exception as error:  # decoders raise whatever they like
         reason = "not a format it knows" if "cannot identify" in str(error) else str(error)
-        raise BadInput(f"{path} cannot be read as an image ({reason}); mend or remove it") from None
+        raise BadInput(f"{path} cannot be read as an image ({reason}); fix or remove it") from None
 
 
 def thumbnail(image: Image.Image) -> bytes:

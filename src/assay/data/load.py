@@ -1,24 +1,28 @@
-"""From `kind:path` to a data set."""
+"""From a name or `kind:path` to a data set."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-from assay.data.cars import load_cars
-from assay.data.cub import load_cub
 from assay.data.dataset import Dataset, Items
-from assay.data.features import load_features
-from assay.data.folder import load_folder
-from assay.data.glyphs import load_glyphs
-from assay.data.inshop import load_inshop
-from assay.data.landmarks import load_landmarks
-from assay.data.omniglot import load_omniglot
-from assay.data.sop import load_sop
-from assay.data.table import load_table
+from assay.data.sources.cars import load_cars
+from assay.data.sources.cub import load_cub
+from assay.data.sources.features import load_features
+from assay.data.sources.folder import load_folder
+from assay.data.sources.glyphs import load_glyphs
+from assay.data.sources.inshop import load_inshop
+from assay.data.sources.landmarks import load_landmarks
+from assay.data.sources.omniglot import load_omniglot
+from assay.data.sources.sop import load_sop
+from assay.data.sources.table import load_table
 from assay.errors import BadInput
+from assay.progress import Progress, silent
 from assay.registry import Registry
 
-Loader = Callable[[], Dataset] | Callable[[Path], Dataset]
+Loader = Callable[[Progress], Dataset] | Callable[[Path, Progress], Dataset]
+"""Loads a data set, calling its last argument as it goes: of a plain name, or of `kind:` from a
+path.
+"""
 
 datasets = Registry[Loader]("data set")
 datasets.set("glyphs", load_glyphs)
@@ -33,14 +37,16 @@ datasets.set("landmarks:", load_landmarks)
 datasets.set("omniglot:", load_omniglot)
 
 
-def load(name: str) -> Dataset:
-    """The data set called `name`, a plain name or kind:path, every sample of which can be used.
+def load(name: str, progress: Progress = silent) -> Dataset:
+    """Load the data set called `name`, a plain name or kind:path; every sample can be used.
+
+    `BadInput` where some samples cannot be used: `inspect` loads such a data set too.
 
     >>> len(load("glyphs").class_names) > 300
     True
     """
-    dataset = inspect(name)
-    check_usable(dataset.items, len(dataset.labels), f"; `assay data show {name}` names them")
+    dataset = inspect(name, progress)
+    check_usable(dataset.items, len(dataset), f"; `assay data show {name}` names them")
     return dataset
 
 
@@ -56,17 +62,17 @@ def check_usable(items: Items, count: int, remedy: str = "") -> None:
         )
 
 
-def inspect(name: str) -> Dataset:
-    """The data set called `name` as it is, samples that cannot be used among the others: ask its
-    items for the problems.
+def inspect(name: str, progress: Progress = silent) -> Dataset:
+    """Load the data set called `name` as it is, with samples that cannot be used: `items.problem`
+    says which and why.
     """
     kind, colon, path = name.partition(":")
     loader = datasets[kind + colon]
     if not colon:
-        return loader()  # type: ignore[call-arg]
+        return loader(progress)  # type: ignore[call-arg, arg-type]
     if not path:
         raise BadInput(f"{name} needs a path, for example {name}some/path")
-    place = os.path.expanduser(path)  # noqa: PTH111 (which raises nothing where ~ is nobody's)
-    if not os.path.exists(place):  # noqa: PTH110 (a path too long for the file system is not there either)
+    place = os.path.expanduser(path)  # noqa: PTH111 (raises nothing where ~ names no user)
+    if not os.path.exists(place):  # noqa: PTH110 (False for a path too long for the file system)
         raise BadInput(f"{name}: there is no {place}")
-    return loader(Path(place))  # type: ignore[call-arg]
+    return loader(Path(place), progress)  # type: ignore[call-arg, arg-type]

@@ -8,18 +8,15 @@ of each file, by which a pack that was changed later is found. The samples are
 - images after the first step: `pixels.bin`, one image after the other, memory-mapped, and
   `index.npy` (N, 4) with offset, height, width and bytes of each.
 
-A pack of images that is being written lies in `<folder>.partial` beside a log of its finished
-chunks, from which a killed process resumes. Shapes: N samples, H x W pixels, C channels.
+A pack of images that is being written lies in `<folder>.partial` (partial_pack.py), from which a
+killed process resumes. Shapes: N samples, H x W pixels, C channels.
 """
 
 import errno
-import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,11 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from assay.data import partial_pack
 from assay.data.dataset import Half, Labels, Marks, Pixels, Samples, Vectors
 from assay.data.images import decoder_hash
+from assay.data.partial_pack import PartialPack
 from assay.data.paths import writable_cache
 from assay.errors import BadInput
-from assay.files import cache_folder, in_turn, new_folder, read_json, sync_folder, write_atomically
+from assay.files import cache_folder, in_turn, new_folder, read_json, write_atomically
 from assay.hashing import canonical, digest, digest_file, plain, pretty
 from assay.progress import Progress, silent
 from assay.protocols import FirstStep, Form
@@ -319,7 +318,8 @@ def _beside(folder: Path, ending: str) -> Path:
 
 def _packing_hash() -> str:
     """Return the hash of the code that makes a pack."""
-    return digest([decoder_hash(), digest_file(Path(__file__))])
+    own = [digest_file(Path(file)) for file in (partial_pack.__file__, __file__)]
+    return digest([decoder_hash(), *own])
 
 
 def expected_bytes(half: Half, step: FirstStep, form: Form = "pixels") -> int:
@@ -402,7 +402,10 @@ def _write_images(
             rows = np.arange(partial.rows, min(partial.rows + chunk, total))
             partial.append(list(half.some(rows, step)), form)
             progress("packing images", partial.rows, total)
-        partial.finish(folder, half, about)
+        partial.save_index()
+        _write_labels(partial.pack, half)
+        _describe(partial.pack, about)
+        partial.finish(folder)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -416,99 +419,3 @@ def _no_space(folder: Path, needed: int) -> BadInput:
         f" {free / 1e9:.2f} GB left; free some space, set ASSAY_CACHE to a folder on another disk,"
         " or keep them as JPEG with --jpeg"
     )
-
-
-class PartialPack:
-    """A pack that is not complete: `pack/pixels.bin`, `index.bin`, and `log`, which says what the
-    pack is of and how many rows and bytes are safely on disk.
-    """
-
-    def __init__(self, folder: Path, about: str) -> None:
-        self.folder, self.rows, self.size = folder, 0, 0
-        self._resume(about)
-
-    def append(self, chunk: list[Any], form: Form) -> None:
-        """Add a chunk of images; it counts once its line of the log is on disk."""
-        contents = (
-            [np.ascontiguousarray(image).data for image in chunk]
-            if form == "pixels"
-            else in_threads(_encode, chunk)
-        )
-        sizes = [memoryview(content).nbytes for content in contents]
-        offsets = self.size + np.cumsum([0, *sizes[:-1]])
-        index = np.array(
-            [[o, *i.shape[:2], s] for o, i, s in zip(offsets, chunk, sizes, strict=True)],
-            dtype=np.int64,
-        )
-        self._add("pack/pixels.bin", *contents)
-        self._add("index.bin", index.data)
-        self.rows, self.size = self.rows + len(chunk), self.size + sum(sizes)
-        self._add("log", f"[{self.rows},{self.size}]\n".encode())
-
-    def finish(self, final: Path, half: Half, about: dict[str, Any]) -> None:
-        """Write what else belongs to the pack, and let it appear at `final` at once."""
-        pack = self.folder / "pack"
-        index = np.fromfile(self.folder / "index.bin", dtype=np.int64).reshape(-1, 4)
-        np.save(pack / "index.npy", index)
-        _write_labels(pack, half)
-        for path in pack.glob("*.npy"):
-            with path.open("rb") as stream:
-                os.fsync(stream.fileno())
-        _describe(pack, about)
-        pack.rename(final)
-        sync_folder(final.parent)
-        shutil.rmtree(self.folder)
-
-    def _resume(self, about: str) -> None:
-        """Go back to the last complete chunk; the beginning of another pack is removed."""
-        log, index, pixels = (
-            self.folder / name for name in ("log", "index.bin", "pack/pixels.bin")
-        )
-        lines = log.read_bytes().splitlines(keepends=True) if log.exists() else []
-        same = bool(lines) and lines[0] == f"{about}\n".encode()
-        if not (same and index.exists() and pixels.exists()):
-            self._begin(about)
-            return
-        complete = list(takewhile(self._holds, lines[1:]))
-        self.rows, self.size = json.loads(complete[-1]) if complete else (0, 0)
-        os.truncate(log, sum(map(len, [lines[0], *complete])))
-        os.truncate(index, 32 * self.rows)
-        os.truncate(pixels, self.size)
-
-    def _begin(self, about: str) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        (self.folder / "pack").mkdir(parents=True)
-        for name in ("pack/pixels.bin", "index.bin"):
-            self._add(name)
-        self._add("log", f"{about}\n".encode())
-        sync_folder(self.folder / "pack")
-        sync_folder(self.folder)
-
-    def _holds(self, line: bytes) -> bool:
-        """Return whether a line of the log is complete, and all bytes that it names are there."""
-        try:
-            rows, size = json.loads(line)
-            index, pixels = (self.folder / name for name in ("index.bin", "pack/pixels.bin"))
-            return (
-                line.endswith(b"\n")
-                and index.stat().st_size >= 32 * rows
-                and pixels.stat().st_size >= size
-            )
-        except (ValueError, TypeError):
-            return False
-
-    def _add(self, name: str, *contents: Any) -> None:
-        with (self.folder / name).open("ab") as stream:
-            for content in contents:
-                stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-
-
-def _encode(image: Pixels) -> bytes:
-    encoded = BytesIO()
-    grey = image.shape[2] == 1
-    Image.fromarray(image[..., 0] if grey else image).save(
-        encoded, "JPEG", quality=95, subsampling=0
-    )
-    return encoded.getvalue()

@@ -10,8 +10,8 @@ import numpy as np
 
 from assay.data.copies import find_copies, find_near
 from assay.data.dataset import Dataset, Items, Labels, Marks
-from assay.data.glyphs import Drawings
 from assay.data.image_files import ImageFiles
+from assay.data.sources.glyphs import Drawings
 from assay.protocols import Modality
 
 TINY = 32

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from assay.data import Dataset, splits
+from assay.data.arrays import check_vectors, read_arrays, read_labels
 from assay.data.dataset import Half, Labels
-from assay.data.features import check_vectors, read_arrays, read_labels
 from assay.data.seal import Reason
 from assay.errors import BadInput
 from assay.evaluation.model import EmbeddedPart
@@ -99,7 +99,7 @@ class Embeddings:
                 f" (and {len(bad) - 1} other row{'s' * (len(bad) > 2)})" if len(bad) > 1 else ""
             )
             raise BadInput(
-                f"{self.path}: row {bad[0]} of z{others} is NaN or infinite; remove or mend it"
+                f"{self.path}: row {bad[0]} of z{others} is NaN or infinite; remove or fix it"
             )
 
 

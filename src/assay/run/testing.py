@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assay.data.features import pack_arrays
+from assay.data.arrays import pack_arrays
 from assay.data.packs import View
 from assay.data.seal import read_test
 from assay.devices import torch_threads

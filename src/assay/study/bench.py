@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from assay.data import Dataset, load, splits
-from assay.data.scan import reporting
 from assay.devices import choose_device
 from assay.engines import Engine
 from assay.errors import BadInput
 from assay.losses.baselines import AS_IS
 from assay.methods import import_parts, methods
+from assay.progress import Progress, silent
 from assay.protocols import NOT_ASKED, Protocol, protocols
 from assay.records.store import Store
 from assay.run import Keep
@@ -73,10 +73,14 @@ def run_bench(
     `new_study` begins them afresh, beside those that the store has. `control` adds a twin of a
     method, `reference` is the method that all others are compared with.
     """
-    with reporting(execution.listener.preparing):
-        designs = design_bench(
-            data, with_yardstick(names), protocol, execution.device, execution.imports
-        )
+    designs = design_bench(
+        data,
+        with_yardstick(names),
+        protocol,
+        execution.device,
+        execution.imports,
+        execution.listener.preparing,
+    )
     check_data(designs, execution)
     return run_designs(with_control(designs, control), out, execution, new_study, reference)
 
@@ -198,12 +202,13 @@ def design_bench(
     protocol: str | Protocol,
     device: str,
     imports: Sequence[str],
+    progress: Progress = silent,
 ) -> list[Design]:
     """A design for each method, everything looked up and checked before anything is written."""
     import_parts(imports)
     declared = protocols[protocol] if isinstance(protocol, str) else protocol
     chosen, on = choose(names), choose_device(device)
-    dataset = load(data) if isinstance(data, str) else data
+    dataset = load(data, progress) if isinstance(data, str) else data
     conditions = open_conditions(dataset, declared, on, imports)
     if list(names) == ["all"]:
         chosen = [name for name in chosen if methods[name].starts in ("any", conditions.starts)]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from assay.data.arrays import pack_arrays, read_arrays
 from assay.data.copies import flaws_of_trainval
 from assay.data.dataset import Dataset, Half, Labels, Vectors
-from assay.data.features import pack_arrays, read_arrays
 from assay.data.images import decoder_hash
 from assay.data.packs import expected_bytes, place_pack, place_vectors
 from assay.data.seal import SealedTest

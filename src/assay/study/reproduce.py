@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from assay.data import Dataset
-from assay.data.scan import reporting
 from assay.errors import BadInput
 from assay.methods import methods, read_parameters
 from assay.protocols import CUSTOM, Protocol, protocols
@@ -34,8 +33,14 @@ def run_published(
     its name is the version that `as_published` gives.
     """
     protocol = protocols[as_published(protocol)] if isinstance(protocol, str) else protocol
-    with reporting(execution.listener.preparing):
-        designs = design_bench(data, names, protocol, execution.device, execution.imports)
+    designs = design_bench(
+        data,
+        names,
+        protocol,
+        execution.device,
+        execution.imports,
+        execution.listener.preparing,
+    )
     check_data(designs, execution)
     return run_designs([_with_published(design) for design in designs], out, execution, new_study)
 

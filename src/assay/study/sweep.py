@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay.data import Dataset, load, splits
-from assay.data.scan import reporting
 from assay.errors import BadInput
 from assay.methods import import_parts
 from assay.protocols import Protocol, customise
@@ -62,14 +61,13 @@ def run_sweep(
     """
     field, values = read_values(vary)
     import_parts(execution.imports)
-    with reporting(execution.listener.preparing):
-        dataset = load(data) if isinstance(data, str) else data
-        bases = design_bench(dataset, names, protocol, execution.device, execution.imports)
-        varied = [customise(bases[0].conditions.protocol, [f"{field}={value}"]) for value in values]
-        _check_varied(vary, field, bases, varied)
-        for one in varied:
-            splits.of(dataset, one)
-            design_in(replace(bases[0].conditions, protocol=one), names_of(bases))
+    dataset = load(data, execution.listener.preparing) if isinstance(data, str) else data
+    bases = design_bench(dataset, names, protocol, execution.device, execution.imports)
+    varied = [customise(bases[0].conditions.protocol, [f"{field}={value}"]) for value in values]
+    _check_varied(vary, field, bases, varied)
+    for one in varied:
+        splits.of(dataset, one)
+        design_in(replace(bases[0].conditions, protocol=one), names_of(bases))
     check_data(bases, execution)
     with driving(out, execution) as (store, engine):
         bases = [in_generation(design, store) for design in bases]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.data.features import read_arrays
+from assay.data.arrays import read_arrays
 from assay.hashing import digest_file
 from assay.records import StudyRecord
 from assay.records.ledger import Line, completing_line

@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from assay.data.dataset import Dataset
-from assay.data.official import Official, Rows, assemble, find, shortly
 from assay.data.paths import check_inside
+from assay.data.sources.official import ListedImages, Official, find_folder, first_few, make_dataset
 from assay.errors import BadInput
+from assay.progress import Progress, silent
 
 
 def _part(folder: str, classes: int) -> Official:
@@ -55,11 +56,11 @@ class Character:
     drawings: dict[str, Path]
 
 
-def load_omniglot(path: Path) -> Dataset:
+def load_omniglot(path: Path, progress: Progress = silent) -> Dataset:
     """Omniglot, 1,623 handwritten characters: images_background.zip and images_evaluation.zip, or
     one of them, or a small set.
     """
-    roots = _find_parts(path.absolute())
+    roots = _find_parts(path.absolute(), progress)
     if not roots:
         raise PARTS["images_background"].not_found(path)
     evaluation = roots.pop("images_evaluation", None)
@@ -71,7 +72,7 @@ def load_omniglot(path: Path) -> Dataset:
     samples = [
         (row, person) for row, character in enumerate(characters) for person in character.drawings
     ]
-    rows = Rows(
+    images = ListedImages(
         ids=[
             f"{characters[row].name}/{characters[row].number}_{person}.png"
             for row, person in samples
@@ -81,17 +82,29 @@ def load_omniglot(path: Path) -> Dataset:
     )
     trainval = len(background) if background and test else None
     names = [character.name for character in characters]
-    return assemble(
-        "omniglot", rows, names, trainval=trainval, modality="drawing", channels=1, notes=notes
+    return make_dataset(
+        "omniglot",
+        images,
+        names,
+        trainval=trainval,
+        modality="drawing",
+        channels=1,
+        notes=notes,
+        progress=progress,
     )
 
 
-def _find_parts(path: Path) -> dict[str, Path]:
+def _find_parts(path: Path, progress: Progress) -> dict[str, Path]:
     """Folders of the parts that are there, by their official names."""
     if path.is_dir() and path.name in PARTS:
         return {path.name: path}
     found = {
-        folder: find(path, folder, (f"{folder}.zip", f"{folder.replace('images', 'omniglot')}.zip"))
+        folder: find_folder(
+            path,
+            folder,
+            (f"{folder}.zip", f"{folder.replace('images', 'omniglot')}.zip"),
+            progress,
+        )
         for folder in PARTS
     }
     return {folder: base / folder for folder, base in found.items() if base is not None}
@@ -114,7 +127,7 @@ def _read_part(folder: str, root: Path) -> list[Character]:
         if f"{person:02}" not in character.drawings
     ]
     found = {"classes": len(characters), "images": len(paths)}
-    PARTS[folder].check(root, found, f": {shortly(missing)}" if missing else "")
+    PARTS[folder].check(root, found, f": {first_few(missing)}" if missing else "")
     return sorted(characters, key=lambda character: character.number)
 
 
@@ -159,7 +172,7 @@ def _merge(parts: list[list[Character]]) -> tuple[list[Character], list[str]]:
             _check_the_same(other, character)
             shared.append(character.name)
     notes = (
-        [f"{len(shared)} classes are in both small sets and are taken once: {shortly(shared)}"]
+        [f"{len(shared)} classes are in both small sets and are taken once: {first_few(shared)}"]
         if shared
         else []
     )

@@ -15,8 +15,17 @@ from typing import Any
 import numpy as np
 
 from assay.data.dataset import Dataset
-from assay.data.official import Official, Rows, as_numbers, assemble, below, check_once, find
+from assay.data.sources.official import (
+    ListedImages,
+    Official,
+    check_unique,
+    find_folder,
+    locate,
+    make_dataset,
+    to_numbers,
+)
 from assay.errors import BadInput
+from assay.progress import Progress, silent
 
 CARS = Official(
     name="cars",
@@ -39,28 +48,28 @@ FOLDERS = ("car_ims", "cars_train", "cars_test", "devkit")
 LATER = (("cars_train", "cars_train_annos.mat"), ("cars_test", "cars_test_annos_withlabels.mat"))
 
 
-Part = tuple[Path, list[str], list[str]]
+NamesAndClasses = tuple[Path, list[str], list[str]]
 """The folder above the images, their names in it, and their class numbers from 1."""
 
 
-def load_cars(path: Path) -> Dataset:
+def load_cars(path: Path, progress: Progress = silent) -> Dataset:
     """Cars196, 196 models of cars: the folder of car_ims.tgz and cars_annos.mat, or of the later
     devkit; first 98: trainval.
     """
     place = (
         path.absolute() if path.is_dir() and path.name not in FOLDERS else path.absolute().parent
     )
-    class_names, parts = _listing(place, path)
+    class_names, parts = _listing(place, path, progress)
     ids: list[str] = []
     paths: list[Path] = []
     numbers: list[str] = []
     notes: list[str] = []
     for base, names, classes in parts:
-        found, left_out = below(base, names, CARS)
+        found, left_out = locate(base, names, CARS)
         for column, more in ((ids, names), (paths, found), (numbers, classes), (notes, left_out)):
             column.extend(more)  # type: ignore[arg-type]
-    check_once(ids, place)
-    labels = as_numbers(numbers, place) - 1
+    check_unique(ids, place)
+    labels = to_numbers(numbers, place) - 1
     trainval = CARS.counts["classes in trainval"]
     counts = {
         "images": len(ids),
@@ -73,19 +82,29 @@ def load_cars(path: Path) -> Dataset:
         raise BadInput(
             f"{place}: classes are not numbered from 1 to {len(class_names)}; {CARS.remedy()}"
         )
-    return assemble("cars", Rows(ids, paths, labels), class_names, trainval=trainval, notes=notes)
+    images = ListedImages(ids, paths, labels)
+    return make_dataset(
+        "cars", images, class_names, trainval=trainval, notes=notes, progress=progress
+    )
 
 
-def _listing(place: Path, path: Path) -> tuple[list[str], list[Part]]:
+def _listing(
+    place: Path, path: Path, progress: Progress
+) -> tuple[list[str], list[NamesAndClasses]]:
     """Class names and images of whichever edition is at `place`."""
-    lists, meta = find(place, "cars_annos.mat", ()), _find_list(place, "cars_meta.mat")
-    images = (_base(lists, "car_ims") or _base(place, "car_ims")) if lists else None
+    lists = find_folder(place, "cars_annos.mat")
+    meta = _find_list(place, "cars_meta.mat", progress)
+    images = None
+    if lists:
+        images = _base(lists, "car_ims", progress) or _base(place, "car_ims", progress)
     if lists and images:
         content = _read(lists / "cars_annos.mat", ("annotations", "class_names"))
         names, classes = _columns(content, lists / "cars_annos.mat", ("relative_im_path", "class"))
         return _words(content["class_names"]), [(images, names, classes)]
     if meta:
-        return _words(_read(meta, ("class_names",))["class_names"]), list(_later_parts(place))
+        return _words(_read(meta, ("class_names",))["class_names"]), list(
+            _later_parts(place, progress)
+        )
     if lists:
         raise BadInput(
             f"{place} has cars_annos.mat but neither car_ims/ nor car_ims.tgz; {CARS.remedy()}"
@@ -93,15 +112,15 @@ def _listing(place: Path, path: Path) -> tuple[list[str], list[Part]]:
     raise CARS.not_found(path)
 
 
-def _later_parts(place: Path) -> Iterator[Part]:
+def _later_parts(place: Path, progress: Progress) -> Iterator[NamesAndClasses]:
     for folder, name in LATER:
-        file = _find_list(place, name)
+        file = _find_list(place, name, progress)
         if file is None:
             raise BadInput(
                 f"{place} has cars_meta.mat but no {name}, without which half of the labels are"
                 f" unknown; get it from {CARS.home}"
             )
-        base = _base(place, folder)
+        base = _base(place, folder, progress)
         if base is None:
             raise BadInput(
                 f"{place} has {name} but neither {folder}/ nor {folder}.tgz; get it from"
@@ -111,16 +130,16 @@ def _later_parts(place: Path) -> Iterator[Part]:
         yield base, [f"{folder}/{image}" for image in names], classes
 
 
-def _find_list(place: Path, name: str) -> Path | None:
-    folder = find(place, name, ("car_devkit.tgz", "cars_devkit.tgz"))
+def _find_list(place: Path, name: str, progress: Progress) -> Path | None:
+    folder = find_folder(place, name, ("car_devkit.tgz", "cars_devkit.tgz"), progress)
     return None if folder is None else folder / name
 
 
-def _base(place: Path, folder: str) -> Path | None:
+def _base(place: Path, folder: str, progress: Progress) -> Path | None:
     """The folder that holds the one of the images; some copies have that inside another of its
     name.
     """
-    found = find(place, folder, (f"{folder}.tgz",))
+    found = find_folder(place, folder, (f"{folder}.tgz",), progress)
     return found / folder if found and (found / folder / folder).is_dir() else found
 
 

@@ -11,17 +11,18 @@ from pathlib import Path
 import numpy as np
 
 from assay.data.dataset import Dataset
-from assay.data.official import (
+from assay.data.sources.official import (
+    ListedImages,
     Official,
-    Rows,
-    as_numbers,
-    assemble,
-    below,
-    check_once,
+    check_unique,
+    find_root,
+    locate,
+    make_dataset,
     read_words,
-    root_of,
+    to_numbers,
 )
 from assay.errors import BadInput
+from assay.progress import Progress, silent
 
 SOP = Official(
     name="sop",
@@ -40,16 +41,16 @@ SOP = Official(
 )
 
 
-def load_sop(path: Path) -> Dataset:
+def load_sop(path: Path, progress: Progress = silent) -> Dataset:
     """Stanford Online Products, 22,634 products: Stanford_Online_Products.zip, its folder, or
     unpacked; official split.
     """
-    root = root_of(path, "Ebay_train.txt", SOP)
+    root = find_root(path, "Ebay_train.txt", SOP, progress)
     train, test = (
         read_words(root / name, 4, skip=1) for name in ("Ebay_train.txt", "Ebay_test.txt")
     )
     rows = train + test
-    numbers = as_numbers([words[1] for words in rows], root)
+    numbers = to_numbers([words[1] for words in rows], root)
     in_train, in_test = np.unique(numbers[: len(train)]), np.unique(numbers[len(train) :])
     shared = np.intersect1d(in_train, in_test)
     if len(shared):
@@ -62,14 +63,18 @@ def load_sop(path: Path) -> Dataset:
         root, found | {"classes in trainval": len(in_train), "images in trainval": len(train)}
     )
     ids = [words[3] for words in rows]
-    check_once(ids, root)
-    paths, notes = below(root, ids, SOP)
+    check_unique(ids, root)
+    paths, notes = locate(root, ids, SOP)
     place = {number: row for row, number in enumerate(classes.tolist())}
     labels = np.array([place[number] for number in numbers.tolist()])
     metadata = {"category": [_category(words[3]) for words in rows]}
-    samples = Rows(ids, paths, labels, metadata=metadata)
-    return assemble(
-        "sop", samples, [str(number) for number in classes], trainval=len(in_train), notes=notes
+    return make_dataset(
+        "sop",
+        ListedImages(ids, paths, labels, metadata=metadata),
+        [str(number) for number in classes],
+        trainval=len(in_train),
+        notes=notes,
+        progress=progress,
     )
 
 

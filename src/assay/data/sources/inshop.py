@@ -10,8 +10,17 @@ from pathlib import Path
 import numpy as np
 
 from assay.data.dataset import Dataset
-from assay.data.official import Official, Rows, assemble, below, check_once, find, read_words
+from assay.data.sources.official import (
+    ListedImages,
+    Official,
+    check_unique,
+    find_folder,
+    locate,
+    make_dataset,
+    read_words,
+)
 from assay.errors import BadInput
+from assay.progress import Progress, silent
 
 INSHOP = Official(
     name="inshop",
@@ -35,7 +44,7 @@ LISTS = ("Eval/list_eval_partition.txt", "list_eval_partition.txt", "Anno/list_e
 PARTS = ("train", "query", "gallery")
 
 
-def load_inshop(path: Path) -> Dataset:
+def load_inshop(path: Path, progress: Progress = silent) -> Dataset:
     """In-Shop Clothes Retrieval, 7,982 items: the folder of Eval/ and Img/; official split, with
     query and gallery.
     """
@@ -56,7 +65,7 @@ def load_inshop(path: Path) -> Dataset:
             f"{listed}: item {shared[0]} is both in train and in the test half; {INSHOP.remedy()}"
         )
     ids = [name for name, _, _ in rows]
-    check_once(ids, listed)
+    check_unique(ids, listed)
     parts = np.array([part for _, _, part in rows])
     query, gallery = parts == "query", parts == "gallery"
     classes = [*in_train, *in_test]
@@ -71,15 +80,16 @@ def load_inshop(path: Path) -> Dataset:
         "gallery images": int(gallery.sum()),
     }
     INSHOP.check(listed, found)
-    paths, notes = below(_find_images(root), ids, INSHOP)
+    paths, notes = locate(_find_images(root, progress), ids, INSHOP)
     place = {item: row for row, item in enumerate(classes)}
     labels = np.array([place[item] for _, item, _ in rows])
-    return assemble(
+    return make_dataset(
         "inshop",
-        Rows(ids, paths, labels, query, gallery),
+        ListedImages(ids, paths, labels, query, gallery),
         classes,
         trainval=len(in_train),
         notes=notes,
+        progress=progress,
     )
 
 
@@ -94,13 +104,13 @@ def _find_list(path: Path) -> tuple[Path, Path]:
     )
     for start in starts:
         for name in LISTS:
-            if root := find(start, name, ()):
+            if root := find_folder(start, name):
                 return root, root / name
     raise INSHOP.not_found(path)
 
 
-def _find_images(root: Path) -> Path:
-    found = find(root, "img", ("Img/img.zip", "img.zip"))
+def _find_images(root: Path, progress: Progress) -> Path:
+    found = find_folder(root, "img", ("Img/img.zip", "img.zip"), progress)
     if found is None:
         raise BadInput(
             f"{root} has the list of images but neither Img/img/ nor Img/img.zip; {INSHOP.remedy()}"

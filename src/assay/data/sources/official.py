@@ -1,5 +1,5 @@
-"""What the loaders of published data sets share: finding the files, checking them against the
-official counts, sorting them.
+"""Shared by the loaders of published data sets: finding the files, checking them against the
+official counts, and making a data set of them.
 """
 
 import os
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from assay.data.archives import is_archive, unpack
 from assay.data.dataset import Dataset, Labels, Marks
 from assay.data.image_files import ImageFiles
 from assay.data.paths import check_inside
-from assay.data.scan import watching
+from assay.data.sources.archives import is_archive, unpack
 from assay.errors import BadInput
+from assay.progress import Progress, silent
 from assay.protocols import Modality
 
 
@@ -40,14 +40,14 @@ class Official:
     counts: Mapping[str, int]
 
     def remedy(self) -> str:
-        """Where the data set comes from and how it is unpacked."""
+        """Return in words where the data set comes from and how it is unpacked."""
         return (
             f"get {', '.join(self.archives)} from {self.home} and give that folder, or unpack there"
             f" with: {self.unpacking}"
         )
 
     def not_found(self, path: Path) -> BadInput:
-        """What to say where nothing of the data set is at `path`."""
+        """Return the error for a `path` that holds nothing of the data set."""
         return BadInput(
             f"{self.name}:{path} does not hold the data set, which is {self.layout};"
             f" {self.remedy()}"
@@ -55,7 +55,7 @@ class Official:
 
     def check(self, where: Path, found: Mapping[str, int], more: str = "") -> None:
         """Raise `BadInput` unless as many of each were found `where` as there officially are;
-        `more` says which.
+        `more` names those that are wrong.
         """
         for what, count in found.items():
             expected = self.counts[what]
@@ -68,8 +68,10 @@ class Official:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Samples in any order: names, files, class numbers from 0, and what else is known of each."""
+class ListedImages:
+    """Image files in any order: names, paths, class numbers from 0, and what else is known of
+    each.
+    """
 
     ids: Sequence[str]
     paths: Sequence[Path]
@@ -79,40 +81,38 @@ class Rows:
     metadata: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def find(path: Path, sign: str, archives: Sequence[str]) -> Path | None:
-    """The folder with `sign` in it: at `path`, one below it, or in either way in an archive, which
-    is unpacked for that.
-
-    `path` may be the archive itself, whatever its name.
+def find_folder(
+    path: Path, sign: str, archives: Sequence[str] = (), progress: Progress = silent
+) -> Path | None:
+    """Return the folder that holds `sign`: `path`, a folder in it, or either of them in an archive,
+    which is unpacked for that. `path` may be the archive itself, whatever its name.
     """
-    for start in _starts(path, archives):
-        if found := _holding(start, sign):
+    for start in _starts(path, archives, progress):
+        if found := _folder_with(start, sign):
             return found
     return None
 
 
-def root_of(path: Path, sign: str, official: Official) -> Path:
-    """The folder of the data set, which holds `sign`, as `find` finds it; `BadInput` where there is
-    none.
-    """
-    root = find(path.absolute(), sign, official.archives)
+def find_root(path: Path, sign: str, official: Official, progress: Progress) -> Path:
+    """Return the folder of the data set, which holds `sign`; `BadInput` where there is none."""
+    root = find_folder(path.absolute(), sign, official.archives, progress)
     if root is None:
         raise official.not_found(path)
     return root
 
 
-def _starts(path: Path, archives: Sequence[str]) -> Iterator[Path]:
+def _starts(path: Path, archives: Sequence[str], progress: Progress) -> Iterator[Path]:
     if path.is_file():
         if is_archive(path):
-            yield unpack(path, watching.get())
+            yield unpack(path, progress)
         return
     yield path
     for name in archives:
         if (path / name).is_file():
-            yield unpack(path / name, watching.get())
+            yield unpack(path / name, progress)
 
 
-def _holding(start: Path, sign: str) -> Path | None:
+def _folder_with(start: Path, sign: str) -> Path | None:
     if (start / sign).exists():
         return start
     with os.scandir(start) as entries:
@@ -131,7 +131,7 @@ def _holding(start: Path, sign: str) -> Path | None:
 
 
 def read_words(path: Path, columns: int, skip: int = 0) -> list[list[str]]:
-    """Lines of `columns` words each, without the first `skip` ones."""
+    """Read lines of `columns` words each, after the first `skip` lines."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -150,8 +150,8 @@ def read_words(path: Path, columns: int, skip: int = 0) -> list[list[str]]:
     return rows
 
 
-def as_numbers(words: Sequence[str], where: Path) -> Labels:
-    """Words as whole numbers."""
+def to_numbers(words: Sequence[str], where: Path) -> Labels:
+    """Return words as whole numbers."""
     try:
         return np.array([int(word) for word in words], dtype=np.int64)
     except ValueError as error:
@@ -160,8 +160,8 @@ def as_numbers(words: Sequence[str], where: Path) -> Labels:
         ) from None
 
 
-def check_once(words: Sequence[str], where: Path) -> None:
-    """Raise `BadInput` where a word is there twice."""
+def check_unique(words: Sequence[str], where: Path) -> None:
+    """Raise `BadInput` where a word is listed twice."""
     seen: set[str] = set()
     for word in words:
         if word in seen:
@@ -169,9 +169,9 @@ def check_once(words: Sequence[str], where: Path) -> None:
         seen.add(word)
 
 
-def below(base: Path, names: Sequence[str], official: Official) -> tuple[list[Path], list[str]]:
-    """Paths of the listed files, each of which is there and really lies below `base`; and notes on
-    files that no list has.
+def locate(base: Path, names: Sequence[str], official: Official) -> tuple[list[Path], list[str]]:
+    """Return the paths of the listed files, and notes on files that are in no list; `BadInput`
+    where a file is missing or lies outside `base`.
     """
     for name in names:
         if name.startswith("/") or ".." in name.split("/"):
@@ -179,23 +179,21 @@ def below(base: Path, names: Sequence[str], official: Official) -> tuple[list[Pa
                 f"{official.name}: the list names {name!a}, which leads out of {base};"
                 f" {official.remedy()}"
             )
-    missing, extra = compare(base, names)
+    missing, extra = _compare_with_disk(base, names)
     if missing:
-        raise BadInput(some_missing(base, missing, len(names), official))
+        raise missing_images(base, missing, len(names), official)
     paths = [base / name for name in names]
     check_inside(base, paths)
     return paths, (
-        [f"{len(extra)} files left out that are not in the official list: {shortly(extra)}"]
+        [f"{len(extra)} files left out that are not in the official list: {first_few(extra)}"]
         if extra
         else []
     )
 
 
-def compare(base: Path, names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Those of the names that are no file below `base`, and the files beside them that are not
-    among the names.
-
-    Each folder is read once; nothing is asked of a single file.
+def _compare_with_disk(base: Path, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the names that are no file below `base`, and the files beside them that are not among
+    the names. Each folder is read once, no file is looked at.
     """
     listed: dict[str, set[str]] = defaultdict(set)
     for name in names:
@@ -211,7 +209,7 @@ def compare(base: Path, names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def files_in(folder: Path) -> set[str]:
-    """Names of the files in a folder; none where there is no such folder."""
+    """Return the names of the files in a folder; none where there is no such folder."""
     try:
         with os.scandir(folder) as entries:
             return {entry.name for entry in entries if entry.is_file()}
@@ -219,26 +217,26 @@ def files_in(folder: Path) -> set[str]:
         return set()
 
 
-def some_missing(base: Path, missing: Sequence[str], listed: int, official: Official) -> str:
-    """What to say where files are not there."""
-    return (
-        f"{base} lacks {len(missing):,} of {listed:,} images: {shortly(missing)};"
+def missing_images(base: Path, missing: Sequence[str], listed: int, official: Official) -> BadInput:
+    """Return the error for listed images that are not there."""
+    return BadInput(
+        f"{base} lacks {len(missing):,} of {listed:,} images: {first_few(missing)};"
         f" {official.remedy()}"
     )
 
 
-def shortly(names: Sequence[str]) -> str:
-    """The first three of the names.
+def first_few(names: Sequence[str]) -> str:
+    """Return the first three of the names.
 
-    >>> shortly(["a", "b", "c", "d"])
+    >>> first_few(["a", "b", "c", "d"])
     'a, b, c, ...'
     """
     return ", ".join([*names[:3], *["..."] * (len(names) > 3)])
 
 
-def assemble(
+def make_dataset(
     name: str,
-    rows: Rows,
+    images: ListedImages,
     class_names: Sequence[str],
     *,
     trainval: int | None = None,
@@ -246,28 +244,31 @@ def assemble(
     channels: int = 3,
     notes: Sequence[str] = (),
     official: bool = True,
+    progress: Progress = silent,
 ) -> Dataset:
-    """The data set, its samples sorted by class and name, so that the order they were listed in
-    does not matter.
+    """Make a data set of image files, sorted by class and name: the order of the list does not
+    matter.
     """
-    labels = rows.labels.tolist()
+    labels = images.labels.tolist()
     order = np.array(
-        sorted(range(len(labels)), key=lambda row: (labels[row], rows.ids[row])), dtype=np.int64
+        sorted(range(len(labels)), key=lambda row: (labels[row], images.ids[row])), dtype=np.int64
     )
-    paths = [rows.paths[row] for row in order]
+    paths = [images.paths[row] for row in order]
     return Dataset(
         name=name,
         modality=modality,
-        labels=rows.labels[order],
+        labels=images.labels[order],
         class_names=tuple(class_names),
-        ids=[rows.ids[row] for row in order],
+        ids=[images.ids[row] for row in order],
         items=ImageFiles(
-            paths, Path(os.path.commonpath({path.parent for path in paths})), channels
+            paths, Path(os.path.commonpath({path.parent for path in paths})), channels, progress
         ),
         notes=tuple(notes),
         trainval=trainval,
-        query=None if rows.query is None else rows.query[order],
-        gallery=None if rows.gallery is None else rows.gallery[order],
-        metadata={column: [words[row] for row in order] for column, words in rows.metadata.items()},
+        query=None if images.query is None else images.query[order],
+        gallery=None if images.gallery is None else images.gallery[order],
+        metadata={
+            column: [words[row] for row in order] for column, words in images.metadata.items()
+        },
         official=official,
     )

@@ -20,7 +20,7 @@ from assay.data.paths import writable_cache
 from assay.errors import BadInput
 from assay.files import cache_folder, in_turn, new_folder, remove_drafts_in
 from assay.hashing import digest
-from assay.progress import Progress
+from assay.progress import Progress, silent
 
 TAR = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 ENDINGS = (".zip", *TAR)
@@ -41,7 +41,7 @@ def is_archive(path: Path) -> bool:
     return path.name.lower().endswith(ENDINGS)
 
 
-def unpack(archive: Path, progress: Progress | None = None) -> Path:
+def unpack(archive: Path, progress: Progress = silent) -> Path:
     """The folder with what `archive` holds, in the cache; unpacked there unless this very file has
     been already.
 
@@ -57,8 +57,7 @@ def unpack(archive: Path, progress: Progress | None = None) -> Path:
     place.mkdir(exist_ok=True)
 
     def waiting() -> None:
-        if progress is not None:
-            progress(f"{archive.name}: waiting for another process that unpacks", 0, 1)
+        progress(f"{archive.name}: waiting for another process that unpacks", 0, 1)
 
     with in_turn(place.with_name("unpacked.lock"), waiting):
         remove_drafts_in(place)
@@ -67,7 +66,7 @@ def unpack(archive: Path, progress: Progress | None = None) -> Path:
     return final
 
 
-def _unpack(archive: Path, final: Path, progress: Progress | None) -> None:
+def _unpack(archive: Path, final: Path, progress: Progress) -> None:
     with _opened(archive) as members:
         total = sum(member.size for member in members)
         _need_space(archive, total)
@@ -246,7 +245,7 @@ def _amount(size: int) -> str:
 
 
 def _write(
-    archive: Path, members: list[Member], folder: Path, total: int, progress: Progress | None
+    archive: Path, members: list[Member], folder: Path, total: int, progress: Progress
 ) -> None:
     done = 0
     for member in members:
@@ -258,8 +257,7 @@ def _write(
                 archive, member.name, f"has {written:,} bytes but claims {member.size:,}"
             )
         done += written
-        if progress is not None:
-            progress(archive.name, done, total)
+        progress(archive.name, done, total)
 
 
 def _copy(archive: Path, member: Member, target: Path) -> int:

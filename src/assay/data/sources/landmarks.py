@@ -20,20 +20,20 @@ from pathlib import Path
 
 import numpy as np
 
-from assay.data.archives import unpack
 from assay.data.dataset import Dataset
-from assay.data.official import (
-    Official,
-    Rows,
-    as_numbers,
-    assemble,
-    check_once,
-    files_in,
-    some_missing,
-)
 from assay.data.paths import check_inside
-from assay.data.scan import watching
+from assay.data.sources.archives import unpack
+from assay.data.sources.official import (
+    ListedImages,
+    Official,
+    check_unique,
+    files_in,
+    make_dataset,
+    missing_images,
+    to_numbers,
+)
 from assay.errors import BadInput
+from assay.progress import Progress, silent
 
 LANDMARKS = Official(
     name="landmarks",
@@ -81,7 +81,7 @@ class Grouped:
     notes: list[str]
 
 
-def load_landmarks(path: Path) -> Dataset:
+def load_landmarks(path: Path, progress: Progress = silent) -> Dataset:
     """Google Landmarks v2, 81,313 landmarks: the folder of train_clean.csv, index.csv, the solution
     v2.1 and the images.
     """
@@ -106,10 +106,15 @@ def load_landmarks(path: Path) -> Dataset:
         ("index", _shifted(grouped.index, landmarks)),
         ("test", _shifted(grouped.queries, landmarks)),
     ]
-    rows = _rows(root, parts, usage)
+    images = _list_images(root, parts, usage, progress)
     class_names = [*landmarks, *grouped.class_names]
-    return assemble(
-        "landmarks", rows, class_names, trainval=len(landmarks), notes=[*notes, *grouped.notes]
+    return make_dataset(
+        "landmarks",
+        images,
+        class_names,
+        trainval=len(landmarks),
+        notes=[*notes, *grouped.notes],
+        progress=progress,
     )
 
 
@@ -193,7 +198,7 @@ def _find_list(root: Path, name: str) -> Path | None:
 
 
 def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """Rows of a CSV with these columns."""
+    """ListedImages of a CSV with these columns."""
     limit = csv.field_size_limit(LONGEST)
     try:
         with path.open(encoding="utf-8", newline="") as stream:
@@ -212,9 +217,9 @@ def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 def _read_train(path: Path) -> tuple[list[str], dict[str, int]]:
     """Landmarks in the order of their numbers, and the class of each image."""
     rows = _read(path, ("landmark_id", "images"))
-    numbers = as_numbers([row["landmark_id"] for row in rows], path)
+    numbers = to_numbers([row["landmark_id"] for row in rows], path)
     order = np.argsort(numbers, kind="stable").tolist()
-    check_once([row["landmark_id"] for row in rows], path)
+    check_unique([row["landmark_id"] for row in rows], path)
     images = [rows[row]["images"].split() for row in order]
     _check_ids([image for some in images for image in some], path)
     return [str(numbers[row]) for row in order], {
@@ -228,15 +233,24 @@ def _check_ids(ids: Sequence[str], path: Path) -> None:
             raise BadInput(
                 f"{path} has {image!a} where the id of an image belongs; {LANDMARKS.remedy()}"
             )
-    check_once(ids, path)
+    check_unique(ids, path)
 
 
-def _rows(root: Path, parts: Sequence[tuple[str, dict[str, int]]], usage: dict[str, str]) -> Rows:
+def _list_images(
+    root: Path,
+    parts: Sequence[tuple[str, dict[str, int]]],
+    usage: dict[str, str],
+    progress: Progress,
+) -> ListedImages:
     ids = [f"{part}/{_place(image)}" for part, images in parts for image in images]
     names = np.repeat([part for part, _ in parts], [len(images) for _, images in parts])
-    return Rows(
+    return ListedImages(
         ids=ids,
-        paths=[path for part, images in parts for path in _find_images(root, part, list(images))],
+        paths=[
+            path
+            for part, images in parts
+            for path in _find_images(root, part, list(images), progress)
+        ],
         labels=np.array(
             [label for _, images in parts for label in images.values()], dtype=np.int64
         ),
@@ -254,13 +268,13 @@ def _place(image: str) -> str:
     return f"{image[0]}/{image[1]}/{image[2]}/{image}.jpg"
 
 
-def _find_images(root: Path, part: str, ids: list[str]) -> list[Path]:
+def _find_images(root: Path, part: str, ids: list[str], progress: Progress) -> list[Path]:
     """Where each image is; each folder is read once."""
     wanted: dict[str, set[str]] = defaultdict(set)
     for image in ids:
         wanted[image[:3]].add(f"{image}.jpg")
     base_of: dict[str, Path] = {}
-    for base in _bases(root, part):
+    for base in _bases(root, part, progress):
         for three, files in list(wanted.items()):
             there = files & files_in(base / three[0] / three[1] / three[2])
             base_of.update(dict.fromkeys(there, base))
@@ -273,7 +287,7 @@ def _find_images(root: Path, part: str, ids: list[str]) -> list[Path]:
         f"{part}/{_place(file.removesuffix('.jpg'))}" for files in wanted.values() for file in files
     )
     if missing:
-        raise BadInput(some_missing(root, missing, len(ids), LANDMARKS))
+        raise missing_images(root, missing, len(ids), LANDMARKS)
     paths = [base_of[f"{image}.jpg"] / _place(image) for image in ids]
     _check_inside(ids, paths, base_of)
     return paths
@@ -287,9 +301,9 @@ def _check_inside(ids: list[str], paths: list[Path], base_of: dict[str, Path]) -
         check_inside(base, found)
 
 
-def _bases(root: Path, part: str) -> Iterator[Path]:
+def _bases(root: Path, part: str, progress: Progress) -> Iterator[Path]:
     """Folders that may hold a/b/c/abc....jpg, archives only once the folders do not have all."""
     yield root / part
     yield root
     for archive in sorted((root / part).glob("images_*.tar")):
-        yield unpack(archive, watching.get())
+        yield unpack(archive, progress)

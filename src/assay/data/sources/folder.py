@@ -11,12 +11,13 @@ import numpy as np
 from assay.data.dataset import Dataset
 from assay.data.image_files import ImageFiles
 from assay.data.images import endings
-from assay.data.official import shortly
 from assay.data.paths import check_inside
+from assay.data.sources.official import first_few
 from assay.errors import BadInput
+from assay.progress import Progress, silent
 
 
-def load_folder(path: Path) -> Dataset:
+def load_folder(path: Path, progress: Progress = silent) -> Dataset:
     """Images, one folder per class, classes in the order of their names; folders inside a class are
     not entered.
 
@@ -54,7 +55,7 @@ def load_folder(path: Path) -> Dataset:
         labels=np.repeat(np.arange(len(classes)), [len(images[folder]) for folder in classes]),
         class_names=tuple(_composed(folder) for folder in classes),
         ids=[f"{_composed(image.parent)}/{_composed(image)}" for image in paths],
-        items=ImageFiles(paths, path),
+        items=ImageFiles(paths, path, progress=progress),
         notes=(*left_out, *of_test),
         left_out=tuple(left_out),
     )
@@ -108,7 +109,10 @@ def _beside(path: Path) -> list[str]:
         else []
     )
     return (
-        [*notes, f"{_many(len(files), 'file')} beside the class folders left out: {shortly(files)}"]
+        [
+            *notes,
+            f"{_many(len(files), 'file')} beside the class folders left out: {first_few(files)}",
+        ]
         if files
         else notes
     )
@@ -138,7 +142,7 @@ def _left_out(folders: list[Path], images: dict[Path, list[Path]], where: str) -
     if nested:
         notes.append(
             f"{_many(len(nested), 'folder')} inside classes{where} left out:"
-            f" {shortly(sorted(nested))}"
+            f" {first_few(sorted(nested))}"
         )
     if hidden:
         notes.append(

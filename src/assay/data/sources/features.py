@@ -1,18 +1,19 @@
 """`features:F.npz`: vectors that come ready made, from a foundation model or any other source."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from assay.data.arrays import check_vectors, decode_words, read_arrays, read_labels
 from assay.data.dataset import Dataset, Labels, Marks, Vectors
 from assay.errors import BadInput
 from assay.hashing import digest_bytes
+from assay.progress import Progress, silent
 from assay.protocols import FirstStep
 
 LARGEST = 1e15
@@ -49,7 +50,7 @@ class Features:
         return None
 
 
-def load_features(path: Path) -> Dataset:
+def load_features(path: Path, progress: Progress = silent) -> Dataset:
     """An .npz with `z` (N, D) numbers and `y` (N,) labels, integers or strings; classes in sorted
     order.
 
@@ -88,50 +89,6 @@ def load_features(path: Path) -> Dataset:
         ),
         pretrained_on=str(arrays["pretrained_on"]) if "pretrained_on" in arrays else None,
     )
-
-
-def check_vectors(z: NDArray[Any], called: str) -> None:
-    """Raise `BadInput`, with the file as it is `called`, unless `z` is real numbers of shape (N,
-    D).
-    """
-    if (
-        z.ndim != 2
-        or z.shape[1] == 0
-        or not np.issubdtype(z.dtype, np.number)
-        or np.issubdtype(z.dtype, np.complexfloating)
-    ):
-        raise BadInput(
-            f"{called}: z is {z.dtype} of shape {z.shape}; it must be real numbers of shape (N, D)"
-        )
-
-
-def read_labels(y: NDArray[Any], rows: int, called: str) -> NDArray[Any]:
-    """Integers or words, bytes read as the words they spell; `BadInput` unless there is one for
-    each of the rows of z.
-    """
-    if y.shape != (rows,):
-        raise BadInput(
-            f"{called}: y has shape {y.shape}; z has {rows} rows, so y must have shape ({rows},)"
-        )
-    if y.dtype.kind not in "iuSU":
-        raise BadInput(f"{called}: y is {y.dtype}; labels are integers or strings")
-    return _words("y", y, called)
-
-
-def _words(name: str, values: NDArray[Any], called: str) -> NDArray[Any]:
-    """Bytes as the words they spell, anything else as it is."""
-    try:
-        words: NDArray[Any] = (
-            np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
-        )
-        if words.dtype.kind == "U":
-            np.char.encode(words, "utf-8")
-    except UnicodeError:
-        kind = "label" if name == "y" else "name"
-        raise BadInput(
-            f"{called}: a {kind} of {name} is not UTF-8; save {kind}s as text or integers"
-        ) from None
-    return words
 
 
 def _finite(z: NDArray[Any], called: str) -> Vectors:
@@ -182,7 +139,7 @@ def _names(name: str, values: NDArray[Any], called: str) -> tuple[str, ...]:
             f"{called}: {name} is {values.dtype} of shape {values.shape}; it must be strings, one"
             " after the other"
         )
-    words = tuple(str(word) for word in _words(name, values, called).tolist())
+    words = tuple(str(word) for word in decode_words(name, values, called).tolist())
     twice = [word for word, times in Counter(words).items() if times > 1]
     if twice:
         raise BadInput(f"{called}: {name} holds {twice[0]!r} twice; they must all be different")
@@ -243,39 +200,3 @@ def label_arrays(dataset: Dataset) -> dict[str, Any]:
         "trainval": None if dataset.trainval is None else np.array(dataset.trainval),
     }
     return {name: array for name, array in arrays.items() if array is not None}
-
-
-def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
-    """The arrays by name as an .npz."""
-    packed = BytesIO()
-    np.savez(packed, **arrays)
-    return packed.getvalue()
-
-
-def read_arrays(
-    path: Path, called: str, needed: Sequence[str], optional: Sequence[str] = ()
-) -> dict[str, NDArray[Any]]:
-    """Arrays of an .npz by name, nothing unpickled; `BadInput` names the file as it is `called`."""
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            missing = [name for name in needed if name not in archive]
-            if missing:
-                has = ", ".join(archive.files) or "nothing"
-                raise BadInput(
-                    f"{called} has no array {missing[0]!r} (it has {has}); save it with"
-                    " np.savez(path, z=..., y=...)"
-                )
-            arrays = {name: archive[name] for name in (*needed, *optional) if name in archive}
-            strange = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
-            if strange:
-                raise ValueError(f"{strange[0]} is not an array")
-            return arrays
-    except BadInput:
-        raise
-    except Exception as error:  # a spoilt archive can fail anywhere in zip, zlib or numpy
-        if "Object arrays" in str(error):
-            raise BadInput(
-                f"{called} holds Python objects; save labels as text or integers, such as"
-                " y.astype(str)"
-            ) from None
-        raise BadInput(f"{called} cannot be read as an .npz of plain arrays: {error}") from None

@@ -12,17 +12,18 @@ from pathlib import Path
 import numpy as np
 
 from assay.data.dataset import Dataset
-from assay.data.official import (
+from assay.data.sources.official import (
+    ListedImages,
     Official,
-    Rows,
-    as_numbers,
-    assemble,
-    below,
-    check_once,
+    check_unique,
+    find_root,
+    locate,
+    make_dataset,
     read_words,
-    root_of,
+    to_numbers,
 )
 from assay.errors import BadInput
+from assay.progress import Progress, silent
 
 CUB = Official(
     name="cub",
@@ -42,16 +43,16 @@ CUB = Official(
 )
 
 
-def load_cub(path: Path) -> Dataset:
+def load_cub(path: Path, progress: Progress = silent) -> Dataset:
     """CUB-200-2011, 200 kinds of birds: CUB_200_2011.tgz, the folder it is in, or unpacked; first
     100 classes are trainval.
     """
-    root = root_of(path, "image_class_labels.txt", CUB)
+    root = find_root(path, "image_class_labels.txt", CUB, progress)
     files = _column(root / "images.txt")
     numbers = _column(root / "image_class_labels.txt")
     names = _column(root / "classes.txt")
     _check_the_same_images(root, files, numbers)
-    labels = as_numbers([numbers[image] for image in files], root / "image_class_labels.txt") - 1
+    labels = to_numbers([numbers[image] for image in files], root / "image_class_labels.txt") - 1
     class_names = [names.get(str(number + 1), "") for number in range(CUB.counts["classes"])]
     trainval = CUB.counts["classes in trainval"]
     found = {
@@ -66,14 +67,17 @@ def load_cub(path: Path) -> Dataset:
             f"{root}: classes are not numbered from 1 to {len(class_names)}; {CUB.remedy()}"
         )
     ids = [f"images/{file}" for file in files.values()]
-    check_once(ids, root / "images.txt")
-    paths, notes = below(root, ids, CUB)
-    return assemble("cub", Rows(ids, paths, labels), class_names, trainval=trainval, notes=notes)
+    check_unique(ids, root / "images.txt")
+    paths, notes = locate(root, ids, CUB)
+    images = ListedImages(ids, paths, labels)
+    return make_dataset(
+        "cub", images, class_names, trainval=trainval, notes=notes, progress=progress
+    )
 
 
 def _column(path: Path) -> dict[str, str]:
     rows = read_words(path, 2)
-    check_once([number for number, _ in rows], path)
+    check_unique([number for number, _ in rows], path)
     return {row[0]: row[1] for row in rows}
 
 

@@ -22,9 +22,10 @@ import numpy as np
 
 from assay.data.dataset import Dataset, Labels, Marks
 from assay.data.images import endings
-from assay.data.official import Rows, assemble, files_in, shortly
 from assay.data.paths import check_inside
+from assay.data.sources.official import ListedImages, files_in, first_few, make_dataset
 from assay.errors import BadInput
+from assay.progress import Progress, silent
 
 SPLITS = {"train": True, "trainval": True, "test": False}
 MARKS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
@@ -44,7 +45,7 @@ class Table:
         return BadInput(f"table:{self.file}: row {self.numbers[row]} {what}")
 
 
-def load_table(path: Path) -> Dataset:
+def load_table(path: Path, progress: Progress = silent) -> Dataset:
     """A .csv or .parquet file with the columns path and label, and perhaps split, query, gallery,
     category and others.
     """
@@ -66,10 +67,16 @@ def load_table(path: Path) -> Dataset:
     )
     known = ("path", "label", "split", "query", "gallery")
     metadata = {column: cells for column, cells in table.columns.items() if column not in known}
-    rows = Rows(ids, paths, labels, query, gallery, metadata)
+    images = ListedImages(ids, paths, labels, query, gallery, metadata)
     notes = [*beside, *_absolute(ids), *_unused(split, query, gallery)]
-    return assemble(
-        f"table:{path.name}", rows, class_names, trainval=trainval, notes=notes, official=False
+    return make_dataset(
+        f"table:{path.name}",
+        images,
+        class_names,
+        trainval=trainval,
+        notes=notes,
+        official=False,
+        progress=progress,
     )
 
 
@@ -202,7 +209,7 @@ def _find_images(table: Table) -> tuple[list[str], list[Path], list[str]]:
     }
     missing = [row for row, path in enumerate(paths) if path.name not in there[path.parent]]
     if missing:
-        some = shortly([f"{ids[row]} (row {table.numbers[row]})" for row in missing])
+        some = first_few([f"{ids[row]} (row {table.numbers[row]})" for row in missing])
         raise BadInput(
             f"table:{table.file}: {len(missing):,} of {len(paths):,} files are not there: {some}; "
             f"paths are relative to {folder}, the folder of the table"
@@ -224,7 +231,7 @@ def _without_row(paths: Sequence[Path], there: Mapping[Path, set[str]]) -> list[
     ]
     images = sorted(name for name in extra if Path(name).suffix.lower() in endings())
     return (
-        [f"{len(images)} images left out that have no row in the table: {shortly(images)}"]
+        [f"{len(images)} images left out that have no row in the table: {first_few(images)}"]
         if images
         else []
     )

@@ -16,11 +16,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from assay.data.arrays import pack_arrays
 from assay.data.dataset import Dataset, Labels, Pixels
-from assay.data.features import pack_arrays
 from assay.data.images import first_step
 from assay.files import cache_folder, write_atomically
 from assay.hashing import digest, digest_bytes, digest_file
+from assay.progress import Progress, silent
 from assay.protocols import FirstStep
 
 SIZE, POINTS, BASELINE = 28, 19, 20
@@ -74,7 +75,7 @@ class Drawings:
         return None
 
 
-def load_glyphs() -> Dataset:
+def load_glyphs(progress: Progress = silent) -> Dataset:
     """Letters and digits of five scripts in up to 21 faces of matplotlib's fonts; drawn once, then
     cached.
     """

@@ -1,0 +1,91 @@
+"""Files of plain arrays (.npz): read without unpickling anything, and checked."""
+
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.errors import BadInput
+
+
+def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
+    """Return the content of an .npz with these arrays."""
+    packed = BytesIO()
+    np.savez(packed, **arrays)
+    return packed.getvalue()
+
+
+def read_arrays(
+    path: Path, called: str, needed: Sequence[str], optional: Sequence[str] = ()
+) -> dict[str, NDArray[Any]]:
+    """Read arrays of an .npz by name, nothing unpickled; `BadInput` names the file as it is
+    `called`.
+    """
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            missing = [name for name in needed if name not in archive]
+            if missing:
+                has = ", ".join(archive.files) or "nothing"
+                raise BadInput(
+                    f"{called} has no array {missing[0]!r} (it has {has}); save it with"
+                    " np.savez(path, z=..., y=...)"
+                )
+            arrays = {name: archive[name] for name in (*needed, *optional) if name in archive}
+            strange = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
+            if strange:
+                raise ValueError(f"{strange[0]} is not an array")
+            return arrays
+    except BadInput:
+        raise
+    except Exception as error:  # a damaged archive can fail anywhere in zip, zlib or numpy
+        if "Object arrays" in str(error):
+            raise BadInput(
+                f"{called} holds Python objects; save labels as text or integers, such as"
+                " y.astype(str)"
+            ) from None
+        raise BadInput(f"{called} cannot be read as an .npz of plain arrays: {error}") from None
+
+
+def check_vectors(z: NDArray[Any], called: str) -> None:
+    """Raise `BadInput`, naming the file as it is `called`, unless `z` is real numbers (N, D)."""
+    if (
+        z.ndim != 2
+        or z.shape[1] == 0
+        or not np.issubdtype(z.dtype, np.number)
+        or np.issubdtype(z.dtype, np.complexfloating)
+    ):
+        raise BadInput(
+            f"{called}: z is {z.dtype} of shape {z.shape}; it must be real numbers of shape (N, D)"
+        )
+
+
+def read_labels(y: NDArray[Any], rows: int, called: str) -> NDArray[Any]:
+    """Return labels as integers or words; `BadInput` unless there is one for each row of z."""
+    if y.shape != (rows,):
+        raise BadInput(
+            f"{called}: y has shape {y.shape}; z has {rows} rows, so y must have shape ({rows},)"
+        )
+    if y.dtype.kind not in "iuSU":
+        raise BadInput(f"{called}: y is {y.dtype}; labels are integers or strings")
+    return decode_words("y", y, called)
+
+
+def decode_words(name: str, values: NDArray[Any], called: str) -> NDArray[Any]:
+    """Return bytes as the words they spell, anything else as it is; `BadInput` where they are not
+    UTF-8.
+    """
+    try:
+        words: NDArray[Any] = (
+            np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+        )
+        if words.dtype.kind == "U":
+            np.char.encode(words, "utf-8")
+    except UnicodeError:
+        kind = "label" if name == "y" else "name"
+        raise BadInput(
+            f"{called}: a {kind} of {name} is not UTF-8; save {kind}s as text or integers"
+        ) from None
+    return words
