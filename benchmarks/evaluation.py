@@ -30,7 +30,8 @@ import torch
 from torch import Tensor
 
 import assay
-from assay.clusters import kmeans, nmi
+from assay.clusters import kmeans
+from assay.metrics.clustering import nmi
 
 TILE = 1024
 Work = Callable[[], object]

@@ -16,10 +16,11 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import pair_confusion_matrix
 
-from assay.clusters import ami, kmeans, nmi, nmi_geometric, pairwise_f1
+from assay.clusters import kmeans
+from assay.metrics.clustering import ami, nmi, nmi_geometric, pairwise_f1
 
 module = importlib.import_module(
-    "assay.clusters.kmeans"
+    "assay.clusters"
 )  # the package's attribute of that name is the function
 
 
@@ -342,8 +343,8 @@ def test_more_starts_are_never_worse():
 def test_size_of_the_tiles_does_not_matter(monkeypatch, size):
     z, _ = blobs(7, points=200, spread=2.0)
     whole = kmeans(z, 30, starts=1)
-    monkeypatch.setattr(module, "TILE", size)
-    monkeypatch.setattr(module, "BLOCK", size)
+    monkeypatch.setattr(module, "POINTS_TILE", size)
+    monkeypatch.setattr(module, "POINTS_BLOCK", size)
     tiled = kmeans(z, 30, starts=1)
     assert torch.equal(whole.labels, tiled.labels)
     assert whole.inertia == pytest.approx(tiled.inertia, rel=1e-12)

@@ -19,8 +19,9 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 import assay
-from assay.clusters import kmeans, nmi
+from assay.clusters import kmeans
 from assay.metrics import Scores, evaluate, geometry, metrics, ranking
+from assay.metrics.clustering import nmi
 from assay.neighbours import Vectors
 from assay.registry import UnknownName
 
@@ -1133,7 +1134,7 @@ def test_errors_come_before_the_long_work(monkeypatch: pytest.MonkeyPatch) -> No
         (["map_at_r", "mapp"], {}),
         (["map_at_r", "recall_at_6"], {}),
         (["map_at_r", "nmi"], {"gallery": (Z, Y)}),
-        (["map_at_r", "roc_auc"], {"metric": "dot"}),
+        (["map_at_r", "roc_auc"], {"similarity": "dot"}),
         (["map_at_r", "tar_at_far_2"], {}),
         (["map_at_r"], {"ids": [1]}),
     ]:

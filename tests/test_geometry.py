@@ -120,7 +120,7 @@ def test_densities_match_their_equations(seed: int) -> None:
 @few_examples
 def test_spectral_decay_matches_its_equation(seed: int, dropped: int) -> None:
     z, _ = draw_samples(seed, dim=4)
-    assert spectral_decay(z, dropped) == pytest.approx(
+    assert spectral_decay(z, dropped=dropped) == pytest.approx(
         naive_divergence(naive_singular_values(z.tolist()), dropped), abs=1e-9
     )
 
@@ -129,7 +129,7 @@ def test_spectral_decay_matches_its_equation(seed: int, dropped: int) -> None:
 def test_spectral_decay_is_that_of_the_full_decomposition_of_numpy(dropped: int) -> None:
     z = np.random.default_rng(0).normal(size=(500, 20)) * np.logspace(0, -4, 20)
     s = np.linalg.svd(z / np.linalg.norm(z, axis=1, keepdims=True), compute_uv=False)
-    assert spectral_decay(z, dropped) == pytest.approx(
+    assert spectral_decay(z, dropped=dropped) == pytest.approx(
         naive_divergence(s.tolist(), dropped), rel=1e-10
     )
 
@@ -191,7 +191,7 @@ def test_dropping_all_singular_values_raises(dropped: int) -> None:
     with pytest.raises(
         ValueError, match=rf"dropped = {dropped} of 3 singular values; it lies in 0..2"
     ):
-        spectral_decay(torch.eye(3), dropped)
+        spectral_decay(torch.eye(3), dropped=dropped)
 
 
 # --- Laws ---

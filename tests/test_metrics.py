@@ -25,6 +25,7 @@ from sklearn.metrics import average_precision_score, label_ranking_average_preci
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
+from assay.metric_names import NAMES, direction, expand, heading, in_percent
 from assay.metrics import (
     Scores,
     evaluate,
@@ -38,7 +39,7 @@ from assay.metrics import (
     recall_at_k,
 )
 from assay.metrics.labels import number_classes
-from assay.metrics.metric import Metric, choose, metric
+from assay.metrics.metric import Metric, choose_metrics, metric
 from assay.registry import UnknownName, replacing
 
 few_examples = settings(max_examples=20, deadline=None)
@@ -159,7 +160,7 @@ def test_every_ranked_metric_has_its_definition_written_out() -> None:
 
 
 def test_every_ranked_metric_is_among_those_that_the_laws_are_tried_on() -> None:
-    assert {one.metric.name for one in choose(EVERYTHING)} == set(RANKED)
+    assert {one.metric.name for one in choose_metrics(EVERYTHING)} == set(RANKED)
 
 
 @pytest.mark.parametrize(
@@ -1000,36 +1001,48 @@ def test_two_labels_share_a_class_exactly_where_they_are_equal(labels: list[Any]
 
 
 def test_a_family_stands_for_its_usual_members() -> None:
-    assert [one.label for one in choose(["recall_at_k"])] == [
+    assert [one.label for one in choose_metrics(["recall_at_k"])] == [
         f"recall_at_{k}" for k in (1, 2, 4, 8, 16, 32)
     ]
-    assert [one.label for one in choose(["map_at_k"])] == ["map_at_100"]
-    assert [one.label for one in choose(["tar_at_far"])] == [
+    assert [one.label for one in choose_metrics(["map_at_k"])] == ["map_at_100"]
+    assert [one.label for one in choose_metrics(["tar_at_far"])] == [
         "tar_at_far_1e-2",
         "tar_at_far_1e-3",
         "tar_at_far_1e-4",
     ]
 
 
-@pytest.mark.parametrize("name", list(metrics))
-def test_every_metric_says_what_it_is(name: str) -> None:
-    found = metrics[name]
-    assert isinstance(found, Metric)
-    assert found.name == name
-    assert found.about.strip()
+def test_every_metric_says_what_it_is() -> None:
+    for name, found in metrics.items():
+        assert isinstance(found, Metric)
+        assert found.name == name
+        assert found.about.strip(), name
 
 
-@pytest.mark.parametrize("name", list(metrics))
-def test_every_metric_can_be_asked_for_by_its_name_and_by_its_members_names(name: str) -> None:
-    members = choose([name])
-    assert members
-    for member in members:
-        (again,) = choose([member.label])
-        assert (again.label, again.metric, again.value) == (
-            member.label,
-            metrics[name],
-            member.value,
-        )
+def test_every_metric_can_be_asked_for_by_its_name_and_by_its_members_names() -> None:
+    for name in metrics:
+        members = choose_metrics([name])
+        assert members, name
+        for member in members:
+            (again,) = choose_metrics([member.label])
+            assert (again.label, again.metric, again.value) == (
+                member.label,
+                metrics[name],
+                member.value,
+            )
+
+
+def test_tables_know_exactly_the_metrics_that_are_computed() -> None:
+    own = {name for name in metrics if metrics.origin(name).startswith("assay.")}
+    assert own == set(NAMES)
+    assert expand(metrics) == [chosen.label for chosen in choose_metrics(metrics)]
+    for name, known in NAMES.items():
+        assert {field: getattr(metrics[name], field) for field in vars(known)} == vars(known)
+
+
+def test_the_name_of_a_users_own_metric_stands_for_itself() -> None:
+    assert expand(["mine", "map_at_r", "mine"]) == ["mine", "map_at_r"]
+    assert (heading("mine"), in_percent("mine"), direction("mine")) == ("mine", True, 1)
 
 
 @pytest.mark.parametrize(
@@ -1099,7 +1112,13 @@ def nothing_at_all(relevant: Tensor, total: Tensor, k: int) -> Tensor:
 @pytest.mark.usefixtures("own_registry")
 def test_a_metric_is_registered_by_its_decorator_and_stays_a_function() -> None:
     assert metric("nothing_at_all", values=(3,))(nothing_at_all) is nothing_at_all
-    assert metrics["nothing_at_all"] == Metric("nothing_at_all", "ranks", nothing_at_all, (3,))
+    assert metrics["nothing_at_all"] == Metric(
+        name="nothing_at_all",
+        heading="nothing_at_all",
+        values=(3,),
+        source="ranks",
+        function=nothing_at_all,
+    )
     assert metrics["nothing_at_all"].about == "Nothing, k times."
     scores = evaluate(np.eye(4), [0, 0, 1, 1], ["nothing_at_all", "nothing_at_all_2"])
     assert dict(scores) == {"nothing_at_all_3": 3, "nothing_at_all_2": 2}

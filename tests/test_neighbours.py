@@ -585,12 +585,12 @@ def test_indices_to_leave_out_may_be_read_only() -> None:
 
 SETTINGS = """
 import torch
-from assay.neighbours import nearest, ranks
+from assay.neighbours import nearest, target_ranks
 z = torch.randn(300, 64, generator=torch.Generator().manual_seed(0))
 targets = torch.arange(300).flip(0)
 def all_found():
     found = [nearest(z, z, 300, similarity=similarity) for similarity in ("cosine", "dot", "euclidean")]
-    return torch.cat([*found, *(ranks(z, z, targets, similarity=similarity)[:, None] for similarity in ("cosine", "dot", "euclidean"))], 1)
+    return torch.cat([*found, *(target_ranks(z, z, targets, similarity=similarity)[:, None] for similarity in ("cosine", "dot", "euclidean"))], 1)
 expected = all_found()
 """
 
@@ -700,15 +700,15 @@ def test_memory_does_not_grow_with_the_number_of_pairs() -> None:
 import re
 from pathlib import Path
 import torch
-from assay.neighbours import nearest, ranks
+from assay.neighbours import nearest, target_ranks
 def peak():
     return int(re.search("VmHWM:\\\\s+(\\\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 z = torch.randn(20_000, 16, generator=torch.Generator().manual_seed(0))
 few = z[:1000]
-nearest(few, few, 5, torch.arange(1000)), ranks(few, few, torch.arange(1000))
+nearest(few, few, 5, torch.arange(1000)), target_ranks(few, few, torch.arange(1000))
 before = peak()
 nearest(z, z, 5, torch.arange(20_000))
-ranks(z[:5000], z, torch.arange(5000))
+target_ranks(z[:5000], z, torch.arange(5000))
 assert peak() - before < 150, f"{peak() - before:.0f} MB"
 """
     run_apart(code, OMP_NUM_THREADS="1")

@@ -18,7 +18,7 @@ import torch
 from assay.errors import BadInput
 from assay.losses import losses
 from assay.methods import methods, read_parameters
-from assay.metrics.metric import choose
+from assay.metrics.metric import choose_metrics
 from assay.protocols import (
     Augment,
     Protocol,
@@ -350,7 +350,7 @@ def test_everything_a_protocol_names_exists(name: str) -> None:
     protocol = protocols[name]
     assert protocol.trunk == "auto" or find(protocol.trunk).takes == "images"
     for metric in (*protocol.metrics, *protocol.training_metrics):
-        assert [member.label for member in choose([metric])] == [metric]
+        assert [member.label for member in choose_metrics([metric])] == [metric]
 
 
 # --- What is said of them ---

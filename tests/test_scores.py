@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats as scipy_stats
 
 from assay.metrics import Scores, evaluate
-from assay.metrics.scores import Asked
+from assay.metrics.scores import Queries
 from assay.stats import Interval, bootstrap
 from assay.stats import intervals as stats
 
@@ -28,7 +28,7 @@ Y = ["cat", "cat", "dog", "dog", "newt"]
 def of(values: NDArray[np.float64] | list[float], classes: NDArray[np.int64] | list[int]) -> Scores:
     """Scores of one metric, from its values and class numbers."""
     values = np.asarray(values, dtype=np.float64)
-    asked = Asked(
+    asked = Queries(
         range(len(values)),
         np.asarray(classes),
         [f"class {number}" for number in range(max(classes) + 1)],

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from assay.metric_names import direction, heading
 from assay.published import reported
 from assay.records import StudyRecord
 from assay.records.store import Store
@@ -35,7 +36,6 @@ from assay.tables import (
     tables_of,
 )
 from assay.tables.across import in_words
-from assay.tables.columns import direction, heading
 from assay.tables.gains import claim, trend, trend_in_words
 from assay.tables.peeking import price
 from records import paired, peeked, simulate, write_store

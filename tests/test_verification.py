@@ -285,8 +285,8 @@ def test_size_of_the_tiles_does_not_matter(
     z, y = draw_samples(1, count=60)
     gallery, gallery_y = draw_samples(2, count=45)
     expected, expected_of_gallery = verification(z, y), verification(z, y, gallery, gallery_y)
-    monkeypatch.setattr(module, "TILE", tile)
-    monkeypatch.setattr(module, "PANEL", panel)
+    monkeypatch.setattr(module, "PAIRS_TILE", tile)
+    monkeypatch.setattr(module, "PAIRS_PANEL", panel)
     assert_same(verification(z, y), expected, apart=3)
     assert_same(verification(z, y, gallery, gallery_y), expected_of_gallery, apart=3)
 
@@ -301,8 +301,8 @@ def test_number_of_threads_does_not_matter(threads: int, monkeypatch: pytest.Mon
 
 def test_counts_move_on_before_they_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
     z, y = draw_signs(1, count=60)
-    monkeypatch.setattr(module, "TILE", 16)
-    monkeypatch.setattr(module, "PANEL", 32)
+    monkeypatch.setattr(module, "PAIRS_TILE", 16)
+    monkeypatch.setattr(module, "PAIRS_PANEL", 32)
     expected = verification(z, y)
     monkeypatch.setattr(module, "INT32_MAX", 300)
     assert_same(verification(z, y), expected)
@@ -327,8 +327,8 @@ def test_never_more_than_a_panel_is_read_at_once(monkeypatch: pytest.MonkeyPatch
             sizes.append(len(which))
         return read(self, which, dtype)
 
-    monkeypatch.setattr(module, "TILE", 8)
-    monkeypatch.setattr(module, "PANEL", 16)
+    monkeypatch.setattr(module, "PAIRS_TILE", 8)
+    monkeypatch.setattr(module, "PAIRS_PANEL", 16)
     monkeypatch.setattr(Vectors, "read", watched)
     verification(*draw_samples(0))
     assert max(sizes) == 16
@@ -338,8 +338,8 @@ def test_never_more_than_a_panel_is_read_at_once(monkeypatch: pytest.MonkeyPatch
 def test_progress_counts_every_tile_up_to_the_last(
     with_gallery: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "TILE", 16)
-    monkeypatch.setattr(module, "PANEL", 32)
+    monkeypatch.setattr(module, "PAIRS_TILE", 16)
+    monkeypatch.setattr(module, "PAIRS_PANEL", 32)
     seen: list[tuple[int, int]] = []
     z, y = draw_samples(0, count=100)
     others = draw_samples(1, count=40) if with_gallery else (None, None)

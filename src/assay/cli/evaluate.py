@@ -144,11 +144,11 @@ def evaluate(
 
 def _names(metrics: str) -> tuple[str, ...]:
     """The metrics asked for, each known."""
-    from assay.metrics.metric import choose
+    from assay.metrics.metric import choose_metrics
 
     names = tuple(name.strip() for name in metrics.split(",") if name.strip())
     try:
-        choose(names)
+        choose_metrics(names)
     except BadInput:
         raise
     except ValueError as error:
@@ -158,9 +158,9 @@ def _names(metrics: str) -> tuple[str, ...]:
 
 def _of_queries(metrics: Sequence[str]) -> list[str]:
     """Those of the metrics that each query has a value of."""
-    from assay.metrics.metric import choose
+    from assay.metrics.metric import choose_metrics
 
-    return [one.label for one in choose(metrics) if one.metric.per_query]
+    return [one.label for one in choose_metrics(metrics) if one.metric.per_query]
 
 
 def _check(question: Question, labels: Path | None, per_query: Path | None) -> None:

@@ -174,23 +174,21 @@ def _runs(protocol: "Protocol") -> int:
 
 
 def _metrics() -> Rows:
-    """A family's bare name stands for several numbers; any other number can be written in its
-    place.
-    """
+    """Return a row per metric; `numbers` are those that the bare name of a family stands for."""
+    from assay.metric_names import NAMES
     from assay.metrics import metrics
-    from assay.metrics.metric import choose
 
-    def numbers(name: str) -> str:
-        stem = metrics[name].stem
-        return (
-            ", ".join(member.label.removeprefix(stem) for member in choose([name]))
-            if metrics[name].values
-            else ""
-        )
-
+    ordered = {name: metrics[name] for name in (*NAMES, *metrics)}
     return [
-        {"name": name, "from": metric.source, "numbers": numbers(name), "about": metric.about}
-        for name, metric in metrics.items()
+        {
+            "name": name,
+            "from": metric.source,
+            "numbers": ", ".join(
+                metric.label(value).removeprefix(metric.stem) for value in metric.values
+            ),
+            "about": metric.about,
+        }
+        for name, metric in ordered.items()
     ]
 
 

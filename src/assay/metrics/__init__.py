@@ -1,6 +1,4 @@
-"""Metrics of retrieval, clustering, geometry and verification, and `evaluate`, which applies them
-to embeddings.
-"""
+"""Metrics of retrieval, clustering, geometry and verification; `evaluate` computes them."""
 
 from assay.metrics.evaluate import evaluate
 from assay.metrics.metric import metrics

@@ -1,8 +1,9 @@
 """Shape of an embedding space, without any search (Roth et al. 2020, arxiv.org/abs/2002.08473).
 
-Shapes: N samples, D dimensions, C classes present. Everything is of u = z / |z|, in float64, in one
-pass over blocks of rows; a zero vector stays zero, so that its cosine distance to every other is 1.
-Classes are compared by equality only: numbers without samples do not matter.
+Shapes: N samples, D dimensions, C classes present. Everything is computed from u = z / |z|, in
+float64, in one pass over blocks of rows. A zero vector stays zero, so that its cosine distance to
+every other vector is 1. Classes are compared by equality only: class numbers without samples do not
+matter.
 """
 
 import math
@@ -12,19 +13,21 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from assay.neighbours.vectors import Vectors, unit
+from assay.metrics.metric import metric
+from assay.neighbours.vectors import Vectors, unit_rows
 
 EPSILON = torch.finfo(torch.float64).eps
 
 
+@metric("pi_intra", "vectors")
 def pi_intra(z: ArrayLike | Tensor | Vectors, y: Tensor) -> float:
     """Mean cosine distance within a class, then over classes: how tightly classes are packed.
 
     pi_intra = 1/C sum_c  1/(n_c (n_c - 1)) sum_{i != j in c} (1 - u_i . u_j), by
     sum_{i != j} u_i . u_j = |sum_i u_i|^2 - sum_i |u_i|^2.
 
-    Classes of one sample have no distance and are left out (the authors' code gives them that of
-    another class); NaN where no class has two.
+    Classes of one sample have no distance and are left out (the authors' code gives them the
+    distance of another class). NaN where no class has two samples.
 
     >>> pi_intra([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0], [1.0, 1.0]], torch.tensor([0, 0, 1, 1]))
     0.5
@@ -32,11 +35,12 @@ def pi_intra(z: ArrayLike | Tensor | Vectors, y: Tensor) -> float:
     return _intra(_add_up(z, y))
 
 
+@metric("pi_inter", "vectors")
 def pi_inter(z: ArrayLike | Tensor | Vectors, y: Tensor) -> float:
     """Mean cosine distance between the normalised means of classes: how far classes are apart.
 
-    pi_inter = 1/(C (C - 1)) sum_{c != d} (1 - m_c . m_d),  m_c = sum_{i in c} u_i / |sum_{i in c}
-    u_i|.
+    pi_inter = 1/(C (C - 1)) sum_{c != d} (1 - m_c . m_d)
+    with m_c = sum_{i in c} u_i / |sum_{i in c} u_i|.
 
     A class whose vectors cancel out has no direction: its m is 0. NaN for fewer than two classes.
 
@@ -46,14 +50,16 @@ def pi_inter(z: ArrayLike | Tensor | Vectors, y: Tensor) -> float:
     return _inter(_add_up(z, y))
 
 
+@metric("pi_ratio", "vectors")
 def pi_ratio(z: ArrayLike | Tensor | Vectors, y: Tensor) -> float:
     """How tight classes are against how far apart: pi_intra / pi_inter.
 
     Where all classes point the same way (pi_inter = 0) it is infinite, and NaN if nothing varies
     within them either: a collapsed space has no ratio (the authors' code divides by 1e-8). NaN
-    where either of the two is.
+    where pi_intra or pi_inter is NaN.
 
-    >>> pi_ratio([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.0, 1.0]], torch.tensor([0, 0, 1, 1])).__round__(4)
+    >>> z = [[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.0, 1.0]]
+    >>> round(pi_ratio(z, torch.tensor([0, 0, 1, 1])), 4)
     0.2372
     """
     sums = _add_up(z, y)
@@ -63,21 +69,26 @@ def pi_ratio(z: ArrayLike | Tensor | Vectors, y: Tensor) -> float:
     return intra / inter
 
 
-def spectral_decay(z: ArrayLike | Tensor | Vectors, dropped: int = 0) -> float:
-    """How unevenly variance is spread over directions: 0 where all D are used alike, infinite where
-    one is dead.
+@metric("spectral_decay", "vectors")
+def spectral_decay(
+    z: ArrayLike | Tensor | Vectors, y: Tensor | None = None, *, dropped: int = 0
+) -> float:
+    """How unevenly variance is spread over directions: 0 if all D are used alike, infinite if one
+    is not used.
 
-    rho = KL(uniform || p) = sum_i 1/n log((1/n) / p_i),  p_i = s_i / sum_j s_j, over the n = D -
-    `dropped` smallest singular values s of u, not centred; that is the log of their arithmetic over
-    their geometric mean.
+    rho = KL(uniform || p) = sum_i 1/n log((1/n) / p_i),  p_i = s_i / sum_j s_j
+    over the n = D - `dropped` smallest singular values s of u, not centred. This is the logarithm
+    of their arithmetic mean over their geometric mean.
 
-    All D singular values count, for this divergence hangs on the smallest (the authors' code takes
-    a truncated SVD without it), and they come from a QR factorisation, for a Gram matrix would
-    square it away. Values below eps max(N, D) s_1 are rounding, hence 0: a dead direction. Fewer
-    samples than dimensions always leave some.
+    The smallest singular values dominate this divergence. So all D of them are computed (the
+    authors' code takes a truncated SVD, which drops the smallest), and from a QR factorisation,
+    because a Gram matrix would lose their digits. Values below eps max(N, D) s_1 are rounding
+    errors and count as 0: a direction that is not used. With fewer samples than dimensions there
+    are always some.
 
     Args:
         z: embeddings (N, D), any norm.
+        y: not used; every metric of vectors is called with labels.
         dropped: how many of the largest singular values to leave out (the paper's m - 1).
 
     >>> spectral_decay([[1.0, 0.0], [0.0, 2.0]]), spectral_decay([[1.0, 0.0], [2.0, 0.0]])
@@ -96,10 +107,14 @@ def spectral_decay(z: ArrayLike | Tensor | Vectors, dropped: int = 0) -> float:
     return max(0.0, float(kept.mean().log() - kept.log().mean()))
 
 
+@metric("spectral_decay_2", "vectors")
+def spectral_decay_2(z: ArrayLike | Tensor | Vectors, y: Tensor | None = None) -> float:
+    """Spectral decay without the largest singular value, which mostly tells where the mean lies."""
+    return spectral_decay(z, dropped=1)
+
+
 class _Sums(NamedTuple):
-    """Of the unit vectors of each class: their sum, the sum of their squared norms (1 but for zero
-    vectors), their number.
-    """
+    """Sums over the unit vectors of each class: vectors, squared norms (1 or 0), their number."""
 
     u_CD: Tensor
     squares_C: Tensor
@@ -119,7 +134,7 @@ def _add_up(z: ArrayLike | Tensor | Vectors, y: Tensor) -> _Sums:
     u_CD = torch.zeros(len(counts_C), vectors.dim, dtype=torch.float64, device=vectors.device)
     squares_C = torch.zeros(len(counts_C), dtype=torch.float64, device=vectors.device)
     for rows, block in vectors.blocks():
-        u_BD = unit(block)
+        u_BD = unit_rows(block)
         u_CD.index_add_(0, class_N[rows], u_BD)
         squares_C.index_add_(0, class_N[rows], u_BD.square().sum(1))
     return _Sums(u_CD, squares_C, counts_C)
@@ -138,7 +153,7 @@ def _inter(sums: _Sums) -> float:
     if len(sums.counts_C) < 2:
         return math.nan
     directed = sums.u_CD.norm(dim=1) > _rounding(sums)
-    means_CD = unit(sums.u_CD) * directed[:, None]
+    means_CD = unit_rows(sums.u_CD) * directed[:, None]
     classes = torch.tensor([len(directed)], device=directed.device)
     return float(
         _mean_distance(_Sums(means_CD.sum(0, keepdim=True), directed.sum()[None], classes))
@@ -146,8 +161,9 @@ def _inter(sums: _Sums) -> float:
 
 
 def _mean_distance(sums: _Sums) -> Tensor:
-    """Over pairs i != j of each class; exactly 0 where rounding is all there is, or a collapsed
-    space would have a ratio.
+    """Return the mean over pairs i != j of each class.
+
+    It is exactly 0 where only rounding errors are left; else a collapsed space would have a ratio.
     """
     similarity_C = (sums.u_CD.square().sum(1) - sums.squares_C) / (
         sums.counts_C * (sums.counts_C - 1)
@@ -156,17 +172,18 @@ def _mean_distance(sums: _Sums) -> Tensor:
 
 
 def _rounding(sums: _Sums) -> Tensor:
-    """What the terms of a sum, a few units in the last place off each, may add up to."""
+    """Return a bound on the error of a sum whose terms are a few units in the last place off."""
     return 8 * EPSILON * sums.counts_C.clamp(min=sums.u_CD.shape[1])
 
 
 def _singular_values(vectors: Vectors) -> Tensor:
-    """All D, largest first: those of the triangle R that QR factorisation of the rows, a block upon
-    the last R, leaves.
+    """Return all D singular values, largest first, from the triangle R of a QR factorisation.
+
+    Rows are added block by block: R of the rows so far and the next block are factorised again.
     """
     r_DD = torch.zeros(vectors.dim, vectors.dim, dtype=torch.float64, device=vectors.device)
     for _, block in vectors.blocks():
-        r_DD = torch.linalg.qr(torch.cat([r_DD, unit(block)]), mode="r").R
+        r_DD = torch.linalg.qr(torch.cat([r_DD, unit_rows(block)]), mode="r").R
     s_D: Tensor = torch.linalg.svdvals(r_DD)
     return s_D
 

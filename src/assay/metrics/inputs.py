@@ -1,6 +1,4 @@
-"""What is to be evaluated: vectors, labels and roles, checked and numbered, and what metrics are
-computed from.
-"""
+"""Inputs of an evaluation: vectors, labels and roles, checked; and the sources of metrics."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,30 +15,30 @@ from assay.metrics.labels import AnyLabels, number_classes
 from assay.metrics.metric import Chosen
 from assay.metrics.ranking import Ranking
 from assay.metrics.verification import Verification, verification
-from assay.neighbours import Vectors, comparisons
+from assay.neighbours import Vectors, vector_similarities
 from assay.neighbours.search import as_mask
 from assay.neighbours.similarity import Counts
-from assay.neighbours.vectors import unit
+from assay.neighbours.vectors import unit_rows
 from assay.progress import Progress
 
-Rows = ArrayLike | Tensor
+AnyArray = ArrayLike | Tensor
 
 
 @dataclass(frozen=True)
-class Task:
-    """What is to be evaluated, checked and numbered.
+class Inputs:
+    """Vectors, labels and roles of an evaluation, checked, with classes numbered.
 
     Args:
         vectors: all rows that were given.
         class_names: labels by class number.
         y: class number of each row.
         query_rows: rows that are looked up.
-        gallery_rows: rows that they are looked up in; None where the gallery is another array.
-        other: that other array with its class numbers, or None.
+        gallery_rows: rows that they are looked up in; None if the gallery is another array.
+        other: the gallery that is another array, with its class numbers; else None.
         similarity: how vectors are compared.
         counts: which references count, by row.
-        seed: of k-means.
-        progress: told how far a stage is.
+        seed: seed of k-means.
+        progress: called with a stage's name, the steps done and their total.
     """
 
     vectors: Vectors
@@ -57,20 +55,20 @@ class Task:
     @classmethod
     def of(
         cls,
-        z: Rows,
+        z: AnyArray,
         y: AnyLabels,
-        queries: Rows | None,
-        gallery: Rows | tuple[Rows, AnyLabels] | None,
+        queries: AnyArray | None,
+        gallery: AnyArray | tuple[AnyArray, AnyLabels] | None,
         similarity: str,
         counts: Counts | None,
         seed: int,
         progress: Progress,
-    ) -> "Task":
-        """The task, its labels numbered over queries and gallery together."""
+    ) -> "Inputs":
+        """Return the inputs; labels of queries and gallery are numbered together."""
         vectors = Vectors(z)
         if not len(vectors):
             raise ValueError("there is no embedding: there is nothing to evaluate")
-        comparisons[similarity]  # an unknown one is named before any work
+        vector_similarities[similarity]  # raises on an unknown name before any work
         apart = _pair(gallery) if isinstance(gallery, tuple) else None
         other = Vectors(apart[0], vectors.device) if apart else None
         classes = number_classes(y, apart[1]) if apart else number_classes(y)
@@ -100,7 +98,7 @@ class Task:
 
     @cached_property
     def ranking(self) -> Ranking:
-        """Queries, gallery and what counts, by their places among themselves."""
+        """Queries and gallery with the rule of what counts, ready to be ranked."""
         queries = self._part(self.query_rows)
         if self.other is not None:
             gallery, gallery_y = self.other
@@ -123,35 +121,30 @@ class Task:
         )
 
     def check(self, chosen: Sequence[Chosen]) -> None:
-        """Raise before any long work on what cannot be computed."""
+        """Raise a `ValueError` for metrics that cannot be computed, before any long work."""
         self._check_vectors()
-        for one in chosen:
-            if one.metric.source in ("clusters", "vectors") and self.other is not None:
+        for metric in chosen:
+            if metric.source in ("clusters", "vectors") and self.other is not None:
                 raise ValueError(
-                    f"{one.label} is a metric of one set of vectors; give queries and gallery as"
+                    f"{metric.label} is a metric of one set of vectors; give queries and gallery as"
                     " rows of one array to score it"
                 )
-            if not one.metric.per_query and self.similarity == "hamming":
+            if not metric.per_query and self.similarity == "hamming":
                 raise ValueError(
-                    f"{one.label} needs vectors, not packed bits; unpack them, or leave it out"
+                    f"{metric.label} needs vectors, not packed bits; unpack them, or leave it out"
                 )
-            if one.metric.source == "pairs" and (
-                self.counts is not None or self.similarity != "cosine"
-            ):
+            by_cosine = self.counts is None and self.similarity == "cosine"
+            if metric.source == "pairs" and not by_cosine:
                 raise ValueError(
-                    f"{one.label} compares all pairs by cosine; leave out counts= and similarity= to"
-                    " score it"
+                    f"{metric.label} compares all pairs by cosine; leave out counts= and"
+                    " similarity= to score it"
                 )
-            if (
-                one.metric.source == "ranks"
-                and one.ranks is not None
-                and one.ranks > self.ranking.most
-            ):
+            if metric.source == "ranks" and (metric.ranks or 0) > self.ranking.most:
                 raise ValueError(
-                    f"{one.label} looks at {one.ranks} references, but a query has"
+                    f"{metric.label} looks at {metric.ranks} references, but a query has"
                     f" {self.ranking.most} to choose from; ask for a smaller k"
                 )
-        if any(one.metric.per_query for one in chosen) and int(self.ranking.total.max()) <= 0:
+        if any(metric.per_query for metric in chosen) and int(self.ranking.total.max()) <= 0:
             what = f"{len(self.query_rows)} queries have no sample of their class to find"
             raise ValueError(f"all {what}: no two samples share a label, or none that counts")
 
@@ -169,26 +162,26 @@ class Task:
         if self.other is not None:
             self.other[0].check_finite("gallery")
 
-    def sources(self, one: Chosen) -> tuple[Any, ...]:
-        """What a metric of the whole is computed from."""
-        if one.metric.source == "clusters":
+    def sources(self, metric: Chosen) -> tuple[Any, ...]:
+        """Return what a metric of the whole embedding is computed from."""
+        if metric.source == "clusters":
             return self.one_set[1].cpu().numpy(), self.clusters
-        return self.one_set if one.metric.source == "vectors" else (self.pairs,)
+        return self.one_set if metric.source == "vectors" else (self.pairs,)
 
     @cached_property
     def one_set(self) -> tuple[Vectors, Tensor]:
-        """All samples that take part, as queries or in the gallery, with their class numbers."""
+        """All samples that are queries or in the gallery, with their class numbers."""
         assert self.gallery_rows is not None
         rows = torch.unique(torch.cat([self.query_rows, self.gallery_rows]))
         return self._part(rows), self.y[rows]
 
     @cached_property
     def clusters(self) -> NDArray[np.int64]:
-        """As many clusters as there are classes among these samples."""
+        """Cluster of each sample; there are as many clusters as classes among these samples."""
         vectors, y = self.one_set
         z = torch.cat(
             [
-                unit(block) if self.similarity == "cosine" else block
+                unit_rows(block) if self.similarity == "cosine" else block
                 for _, block in vectors.blocks(torch.float32)
             ]
         )
@@ -197,22 +190,23 @@ class Task:
 
     @cached_property
     def pairs(self) -> Verification:
-        """All pairs of samples, or of queries with the gallery."""
-        ranking, tell = self.ranking, self._progress("pairs")
+        """Histograms of all pairs of samples, or of all queries with the gallery."""
+        ranking, progress = self.ranking, self._progress("pairs")
         if ranking.gallery is ranking.queries:
-            return verification(ranking.queries, ranking.query_y, progress=tell)
+            return verification(ranking.queries, ranking.query_y, progress=progress)
         return verification(
             ranking.queries,
             ranking.query_y,
             ranking.gallery,
             ranking.gallery_y,
             own=ranking.own,
-            progress=tell,
+            progress=progress,
         )
 
     def _part(self, rows: Tensor) -> Vectors:
-        """These rows; where they are all of them in order, the vectors themselves, which queries
-        and gallery then share.
+        """Return these rows; all rows in order are the vectors themselves.
+
+        Queries and gallery then share one object, which halves the search.
         """
         everything = len(rows) == len(self.y) and bool(
             (rows == torch.arange(len(rows), device=rows.device)).all()
@@ -234,8 +228,8 @@ class Task:
         return lambda done, total: self.progress(stage, done, total)
 
 
-def _rows(which: Rows | None, vectors: Vectors, what: str) -> Tensor:
-    """Row numbers, from a mask or from indices."""
+def _rows(which: AnyArray | None, vectors: Vectors, what: str) -> Tensor:
+    """Return row numbers, from a mask or from indices."""
     if which is None:
         return torch.arange(len(vectors), device=vectors.device)
     try:
@@ -267,7 +261,7 @@ def _rows(which: Rows | None, vectors: Vectors, what: str) -> Tensor:
     return torch.from_numpy(given.astype(np.int64)).to(vectors.device)
 
 
-def _pair(gallery: tuple[Any, ...]) -> tuple[Rows, AnyLabels]:
+def _pair(gallery: tuple[Any, ...]) -> tuple[AnyArray, AnyLabels]:
     if len(gallery) != 2 or np.ndim(gallery[0]) != 2:
         raise ValueError(
             "a gallery of its own is a pair (z, y) of vectors and their labels; one among the rows"

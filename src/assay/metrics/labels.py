@@ -1,5 +1,6 @@
-"""Labels of any kind as class numbers, by equality in their own type: ids above 2^24 must not
-merge.
+"""Labels of any kind as class numbers.
+
+Labels are compared in their own type: ids above 2^24 must not merge by rounding.
 """
 
 from collections.abc import Hashable, Sequence
@@ -15,9 +16,7 @@ AnyLabels = ArrayLike | Tensor | Sequence[Hashable]
 
 @dataclass(frozen=True)
 class Classes:
-    """Labels by class number, and the class number of each sample in each of the lists that were
-    numbered together.
-    """
+    """Labels by class number, and the class numbers of each list that was numbered."""
 
     names: list[Any]
     numbers: list[NDArray[np.int64]]
@@ -44,8 +43,9 @@ def number_classes(*lists: AnyLabels) -> Classes:
 
 
 def _can_be_sorted_together(arrays: Sequence[NDArray[Any]]) -> bool:
-    """Whether one type holds all labels without rounding any: unsigned and signed integers may have
-    none.
+    """Return whether one type holds all labels without rounding any.
+
+    Unsigned and signed integers may have no such type.
     """
     kinds = {array.dtype.kind for array in arrays}
     whole = kinds <= set("iub") and np.result_type(*arrays).kind in "iub"
@@ -98,8 +98,9 @@ def _check(index: int, label: object) -> None:
 
 
 def _from_list(labels: Sequence[Any]) -> NDArray[Any]:
-    """As numpy would, but whole numbers stay exact, tuples stay labels, and single tensors are
-    their numbers.
+    """Return an array in which whole numbers stay exact and tuples stay labels.
+
+    A tensor with a single number becomes that number.
     """
     plain = [
         label.item() if isinstance(label, Tensor) and label.ndim == 0 else label for label in labels
@@ -116,7 +117,7 @@ def _from_list(labels: Sequence[Any]) -> NDArray[Any]:
 
 
 def _by_equality(labels: list[Any]) -> tuple[list[Any], NDArray[np.int64]]:
-    """Classes in the order of their first sample, and each sample's number."""
+    """Return classes in the order of their first sample, and each sample's number."""
     numbers: dict[Any, int] = {}
     found = [numbers.setdefault(label, len(numbers)) for label in labels]
     return list(numbers), np.array(found, dtype=np.int64)

@@ -1,17 +1,13 @@
-"""What a metric is: its name, what it is computed from, and how. The modules of this folder fill
-the registry.
-"""
+"""A metric: its name, what it is computed from, and how. Every module here registers its own."""
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-import numpy as np
-
+from assay.metric_names import NAMES, MetricName
 from assay.registry import Registry, UnknownName, first_paragraph
 
-Source = Literal["ranks", "first hit", "clusters", "vectors", "pairs"]
+MetricSource = Literal["ranks", "first hit", "clusters", "vectors", "pairs"]
 """What a metric is computed from.
 
     ranks       per query, from hits in rank order (Q, K) and the number of relevant references (Q,)
@@ -21,64 +17,54 @@ Source = Literal["ranks", "first hit", "clusters", "vectors", "pairs"]
     pairs       from the similarities of all pairs
 """
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 
-@dataclass(frozen=True)
-class Metric:
-    """A metric, or a family of them that differ in one number.
+
+@dataclass(frozen=True, kw_only=True)
+class Metric(MetricName):
+    """A metric, or a family of metrics that differ in one number.
 
     Args:
-        name: by which it is asked for; of a family, `_k` or nothing stands for the number.
-        source: what it is computed from.
-        function: computes it; a family's takes the number as its last argument.
-        values: the numbers that a family's bare name stands for; empty where there is no number.
-        ranks: how many ranks it looks at, None for as many as there are relevant references (of a
-            family: the number).
+        source: what the metric is computed from.
+        function: computes the metric; that of a family takes the number as its last argument.
+        ranks: how many ranks the metric looks at; None for as many as there are relevant
+            references (for a family: the number).
     """
 
-    name: str
-    source: Source
+    source: MetricSource
     function: Callable[..., Any]
-    values: tuple[float, ...] = ()
     ranks: int | None = None
 
     @property
     def about(self) -> str:
-        """The first paragraph of its docstring."""
+        """The first paragraph of the function's docstring."""
         return first_paragraph(self.function.__doc__)
 
     @property
     def per_query(self) -> bool:
-        """Whether each query has a value of it."""
+        """Whether the metric has a value for each query."""
         return self.source in ("ranks", "first hit")
-
-    @property
-    def is_share(self) -> bool:
-        """Whether the number of a family is a share between 0 and 1, and not a whole one."""
-        return bool(self.values) and max(self.values) < 1
-
-    @property
-    def number(self) -> str:
-        """Pattern of a family's number in a name."""
-        return r"\d+(\.\d+)?(e-\d+)?" if self.is_share else r"\d+"
-
-    @property
-    def stem(self) -> str:
-        """What comes before the number in the name of a member of the family."""
-        return f"{self.name.removesuffix('_k')}_"
 
 
 metrics = Registry[Metric]("metric")
 
-Function = Callable[..., Any]
-
 
 def metric(
-    name: str, source: Source = "ranks", *, values: tuple[float, ...] = (), ranks: int | None = None
+    name: str,
+    source: MetricSource = "ranks",
+    *,
+    values: tuple[float, ...] = (),
+    ranks: int | None = None,
 ) -> Callable[[Function], Function]:
-    """Decorator that registers a function as a metric and leaves it as it is."""
+    """Register the decorated function as a metric and return it unchanged.
+
+    `values` are the numbers of a user's own family; for Assay's own metrics they stand in
+    `assay.metric_names`.
+    """
 
     def add(function: Function) -> Function:
-        metrics.set(name, Metric(name, source, function, values, ranks))
+        named = NAMES.get(name, MetricName(name, name, values))
+        metrics.set(name, Metric(**vars(named), source=source, function=function, ranks=ranks))
         return function
 
     return add
@@ -93,58 +79,46 @@ class Chosen:
     value: float | None = None
 
     @property
+    def source(self) -> MetricSource:
+        """What the metric is computed from."""
+        return self.metric.source
+
+    @property
+    def per_query(self) -> bool:
+        """Whether the metric has a value for each query."""
+        return self.metric.per_query
+
+    @property
     def ranks(self) -> int | None:
         """How many ranks it looks at; None for as many as there are relevant references."""
         return self.metric.ranks if self.value is None else int(self.value)
 
     def __call__(self, *sources: Any) -> Any:
-        """The metric of these sources."""
-        return (
-            self.metric.function(*sources)
-            if self.value is None
-            else self.metric.function(*sources, self.value)
-        )
+        """Compute the metric from these sources."""
+        number = () if self.value is None else (self.value,)
+        return self.metric.function(*sources, *number)
 
 
-def choose(names: str | Iterable[str]) -> list[Chosen]:
-    """The metrics of these names (or of one string with commas), a family's bare name standing for
-    its usual members.
+def choose_metrics(names: str | Iterable[str]) -> list[Chosen]:
+    """Return the metrics of these names, or of one string with commas, each once.
 
-    >>> [chosen.label for chosen in choose(["recall_at_k", "map_at_10"])]
+    The bare name of a family stands for its usual members.
+
+    >>> [chosen.label for chosen in choose_metrics(["recall_at_k", "map_at_10"])]
     ['recall_at_1', 'recall_at_2', 'recall_at_4', 'recall_at_8', 'recall_at_16', 'recall_at_32',
     'map_at_10']
     """
     asked = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
-    chosen = {member.label: member for name in asked for member in _members(name)}
+    chosen: dict[str, Chosen] = {}
+    for name in asked:
+        found = {
+            label: Chosen(label, known, value)
+            for known in metrics.values()
+            for label, value in known.members(name).items()
+        }
+        if not found:
+            raise UnknownName(metrics.miss(name))
+        chosen |= found
     if not chosen:
         raise ValueError(f"name at least one metric of {', '.join(metrics)}")
     return list(chosen.values())
-
-
-def _members(name: str) -> list[Chosen]:
-    if name in metrics:
-        found = metrics[name]
-        return [Chosen(_label(found, value), found, value) for value in found.values] or [
-            Chosen(name, found)
-        ]
-    for family in metrics.values():
-        number = name.removeprefix(family.stem)
-        if family.values and number != name and re.fullmatch(family.number, number):
-            value = float(number) if family.is_share else int(number)
-            if value <= 0 or (family.is_share and value > 1):
-                raise ValueError(
-                    f"{name}: the number in it is"
-                    f" {'between 0 and 1' if family.is_share else 'at least 1'}"
-                )
-            return [Chosen(_label(family, value), family, value)]
-    raise UnknownName(metrics.miss(name))
-
-
-def _label(family: Metric, value: float) -> str:
-    """A whole number as it is, a share as a power of ten: recall_at_8, tar_at_far_1e-3."""
-    written = (
-        re.sub(r"e-0*", "e-", np.format_float_scientific(value, trim="-"))
-        if family.is_share
-        else str(value)
-    )
-    return f"{family.stem}{written}"

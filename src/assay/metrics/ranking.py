@@ -1,8 +1,9 @@
-"""Every query's list of references, as hits and misses. Shapes: Q queries, R references, K ranks, P
-pairs.
+"""Every query's list of references, as hits and misses.
 
-Lists are never kept whole: queries are looked up in groups whose lists fit in memory, and only
-their scores stay.
+Shapes: Q queries, R references, K ranks, P pairs.
+
+Lists are never all in memory: queries are looked up in groups whose lists fit, and only their
+scores are kept.
 """
 
 from collections.abc import Iterator
@@ -13,21 +14,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from assay.neighbours import Vectors, comparisons, nearest, ranks
+from assay.neighbours import Vectors, nearest, target_ranks, vector_similarities
 from assay.neighbours.order import PAIRS, exact_scores
-from assay.neighbours.search import Progress, available
+from assay.neighbours.search import PairProgress, available
 from assay.neighbours.similarity import Counts, standing
 
 ENTRIES = 1 << 23
-"""Entries of the lists that are kept at once, unless the gallery itself holds more numbers."""
+"""Entries of lists in memory at once, unless the gallery itself holds more numbers."""
 
 FAR_ENOUGH = 32
-"""Ranks in which the first hit is looked for before it is counted how far down it is."""
+"""Ranks that are searched for the first hit; beyond them, its rank is counted."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Queries to be looked up in a gallery.
+    """Queries that are looked up in a gallery.
 
     Args:
         queries: vectors (Q, D).
@@ -48,11 +49,11 @@ class Ranking:
     own: Tensor
     counts: Counts | None
     similarity: str
-    progress: Progress
+    progress: PairProgress
 
     @cached_property
     def total(self) -> Tensor:
-        """How many references of its class each query has (Q,), itself not among them."""
+        """Number of references of its class that each query has (Q,), without itself."""
         if self.counts is None:
             in_class = torch.bincount(self.gallery_y, minlength=self._classes)
             return in_class[self.query_y] - (self.own >= 0).long()
@@ -65,16 +66,15 @@ class Ranking:
 
     @property
     def most(self) -> int:
-        """How many references a list can hold."""
+        """Number of references that a list can hold."""
         return available(len(self.gallery), self.own)
 
     def lists(self, ranks_Q: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Groups of queries with their hits in rank order (n, K), each K at least as large as any
-        of its `ranks_Q`.
+        """Yield groups of queries with their hits in rank order (n, K); K covers their `ranks_Q`.
 
-        Together they cover every query. Where most lists are short, all are found in one pass up to
-        that length, in which each product serves both sides, and the few longer ones in passes of
-        their own.
+        Together the groups cover every query. Where most lists are short, these are found in one
+        pass, in which each product serves both sides, and the few longer lists in passes of their
+        own.
         """
         budget = max(ENTRIES, len(self.gallery) * self.gallery.dim // 4)
         order = ranks_Q.argsort(stable=True)
@@ -94,8 +94,9 @@ class Ranking:
             order, lengths = order[count:], lengths[count:]
 
     def count_to_first_hits(self, first_Q: Tensor) -> Tensor:
-        """Ranks (Q,) of the first reference of a class; those that no list reached (0) are counted,
-        0 where there is none.
+        """Return the rank (Q,) of each query's first hit, 0 where there is none.
+
+        A rank that no list reached is given as 0 and is counted here.
         """
         far = ((first_Q == 0) & (self.total > 0)).nonzero()[:, 0]
         if len(far):
@@ -107,7 +108,7 @@ class Ranking:
         return int(max(self.query_y.max(), self.gallery_y.max())) + 1
 
     def _hits(self, rows: Tensor | None, k: int) -> Tensor:
-        """Hits (n, k) of some queries, or of all."""
+        """Return hits (n, k) of some queries, or of all."""
         queries = self.queries if rows is None else Vectors(self.queries, chosen=rows)
         own = self.own if rows is None else self.own[rows]
         found = nearest(
@@ -125,7 +126,7 @@ class Ranking:
 
     def _ranks_of(self, rows: Tensor, targets: Tensor) -> Tensor:
         counts = self._counts_of(rows)
-        return ranks(
+        return target_ranks(
             Vectors(self.queries, chosen=rows),
             self.gallery,
             targets,
@@ -136,7 +137,7 @@ class Ranking:
         )
 
     def _counts_of(self, rows: Tensor | None) -> Counts | None:
-        """What counts for a part of the queries, by their places in it."""
+        """Return the rule of what counts, for a part of the queries by their places in it."""
         counts = self.counts
         return (
             counts
@@ -145,7 +146,7 @@ class Ranking:
         )
 
     def _relevant_pairs(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each of these queries with each reference of its class that counts, some at a time."""
+        """Yield each of these queries with each reference of its class that counts, in parts."""
         by_class = self.gallery_y.argsort(stable=True)
         sizes = torch.bincount(self.gallery_y, minlength=self._classes)
         starts = sizes.cumsum(0) - sizes
@@ -165,15 +166,15 @@ class Ranking:
             begin += count
 
     def _best_relevant(self, rows: Tensor) -> Tensor:
-        """The most similar reference of its class for each of these queries,
-        ties by lower index.
-        """
-        compared = comparisons[self.similarity](self.queries, self.gallery)
+        """Return the most similar reference of its class for each query, ties by lower index."""
+        compared = vector_similarities[self.similarity](self.queries, self.gallery)
         score = torch.full(
             (len(self.query_y),), -torch.inf, dtype=torch.float64, device=rows.device
         )
         best = torch.full_like(self.query_y, len(self.gallery))
-        for query_P, reference_P in self._relevant_pairs(rows):  # all of a query come together
+        for query_P, reference_P in self._relevant_pairs(
+            rows
+        ):  # all references of a query come together
             score_P = exact_scores(compared, query_P, reference_P)
             score.scatter_reduce_(0, query_P, score_P, "amax")
             leads_P = score_P == score[query_P]

@@ -1,8 +1,8 @@
 """Retrieval metrics per query. Shapes: Q queries, K ranks.
 
-`relevant` says which of the K nearest references are of the query's class, nearest first; `total`
-(R) is how many such references there are, the query itself not among them. Where R = 0 a score is
-NaN, never silently 0.
+`relevant` says which of the K nearest references are of the query's class, nearest first. `total`
+(R) is the number of references of its class, without the query itself. Where R = 0 a score is NaN,
+never silently 0.
 """
 
 import torch
@@ -21,9 +21,9 @@ def precision_at_1(relevant: Tensor, total: Tensor) -> Tensor:
     return _nan_where_none(relevant[:, 0].double(), total)
 
 
-@metric("recall_at_k", values=(1, 2, 4, 8, 16, 32))
+@metric("recall_at_k")
 def recall_at_k(relevant: Tensor, total: Tensor, k: int) -> Tensor:
-    """1 where any of the k nearest references is of the query's class (Jegou et al. 2011, as used
+    """1 where any of the k nearest references is of the query's class (Jegou et al. 2011; so used
     since Song et al. 2016).
 
     >>> recall_at_k(torch.tensor([[False, True], [False, False]]), torch.tensor([2, 2]), 2)
@@ -55,7 +55,7 @@ def map_at_r(relevant: Tensor, total: Tensor) -> Tensor:
     return _nan_where_none(_sum_of_precisions(_first_r(relevant, total)) / total, total)
 
 
-@metric("map_at_k", values=(100,))
+@metric("map_at_k")
 def map_at_k(relevant: Tensor, total: Tensor, k: int) -> Tensor:
     """Mean average precision at k (Weyand et al. 2020, Google Landmarks v2,
     arxiv.org/abs/2004.01804).
@@ -71,8 +71,7 @@ def map_at_k(relevant: Tensor, total: Tensor, k: int) -> Tensor:
 
 @metric("mrr", "first hit")
 def mrr(first: Tensor) -> Tensor:
-    """Mean reciprocal rank: 1 over the rank of the first reference of the query's class, however
-    far down.
+    """Mean reciprocal rank: 1 over the rank of the first reference of the query's class.
 
     >>> mrr(torch.tensor([1, 4]))
     tensor([1.0000, 0.2500], dtype=torch.float64)
@@ -81,15 +80,16 @@ def mrr(first: Tensor) -> Tensor:
 
 
 def _sum_of_precisions(hits_QK: Tensor) -> Tensor:
-    """sum_i precision(i) rel(i), rank by rank: its last digit then does not depend on how many
-    ranks follow.
+    """Return sum_i precision(i) rel(i), added rank by rank.
+
+    So its last digit does not depend on how many ranks follow.
     """
     ranks_K = torch.arange(1, hits_QK.shape[1] + 1, device=hits_QK.device)
     return (hits_QK.cumsum(1).double() / ranks_K * hits_QK).cumsum(1)[:, -1]
 
 
 def _first_r(relevant: Tensor, total: Tensor) -> Tensor:
-    """The hits among each query's first R ranks."""
+    """Return the hits among each query's first R ranks."""
     most = int(total.max()) if len(total) else 0
     if relevant.shape[1] < most:
         raise ValueError(
@@ -100,7 +100,7 @@ def _first_r(relevant: Tensor, total: Tensor) -> Tensor:
 
 
 def _first_k(relevant: Tensor, k: int) -> Tensor:
-    """The hits among the first k ranks."""
+    """Return the hits among the first k ranks."""
     if relevant.shape[1] < k:
         raise ValueError(f"k is {k}, but only {relevant.shape[1]} neighbours were given")
     return relevant[:, :k]

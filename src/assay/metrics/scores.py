@@ -1,4 +1,4 @@
-"""`Scores`: what an evaluation gives. Shapes: Q queries."""
+"""`Scores`: the result of an evaluation. Shapes: Q queries."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Unit = Literal["queries", "classes"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Queries:
     """The queries: their ids, their classes by number, the names of the classes."""
 
     ids: Sequence[Any]
@@ -27,20 +27,20 @@ class Asked:
 class Scores(Mapping[str, float]):
     """Means by metric, over the queries whose class has another sample in the gallery.
 
-    Metrics of single queries also give `per_query`, `per_class` and `interval`; metrics of the
-    whole (clustering, geometry, verification) have only their value.
+    Metrics of single queries also have `per_query`, `per_class` and `interval`; metrics of the
+    whole embedding (clustering, geometry, verification) have only their value.
 
     Args:
         asked: the queries.
-        values: by metric, a value of each query (NaN where there is nothing to find), or one of the
-            whole.
+        values: by metric, a value for each query (NaN where there is nothing to find), or one value
+            for the whole embedding.
         scored: which queries have something to find; the others are skipped.
         similarity: how vectors are compared.
     """
 
     def __init__(
         self,
-        asked: Asked,
+        asked: Queries,
         values: Mapping[str, NDArray[np.float64] | float],
         scored: NDArray[np.bool_],
         similarity: str,
@@ -68,7 +68,7 @@ class Scores(Mapping[str, float]):
         return [self._asked.names[number] for number in self._asked.numbers.tolist()]
 
     def per_query(self, name: str) -> NDArray[np.float64]:
-        """The metric of each query, NaN where its class has no other sample."""
+        """Return the metric for each query, NaN where its class has no other sample."""
         if name not in self._values:
             raise KeyError(f"{name} was not asked for; there are {', '.join(self._values)}")
         values = self._values[name]
@@ -79,7 +79,7 @@ class Scores(Mapping[str, float]):
         return values
 
     def per_class(self, name: str) -> dict[Any, float]:
-        """The mean over the queries of each class, NaN where none of them has anything to find."""
+        """Return the mean over the queries of each class, NaN where none has anything to find."""
         sums, counts = self._by_class(name)
         present = np.unique(self._asked.numbers)
         with np.errstate(invalid="ignore"):
@@ -90,11 +90,11 @@ class Scores(Mapping[str, float]):
         }
 
     def interval(self, name: str, over: Unit = "classes") -> Interval:
-        """95% bootstrap interval of the mean, over queries or over classes.
+        """Return a 95% bootstrap interval of the mean, over queries or over classes.
 
-        Over classes, whole classes are drawn: queries of one class share its fate, and it is other
-        classes that an open-set search will meet. Over queries, each is drawn for itself: how sure
-        the mean is for these classes.
+        Over classes, whole classes are drawn: queries of one class depend on each other, and an
+        open-set search meets other classes. Over queries, each query is drawn by itself, which says
+        how certain the mean is for these classes.
         """
         if over not in get_args(Unit):
             raise ValueError(f"an interval is over {' or '.join(get_args(Unit))}, not {over!r}")
@@ -109,7 +109,7 @@ class Scores(Mapping[str, float]):
         return self._intervals[name, over]
 
     def to_dict(self) -> dict[str, Any]:
-        """Means, intervals and counts as plain data."""
+        """Return means, intervals and counts as plain data."""
         return {
             "metrics": {name: self._entry(name) for name in self},
             "queries": self.queries,
@@ -119,7 +119,7 @@ class Scores(Mapping[str, float]):
         }
 
     def to_frame(self) -> "pd.DataFrame":
-        """A row per query: id, label, and each metric of single queries. Needs pandas."""
+        """Return a row per query: id, label, and each metric of single queries. Needs pandas."""
         try:
             import pandas
         except ImportError:
@@ -156,9 +156,9 @@ class Scores(Mapping[str, float]):
             return ""
         found = {over: self.interval(name, over) for over in get_args(Unit)}
         ends = [
-            f"[{one.low:.4f}, {one.high:.4f}] over {over}"
-            for over, one in found.items()
-            if one.low is not None
+            f"[{interval.low:.4f}, {interval.high:.4f}] over {over}"
+            for over, interval in found.items()
+            if interval.low is not None
         ]
         return f"  {', '.join(ends)}" if ends else ""
 
@@ -173,7 +173,7 @@ class Scores(Mapping[str, float]):
         }
 
     def _by_class(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Sum and count of the queries of each class that have something to find."""
+        """Return sum and count over the queries of each class that have something to find."""
         values = self.per_query(name)
         counted = ~np.isnan(values)
         numbers, size = self._asked.numbers[counted], len(self._asked.names)

@@ -1,4 +1,4 @@
-"""Same class or not, told from one similarity: ROC AUC, EER and TAR at FAR over all pairs.
+"""Same class or not, decided by a similarity: ROC AUC, EER and TAR at FAR over all pairs.
 
 Shapes: R rows and K columns of a tile of pairs, D dimensions, B bins, L lanes.
 """
@@ -12,28 +12,28 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from assay.neighbours.search import Progress
-from assay.neighbours.vectors import Vectors, tiles, unit
+from assay.metrics.metric import metric
+from assay.neighbours.search import PairProgress
+from assay.neighbours.vectors import Vectors, slices, unit_rows
 
 STEPS = 1 << 19
-"""Bins between similarity 0 and 1. Their centres lie at -1, 0 and 1, so that rounding does not part
-what is equal there.
+"""Bins between similarity 0 and 1. There are centres at -1, 0 and 1, so that rounding does not
+separate equal values there.
 """
 BINS = 2 * STEPS + 1
-TILE = 1024
-PANEL = 8 * TILE
-"""Rows that stay at hand while columns pass by, so that a column is read and normalised only once
-for all of them.
+PAIRS_TILE = 1024
+PAIRS_PANEL = 8 * PAIRS_TILE
+"""Rows that stay in memory while columns are read, so that each column is normalised only once for
+all of them.
 """
 LANES = 8
-"""At most so many threads count at a time, each on its own copy of the bins."""
+"""The most threads that count at a time, each on its own copy of the bins."""
 INT32_MAX = torch.iinfo(torch.int32).max
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Verification:
-    """Pairs by similarity, as histograms of those of one class and those of two; what follows is
-    read off them.
+    """Histograms over similarity of pairs of one class and pairs of two classes.
 
     A threshold t accepts the pairs of similarity >= t. TAR(t) is the share accepted of the positive
     pairs, FAR(t) of the negative ones, FRR = 1 - TAR. Thresholds lie 2^-19 = 1.9e-6 of cosine
@@ -49,12 +49,12 @@ class Verification:
 
     @cached_property
     def positives(self) -> int:
-        """Pairs of one class."""
+        """Number of pairs of one class."""
         return int(self.positives_B.sum())
 
     @cached_property
     def negatives(self) -> int:
-        """Pairs of two classes."""
+        """Number of pairs of two classes."""
         return int(self.negatives_B.sum())
 
     @cached_property
@@ -66,9 +66,7 @@ class Verification:
 
     @cached_property
     def eer(self) -> float:
-        """Equal error rate: FAR(t) where it equals FRR(t), on straight lines between neighbouring
-        thresholds.
-        """
+        """Equal error rate: FAR(t) where it equals FRR(t), interpolated between thresholds."""
         if not self.positives or not self.negatives:
             return math.nan
         excess = self._far - (1 - self._tar)
@@ -77,9 +75,9 @@ class Verification:
         return float(torch.lerp(self._far[after - 1], self._far[after], -low / (high - low)))
 
     def tar_at_far(self, far: float) -> float:
-        """Largest share of the positives that a threshold of FAR(t) <= `far` accepts.
+        """Return the largest share of the positives that a threshold of FAR(t) <= `far` accepts.
 
-        NaN with fewer than 1 / `far` negatives: not one of them could be accepted, and any smaller
+        NaN with fewer than 1 / `far` negatives: no negative could be accepted, and any smaller
         `far` would give the same.
 
         >>> found = Verification(torch.tensor([0, 1, 0, 3]), torch.tensor([4, 4, 2, 0]))
@@ -112,7 +110,7 @@ def verification(
     gallery_y: Tensor | None = None,
     *,
     own: Tensor | None = None,
-    progress: Progress | None = None,
+    progress: PairProgress | None = None,
 ) -> Verification:
     """Compare all pairs by cosine, a tile at a time; only their histograms are kept.
 
@@ -129,7 +127,7 @@ def verification(
         gallery: embeddings to compare with.
         gallery_y: their class numbers.
         own: each row's own place in the gallery (N,), -1 where it is not there; None where none is.
-        progress: is told after each tile of pairs how many are done, and how many there are.
+        progress: called after each tile of pairs with the number of tiles done and their total.
 
     >>> verification([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.9, 0.8]], torch.tensor([0, 0, 1, 1]))
     Verification(roc_auc 0.7500, eer 0.5000; 2 positives, 4 negatives)
@@ -149,21 +147,42 @@ def verification(
             f"queries of {rows.vectors.dim} dimensions cannot be compared with a gallery of"
             f" {columns.vectors.dim}"
         )
-    every, positive = _Histogram(rows.vectors.device), _Histogram(rows.vectors.device)
+    all_pairs, positive = _Histogram(rows.vectors.device), _Histogram(rows.vectors.device)
     total = _number_of_tiles(rows, columns)
     for done, tile in enumerate(_tiles(rows, columns), start=1):
-        _count(tile, every, positive)
+        _count(tile, all_pairs, positive)
         if progress is not None:
             progress(done, total)
     positives_B = positive.total()
     return Verification(
-        _without_itself(positives_B, rows.vectors, own), every.total() - positives_B
+        _without_itself(positives_B, rows.vectors, own), all_pairs.total() - positives_B
     )
 
 
+@metric("roc_auc", "pairs")
+def roc_auc(pairs: Verification) -> float:
+    """How often a pair of one class is more similar than a pair of two classes."""
+    return pairs.roc_auc
+
+
+@metric("eer", "pairs")
+def eer(pairs: Verification) -> float:
+    """Equal error rate: the share of pairs of two classes that are accepted, at the threshold that
+    rejects the same share of pairs of one class.
+    """
+    return pairs.eer
+
+
+@metric("tar_at_far", "pairs")
+def tar_at_far(pairs: Verification, far: float) -> float:
+    """Share of the pairs of one class accepted while at most this share of the pairs of two is."""
+    return pairs.tar_at_far(far)
+
+
 def _without_itself(positives_B: Tensor, vectors: Vectors, own: Tensor | None) -> Tensor:
-    """The pairs without those of a row with itself: the most similar there are, or at 0 for a zero
-    vector.
+    """Return the histogram without pairs of a row with itself.
+
+    These are the most similar pairs of all, or at similarity 0 for a zero vector.
     """
     if own is None:
         return positives_B
@@ -177,9 +196,7 @@ def _without_itself(positives_B: Tensor, vectors: Vectors, own: Tensor | None) -
 
 
 class _Sorted:
-    """Samples by class: then few tiles hold pairs of one class, and the others need not be searched
-    for them.
-    """
+    """Samples sorted by class: then few tiles hold pairs of one class; the others are skipped."""
 
     def __init__(self, vectors: Vectors, y: Tensor) -> None:
         if y.shape != (len(vectors),):
@@ -195,8 +212,8 @@ class _Sorted:
         return len(self.y)
 
     def read(self, which: slice) -> tuple[Tensor, Tensor]:
-        """Unit vectors, of norm computed in float64, and their classes."""
-        return unit(self.vectors.read(self.order[which], torch.float64)).float(), self.y[which]
+        """Return unit vectors, normalised in float64, and their classes."""
+        return unit_rows(self.vectors.read(self.order[which], torch.float64)).float(), self.y[which]
 
 
 @dataclass(frozen=True)
@@ -212,13 +229,13 @@ class _Tile:
 
 def _tiles(rows: _Sorted, columns: _Sorted) -> Iterator[_Tile]:
     triangle = rows is columns
-    for panel in tiles(len(rows), PANEL):
+    for panel in slices(len(rows), PAIRS_PANEL):
         panel_u, panel_y = rows.read(panel)
-        for across in tiles(len(columns), TILE):
+        for across in slices(len(columns), PAIRS_TILE):
             if triangle and across.start < panel.start:
                 continue
             u_KD, y_K = columns.read(across)
-            for down in tiles(len(panel_y), TILE):
+            for down in slices(len(panel_y), PAIRS_TILE):
                 place = panel.start + down.start
                 if not triangle or place <= across.start:
                     yield _Tile(
@@ -227,30 +244,33 @@ def _tiles(rows: _Sorted, columns: _Sorted) -> Iterator[_Tile]:
 
 
 def _number_of_tiles(rows: _Sorted, columns: _Sorted) -> int:
-    down, across = math.ceil(len(rows) / TILE), math.ceil(len(columns) / TILE)
+    down, across = math.ceil(len(rows) / PAIRS_TILE), math.ceil(len(columns) / PAIRS_TILE)
     return down * (down + 1) // 2 if rows is columns else down * across
 
 
-def _count(tile: _Tile, every: "_Histogram", positive: "_Histogram") -> None:
+def _count(tile: _Tile, all_pairs: "_Histogram", positive: "_Histogram") -> None:
     bins_RK = _bins(tile.u_RD, tile.u_KD)
     pairs_RK = torch.ones_like(bins_RK, dtype=torch.bool).triu(1) if tile.on_diagonal else None
-    every.add(bins_RK.flatten() if pairs_RK is None else bins_RK.masked_select(pairs_RK))
+    all_pairs.add(bins_RK.flatten() if pairs_RK is None else bins_RK.masked_select(pairs_RK))
     if tile.y_R[0] <= tile.y_K[-1] and tile.y_K[0] <= tile.y_R[-1]:
         same_RK = tile.y_R[:, None] == tile.y_K
         positive.add(bins_RK.masked_select(same_RK if pairs_RK is None else same_RK & pairs_RK))
 
 
 def _bins(u_RD: Tensor, u_KD: Tensor) -> Tensor:
-    """Nearest centre: round(STEPS s) + STEPS. Scale and shift ride on the product; rounding may
-    leave [-1, 1], bins may not.
+    """Return the bin of each similarity s: round(STEPS s) + STEPS.
+
+    Scale and shift are part of the matrix product. Rounding may take s outside [-1, 1]; it is
+    clamped to the outermost bins.
     """
     shift = u_RD.new_full((1, 1), STEPS + 0.5)
     return torch.addmm(shift, u_RD, u_KD.T, alpha=STEPS).clamp_(0, BINS - 1).long()
 
 
 class _Histogram:
-    """Counts in lanes, one for each thread, of 32 bits, so that they stay in its cache; moved to 64
-    before they overflow.
+    """Counts of 32 bits in a lane for each thread, which stay in its cache.
+
+    They are moved to 64 bits before they overflow.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -281,8 +301,9 @@ class _Histogram:
 
 
 def _accepted(counts_B: Tensor) -> Tensor:
-    """Share of the pairs at or above each threshold, strictest first; before it, the threshold that
-    accepts none.
+    """Return the share of pairs at or above each threshold, strictest first.
+
+    The first threshold accepts no pair.
     """
     above = counts_B.flip(0).cumsum(0)
     return torch.cat([above.new_zeros(1), above]).double() / above[-1]

@@ -1,10 +1,8 @@
-"""Exact k nearest neighbours in bounded memory, by cosine, dot product, Euclidean or Hamming
-distance.
-"""
+"""Exact nearest neighbours in bounded memory: cosine, dot product, Euclidean or Hamming."""
 
-from assay.neighbours.ranks import ranks
 from assay.neighbours.search import nearest
-from assay.neighbours.similarity import comparisons
+from assay.neighbours.similarity import vector_similarities
+from assay.neighbours.target_ranks import target_ranks
 from assay.neighbours.vectors import Vectors
 
-__all__ = ["Vectors", "comparisons", "nearest", "ranks"]
+__all__ = ["Vectors", "nearest", "target_ranks", "vector_similarities"]

@@ -1,26 +1,27 @@
-"""The references that can still be among the k nearest of each query. Shapes: Q queries, R
-references, W places, P pairs.
+"""The references that can still be among the k nearest of each query.
+
+Shapes: Q queries, R references, W places, P pairs.
 
 Every query has W > k places. A product enters if it exceeds the query's bound: the k-th largest
-lower end of what was seen, a value that at least k references are sure to reach. Where places run
-out, the bound is raised and what fell below it leaves. References are offered in the order of their
-index, so that one that only ties with the bound has lost to the k before it.
+lower end so far, a value that at least k references are sure to reach. When no place is left, the
+bound is raised, and candidates below it leave. References are offered in the order of their index,
+so a reference that only ties with the bound has lost to the k before it.
 """
 
 import torch
 from torch import Tensor
 
 from assay.neighbours.order import NONE, gaps, nearest_first
-from assay.neighbours.similarity import Comparison, Counts
-from assay.neighbours.tiles import Panel, Transposed
-from assay.neighbours.vectors import tiles
+from assay.neighbours.similarity import Counts, VectorSimilarity
+from assay.neighbours.tiles import ProductPanel, Transposed
+from assay.neighbours.vectors import slices
 
 PLACES = 1 << 18
-"""Places that are put in order at once: bounds memory."""
+"""Places that are sorted at once: bounds memory."""
 
 
 def places(k: int) -> int:
-    """How many places a query gets."""
+    """Return how many places a query has."""
     return k + max(48, k // 2)
 
 
@@ -29,14 +30,19 @@ class Candidates:
 
     Args:
         ids: indices (Q,) of the queries.
-        k: how many are wanted of each.
-        compared: the comparison.
+        k: how many references are wanted for each query.
+        compared: the similarity.
         dtype: precision of the products.
         counts: which references count for a query, all if None.
     """
 
     def __init__(
-        self, ids: Tensor, k: int, compared: Comparison, dtype: torch.dtype, counts: Counts | None
+        self,
+        ids: Tensor,
+        k: int,
+        compared: VectorSimilarity,
+        dtype: torch.dtype,
+        counts: Counts | None,
     ) -> None:
         self.ids, self.k, self.compared, self.counts = ids, k, compared, counts
         shape = (len(ids), places(k))
@@ -46,10 +52,8 @@ class Candidates:
         self.bound = torch.full((len(ids),), -torch.inf, dtype=dtype, device=ids.device)
         self.lost = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
 
-    def offer(self, rows: slice, offered: Panel | Transposed) -> None:
-        """Products of the queries at `rows` with references that come after all that were offered
-        to them before.
-        """
+    def offer(self, rows: slice, offered: ProductPanel | Transposed) -> None:
+        """Take products of the queries at `rows` with references of higher index than before."""
         if bool((torch.isneginf(self.bound[rows]) | self._crowded(rows, offered)).any()):
             offered = self._raise_bounds_by(rows, offered)
             self._give_up(rows, self._crowded(rows, offered))
@@ -61,31 +65,35 @@ class Candidates:
         self._place(rows, query_P, reference_P, value_P)
 
     def settle(self) -> Tensor:
-        """The k nearest (Q, k) of each query; -1 where fewer count. Rows of `lost` queries mean
-        nothing.
+        """Return the k nearest (Q, k) of each query, -1 where fewer count.
+
+        Rows of `lost` queries mean nothing.
         """
         self.value[self.lost], self.index[self.lost] = -torch.inf, NONE
         settled = torch.empty(len(self.ids), self.k, dtype=torch.long, device=self.ids.device)
-        for rows in tiles(len(self.ids), max(1, PLACES // self.value.shape[1])):
+        for rows in slices(len(self.ids), max(1, PLACES // self.value.shape[1])):
             settled[rows] = nearest_first(
                 self.compared, self.ids[rows], self.value[rows], self.index[rows].long(), self.k
             )
         return settled
 
-    def _crowded(self, rows: slice, offered: Panel | Transposed) -> Tensor:
-        """Whether more groups have an entry above the bound (Q,) than there are places."""
+    def _crowded(self, rows: slice, offered: ProductPanel | Transposed) -> Tensor:
+        """Return whether more groups have an entry above the bound (Q,) than there are places."""
         return offered.groups_above(self.bound[rows]) > self.value.shape[1]
 
     def _give_up(self, rows: slice, crowded_Q: Tensor) -> None:
-        """Count queries as lost whose candidates this precision cannot tell apart."""
+        """Mark queries as lost whose candidates this precision cannot order."""
         self.lost[rows] |= crowded_Q
         self.bound[rows] = self.bound[rows].masked_fill(crowded_Q, torch.inf)
 
-    def _raise_bounds_by(self, rows: slice, offered: Panel | Transposed) -> Panel | Transposed:
-        """Bounds from what is offered alone, where that is enough; gives it without what does not
-        count.
+    def _raise_bounds_by(
+        self, rows: slice, offered: ProductPanel | Transposed
+    ) -> ProductPanel | Transposed:
+        """Raise bounds by the offered products alone, if there are enough of them.
+
+        Returns the offer without products that do not count.
         """
-        if self.counts is not None and isinstance(offered, Panel):
+        if self.counts is not None and isinstance(offered, ProductPanel):
             last = len(self.compared.references) - 1
             offered = offered.keep(
                 self.counts(self.ids[None, rows, None], offered.columns.clamp(max=last))
@@ -93,8 +101,8 @@ class Candidates:
         reached_Q = offered.reached_by(self.k)
         if reached_Q is not None:
             lower_Q = reached_Q - self.compared.widest_gap(self.ids[rows], self.bound.dtype)
-            # The k references that reach it are themselves on offer: what ties with them may come
-            # before them.
+            # The k references that reach the value are themselves offered now, so a reference that
+            # ties with them may come before them.
             below_Q = torch.nextafter(lower_Q, lower_Q.new_tensor(-torch.inf)).minimum(
                 lower_Q - torch.finfo(lower_Q.dtype).tiny
             )
@@ -102,7 +110,7 @@ class Candidates:
         return offered
 
     def _place(self, rows: slice, query_P: Tensor, reference_P: Tensor, value_P: Tensor) -> None:
-        """Put pairs, sorted by query, into free places; raise bounds where there are too few."""
+        """Put pairs, sorted by query, into free places; raise bounds where places are too few."""
         if not len(query_P):
             return
         new_Q = torch.bincount(query_P - rows.start, minlength=rows.stop - rows.start)
@@ -110,8 +118,8 @@ class Candidates:
         if bool((wanted_Q <= width).all()):
             self._write(rows, query_P, reference_P, value_P, new_Q)
             return
-        # Where one is full, many are nearly so: raising their bounds together saves doing it for
-        # each in its turn.
+        # When the places of one query are full, those of many others nearly are: raising their
+        # bounds together is cheaper.
         self._raise_bounds((wanted_Q > (self.k + width) // 2).nonzero()[:, 0] + rows.start)
         kept_P = value_P > self.bound[query_P]
         query_P, reference_P, value_P = query_P[kept_P], reference_P[kept_P], value_P[kept_P]
@@ -135,9 +143,7 @@ class Candidates:
         self.filled[rows] += new_Q
 
     def _raise_bounds(self, chosen: Tensor) -> None:
-        """Raise the bounds of the chosen queries and free the places of what can no longer be among
-        the k.
-        """
+        """Raise the bounds of the chosen queries and free the places of candidates below them."""
         value_QW, index_QW = self.value[chosen], self.index[chosen]
         gap_QW = gaps(self.compared, self.ids[chosen], index_QW, self.value.dtype)
         bound_Q = (value_QW - gap_QW).topk(self.k, dim=1, sorted=False).values.amin(1)
@@ -158,9 +164,7 @@ class Candidates:
     def _first_of_ties(
         self, value_QW: Tensor, index_QW: Tensor, gap_QW: Tensor, bound_Q: Tensor
     ) -> Tensor:
-        """Where products are exact, those that tie with the bound: as many as are missing to k, by
-        index.
-        """
+        """Return exact products that tie with the bound: as many as are missing to k, by index."""
         tied_QW = (value_QW == bound_Q[:, None]) & (gap_QW == 0) & (index_QW != NONE)
         if not bool(tied_QW.any()):
             return tied_QW

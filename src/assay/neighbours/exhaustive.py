@@ -1,5 +1,6 @@
-"""The last resort: all pairs exactly, for queries with more ties than places. Shapes: Q queries, R
-references, U distinct.
+"""The last resort: all pairs exactly, for queries with more ties than places.
+
+Shapes: Q queries, R references, U distinct references.
 """
 
 import torch
@@ -7,15 +8,16 @@ from torch import Tensor
 
 from assay.hashing import digest_bytes
 from assay.neighbours.order import exact_scores
-from assay.neighbours.similarity import Comparison, Counts, standing
+from assay.neighbours.similarity import Counts, VectorSimilarity, standing
 from assay.neighbours.vectors import Vectors
 
 
 def exhaustive(
-    compared: Comparison, ids: Tensor, k: int, exclude: Tensor | None, counts: Counts | None
+    compared: VectorSimilarity, ids: Tensor, k: int, exclude: Tensor | None, counts: Counts | None
 ) -> Tensor:
-    """The k nearest (Q, k) of the queries `ids`, -1 where fewer count; equal references are
-    compared once.
+    """Return the k nearest (Q, k) of the queries `ids`, -1 where fewer count.
+
+    Equal references are compared once.
     """
     first_U, place_R = _distinct(compared.references)
     columns_R = torch.arange(len(place_R), device=ids.device)
@@ -28,7 +30,7 @@ def exhaustive(
 
 
 def _best(score_R: Tensor, k: int) -> Tensor:
-    """Indices of the k largest, ties by lower index, without sorting all."""
+    """Return indices of the k largest, ties by lower index, without sorting all."""
     least = score_R.topk(k).values[-1]
     certain = (score_R > least).nonzero()[:, 0]
     tied = (score_R == least).nonzero()[: k - len(certain), 0]
@@ -39,9 +41,7 @@ def _best(score_R: Tensor, k: int) -> Tensor:
 
 
 def _distinct(vectors: Vectors) -> tuple[Tensor, Tensor]:
-    """Index of the first of each distinct row, and for each row the place of its equal
-    among those.
-    """
+    """Return the index of the first of each distinct row, and each row's place among these."""
     first: list[int] = []
     place = torch.empty(len(vectors), dtype=torch.long)
     seen: dict[str, int] = {}

@@ -4,39 +4,38 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from assay.neighbours.similarity import Comparison
-from assay.neighbours.vectors import tiles
+from assay.neighbours.similarity import VectorSimilarity
+from assay.neighbours.vectors import slices
 
 NONE = torch.iinfo(torch.int32).max
-"""Index that stands for no reference: after all of them."""
+"""Index that stands for no reference; it sorts after all others."""
 
 PAIRS = 1 << 19
 """Numbers of pairs that are compared exactly at once: bounds memory."""
 
 
 def nearest_first(
-    compared: Comparison, ids: Tensor, value_QW: Tensor, index_QW: Tensor, k: int
+    compared: VectorSimilarity, ids: Tensor, value_QW: Tensor, index_QW: Tensor, k: int
 ) -> Tensor:
-    """The k nearest (Q, k) of the candidates, -1 where there are fewer.
+    """Return the k nearest (Q, k) of the candidates, -1 where there are fewer.
 
-    What overlaps with another by its gap is compared exactly, then by index; the rest is in order
+    Candidates whose gaps overlap are compared exactly, then by index; all others are in order
     already.
 
     Args:
-        compared: the comparison.
+        compared: the similarity.
         ids: indices (Q,) of the queries.
         value_QW: products, -inf where there is no candidate.
         index_QW: indices of the references, NONE where there is no candidate.
-        k: how many.
+        k: how many candidates are wanted.
     """
     lower_QW, order_QW = (value_QW - gaps(compared, ids, index_QW, value_QW.dtype)).sort(
         dim=1, descending=True
     )
     value_QW, index_QW = value_QW.gather(1, order_QW), index_QW.gather(1, order_QW)
     highest_after_QW = value_QW.flip(1).cummax(1).values.flip(1)[:, 1:]
-    apart_QW = F.pad(
-        highest_after_QW < lower_QW[:, :-1], (1, 1), value=True
-    )  # from the one before, from the one after
+    # whether a candidate is apart from the one before it, and from the one after it
+    apart_QW = F.pad(highest_after_QW < lower_QW[:, :-1], (1, 1), value=True)
     run_QW = apart_QW[:, :-1].cumsum(1, dtype=torch.int32)
     unsure_QW = ~(apart_QW[:, :-1] & apart_QW[:, 1:]) & (index_QW != NONE)
     unsure_QW &= run_QW <= run_QW[:, k - 1, None]  # after the k-th it does not matter
@@ -55,31 +54,32 @@ def nearest_first(
     return best.masked_fill(best == NONE, -1)
 
 
-def gaps(compared: Comparison, ids: Tensor, index_QW: Tensor, dtype: torch.dtype) -> Tensor:
-    """Gaps of the candidates, of any size where there is none."""
+def gaps(compared: VectorSimilarity, ids: Tensor, index_QW: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the gaps of the candidates; any number where there is no candidate."""
     return compared.gap(
         ids[:, None], index_QW.clamp(max=len(compared.references) - 1).long(), dtype
     )
 
 
-def exact_scores(compared: Comparison, query_P: Tensor, reference_P: Tensor) -> Tensor:
-    """Exact scores (P,) of any number of pairs, some at a time."""
+def exact_scores(compared: VectorSimilarity, query_P: Tensor, reference_P: Tensor) -> Tensor:
+    """Return exact scores (P,) of any number of pairs, computed some at a time."""
     exact_P = torch.empty(len(query_P), dtype=torch.float64, device=query_P.device)
-    for part in tiles(len(query_P), max(1, PAIRS // compared.references.dim)):
+    for part in slices(len(query_P), max(1, PAIRS // compared.references.dim)):
         exact_P[part] = compared.exact(query_P[part], reference_P[part])
     return exact_P
 
 
 def _resolve(
-    compared: Comparison,
+    compared: VectorSimilarity,
     ids: Tensor,
     value_QW: Tensor,
     index_QW: Tensor,
     run_QW: Tensor,
     unsure_QW: Tensor,
 ) -> Tensor:
-    """Indices sorted by (run, exact score descending, index); only unsure ones need their exact
-    score.
+    """Return indices sorted by run, then by falling exact score, then by index.
+
+    Only unsure candidates need their exact score.
     """
     exact_QW = value_QW.double()
     rounded_QW = unsure_QW & (gaps(compared, ids, index_QW, value_QW.dtype) > 0)

@@ -1,4 +1,4 @@
-"""The search itself: tiles of products, queries by references, bounded in both directions."""
+"""The search: tiles of products, queries by references, bounded in both directions."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -9,19 +9,18 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from assay.neighbours import tiles as panel
 from assay.neighbours.candidates import Candidates, places
 from assay.neighbours.exhaustive import exhaustive
 from assay.neighbours.order import NONE, nearest_first
-from assay.neighbours.similarity import Comparison, Counts, comparisons, standing
-from assay.neighbours.tiles import Multiplier, Transposed
-from assay.neighbours.vectors import Vectors, as_indices, tiles
+from assay.neighbours.similarity import Counts, VectorSimilarity, standing, vector_similarities
+from assay.neighbours.tiles import TILE, Multiplier, Transposed
+from assay.neighbours.vectors import Vectors, as_indices, slices
 
 PANEL = 6
-"""Tiles that are looked at together where each serves one side."""
+"""Tiles that are processed together where each tile serves one side."""
 
 WORTH = 1 << 15
-"""Multiplications that cost as much as one reference that passes a bound; measured."""
+"""Multiplications that cost as much as one reference that passes a bound (measured)."""
 
 SORTED = 16
 """Rows are sorted whole where fewer than this many times k references are searched."""
@@ -32,42 +31,42 @@ ROWS = 1 << 20
 BUFFER = 1 << 24
 """Places of candidates at once, unless the references themselves hold more numbers."""
 
-Progress = Callable[[int, int], None]
+PairProgress = Callable[[int, int], None]
 """Called with the pairs compared so far and their total."""
 
-Rows = ArrayLike | Tensor | Vectors
+AnyVectors = ArrayLike | Tensor | Vectors
 
 
 def nearest(
-    queries: Rows,
-    references: Rows,
+    queries: AnyVectors,
+    references: AnyVectors,
     k: int,
     exclude: ArrayLike | Tensor | None = None,
     *,
     similarity: str = "cosine",
     counts: Counts | None = None,
-    progress: Progress | None = None,
+    progress: PairProgress | None = None,
 ) -> Tensor:
-    """Indices (Q, k) of the k most similar references of each query, exactly, ties by lower index.
+    """Return indices (Q, k) of the k most similar references of each query, ties by lower index.
 
-    Products are taken in single precision; what their rounding leaves open is decided in double
-    precision, pair by pair, so that the result is that of a brute force in double precision. Memory
-    does not grow with Q x R.
+    The result is exact: that of a brute-force search in double precision. Products are computed in
+    single precision, and pairs that its rounding cannot order are compared again in double
+    precision. Memory does not grow with Q x R.
 
     Args:
         queries: vectors (Q, D): numpy array, memory-mapped file or tensor.
         references: vectors (R, D). If it is the same object as `queries`, each product serves both
             sides.
-        k: how many.
+        k: how many references per query.
         exclude: for each query the index of a reference to leave out (itself), -1 for none; or
             None.
         similarity: cosine, dot, euclidean, or hamming (on bits packed into uint8).
         counts: which references count for which queries (other camera, other category, junk): a
-            function that gets tensors of query and of reference indices, of shapes that broadcast,
-            and gives True or False for each pair. Where fewer than k count for a query (or are left
-            after `exclude`), the rest of its row is -1.
-        progress: called with the pairs compared so far and their total; queries that must be done
-            again (collapsed vectors) come after that.
+            function of two tensors, query and reference indices, whose shapes broadcast; it returns
+            True or False for each pair. Where fewer than k references count for a query (or are
+            left after `exclude`), the rest of its row is -1.
+        progress: called with the pairs compared so far and their total; queries that must be
+            searched again (collapsed vectors) come after that.
 
     >>> z = torch.tensor([[1.0, 0], [1, 0], [0, 1]])
     >>> nearest(z, z, k=1, exclude=torch.arange(3)).T
@@ -86,7 +85,11 @@ def nearest(
     if not len(left):
         return torch.empty(0, k, dtype=torch.long, device=left.device)
     search = _Search(
-        comparisons[similarity](left, right), k, excluded, as_mask(counts), progress or silent
+        vector_similarities[similarity](left, right),
+        k,
+        excluded,
+        as_mask(counts),
+        progress or report_nothing,
     )
     with torch.no_grad(), full_precision(left.device):
         return search.run()
@@ -95,11 +98,11 @@ def nearest(
 class _Search:
     def __init__(
         self,
-        compared: Comparison,
+        compared: VectorSimilarity,
         k: int,
         exclude: Tensor | None,
         counts: Counts | None,
-        progress: Progress,
+        progress: PairProgress,
     ) -> None:
         self.compared, self.k, self.exclude, self.counts, self.progress = (
             compared,
@@ -112,9 +115,7 @@ class _Search:
         self.multiplier = Multiplier()
 
     def run(self) -> Tensor:
-        """All in single precision, what that leaves open in double, what that leaves open pair by
-        pair.
-        """
+        """Search in single precision, then the undecided queries in double, then pair by pair."""
         device = self.compared.queries.device
         found = torch.empty(len(self.compared.queries), self.k, dtype=torch.long, device=device)
         open_ = torch.arange(len(found), device=device)
@@ -129,9 +130,9 @@ class _Search:
         return found
 
     def _search(self, ids: Tensor, dtype: torch.dtype, found: Tensor) -> Tensor:
-        """Fill in what this precision can tell; gives the queries that it cannot."""
+        """Fill in the rows that this precision can decide; return the other queries."""
         budget = max(BUFFER, self.references * self.compared.references.dim // 2)
-        parts = [ids[part] for part in tiles(len(ids), max(1, budget // places(self.k)))]
+        parts = [ids[part] for part in slices(len(ids), max(1, budget // places(self.k)))]
         lost, before = [], 0
         for part in parts:
             candidates = Candidates(part, self.k, self.compared, dtype, self.counts)
@@ -143,20 +144,18 @@ class _Search:
             before += len(part)
             found[part] = candidates.settle()
             lost.append(part[candidates.lost])
-        self.progress = silent  # how much is left open nobody could know before
+        self.progress = report_nothing  # how many queries are searched again was not known before
         return torch.cat(lost)
 
     def _sort_rows(self, found: Tensor) -> Tensor:
-        """Whole rows of products, sorted: for a k so large that most references would pass any
-        bound.
-        """
+        """Sort whole rows of products: for a k so large that most references would pass a bound."""
         columns_R = torch.arange(self.references, device=found.device)
-        for rows in tiles(len(found), max(1, min(panel.TILE, ROWS // self.references))):
+        for rows in slices(len(found), max(1, min(TILE, ROWS // self.references))):
             ids = torch.arange(rows.start, rows.stop, device=found.device)
             left = self.compared.left(ids, torch.float32)
             rights = (
                 self.compared.right(columns, torch.float32)
-                for columns in tiles(self.references, panel.TILE)
+                for columns in slices(self.references, TILE)
             )
             value_QR = torch.cat([left @ right.T for right in rights], dim=1)
             exclude_Q1 = None if self.exclude is None else self.exclude[ids, None]
@@ -170,19 +169,19 @@ class _Search:
     def _scan_for(
         self, ids: Tensor
     ) -> Callable[[Candidates, torch.dtype], Iterator[tuple[int, int]]]:
-        """The way to go through all products that costs least.
+        """Return the cheapest way to go through all products.
 
-        Where all vectors look for one another, half of the products do, each tile looked at from
-        both sides. But then what is offered comes in small portions: the lower bounds rise slowly,
-        and about k log(R / k) references pass each of them on their way. It pays where a product
-        costs more than that.
+        Where queries and references are the same vectors, half of the products are enough: each
+        tile is used from both sides. But then references are offered in small portions, the lower
+        bounds rise slowly, and about k log(R / k) references pass each bound on the way. This pays
+        where a product costs more than that.
         """
         itself = (
             self.compared.symmetric
             and self.compared.queries is self.compared.references
             and self.counts is None
         )
-        if not itself or len(ids) < self.references or self.references <= panel.TILE:
+        if not itself or len(ids) < self.references or self.references <= TILE:
             return self._one_side
         if self.exclude is not None and not bool((self.exclude == ids).all()):
             return self._one_side
@@ -191,12 +190,11 @@ class _Search:
         return self._both_sides if worth else self._one_side
 
     def _both_sides(self, candidates: Candidates, dtype: torch.dtype) -> Iterator[tuple[int, int]]:
-        """Tiles of the upper triangle; for each query the references still come in the order of
-        their index.
+        """Offer tiles of the upper triangle; each query still meets references by rising index.
 
-        Yields after each how many are done, and their total.
+        Yields after each tile the number of tiles done and their total.
         """
-        blocks = list(tiles(self.references, panel.TILE))
+        blocks = list(slices(self.references, TILE))
         done, total = 0, len(blocks) * (len(blocks) + 1) // 2
         for number, rows in enumerate(blocks):
             left = self.compared.left(rows, dtype)
@@ -218,11 +216,12 @@ class _Search:
                 yield done, total
 
     def _one_side(self, candidates: Candidates, dtype: torch.dtype) -> Iterator[tuple[int, int]]:
-        """Every panel of references is read once and multiplied with all queries; yields as
-        `_both_sides` does.
+        """Read each panel of references once and multiply it with all queries.
+
+        Yields after each product the number done and their total.
         """
-        row_blocks = list(tiles(len(candidates.ids), panel.TILE))
-        column_blocks = list(tiles(self.references, PANEL * panel.TILE))
+        row_blocks = list(slices(len(candidates.ids), TILE))
+        column_blocks = list(slices(self.references, PANEL * TILE))
         done, total = 0, len(column_blocks) * len(row_blocks)
         for columns in column_blocks:
             right = self.compared.right(columns, dtype)
@@ -240,11 +239,9 @@ class _Search:
 
 
 def sides(
-    queries: Rows, references: Rows, exclude: ArrayLike | Tensor | None
+    queries: AnyVectors, references: AnyVectors, exclude: ArrayLike | Tensor | None
 ) -> tuple[Vectors, Vectors, Tensor | None]:
-    """What is compared with what, and the reference that each query leaves out; `ValueError` where
-    that cannot be.
-    """
+    """Return queries, references and the reference that each query leaves out, all checked."""
     left = queries if isinstance(queries, Vectors) else Vectors(queries)
     right = left if references is queries else Vectors(references, left.device)
     excluded = _left_out(exclude, left, right)
@@ -253,7 +250,7 @@ def sides(
 
 
 def available(references: int, exclude: Tensor | None) -> int:
-    """How many references the query with most of them has to choose from."""
+    """Return how many references the query with the most references can choose from."""
     return references - int(exclude is not None and len(exclude) > 0 and bool((exclude >= 0).all()))
 
 
@@ -292,11 +289,11 @@ def _check(queries: Vectors, references: Vectors) -> None:
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """Products must err by rounding only, whatever shortcuts the caller has allowed."""
+    """Compute products in full precision inside, whatever shortcuts the caller has allowed."""
     with torch.autocast(device.type, enabled=False):
         try:
             allowed = torch.get_float32_matmul_precision()
-        except RuntimeError:  # torch does not tell once it was set for a single backend
+        except RuntimeError:  # torch raises once the precision was set for a single backend
             with _full_precision_of_backends():
                 yield
             return
@@ -321,16 +318,16 @@ def _full_precision_of_backends() -> Iterator[None]:
 
 
 def as_mask(counts: Counts | None) -> Counts | None:
-    """The same, whatever kind of truth values it gives."""
+    """Return the same function with its values as a boolean mask."""
     if counts is None:
         return None
 
     def mask(query: Tensor, reference: Tensor) -> Tensor:
-        told = torch.as_tensor(counts(query, reference), device=query.device).bool()
-        return told.expand_as(query + reference)
+        counted = torch.as_tensor(counts(query, reference), device=query.device).bool()
+        return counted.expand_as(query + reference)
 
     return mask
 
 
-def silent(done: int, total: int) -> None:
-    """Progress that nobody wants to see."""
+def report_nothing(done: int, total: int) -> None:
+    """Do nothing: the progress callback of callers that give none."""

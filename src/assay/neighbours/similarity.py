@@ -1,13 +1,14 @@
-"""How two vectors compare, as a dot product that a matrix product can take, and exactly. Shapes: N
-rows, D dims, P pairs.
+"""Similarities of vectors: as a dot product for matrix products, and exactly.
 
-A comparison turns queries and references into `left` and `right` vectors, such that
+Shapes: N rows, D dims, P pairs.
+
+A similarity turns queries and references into `left` and `right` vectors, such that
 
     exact score  <=  left . right  <=  exact score + gap
 
 up to a constant, for `left` and `right` rounded to single (or double) precision and their product
-taken in any order. What lies in the gap is decided by `exact`, which takes each pair by itself in
-double precision. Scores rise with similarity; only their order within one query matters.
+taken in any order. Pairs within the gap are decided by `exact`, which computes each pair by itself
+in double precision. Scores rise with similarity; only their order within one query matters.
 """
 
 import math
@@ -18,11 +19,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from assay.neighbours.vectors import Vectors, row_sums, unit
+from assay.neighbours.vectors import Vectors, row_sums, unit_rows
 from assay.registry import Registry
 
 Counts = Callable[[Tensor, Tensor], Tensor]
-"""Says elementwise which references count for which queries, both given by indices of shapes that
+"""Returns elementwise which references count for which queries; the shapes of both indices
 broadcast.
 """
 
@@ -30,10 +31,9 @@ broadcast.
 def standing(
     query: Tensor, reference: Tensor, exclude: Tensor | None, counts: Counts | None
 ) -> Tensor:
-    """Which references stand in which queries' lists, elementwise, in a shape that broadcasts with
-    the indices.
+    """Return which references stand in which queries' lists, in a shape that broadcasts.
 
-    `exclude` is the index that each of `query` leaves out.
+    `exclude` is the index that each query leaves out.
     """
     stands = (
         torch.ones((), dtype=torch.bool, device=reference.device)
@@ -43,61 +43,59 @@ def standing(
     return stands if counts is None else stands & counts(query, reference)
 
 
-class Comparison(Protocol):
-    """What a search needs to know of a similarity."""
+class VectorSimilarity(Protocol):
+    """A similarity of given queries and references, as a search uses it."""
 
     queries: Vectors
     references: Vectors
 
     symmetric: bool
-    """Whether left and right vectors of a row are the same and the gap is constant, so that one
-    tile serves both sides.
+    """Whether left and right vectors of a row are equal and the gap is constant, so that one tile
+    serves both sides.
     """
 
     def trusts(self, dtype: torch.dtype) -> bool:
-        """Whether this precision can hold the product at all."""
+        """Return whether this precision can hold the products."""
 
     def left(self, which: slice | Tensor, dtype: torch.dtype) -> Tensor:
-        """The left vectors of some queries."""
+        """Return the left vectors of some queries."""
 
     def right(self, which: slice | Tensor, dtype: torch.dtype) -> Tensor:
-        """The right vectors of some references."""
+        """Return the right vectors of some references."""
 
     def gap(self, queries: Tensor, references: Tensor, dtype: torch.dtype) -> Tensor:
-        """By how much products of pairs may exceed exact scores; of a shape that broadcasts with
-        the indices.
-        """
+        """Return by how much products of pairs may exceed exact scores; the shape broadcasts."""
 
     def widest_gap(self, queries: Tensor, dtype: torch.dtype) -> Tensor:
-        """The largest gap to any reference."""
+        """Return the largest gap to any reference."""
 
     def exact(self, queries: Tensor, references: Tensor) -> Tensor:
-        """Scores (P,) in double precision of pairs given by their indices."""
+        """Return scores (P,) in double precision of pairs given by their indices."""
 
 
-class _MakesComparison(Protocol):
+class _MakesSimilarity(Protocol):
     __doc__: str | None
 
-    def __call__(self, queries: Vectors, references: Vectors) -> Comparison: ...
+    def __call__(self, queries: Vectors, references: Vectors) -> VectorSimilarity: ...
 
 
-comparisons = Registry[_MakesComparison]("similarity")
+vector_similarities = Registry[_MakesSimilarity]("similarity")
 
 
 SEGMENT = 32
-"""Numbers whose squares are added up in the working precision; the sums of segments are added up in
-double precision.
+"""Numbers whose squares are added in the working precision; sums of segments are added in double
+precision.
 """
 
 SAFE = 480
-"""Exponent up to which numbers may be squared and added up in double precision."""
+"""Exponent up to which numbers may be squared and added in double precision."""
 
 SMALL = 1 << 22
-"""Numbers of a set that is small enough to be kept in double precision while it is searched."""
+"""Numbers in a set that is small enough to be kept in double precision during a search."""
 
 
 def rounding(dim: int, dtype: torch.dtype) -> float:
-    """Bound on the error of a dot product of unit vectors that were normalised in this precision.
+    """Return a bound on the error of a dot product of unit vectors normalised in this precision.
 
     The product errs by at most D u, either norm by SEGMENT u / 2, the rest by a few u (u: half the
     distance from 1 to the next number). Both precisions are compared with sums in double precision,
@@ -107,9 +105,9 @@ def rounding(dim: int, dtype: torch.dtype) -> float:
     return (dim + SEGMENT + 16) * unit_roundoff / (1 - dim * unit_roundoff)
 
 
-@comparisons("cosine")
+@vector_similarities("cosine")
 class Cosine:
-    """q.r / (|q| |r|); a vector of zeros is at 0 from everything."""
+    """q.r / (|q| |r|); a zero vector has similarity 0 to everything."""
 
     symmetric = True
 
@@ -122,33 +120,33 @@ class Cosine:
         )
 
     def trusts(self, dtype: torch.dtype) -> bool:
-        """Unit vectors fit any precision."""
+        """Return True: unit vectors fit any precision."""
         return True
 
     def left(self, which: slice | Tensor, dtype: torch.dtype) -> Tensor:
-        """Unit vectors."""
+        """Return unit vectors."""
         return _units(self.queries.read(which, dtype), self.queries, which)
 
     def right(self, which: slice | Tensor, dtype: torch.dtype) -> Tensor:
-        """Unit vectors."""
+        """Return unit vectors."""
         return _units(self.references.read(which, dtype), self.references, which)
 
     def gap(self, queries: Tensor, references: Tensor, dtype: torch.dtype) -> Tensor:
-        """The same for all references."""
+        """Return the gap, which is the same for all references."""
         return self.widest_gap(queries, dtype)
 
     def widest_gap(self, queries: Tensor, dtype: torch.dtype) -> Tensor:
-        """The same for all queries but vectors of zeros, whose products are exact."""
+        """Return the gap, which is the same for all queries but zero vectors: these are exact."""
         return (2 * rounding(self.queries.dim, dtype) * self.counts_Q[queries]).to(dtype)
 
     def exact(self, queries: Tensor, references: Tensor) -> Tensor:
-        """Products of unit vectors."""
+        """Return products of unit vectors."""
         return row_sums(
             self._exact_queries.read(queries).mul_(self._exact_references.read(references))
         )
 
 
-@comparisons("dot")
+@vector_similarities("dot")
 class Dot:
     """q.r, of vectors as they are.
 
@@ -167,35 +165,33 @@ class Dot:
         self.lengths_R = self._lengths()
 
     def trusts(self, dtype: torch.dtype) -> bool:
-        """Whether the longest right vector can be multiplied without overflow."""
+        """Return whether the longest right vector can be multiplied without overflow."""
         return float(self.lengths_R.max()) < math.sqrt(torch.finfo(dtype).max) / 4
 
     def left(self, which: slice | Tensor, dtype: torch.dtype) -> Tensor:
-        """Unit vectors and a 1; zeros for a vector of zeros, whose products are exact."""
-        x_ND = unit(self._raise_query(self.queries.read(which, torch.float64)))
+        """Return unit vectors and a 1; zeros for a zero vector, whose products are exact."""
+        x_ND = unit_rows(self._raise_query(self.queries.read(which, torch.float64)))
         return torch.cat([x_ND, x_ND.any(1, keepdim=True)], dim=1).to(dtype)
 
     def right(self, which: slice | Tensor, dtype: torch.dtype) -> Tensor:
-        """Vectors and their errors."""
+        """Return vectors and their errors."""
         x_ND = self._raise_reference(self.references.read(which, torch.float64))
         return torch.cat([x_ND, self._error(x_ND.norm(dim=1, keepdim=True), dtype)], dim=1).to(
             dtype
         )
 
     def gap(self, queries: Tensor, references: Tensor, dtype: torch.dtype) -> Tensor:
-        """Twice the reference's error."""
+        """Return twice the reference's error."""
         return (2 * self._error(self.lengths_R[references], dtype) * self.counts_Q[queries]).to(
             dtype
         )
 
     def widest_gap(self, queries: Tensor, dtype: torch.dtype) -> Tensor:
-        """That of the longest reference."""
+        """Return the gap of the longest reference."""
         return self.gap(queries, self.lengths_R.argmax(), dtype)
 
     def exact(self, queries: Tensor, references: Tensor) -> Tensor:
-        """Products, scaled by powers of two, which change no digit,
-        so that they cannot overflow.
-        """
+        """Return products, scaled by powers of two, which change no digit: they cannot overflow."""
         a_PD, b_PD = (
             self.queries.read(queries, torch.float64),
             self.references.read(references, torch.float64),
@@ -219,13 +215,12 @@ class Dot:
         return x_ND / self.scale
 
 
-@comparisons("euclidean")
+@vector_similarities("euclidean")
 class Euclidean(Dot):
-    """-|q - r|^2, as a dot product one dimension up: (q, 1) . (r, -|r|^2 / 2) falls as the distance
-    grows.
+    """-|q - r|^2, as a dot product with one more dimension: (q, 1) . (r, -|r|^2 / 2).
 
-    Vectors are taken from the mean of the references and in units of their typical distance from
-    it: what they have in common would only cost digits.
+    Vectors are measured from the mean of the references, in units of their typical distance from
+    it: a common offset would only cost digits.
     """
 
     def __init__(self, queries: Vectors, references: Vectors) -> None:
@@ -247,7 +242,7 @@ class Euclidean(Dot):
         )
 
     def exact(self, queries: Tensor, references: Tensor) -> Tensor:
-        """Minus the squared distance, scaled by a power of two."""
+        """Return minus the squared distance, scaled by a power of two."""
         a_PD, b_PD = (
             self.queries.read(queries, torch.float64),
             self.references.read(references, torch.float64),
@@ -255,9 +250,7 @@ class Euclidean(Dot):
         return -row_sums((a_PD / self.exact_scale - b_PD / self.exact_scale).square())
 
     def gap(self, queries: Tensor, references: Tensor, dtype: torch.dtype) -> Tensor:
-        """Twice the reference's error, and what the exact squared distance itself loses far away:
-        the same for all.
-        """
+        """Return twice the reference's error plus the error of the exact squared distance."""
         exact = rounding(self.queries.dim, torch.float64) * (
             self.lengths_Q[queries] + 4 * self.longest
         )
@@ -274,7 +267,7 @@ class Euclidean(Dot):
         return torch.cat([centred_ND, -centred_ND.square().sum(1, keepdim=True) / 2], dim=1)
 
 
-@comparisons("hamming")
+@vector_similarities("hamming")
 class Hamming:
     """Minus the number of bits that differ, of bits packed into bytes (`numpy.packbits`).
 
@@ -294,59 +287,59 @@ class Hamming:
         self.queries, self.references = queries, references
 
     def trusts(self, dtype: torch.dtype) -> bool:
-        """Whole numbers up to 2^24 are exact."""
+        """Return whether the products are exact: whole numbers up to 2^24 in single precision."""
         return 8 * self.queries.dim <= 1 / torch.finfo(dtype).eps
 
     def left(self, which: slice | Tensor, dtype: torch.dtype) -> Tensor:
-        """Bits as -1 and 1."""
+        """Return bits as -1 and 1."""
         return _signs(self.queries.read(which, None), dtype)
 
     def right(self, which: slice | Tensor, dtype: torch.dtype) -> Tensor:
-        """Bits as -1 and 1."""
+        """Return bits as -1 and 1."""
         return _signs(self.references.read(which, None), dtype)
 
     def gap(self, queries: Tensor, references: Tensor, dtype: torch.dtype) -> Tensor:
-        """Products are exact."""
+        """Return 0: products are exact."""
         return self.widest_gap(queries, dtype)
 
     def widest_gap(self, queries: Tensor, dtype: torch.dtype) -> Tensor:
-        """Products are exact."""
+        """Return 0: products are exact."""
         return torch.zeros((), dtype=dtype, device=queries.device)
 
     def exact(self, queries: Tensor, references: Tensor) -> Tensor:
-        """Products of bits as -1 and 1."""
+        """Return products of bits as -1 and 1."""
         a_PD = _signs(self.queries.read(queries, None), torch.float64)
         return row_sums(a_PD * _signs(self.references.read(references, None), torch.float64))
 
 
 class _ExactUnits:
-    """Unit vectors in double precision, kept if they are few."""
+    """Unit vectors in double precision, kept in memory if they are few."""
 
     def __init__(self, vectors: Vectors) -> None:
         self.vectors = vectors
 
     def read(self, which: Tensor) -> Tensor:
-        """A copy of some of them."""
+        """Return a copy of some of them."""
         if len(self.vectors) * self.vectors.dim > SMALL:
-            return unit(self.vectors.read(which, torch.float64))
+            return unit_rows(self.vectors.read(which, torch.float64))
         return self._kept[which]
 
     @cached_property
     def _kept(self) -> Tensor:
-        return torch.cat([unit(block) for _, block in self.vectors.blocks()])
+        return torch.cat([unit_rows(block) for _, block in self.vectors.blocks()])
 
 
 def _units(x_ND: Tensor, source: Vectors, which: slice | Tensor) -> Tensor:
-    """Unit vectors; by way of double precision where single cannot square the numbers."""
+    """Return unit vectors, via double precision where single precision cannot square numbers."""
     norms_N = _norms(x_ND)
     low, high = torch.finfo(x_ND.dtype).tiny ** 0.4, torch.finfo(x_ND.dtype).max ** 0.4
     if bool(((norms_N > low) & (norms_N < high)).all()):
         return x_ND / norms_N.to(x_ND.dtype)
-    return unit(source.read(which, torch.float64)).to(x_ND.dtype)
+    return unit_rows(source.read(which, torch.float64)).to(x_ND.dtype)
 
 
 def _norms(x_ND: Tensor) -> Tensor:
-    """Norms (N, 1) in double precision, of sums over short segments in the precision of `x_ND`."""
+    """Return norms (N, 1) in double precision, from sums over segments in the precision of x."""
     whole = x_ND.shape[1] // SEGMENT * SEGMENT
     parts_NS = torch.linalg.vector_norm(x_ND[:, :whole].unflatten(1, (-1, SEGMENT)), dim=2)  # type: ignore[no-untyped-call]
     rest_N1 = torch.linalg.vector_norm(x_ND[:, whole:], dim=1, keepdim=True)
@@ -370,18 +363,17 @@ def _largest(vectors: Vectors) -> float:
 
 
 def _power_of_two(largest: float) -> float:
-    """At or just above it; 1 for 0. Division by it changes no digit."""
+    """Return a power of two at or just above a number, 1 for 0: dividing by it changes no digit."""
     return math.ldexp(1.0, max(-1021, min(1023, math.frexp(largest)[1]))) if largest else 1.0
 
 
 def _safe_power_of_two(largest: float) -> float:
-    """1 unless numbers are so large or small that a product of two could overflow or vanish."""
+    """Return 1, or a scale for numbers whose products could overflow or vanish."""
     exponent = math.frexp(largest)[1]
     return math.ldexp(1.0, exponent - max(-SAFE, min(SAFE, exponent)))
 
 
 def _powers_of_two(largest: Tensor) -> Tensor:
     exponents = torch.frexp(largest).exponent.clamp(-1021, 1023).long()
-    return torch.where(
-        largest > 0, ((exponents + 1023) << 52).view(torch.float64), 1
-    )  # written as its bits: exact
+    # the power is written as the bits of a float64, which is exact
+    return torch.where(largest > 0, ((exponents + 1023) << 52).view(torch.float64), 1)

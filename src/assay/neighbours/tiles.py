@@ -1,9 +1,9 @@
-"""Products of some queries with some references, and the few among them that exceed a bound.
+"""Products of some queries with some references, and the few products that exceed a bound.
 
 Shapes: Q queries, R references, T tiles of TILE references each, G groups, P pairs found.
 
-A tile is small enough to be reduced while it is in the caches: the maxima of its groups of entries
-are taken across rows or columns, never along memory, and say where there is anything to look at.
+A tile is small enough to be reduced while it is in the caches. The maxima of its groups of entries
+are taken across rows or columns, never along memory, and say which groups need a look.
 """
 
 import math
@@ -17,22 +17,21 @@ TILE = 1024
 """Rows and columns of a tile of products."""
 
 GROUP = 32
-"""Entries whose maximum is looked at before they are."""
+"""Entries that are skipped together where their maximum is below the bound."""
 
 Found = tuple[Tensor, Tensor, Tensor]
 """Rows, references and values of pairs, sorted by row."""
 
 
 @dataclass(frozen=True)
-class Panel:
-    """Products of queries with successive references, tile beside tile, padded with -inf at the
-    end.
+class ProductPanel:
+    """Products of queries with successive references in tiles, padded with -inf at the end.
 
     Args:
         first: index of the first reference.
         tiles: products (T, Q, TILE).
-        tops: maxima of groups (T, Q, TILE / GROUP); group g of a tile has its columns g, g + TILE /
-            GROUP, ...
+        tops: maxima of groups (T, Q, TILE / GROUP); group g of a tile holds the columns
+            g, g + TILE / GROUP, ...
     """
 
     first: int
@@ -41,19 +40,20 @@ class Panel:
 
     @property
     def columns(self) -> Tensor:
-        """Indices (T, 1, TILE) of the references; those of the padding are beyond the last."""
+        """Indices (T, 1, TILE) of the references; padding has indices beyond the last."""
         count, _, width = self.tiles.shape
         places = torch.arange(self.first, self.first + count * width, device=self.tiles.device)
         return places.view(count, 1, width)
 
-    def keep(self, which_TQR: Tensor) -> "Panel":
-        """The panel with -inf at all other places."""
+    def keep(self, which_TQR: Tensor) -> "ProductPanel":
+        """Return the panel with -inf at all other places."""
         tiles = self.tiles.masked_fill(~which_TQR, -torch.inf)
-        return Panel(self.first, tiles, tiles.unflatten(2, (GROUP, -1)).amax(2))  # type: ignore[no-untyped-call]
+        return ProductPanel(self.first, tiles, tiles.unflatten(2, (GROUP, -1)).amax(2))  # type: ignore[no-untyped-call]
 
     def reached_by(self, k: int) -> Tensor | None:
-        """A value (Q,) that at least k references of each query reach; None where there are not so
-        many.
+        """Return a value (Q,) that at least k references of each query reach.
+
+        None where there are fewer than k references.
         """
         count, queries, width = self.tiles.shape
         if count * width < k:
@@ -66,11 +66,11 @@ class Panel:
         )
 
     def groups_above(self, bound_Q: Tensor) -> Tensor:
-        """How many groups (Q,) have an entry above the query's bound."""
+        """Return how many groups (Q,) have an entry above the query's bound."""
         return (self.tops > bound_Q[:, None]).sum((0, 2))
 
     def above(self, bound_Q: Tensor) -> Found:
-        """The entries above their query's bound."""
+        """Return the entries above their query's bound."""
         row_G, tile_G, group_G = (self.tops.transpose(0, 1) > bound_Q[:, None, None]).nonzero(
             as_tuple=True
         )
@@ -82,15 +82,15 @@ class Panel:
 
 
 class Multiplier:
-    """Makes panels, one after the other in the same memory: a new one ends the one before."""
+    """Makes panels in the same memory: a new panel overwrites the previous one."""
 
     def __init__(self) -> None:
         self._room = torch.empty(0)
 
     def panel(
         self, left_QD: Tensor, right_RD: Tensor, first: int, exclude_Q: Tensor | None
-    ) -> Panel:
-        """All products, -inf where a query excludes a reference."""
+    ) -> ProductPanel:
+        """Return all products, -inf where a query excludes a reference."""
         width = min(TILE, math.ceil(len(right_RD) / GROUP) * GROUP)
         tiles = self._empty(math.ceil(len(right_RD) / width), len(left_QD), width, left_QD)
         tops = left_QD.new_empty(len(tiles), len(left_QD), width // GROUP)
@@ -102,7 +102,7 @@ class Multiplier:
             if exclude_Q is not None:
                 _leave_out(tile, exclude_Q - first - number * width)
             torch.amax(tile.view(len(tile), GROUP, -1), 1, out=tops[number])
-        return Panel(first, tiles, tops)
+        return ProductPanel(first, tiles, tops)
 
     def _empty(self, count: int, rows: int, columns: int, like: Tensor) -> Tensor:
         size = count * rows * columns
@@ -124,8 +124,9 @@ class Transposed:
     tile: Tensor
 
     def reached_by(self, k: int) -> Tensor | None:
-        """A value (Q,) that at least k references of each query reach; None where there are not so
-        many.
+        """Return a value (Q,) that at least k references of each query reach.
+
+        None where there are fewer than k references.
         """
         if len(self.tile) < k:
             return None
@@ -133,11 +134,11 @@ class Transposed:
         return parts.T.topk(k, dim=1, sorted=False).values.amin(1)
 
     def groups_above(self, bound_Q: Tensor) -> Tensor:
-        """How many groups (Q,) have an entry above the query's bound."""
+        """Return how many groups (Q,) have an entry above the query's bound."""
         return (self._tops > bound_Q).sum(0)
 
     def above(self, bound_Q: Tensor) -> Found:
-        """The entries above their query's bound."""
+        """Return the entries above their query's bound."""
         row_G, group_G = (bound_Q[:, None] < self._tops.T).nonzero(as_tuple=True)
         members_GM = self._groups[group_G, :, row_G]
         which_P, member_P = (members_GM > bound_Q[row_G, None]).nonzero(as_tuple=True)
@@ -157,9 +158,7 @@ class Transposed:
 
 
 def _smaller_group(references: int, k: int) -> int:
-    """Entries of a group where there are few references: their maxima are four times as many as are
-    wanted, if possible.
-    """
+    """Return the size of a group where there are few references: 4 k groups, if possible."""
     group = GROUP // 2
     while group > 1 and references // group < 4 * k:
         group //= 2

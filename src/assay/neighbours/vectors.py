@@ -1,6 +1,4 @@
-"""Rows of numbers wherever they lie: a numpy array, a memory-mapped file,
-a tensor on any device.
-"""
+"""Rows of numbers from any place: a numpy array, a memory-mapped file, a tensor on any device."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -67,9 +65,7 @@ class Vectors:
         return self.rows.dtype in (torch.uint8, np.uint8)
 
     def read(self, which: slice | Tensor, dtype: torch.dtype | None = torch.float32) -> Tensor:
-        """Some rows, as a copy or a view of the given type (None: their own); fit to be read, not
-        written to.
-        """
+        """Return some rows in the given type (None: their own), as a copy or a view: read only."""
         if self.chosen is not None:
             which = self.chosen[which if isinstance(which, slice) else which.to(self.chosen.device)]
         if isinstance(self.rows, Tensor):
@@ -81,13 +77,14 @@ class Vectors:
         return chosen.to(self.device, dtype or chosen.dtype)
 
     def blocks(self, dtype: torch.dtype | None = torch.float64) -> Iterator[tuple[slice, Tensor]]:
-        """All rows, a block at a time, each with its place."""
-        for rows in tiles(len(self), max(1, BLOCK // self.dim)):
+        """Yield all rows, a block at a time, each block with its place."""
+        for rows in slices(len(self), max(1, BLOCK // self.dim)):
             yield rows, self.read(rows, dtype)
 
     def check_finite(self, what: str) -> None:
-        """Raise a `ValueError` that names the first row with a NaN or an infinity; rows are read
-        for it only once.
+        """Raise a `ValueError` that names the first row with a NaN or an infinity.
+
+        Rows are checked only once.
         """
         if self._is_finite:
             return
@@ -101,24 +98,21 @@ class Vectors:
         self._is_finite = True
 
     def not_finite(self) -> list[int]:
-        """Rows of the array, of those chosen, that hold a NaN or an infinity."""
+        """Return the chosen rows, by their number in the array, with a NaN or an infinity."""
         bad: list[int] = []
         for rows, block in self.blocks(torch.float32):
             suspect = (~torch.isfinite(torch.linalg.vector_norm(block, dim=1))).nonzero()[
                 :, 0
             ] + rows.start
-            if len(
-                suspect
-            ):  # large numbers have an infinite norm in single precision, and are welcome
+            if len(suspect):  # in single precision, the norm of large numbers is infinite too
                 bad += suspect[~torch.isfinite(self.read(suspect, torch.float64)).all(1)].tolist()
         return bad if self.chosen is None else self.chosen[bad].tolist()
 
 
-def unit(x: Tensor) -> Tensor:
-    """Rows divided by their norms, whatever those are: scaled first, so that squares neither vanish
-    nor overflow.
+def unit_rows(x: Tensor) -> Tensor:
+    """Return rows divided by their norms, scaled first so that no square vanishes or overflows.
 
-    >>> unit(torch.tensor([[3e-200, 4e-200], [0.0, 0.0]], dtype=torch.float64))
+    >>> unit_rows(torch.tensor([[3e-200, 4e-200], [0.0, 0.0]], dtype=torch.float64))
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]], dtype=torch.float64)
     """
@@ -129,14 +123,15 @@ def unit(x: Tensor) -> Tensor:
 
 
 def row_sums(x: Tensor) -> Tensor:
-    """Sums (N,) of rows, each the same bits whatever rows are beside it: torch would split one long
-    row over threads.
+    """Return sums (N,) of rows; the bits of each do not depend on the other rows.
+
+    torch would split a single long row over threads.
     """
     return x.sum(1) if len(x) > 1 else x.expand(2, -1).contiguous().sum(1)[: len(x)]
 
 
 def as_indices(numbers: ArrayLike | Tensor, what: str, device: torch.device) -> Tensor:
-    """Whole numbers of any type as a tensor of indices."""
+    """Return whole numbers of any type as a tensor of indices."""
     given = numbers.detach().cpu().numpy() if isinstance(numbers, Tensor) else np.array(numbers)
     if given.ndim != 1 or (given.dtype.kind not in "iu" and len(given)):
         raise ValueError(
@@ -145,8 +140,8 @@ def as_indices(numbers: ArrayLike | Tensor, what: str, device: torch.device) -> 
     return torch.from_numpy(given.astype(np.int64)).to(device)
 
 
-def tiles(total: int, size: int) -> Iterator[slice]:
-    """Slices of at most `size` that cover `total`."""
+def slices(total: int, size: int) -> Iterator[slice]:
+    """Yield slices of at most `size` that cover `total`."""
     for start in range(0, total, size):
         yield slice(start, min(start + size, total))
 
@@ -158,7 +153,7 @@ def _is_real(rows: Any) -> bool:
 
 
 def _native(rows: Any) -> Any:
-    """An own copy in a type and byte order that torch knows."""
+    """Return a copy in a type and byte order that torch supports."""
     if rows.dtype == np.uint8:
         wanted: type = np.uint8
     elif rows.dtype.kind == "f":

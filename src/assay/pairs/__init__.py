@@ -2,7 +2,7 @@
 masks.
 """
 
-from assay.pairs.geometry import (
+from assay.pairs.distances import (
     as_compared,
     distances,
     similarities,

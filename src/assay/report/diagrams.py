@@ -6,10 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
+from assay.metric_names import heading, in_percent
 from assay.report.figures import FAINT, INK, SERIES
 from assay.stats import Friedman, ties
 from assay.tables import Across, Sweep
-from assay.tables.columns import heading, in_percent
 from assay.tables.comparison import SETTINGS, Setting
 
 MARKERS = "osD^vP*X"

@@ -8,10 +8,10 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from assay.metric_names import heading
 from assay.published.claims import BASELINES
 from assay.stats import Interval
 from assay.tables import Comparison
-from assay.tables.columns import heading
 from assay.tables.comparison import SETTINGS
 from assay.tables.gains import Origin, YearPoint, trend
 from assay.tables.peeking import Price, prices

@@ -16,7 +16,7 @@ from assay.embedding import embed_samples, fit_pca, outputs
 from assay.hashing import derive, digest
 from assay.methods import assemble, methods
 from assay.metrics import evaluate
-from assay.metrics.metric import choose
+from assay.metrics.metric import choose_metrics
 from assay.model import Architecture, Model, begin, with_trunk
 from assay.run.run import Run
 from assay.run.scoring import HalfLabels, mean_scores, single_vectors
@@ -225,7 +225,7 @@ def _scores_of_rows(run: Run, view: View, model: Model, rows: Labels) -> dict[st
     samples, device = view.rows(rows), torch.device(run.environment.device)
     z = embed_samples(model, samples.x, model.architecture.size, device, similarity)
     z = single_vectors(z, run.protocol.dim, similarity)
-    labels = [chosen.label for chosen in choose(metrics)]
+    labels = [chosen.label for chosen in choose_metrics(metrics)]
     found = (
         HalfLabels(samples.y).score(z, metrics, similarity)
         if torch.isfinite(z).all()

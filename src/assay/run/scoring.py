@@ -16,9 +16,9 @@ from assay.data.packs import View
 from assay.embedding import as_compared
 from assay.errors import BadInput
 from assay.hashing import digest, digest_bytes, without_infinities
+from assay.metric_names import DEFAULT_METRICS
 from assay.metrics import Scores, evaluate
-from assay.metrics.evaluate import DEFAULT
-from assay.metrics.metric import choose
+from assay.metrics.metric import choose_metrics
 from assay.protocols import Protocol, Similarity
 from assay.train import summary
 
@@ -50,7 +50,7 @@ class HalfLabels:
         return digest({name: digest_bytes(array.tobytes()) for name, array in self.marks().items()})
 
     def evaluate(
-        self, z: Tensor, metrics: Sequence[str] = DEFAULT, similarity: Similarity = "cosine"
+        self, z: Tensor, metrics: Sequence[str] = DEFAULT_METRICS, similarity: Similarity = "cosine"
     ) -> Scores:
         """Scores of embeddings of the samples, looked up as their roles say."""
         rows = [
@@ -59,7 +59,7 @@ class HalfLabels:
         return evaluate(z, self.y, metrics, queries=rows[0], gallery=rows[1], similarity=similarity)
 
     def score(
-        self, z: Tensor, metrics: Sequence[str] = DEFAULT, similarity: Similarity = "cosine"
+        self, z: Tensor, metrics: Sequence[str] = DEFAULT_METRICS, similarity: Similarity = "cosine"
     ) -> dict[str, float]:
         """Means of the scores, and how many queries they are over; MAP@R is always among them.
 
@@ -73,7 +73,7 @@ class HalfLabels:
         """The means; and of each class the number of queries that count and the sum of their MAP@R,
         as two rows.
         """
-        chosen = choose((*metrics, "map_at_r"))
+        chosen = choose_metrics((*metrics, "map_at_r"))
         reached = [
             one.label
             for one in chosen
@@ -98,7 +98,7 @@ def score(
     vectors: Sequence[np.ndarray[Any, Any]],
     answers: HalfLabels,
     dim: int,
-    metrics: Sequence[str] = DEFAULT,
+    metrics: Sequence[str] = DEFAULT_METRICS,
     similarity: Similarity = "cosine",
 ) -> tuple[dict[str, Any], dict[str, Sums]]:
     """Scores as JSON holds them: `concatenated`, of all folds' vectors side by side; `folds`, each
@@ -177,7 +177,7 @@ def check_metrics(protocol: Protocol) -> None:
     for field in ("metrics", "training_metrics"):
         names: tuple[str, ...] = getattr(protocol, field)
         try:
-            chosen = choose((*names, "map_at_r"))
+            chosen = choose_metrics((*names, "map_at_r"))
         except ValueError as error:
             raise BadInput(f"--set {field}={','.join(names)}: {error}") from None
         by_cosine = [one.label for one in chosen if one.metric.source == "pairs"]

@@ -10,12 +10,11 @@ from functools import cached_property
 from typing import Any, Literal
 
 from assay.hashing import digest
-from assay.metrics.metric import choose
+from assay.metric_names import DEFAULT_METRICS, direction, expand
 from assay.records import StudyRecord
 from assay.stats import Difference, Interval, compare, relative_gain, t_interval
 from assay.study.declared import Declared
 from assay.tables.classes import ClassScores
-from assay.tables.columns import DEFAULT, direction
 from assay.tables.family import Family, better_than, family_of, is_baseline
 
 Setting = Literal["separated", "concatenated"]
@@ -384,9 +383,7 @@ def source_of_parameters(announced: Mapping[str, Any]) -> str:
 
 def metrics_of(announced: Mapping[str, Any]) -> list[str]:
     """The metrics of the test half that a preregistration names; a family by its members."""
-    return [
-        chosen.label for chosen in choose(announced["protocol"]["resolved"].get("metrics", DEFAULT))
-    ]
+    return expand(announced["protocol"]["resolved"].get("metrics", DEFAULT_METRICS))
 
 
 def file_name(announced: Mapping[str, Any], half: str, protocol: str) -> str:

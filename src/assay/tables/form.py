@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from assay.metric_names import in_percent
 from assay.stats import Interval
-from assay.tables.columns import in_percent
 
 Raw = Mapping[str, object]
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from assay.metric_names import heading
 from assay.published import DATA, claimed_gains, measured_gains
 from assay.published.claims import BASELINES as FULL
 from assay.published.claims import Baseline, Gain
 from assay.stats import Interval
-from assay.tables.columns import heading
 from assay.tables.comparison import Comparison, year_of
 from assay.tables.form import Table, gain, percent
 

@@ -5,11 +5,11 @@ protocol.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from assay.metric_names import DEFAULT_METRICS, heading
 from assay.protocols import CUSTOM
 from assay.published import DATA, Elsewhere, Reported, elsewhere, reported
 from assay.published.studies import Study
 from assay.stats import Interval
-from assay.tables.columns import DEFAULT, heading
 from assay.tables.comparison import SETTINGS, Comparison, Setting, source_and_data
 from assay.tables.form import Table, percent
 
@@ -74,7 +74,7 @@ def pairs(comparison: Comparison) -> list[Pair]:
         Pair(method, setting, metric, found, comparison.interval(method, setting, metric))
         for setting in SETTINGS
         for metric in comparison.metrics
-        if metric in DEFAULT
+        if metric in DEFAULT_METRICS
         for method in comparison.methods
         if (found := reported(method, data, metric, setting)) is not None
     ]

@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Any
 
 from assay.hashing import digest
+from assay.metric_names import heading
 from assay.records import StudyRecord
 from assay.records.store import Store
 from assay.stats import Interval, t_interval
-from assay.tables.columns import heading
 from assay.tables.comparison import SETTINGS, Setting, file_name, generation_of, metrics_of
 from assay.tables.form import Table, raw_interval, score
 from assay.tables.groups import by_year, newest, records_of

@@ -1,33 +1,30 @@
-"""How well two labelings of the same points agree, whatever their labels are called.
+"""Agreement of classes with clusters: two labelings of the same points, whatever their labels.
 
-All of it comes from the table of how many points each pair of clusters shares, of which only the
-cells that are not empty are held: 11,316 classes against as many clusters cost no more than the
-points.
+Everything is computed from the contingency table, which says how many points each pair of clusters
+shares. Only cells that are not empty are held: 11,316 classes against as many clusters cost no more
+memory than the points.
 """
 
 from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import gammaln
 from torch import Tensor
 
-Labels = ArrayLike | Tensor
-"""Integers or strings (N,), equal only if they are so in their own type: ids above 2^24 do not
-merge.
-"""
-
-Counts = NDArray[np.int64]
+from assay.metrics.labels import AnyLabels
+from assay.metrics.metric import metric
 
 
-def nmi(a: Labels, b: Labels) -> float:
+@metric("nmi", "clusters")
+def nmi(a: AnyLabels, b: AnyLabels) -> float:
     """Normalised mutual information, arithmetic (Manning et al. 2008, section 16.3,
     nlp.stanford.edu/IR-book).
 
-    NMI = I(a; b) / ((H(a) + H(b)) / 2).  1.0 where both split the points alike, be it into one
-    cluster; else 0.0 where one of them has one cluster. It rises with the number of clusters even
-    for random labels: see `ami`.
+    NMI = I(a; b) / ((H(a) + H(b)) / 2).  1.0 where both split the points alike, even into a single
+    cluster; else 0.0 where one of them has a single cluster. It rises with the number of clusters
+    even for random labels: see `ami`.
 
     >>> round(nmi(["cat", "cat", "dog", "dog"], [0, 0, 1, 2]), 4)
     0.8
@@ -40,12 +37,13 @@ def nmi(a: Labels, b: Labels) -> float:
     )
 
 
-def nmi_geometric(a: Labels, b: Labels) -> float:
+@metric("nmi_geometric", "clusters")
+def nmi_geometric(a: AnyLabels, b: AnyLabels) -> float:
     """Normalised mutual information, geometric (Strehl and Ghosh 2002, Eq. 2,
     jmlr.org/papers/v3/strehl02a).
 
-    NMI = I(a; b) / sqrt(H(a) H(b)).  1.0 where both split the points alike, be it into one cluster;
-    else 0.0 where one of them has one cluster. Never below `nmi`.
+    NMI = I(a; b) / sqrt(H(a) H(b)).  1.0 where both split the points alike, even into a single
+    cluster; else 0.0 where one of them has a single cluster. Never below `nmi`.
 
     >>> round(nmi_geometric(["cat", "cat", "dog", "dog"], [0, 0, 1, 2]), 4)
     0.8165
@@ -57,12 +55,13 @@ def nmi_geometric(a: Labels, b: Labels) -> float:
     return table.information() / mean if mean else 0.0
 
 
-def ami(a: Labels, b: Labels) -> float:
+@metric("ami", "clusters")
+def ami(a: AnyLabels, b: AnyLabels) -> float:
     """Mutual information adjusted for chance (Vinh et al. 2010, jmlr.org/papers/v11/vinh10a).
 
     AMI = (I(a; b) - E) / ((H(a) + H(b)) / 2 - E),  E the mean of I over all labelings with clusters
     of these sizes. Near 0 for random labels, below 0 for worse. 1.0 where both split the points
-    alike, be it into one cluster; else 0.0 where one of them has one cluster.
+    alike, even into a single cluster; else 0.0 where one of them has a single cluster.
 
     >>> round(ami(["cat", "cat", "dog", "dog"], [0, 0, 1, 2]), 4)
     0.5714
@@ -76,7 +75,8 @@ def ami(a: Labels, b: Labels) -> float:
     )
 
 
-def pairwise_f1(a: Labels, b: Labels) -> float:
+@metric("f1", "clusters")
+def pairwise_f1(a: AnyLabels, b: AnyLabels) -> float:
     """F1 over pairs of points (Manning et al. 2008, section 16.3, nlp.stanford.edu/IR-book).
 
     F1 = 2PR / (P + R) = 2 both / (in a + in b),  P = both / in b,  R = both / in a,  where "in a"
@@ -91,29 +91,27 @@ def pairwise_f1(a: Labels, b: Labels) -> float:
 
 
 @dataclass(frozen=True)
-class _Table:
-    """Sizes of the clusters of a and of b, and the cells where they meet: row, column, points;
-    empty cells are not held.
-    """
+class _Contingency:
+    """Sizes of the clusters of a and of b, and row, column and points of each cell with points."""
 
-    a: Counts
-    b: Counts
-    rows: Counts
-    columns: Counts
-    joint: Counts
+    a: NDArray[np.int64]
+    b: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    joint: NDArray[np.int64]
 
     @property
     def is_match(self) -> bool:
         return len(self.a) == len(self.b) == len(self.joint)
 
     def information(self) -> float:
-        """I = sum_ij n_ij / N log(N n_ij / (a_i b_j)), never below 0."""
+        """Return I = sum_ij n_ij / N log(N n_ij / (a_i b_j)), never below 0."""
         total = int(self.a.sum())
         ratio = total * self.joint / (self.a[self.rows] * self.b[self.columns])
         return max(0.0, float(self.joint / total @ np.log(ratio)))
 
 
-def _table(a: Labels, b: Labels) -> _Table:
+def _table(a: AnyLabels, b: AnyLabels) -> _Contingency:
     i, j = _numbers(a), _numbers(b)
     if len(i) != len(j) or not len(i):
         raise ValueError(
@@ -122,10 +120,11 @@ def _table(a: Labels, b: Labels) -> _Table:
         )
     cells, joint = np.unique(i * (j.max() + 1) + j, return_counts=True)
     rows, columns = np.divmod(cells, j.max() + 1)
-    return _Table(np.bincount(i), np.bincount(j), rows, columns, joint)
+    return _Contingency(np.bincount(i), np.bincount(j), rows, columns, joint)
 
 
-def _numbers(labels: Labels) -> Counts:
+def _numbers(labels: AnyLabels) -> NDArray[np.int64]:
+    """Return class numbers of labels, which are equal only in their own type: no id is rounded."""
     if isinstance(labels, list | tuple):
         numbers: dict[object, int] = {}
         return np.array(
@@ -137,21 +136,24 @@ def _numbers(labels: Labels) -> Counts:
     return np.unique(values, return_inverse=True)[1]
 
 
-def _entropy(sizes: Counts) -> float:
+def _entropy(sizes: NDArray[np.int64]) -> float:
     shares = sizes / sizes.sum()
     return float(-(shares @ np.log(shares)))
 
 
-def _pairs(sizes: Counts) -> int:
+def _pairs(sizes: NDArray[np.int64]) -> int:
     return int((sizes * (sizes - 1) // 2).sum())
 
 
-def _expected_information(table: _Table) -> float:
-    """E = sum_ij sum_n n / N log(N n / (a_i b_j)) p(n),  p hypergeometric, n from max(1, a_i + b_j
-    - N) to min(a_i, b_j).
+def _expected_information(table: _Contingency) -> float:
+    """Return the mean of I over all labelings with clusters of these sizes.
 
-    Clusters of one size share their terms. Distinct sizes add up to at most N, so there are at most
-    sqrt(2N) of them, and a row of terms, of one a and all b, is no longer than N.
+    E = sum_ij sum_n n / N log(N n / (a_i b_j)) p(n),  p hypergeometric,
+    n from max(1, a_i + b_j - N) to min(a_i, b_j).
+
+    Clusters of the same size share their terms. Distinct sizes add up to at most N, so there are at
+    most sqrt(2N) of them, and a row of terms, for one size in a and all sizes in b, is no longer
+    than N.
     """
     total = int(table.a.sum())
     log_factorial = gammaln(np.arange(total + 1) + 1.0)

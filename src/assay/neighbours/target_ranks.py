@@ -1,33 +1,40 @@
-"""How far down the list a given reference is. Shapes: Q queries, R references, P pairs."""
+"""The rank of a given reference in a query's list. Shapes: Q queries, R references, P pairs."""
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from assay.neighbours.order import exact_scores
-from assay.neighbours.search import Progress, Rows, as_mask, full_precision, sides, silent
-from assay.neighbours.similarity import Comparison, Counts, comparisons, standing
+from assay.neighbours.search import (
+    AnyVectors,
+    PairProgress,
+    as_mask,
+    full_precision,
+    report_nothing,
+    sides,
+)
+from assay.neighbours.similarity import Counts, VectorSimilarity, standing, vector_similarities
 from assay.neighbours.tiles import TILE
-from assay.neighbours.vectors import as_indices, tiles
+from assay.neighbours.vectors import as_indices, slices
 
 
-def ranks(
-    queries: Rows,
-    references: Rows,
+def target_ranks(
+    queries: AnyVectors,
+    references: AnyVectors,
     targets: ArrayLike | Tensor,
     exclude: ArrayLike | Tensor | None = None,
     *,
     similarity: str = "cosine",
     counts: Counts | None = None,
-    progress: Progress | None = None,
+    progress: PairProgress | None = None,
 ) -> Tensor:
-    """Rank (Q,) of each query's target among the references, 1 for the nearest: exact, without
-    sorting them.
+    """Return the rank (Q,) of each query's target among the references, 1 for the nearest.
 
-    1 + how many references come before it by (similarity, index). Arguments as of `nearest`.
+    The rank is exact, without sorting: 1 + the number of references that come before the target by
+    similarity, then by index. The other arguments are those of `nearest`.
 
     >>> z = torch.tensor([[1.0, 0], [1, 1], [0, 1]])
-    >>> ranks(z, z, targets=torch.tensor([2, 2, 2]))
+    >>> target_ranks(z, z, targets=torch.tensor([2, 2, 2]))
     tensor([3, 3, 1])
 
     """
@@ -41,15 +48,15 @@ def ranks(
             f" {len(right) - 1}"
         )
     found = torch.ones(len(left), dtype=torch.long, device=left.device)
-    blocks = list(tiles(len(left), TILE))
-    compared = comparisons[similarity](left, right) if blocks else None
+    blocks = list(slices(len(left), TILE))
+    compared = vector_similarities[similarity](left, right) if blocks else None
     with torch.no_grad(), full_precision(left.device):
         for rows in blocks:
             assert compared is not None
             ids = torch.arange(rows.start, rows.stop, device=left.device)
             own = None if excluded is None else excluded[rows]
             found[rows] += _Before(compared, ids, wanted[rows], own, as_mask(counts)).count()
-            (progress or silent)(rows.stop * len(right), len(left) * len(right))
+            (progress or report_nothing)(rows.stop * len(right), len(left) * len(right))
     return found
 
 
@@ -58,7 +65,7 @@ class _Before:
 
     def __init__(
         self,
-        compared: Comparison,
+        compared: VectorSimilarity,
         ids: Tensor,
         targets: Tensor,
         exclude: Tensor | None,
@@ -79,9 +86,9 @@ class _Before:
         self.exact_Q = compared.exact(ids, targets)
 
     def count(self) -> Tensor:
-        """How many come before."""
+        """Return how many references come before each target."""
         before_Q = torch.zeros_like(self.ids)
-        for columns in tiles(len(self.compared.references), TILE):
+        for columns in slices(len(self.compared.references), TILE):
             before_Q += self._count(columns)
         return before_Q
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from assay.neighbours import Vectors, comparisons
-from assay.neighbours.similarity import Comparison
+from assay.neighbours import Vectors, vector_similarities
+from assay.neighbours.similarity import VectorSimilarity
 from searches import (
     SIMILARITIES,
     Rows,
@@ -31,11 +31,11 @@ seeds = st.integers(0, 2**31)
 every_precision = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 
 
-def compare(search: Search) -> Comparison:
-    return comparisons[search.similarity](*map(Vectors, search.sides()))
+def compare(search: Search) -> VectorSimilarity:
+    return vector_similarities[search.similarity](*map(Vectors, search.sides()))
 
 
-def bounds(compared: Comparison, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def bounds(compared: VectorSimilarity, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Lower and upper ends (Q, R) of what the products say."""
     queries, references = (
         torch.arange(len(compared.queries)),
@@ -45,7 +45,7 @@ def bounds(compared: Comparison, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return upper - compared.gap(queries[:, None], references[None], dtype), upper
 
 
-def exact_scores(compared: Comparison) -> Tensor:
+def exact_scores(compared: VectorSimilarity) -> Tensor:
     references = torch.arange(len(compared.references))
     return torch.stack(
         [
@@ -56,7 +56,7 @@ def exact_scores(compared: Comparison) -> Tensor:
 
 
 def test_every_similarity_is_tested() -> None:
-    assert set(SIMILARITIES) == set(comparisons)
+    assert set(SIMILARITIES) == set(vector_similarities)
 
 
 @every_kind
@@ -118,7 +118,7 @@ def test_no_gap_is_wider_than_the_widest(
 def test_equal_rows_score_the_same_wherever_they_stand(similarity: str, dim: int) -> None:
     draw = torch.Generator().manual_seed(dim)
     query, row = torch.randn(1, dim, generator=draw), torch.randn(1, dim, generator=draw)
-    compared = comparisons[similarity](Vectors(query), Vectors(row.repeat(101, 1)))
+    compared = vector_similarities[similarity](Vectors(query), Vectors(row.repeat(101, 1)))
     alone = compared.exact(torch.zeros(1, dtype=torch.long), torch.tensor([100]))
     assert exact_scores(compared).unique().tolist() == alone.tolist()
 
@@ -139,7 +139,7 @@ def test_products_of_many_dimensions_err_by_less_than_the_gap(
         "constant": 0.1 + 1e-7 * noise[:, :1].expand(24, dim),
         "rising": torch.linspace(0.1, 1, dim, dtype=torch.float64) + 1e-6 * noise,
     }[shape]
-    compared = comparisons[similarity](Vectors(rows[:4]), Vectors(rows[4:]))
+    compared = vector_similarities[similarity](Vectors(rows[:4]), Vectors(rows[4:]))
     lower, upper = bounds(compared, dtype)
     exact = exact_scores(compared)
     apart = lower[:, :, None] > upper[:, None]
@@ -148,7 +148,7 @@ def test_products_of_many_dimensions_err_by_less_than_the_gap(
 
 @every_precision
 def test_exact_scores_of_a_query_far_away_agree_with_products(dtype: torch.dtype) -> None:
-    compared = comparisons["euclidean"](
+    compared = vector_similarities["euclidean"](
         Vectors(torch.tensor([[1e17]], dtype=torch.float64)),
         Vectors(torch.tensor([[1.0], [2], [3]], dtype=torch.float64)),
     )

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from assay.neighbours import nearest, ranks
+from assay.neighbours import nearest, target_ranks
 from searches import (
     PATHS,
     Rows,
@@ -59,7 +59,7 @@ def test_equal_those_of_a_brute_force(
     targets = [draw.randrange(len(search.references)) for _ in search.queries]
     exclude = None if search.exclude is None else torch.tensor(search.exclude)
     with along(draw.choice(list(PATHS))):
-        found = ranks(
+        found = target_ranks(
             *search.sides(),
             torch.tensor(targets),
             exclude,
@@ -82,15 +82,15 @@ def test_the_nearest_are_ranked_in_order(similarity: str, path: str) -> None:
             found = nearest(z, z, 9, similarity=similarity, **wanted)
             for place in (0, 8):
                 assert (
-                    ranks(z, z, found[:, place], similarity=similarity, **wanted).tolist()
+                    target_ranks(z, z, found[:, place], similarity=similarity, **wanted).tolist()
                     == [place + 1] * 40
                 )
 
 
 def test_duplicates_are_ranked_in_order_of_their_index() -> None:
     z = torch.full((60, 3), 0.1)
-    assert ranks(z, z, torch.arange(60)).tolist() == list(range(1, 61))
-    assert ranks(z, z, torch.arange(59, -1, -1), torch.arange(60)).tolist() == [
+    assert target_ranks(z, z, torch.arange(60)).tolist() == list(range(1, 61))
+    assert target_ranks(z, z, torch.arange(59, -1, -1), torch.arange(60)).tolist() == [
         *range(59, 29, -1),
         *range(30, 0, -1),
     ]
@@ -98,20 +98,22 @@ def test_duplicates_are_ranked_in_order_of_their_index() -> None:
 
 def test_where_only_the_target_counts_it_is_first() -> None:
     z, targets = vectors_for("cosine", 50), torch.arange(50).flip(0)
-    assert ranks(z, z, targets, counts=lambda q, r: targets[q] == r).tolist() == [1] * 50
+    assert target_ranks(z, z, targets, counts=lambda q, r: targets[q] == r).tolist() == [1] * 50
 
 
 def test_vectors_are_left_as_they_were() -> None:
     z = vectors_for("cosine", 20)
     before = z.clone()
-    ranks(z, z, torch.arange(20))
+    target_ranks(z, z, torch.arange(20))
     assert torch.equal(z, before)
 
 
 def test_progress_rises_to_its_total() -> None:
     z, calls = vectors_for("cosine", 50), []
     with along("small tiles"):
-        ranks(z, z, torch.arange(50), progress=lambda done, total: calls.append((done, total)))
+        target_ranks(
+            z, z, torch.arange(50), progress=lambda done, total: calls.append((done, total))
+        )
     assert calls == [(50 * done, 2500) for done in (8, 16, 24, 32, 40, 48, 50)]
 
 
@@ -120,7 +122,7 @@ def test_of_a_query_far_away_fit_what_is_found() -> None:
     query = torch.tensor([[1e17]], dtype=torch.float64)
     with along("few places"):
         found = nearest(query, references, 1, similarity="euclidean")
-    assert ranks(query, references, found[:, 0], similarity="euclidean").tolist() == [1]
+    assert target_ranks(query, references, found[:, 0], similarity="euclidean").tolist() == [1]
 
 
 def test_products_that_overflow_do_not_count() -> None:
@@ -128,7 +130,7 @@ def test_products_that_overflow_do_not_count() -> None:
         [[-1.0], [0.0], [1e-156], [2e-156], [3e-156], [1.0]], dtype=torch.float64
     )
     queries = torch.tensor([[3e-156]], dtype=torch.float64).repeat(6, 1)
-    assert ranks(queries, references, torch.arange(6), similarity="euclidean").tolist() == [
+    assert target_ranks(queries, references, torch.arange(6), similarity="euclidean").tolist() == [
         5,
         4,
         3,
@@ -145,14 +147,15 @@ def test_products_that_overflow_do_not_count() -> None:
 def test_targets_may_be_indices_of_any_form(form: Callable[[Tensor], Any]) -> None:
     z, targets = vectors_for("cosine", 50), torch.arange(50).flip(0)
     assert torch.equal(
-        ranks(z, z, form(targets), form(targets.flip(0))), ranks(z, z, targets, targets.flip(0))
+        target_ranks(z, z, form(targets), form(targets.flip(0))),
+        target_ranks(z, z, targets, targets.flip(0)),
     )
 
 
 @pytest.mark.parametrize("form", [Tensor.double, Tensor.numpy, Tensor.tolist])
 def test_vectors_may_be_of_any_form(form: Callable[[Tensor], Any]) -> None:
     z, targets = vectors_for("cosine", 50), torch.arange(50).flip(0)
-    assert torch.equal(ranks(form(z), form(z), targets), ranks(z, z, targets))
+    assert torch.equal(target_ranks(form(z), form(z), targets), target_ranks(z, z, targets))
 
 
 @pytest.mark.parametrize(
@@ -188,12 +191,16 @@ def test_vectors_may_be_of_any_form(form: Callable[[Tensor], Any]) -> None:
 )
 def test_bad_input_raises_with_the_numbers(arguments: Any, told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        ranks(*arguments)
+        target_ranks(*arguments)
 
 
 def test_nobody_has_no_ranks() -> None:
-    assert ranks(torch.eye(3)[:0], torch.eye(3), torch.arange(0)).tolist() == []
+    assert target_ranks(torch.eye(3)[:0], torch.eye(3), torch.arange(0)).tolist() == []
 
 
 def test_progress_may_be_none_as_in_nearest() -> None:
-    assert ranks(torch.eye(3), torch.eye(3), torch.arange(3), progress=None).tolist() == [1, 1, 1]
+    assert target_ranks(torch.eye(3), torch.eye(3), torch.arange(3), progress=None).tolist() == [
+        1,
+        1,
+        1,
+    ]
