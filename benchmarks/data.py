@@ -27,7 +27,7 @@ from assay.data.packs import View, place_pack, read_pack
 from assay.methods import assemble, defaults, methods
 from assay.model import Architecture, Model
 from assay.protocols import Augment, FirstStep, Protocol, resolve
-from assay.train import optimisers_of, step
+from assay.train import optimiser_of, step
 from assay.trunks import trunk_facts
 
 CLASSES, IMAGES, BATCH, SIZE, ROUNDS = 100, 20, 32, 227, 5
@@ -124,9 +124,9 @@ def training_step() -> Callable[[], object]:
     model = Model(Architecture.under(PROTOCOL, 3))
     method = methods["contrastive"]
     parts = assemble(method, defaults(method, PROTOCOL), PROTOCOL)
-    optimisers = optimisers_of(model, parts, PROTOCOL)
+    optimiser = optimiser_of(model, parts, PROTOCOL)
     x, y = torch.rand(BATCH, 3, SIZE, SIZE), torch.arange(8).repeat_interleave(4)
-    return lambda: step(model, parts, optimisers, x, y, PROTOCOL, torch.device("cpu"))
+    return lambda: step(model, parts, optimiser, x, y, PROTOCOL, torch.device("cpu"))
 
 
 def main() -> None:

@@ -69,12 +69,8 @@ def train(job: Job) -> Trained:
         design = design_bench(job.data, [job.method], longer, "cpu", ())[0]
     view = read_pack(design.conditions.place(design.conditions.trainval))
     places = [(seed, fold) for seed in range(job.seeds) for fold in range(design.protocol.folds)]
-    fits = [
-        fit
-        for _, fit in compute(
-            [design.run("trial", seed, 0, fold, design.first) for seed, fold in places], view
-        )
-    ]
+    runs = [design.run("trial", seed, 0, fold, design.first) for seed, fold in places]
+    fits = compute(runs, view)
     last = [fit.history[-1].epoch for fit in fits]
     return Trained(
         score=100 * float(np.mean([fit.best.validation["map_at_r"] for fit in fits])),

@@ -35,7 +35,7 @@ from assay.metrics import evaluate
 from assay.model import Architecture, Model
 from assay.protocols import Batch, FirstStep, Protocol, ResolvedProtocol, protocols, resolve
 from assay.run import Environment, Run, compute
-from assay.train import draw_batches, optimisers_of, step
+from assay.train import OneNetwork, Trainee, draw_batches
 from assay.trunks import trunk_facts
 
 ROUNDS, STEPS = 8, 15
@@ -63,13 +63,18 @@ def best_of(works: dict[str, Callable[[], object]], rounds: int, steps: int) -> 
 def training_step(
     name: str, model: Model, train: View, protocol: ResolvedProtocol
 ) -> Callable[[], object]:
+    """Return a function that draws a batch and takes a training step on it."""
     method = methods[name]
     parts = assemble(method, defaults(method, protocol), protocol)
     classes = len(np.unique(train.y))
     parts.loss.setup(protocol.dim, classes)
-    optimisers = optimisers_of(model, parts, protocol)
-    batches = draw_batches(train, protocol, protocol.batch_for(method.batch, classes), seed=0)
-    return lambda: step(model, parts, optimisers, *next(batches), protocol, CPU)
+    batch = protocol.batch_for(method.batch, classes)
+    trainee = Trainee(model, parts, train, np.arange(len(train.y)), train, seed=0)
+    network = OneNetwork(protocol, batch, CPU)
+    network.open(1, STEPS)
+    network.add(0, trainee, done=0)
+    batches = draw_batches(trainee.y, protocol, batch, seed=0)
+    return lambda: network.step({0: next(batches)})
 
 
 def glyphs() -> None:
@@ -182,7 +187,6 @@ def _in_process(loop: str, folder: str) -> float:
 def our_loop(folder: str, compiled: bool) -> float:
     from assay.data.packs import place_pack, read_pack
     from assay.model import begin
-    from assay.train import prepare, set_training
 
     keep_freed_memory()
     dataset = load(f"folder:{folder}")
@@ -190,13 +194,7 @@ def our_loop(folder: str, compiled: bool) -> float:
     trainval, _ = splits.of(dataset, protocol)
     view = read_pack(place_pack(trainval, protocol.first_step))
     model = begin(Architecture.under(protocol, 3), "none")
-    network = prepare(model, protocol, CPU)
-    set_training(model, protocol)
-    method = methods["contrastive"]
-    parts = assemble(method, defaults(method, protocol), protocol)
-    optimisers = optimisers_of(model, parts, protocol)
-    batches = draw_batches(view, protocol, (8, 4), seed=0)
-    return _median_step(lambda: step(network, parts, optimisers, *next(batches), protocol, CPU))
+    return _median_step(training_step("contrastive", model, view, protocol))
 
 
 def their_loop(folder: str) -> float:

@@ -1,4 +1,4 @@
-"""Heads on vectors: a small world to train in, and the runs of a trial in it."""
+"""Heads on vectors: samples to train on, the runs of a trial, and the training of one model."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,9 +8,11 @@ import torch
 
 from assay.data.packs import View, write_vectors
 from assay.data.splits import folds_of_labels
-from assay.methods import defaults, methods
+from assay.methods import Parts, defaults, methods
+from assay.model import Model
 from assay.protocols import Batch, Optimiser, Protocol, ResolvedProtocol, resolve
 from assay.run import Environment, Run
+from assay.train import Fit, OneNetwork, OnEpoch, ResumeFile, Trainee, fit, ignore_epoch
 from assay.trunks import trunk_facts
 
 PROTOCOL = resolve(
@@ -27,6 +29,7 @@ PROTOCOL = resolve(
     "features",
     trunk_facts,
 )
+CPU = torch.device("cpu")
 HERE = Environment("cpu", 1, torch.__version__, "source")
 
 
@@ -56,6 +59,24 @@ def runs_of(
         Run(protocol, "view", name, "source", parameters, batch, fold, seed + fold, HERE)
         for fold in range(protocol.folds)
     ]
+
+
+def fit_one(
+    model: Model,
+    parts: Parts,
+    train: View,
+    validation: View,
+    protocol: ResolvedProtocol,
+    batch: tuple[int, int],
+    seed: int,
+    on_epoch: OnEpoch = ignore_epoch,
+    resume_file: ResumeFile | None = None,
+) -> Fit:
+    """Train one model on all of a view, with autograd."""
+    rows = np.arange(len(train.y))
+    one = Trainee(model, parts, train, rows, validation, seed, on_epoch)
+    [found] = fit([one], OneNetwork(protocol, batch, CPU), resume_file)
+    return found
 
 
 def place(folder: Path, view: View) -> None:

@@ -12,7 +12,8 @@ from assay.errors import BadInput
 from assay.hashing import canonical
 from assay.metrics import evaluate
 from assay.protocols import Protocol
-from assay.run.scoring import HalfLabels, agree, check_metrics, mean_scores, score
+from assay.run import HalfLabels, agree, check_metrics, score
+from assay.train import mean_scores
 
 DRAW = np.random.default_rng(0)
 Y = np.repeat(np.arange(6), 5)

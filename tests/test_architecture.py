@@ -223,7 +223,7 @@ PUBLIC = {
         "resolve_training",
     ],
     "assay.report": ["Benched", "bench", "write_report"],
-    "assay.samplers": ["samplers"],
+    "assay.samplers": ["fixed_pattern", "samplers"],
     "assay.engines": [
         "Engine",
         "EngineKind",

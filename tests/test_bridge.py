@@ -29,7 +29,7 @@ from assay.records import study_records
 from assay.records.store import Store
 from assay.samplers import samplers
 from assay.space import Real, Space
-from assay.train import make_optimisers, step
+from assay.train import optimiser_of, step
 from assay.trunks import trunk_facts, trunks
 from miniature import MINI
 
@@ -491,14 +491,12 @@ def test_a_step_trains_the_model_and_the_modules_weights(loss, miner, trained) -
     assert [name for name, _ in parts.loss.named_parameters()] == trained
     watched = [model.weight, *parts.loss.parameters()]
     before = [weight.detach().clone() for weight in watched]
-    optimisers = make_optimisers(
-        list(model.parameters()), dict(parts.loss.named_parameters()), parts, QUICK
-    )
+    optimiser = optimiser_of(model, parts, QUICK)
     values = [
         step(
             model,
             parts,
-            optimisers,
+            optimiser,
             torch.ones(16, 6) + torch.eye(16, 6),
             batch()[1],
             QUICK,

@@ -18,7 +18,7 @@ from assay.data.splits import folds_of_labels
 from assay.embedding import embed_samples
 from assay.hashing import digest_file
 from assay.metrics import evaluate
-from assay.model import WEIGHTS, read_model
+from assay.model import WEIGHTS, Architecture, read_model
 from assay.protocols import Protocol
 from assay.records.ledger import SealError
 from assay.records.store import Store
@@ -193,6 +193,7 @@ def test_nothing_is_said_of_the_training_fold_where_nothing_is_asked(store: Stor
 def test_scores_that_are_no_numbers_are_told_by_their_names() -> None:
     checkpoint = Checkpoint(0, None, {"map_at_r": 0.5})
     fit = Fit(
+        Architecture("identity", 4, 0, 4),
         [checkpoint],
         checkpoint,
         {},

@@ -23,7 +23,7 @@ from assay.methods import Parts
 from assay.miners import miners
 from assay.pairs import Pairs, References, Triplets
 from assay.protocols import protocols, resolve
-from assay.train import make_optimisers
+from assay.train import optimiser_of
 from assay.trunks import trunk_facts
 from watching import LargestTensor
 
@@ -341,13 +341,7 @@ def test_pitfall_23_the_boundary_is_not_decayed(name: str) -> None:
         before = [weight.detach().clone() for weight in weights]
         for weight in weights:
             weight.grad = torch.zeros_like(weight)
-        for optimiser in make_optimisers(
-            list(model.parameters()),
-            dict(loss.named_parameters()),
-            Parts(loss, None, 0.1, 0.1),
-            protocol,
-        ):
-            optimiser.step()
+        optimiser_of(model, Parts(loss, None, 0.1, 0.1), protocol).step()
         moved = [
             not torch.equal(weight, start) for weight, start in zip(weights, before, strict=True)
         ]

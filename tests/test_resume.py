@@ -19,9 +19,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 import assay.run.training
-import assay.train.heads
-import assay.train.loop
-import assay.train.savepoint
+import assay.train.network
+import assay.train.resume
 from assay.data import load, splits
 from assay.data.packs import View, write_pack
 from assay.hashing import derive
@@ -36,11 +35,21 @@ from assay.records.store import Store
 from assay.registry import Paper
 from assay.run import Run, Training
 from assay.samplers import samplers
-from assay.train import Checkpoint, CheckpointFolder, Fit, Savepoint, State, draw_batches, fit, step
-from assay.train.state import beside_weights
-from heads import HERE, PROTOCOL, VIEW, place, runs_of
+from assay.train import (
+    Checkpoint,
+    CheckpointFolder,
+    Fit,
+    HeadStack,
+    OneNetwork,
+    ResumeFile,
+    SavedState,
+    Trainee,
+    draw_batches,
+    step,
+)
+from assay.train.resume import beside_weights
+from heads import CPU, HERE, PROTOCOL, VIEW, fit_one, place, runs_of
 
-CPU = torch.device("cpu")
 SHAPE = (4, 4)
 LONG = replace(PROTOCOL, dim=4, epochs=7, iterations=3, optimiser=Optimiser(lr=0.01))
 WILD = ResolvedAugment(area=(0.5, 1.0), aspect=(0.8, 1.25), flip=0.5, rotation=20.0, shear=10.0)
@@ -135,11 +144,11 @@ class World:
     heard: list[int] = field(default_factory=list)
 
     def train(
-        self, savepoint: Savepoint | None = None, kill_at: int | None = None
+        self, resume_file: ResumeFile | None = None, kill_at: int | None = None
     ) -> tuple[Fit, Model, Loss]:
         """What came of it, unless it is killed when it tells of the validation of this epoch."""
 
-        def told(epoch: int, loss: float, checkpoint: Checkpoint | None) -> None:
+        def on_epoch(epoch: int, loss: float, checkpoint: Checkpoint | None) -> None:
             self.heard.append(epoch)
             if epoch == kill_at:
                 raise Killed
@@ -158,7 +167,7 @@ class World:
         torch.manual_seed(1)
         parts = Parts(loss, self.miner and self.miner(), 0.01, 0.01)
         self.heard.clear()
-        found = fit(model, parts, seen, unseen, self.protocol, SHAPE, 5, CPU, told, None, savepoint)
+        found = fit_one(model, parts, seen, unseen, self.protocol, SHAPE, 5, on_epoch, resume_file)
         return found, model, loss
 
 
@@ -220,13 +229,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "partial" / "state.safetensors"
 
 
-def savepoint(path: Path, key: str = "key") -> Savepoint:
-    return Savepoint(path, key, after=0)
+def resume_file(path: Path, key: str = "key") -> ResumeFile:
+    return ResumeFile(path, key, after=0)
 
 
 def kill(world: World, path: Path, at: int) -> None:
     with pytest.raises(Killed):
-        world.train(savepoint(path), kill_at=at)
+        world.train(resume_file(path), kill_at=at)
 
 
 # --- The same bytes ---
@@ -244,7 +253,7 @@ def test_a_training_killed_at_any_validation_ends_as_if_it_had_not_been(
         path.unlink(missing_ok=True)
         kill(world, path, at=epoch)
         torch.manual_seed(999)
-        assert_same(world.train(savepoint(path)), expected)
+        assert_same(world.train(resume_file(path)), expected)
         saved = validated[number - 1] if number else 0
         assert not world.heard or world.heard[0] == saved + 1
 
@@ -261,19 +270,19 @@ def test_a_training_may_be_killed_again_and_again(name: str, path: Path) -> None
     expected = world.train()
     for checkpoint in expected[0].history[1:]:
         kill(world, path, at=checkpoint.epoch)
-    assert_same(world.train(savepoint(path)), expected)
+    assert_same(world.train(resume_file(path)), expected)
 
 
 def test_a_kill_between_validations_costs_what_came_after_the_last_one(path: Path) -> None:
     world = WORLDS["every second epoch"]
     kill(world, path, at=5)
-    assert_same(world.train(savepoint(path)), world.train())
+    assert_same(world.train(resume_file(path)), world.train())
 
 
 def test_saving_changes_nothing(path: Path) -> None:
     for name in ("random miner", "batch normalisation"):
         path.unlink(missing_ok=True)
-        assert_same(WORLDS[name].train(savepoint(path)), WORLDS[name].train())
+        assert_same(WORLDS[name].train(resume_file(path)), WORLDS[name].train())
         assert path.exists()
 
 
@@ -298,10 +307,10 @@ def test_a_loss_that_changes_in_ways_that_cannot_be_saved_begins_anew(
     world = World(loss)
     kill(world, path, at=5)
     assert not path.exists()
-    assert_same(world.train(savepoint(path)), world.train())
+    assert_same(world.train(resume_file(path)), world.train())
 
 
-def test_batches_left_out_read_no_image(path: Path) -> None:
+def test_batches_left_out_read_no_image() -> None:
     class Guarded:
         channels = 3
 
@@ -313,10 +322,17 @@ def test_batches_left_out_read_no_image(path: Path) -> None:
             return np.zeros((len(rows), 16, 16, 3), dtype=np.uint8)
 
     read: list[int] = []
-    batches = draw_batches(
-        View(Guarded(), np.repeat(np.arange(6), 5)), ON_IMAGES, SHAPE, 3, start=1000
-    )  # type: ignore[arg-type]
-    _, y = next(batches)
+    labels = np.repeat(np.arange(6), 5)
+    view = View(Guarded(), labels)  # type: ignore[arg-type]
+    model = Model(Architecture("conv", 3, 16, 4))
+    parts = Parts(losses["triplet"](), None, 0.01, 0.01)
+    network = OneNetwork(ON_IMAGES, SHAPE, CPU)
+    network.open(1, 2000)
+    network.add(0, Trainee(model, parts, view, np.arange(30), view, seed=3), done=1000)
+    drawn_after = next(draw_batches(labels, ON_IMAGES, SHAPE, 3, start=1000))
+    y = drawn_after[1]
+    assert read == []
+    network.step({0: drawn_after})
     assert read == [16]
     drawn = samplers["balanced"](np.repeat(np.arange(6), 5), SHAPE, derive(3, "batches"))
     assert y.tolist() == (next(itertools.islice(drawn, 1000, None)) // 5).tolist()
@@ -325,16 +341,13 @@ def test_batches_left_out_read_no_image(path: Path) -> None:
 # --- When it is saved ---
 
 
-def test_a_state_is_saved_when_so_many_seconds_have_passed(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_is_saved_when_so_many_seconds_have_passed(path: Path) -> None:
     clock = [100.0]
-    monkeypatch.setattr(assay.train.savepoint.time, "monotonic", lambda: clock[0])
-    point, saved = Savepoint(path, "key", after=60), []
+    point, saved = ResumeFile(path, "key", after=60, clock=lambda: clock[0]), []
 
     def state() -> Any:
         saved.append(clock[0])
-        return State({})
+        return SavedState({})
 
     for now in (130, 159.9, 160, 219, 221):
         clock[0] = now
@@ -342,17 +355,14 @@ def test_a_state_is_saved_when_so_many_seconds_have_passed(
     assert saved == [160, 221]
 
 
-def test_saving_that_takes_long_is_done_less_often(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_saving_that_takes_long_is_done_less_often(path: Path) -> None:
     clock = [0.0]
-    monkeypatch.setattr(assay.train.savepoint.time, "monotonic", lambda: clock[0])
-    point, saved = Savepoint(path, "key", after=60), []
+    point, saved = ResumeFile(path, "key", after=60, clock=lambda: clock[0]), []
 
     def slow() -> Any:
         saved.append(clock[0])
-        clock[0] += 2 * assay.train.savepoint.LONG
-        return State({})
+        clock[0] += 2 * assay.train.resume.LONG
+        return SavedState({})
 
     for now in (60, 130, 180, 190):
         clock[0] = now
@@ -360,20 +370,17 @@ def test_saving_that_takes_long_is_done_less_often(
     assert saved == [60, 190]
 
 
-def test_what_was_spent_before_a_kill_is_counted(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_spent_before_a_kill_is_counted(path: Path) -> None:
     clock = [0.0]
-    monkeypatch.setattr(assay.train.savepoint.time, "monotonic", lambda: clock[0])
-    first = Savepoint(path, "key")
+    first = ResumeFile(path, "key", clock=lambda: clock[0])
     clock[0] = 70.0
-    first.save(lambda: State({}))
-    second = Savepoint(path, "key")
+    first.save(lambda: SavedState({}))
+    second = ResumeFile(path, "key", clock=lambda: clock[0])
     assert second.load() is not None
     assert second.spent == 70
     clock[0] = 170.0
-    second.save(lambda: State({}))
-    third = Savepoint(path, "key")
+    second.save(lambda: SavedState({}))
+    third = ResumeFile(path, "key", clock=lambda: clock[0])
     assert third.load() is not None
     assert third.spent == 170
 
@@ -407,22 +414,22 @@ def test_a_spoilt_state_is_ignored(name: str, path: Path) -> None:
     before = path.read_bytes()
     SPOILS[name](path)
     assert path.is_dir() or path.read_bytes() != before
-    assert savepoint(path).load() is None
-    assert_same(world.train(savepoint(path)), world.train())
+    assert resume_file(path).load() is None
+    assert_same(world.train(resume_file(path)), world.train())
 
 
 def test_the_state_of_something_else_is_ignored(path: Path) -> None:
     world = World()
     kill(world, path, at=4)
-    assert savepoint(path, "another key").load() is None
-    assert savepoint(path).load() is not None
+    assert resume_file(path, "another key").load() is None
+    assert resume_file(path).load() is not None
 
 
 def test_a_state_is_a_safetensors_file_that_says_what_it_is(path: Path) -> None:
     kill(World(), path, at=4)
     with safe_open(str(path), framework="pt") as file:
         assert set(file.metadata()) == {"state", "digest"}
-        assert "training/model/head.weight" in file.keys()  # noqa: SIM118
+        assert "training/model0/model/head.weight" in file.keys()  # noqa: SIM118
 
 
 def test_checkpoints_must_be_there_as_the_state_says(tmp_path: Path, path: Path) -> None:
@@ -431,14 +438,14 @@ def test_checkpoints_must_be_there_as_the_state_says(tmp_path: Path, path: Path)
         Model(Architecture("identity", 8, 0, 4)).state(),
     )
 
-    def again() -> tuple[CheckpointFolder, Savepoint]:
+    def again() -> tuple[CheckpointFolder, ResumeFile]:
         checkpoint_folder = CheckpointFolder(tmp_path / "kept", architecture)
-        return checkpoint_folder, Savepoint(path, "key", [checkpoint_folder], after=0)
+        return checkpoint_folder, ResumeFile(path, "key", [checkpoint_folder], after=0)
 
     checkpoint_folder, point = again()
     checkpoint_folder.keep(0, weights)
     checkpoint_folder.keep(2, weights)
-    point.save(lambda: State({}))
+    point.save(lambda: SavedState({}))
     other, point = again()
     assert point.load() is not None
     assert other.hashes == checkpoint_folder.hashes
@@ -458,9 +465,9 @@ def no_space(*_: object) -> None:
 def test_a_full_disk_costs_the_state_and_not_the_training(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assay.train.savepoint, "write_atomically", no_space)
+    monkeypatch.setattr(assay.train.resume, "write_atomically", no_space)
     world = World()
-    assert_same(world.train(savepoint(path)), world.train())
+    assert_same(world.train(resume_file(path)), world.train())
     assert not path.exists()
 
 
@@ -470,7 +477,7 @@ def test_a_state_that_no_longer_fits_leaves_the_one_before(
     world = World()
     kill(world, path, at=3)
     before = path.read_bytes()
-    monkeypatch.setattr(assay.train.savepoint, "write_atomically", no_space)
+    monkeypatch.setattr(assay.train.resume, "write_atomically", no_space)
     kill(world, path, at=5)
     assert path.read_bytes() == before
 
@@ -531,15 +538,15 @@ def task(tmp_path: Path) -> Task:
 @pytest.fixture
 def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
     """Says after how many saved states the process dies."""
-    whole, left = Savepoint.save, [10**6]
+    whole, left = ResumeFile.save, [10**6]
 
-    def save(self: Savepoint, state: Any) -> None:
+    def save(self: ResumeFile, state: Any) -> None:
         whole(self, state)
         left[0] -= 1
         if not left[0]:
             raise Killed
 
-    monkeypatch.setattr(Savepoint, "save", save)
+    monkeypatch.setattr(ResumeFile, "save", save)
     return lambda number: left.__setitem__(0, number)
 
 
@@ -606,9 +613,9 @@ def test_heads_go_on_and_do_not_begin_again(
     task: Task, dying: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[int] = []
-    whole = assay.train.heads.Stack.step
+    whole = HeadStack.step
     monkeypatch.setattr(
-        assay.train.heads.Stack, "step", lambda *arguments: (steps.append(1), whole(*arguments))[1]
+        HeadStack, "step", lambda *arguments: (steps.append(1), whole(*arguments))[1]
     )
     dying(3)
     with pytest.raises(Killed):
@@ -721,7 +728,7 @@ def test_a_process_that_is_killed_loses_nothing(
     kill_when_saved(tmp_path / "killed", tmp_path / "view")
     steps: list[int] = []
     monkeypatch.setattr(
-        assay.train.loop, "step", lambda *arguments: (steps.append(1), step(*arguments))[1]
+        assay.train.network, "step", lambda *arguments: (steps.append(1), step(*arguments))[1]
     )
     killed, whole = (on_images(tmp_path / name, tmp_path / "view") for name in ("killed", "whole"))
     killed()

@@ -29,8 +29,16 @@ from assay.model import (
 from assay.protocols import Protocol, customise, protocols
 from assay.records import study_records
 from assay.records.store import Store
-from assay.run import CheckpointScoring, Run, Training, Unsealed
-from assay.run.scoring import HalfLabels, check_metrics, score, single_vectors
+from assay.run import (
+    CheckpointScoring,
+    HalfLabels,
+    Run,
+    Training,
+    Unsealed,
+    check_metrics,
+    score,
+    single_vectors,
+)
 from assay.study import design_bench
 from assay.study.conditions import read_answers
 from heads import HERE, PROTOCOL, VIEW, place, runs_of, vectors

@@ -4,7 +4,7 @@ any other stack.
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,9 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import assay.run.computing
 import assay.run.training
-import assay.train.heads
 from assay.data.packs import View
 from assay.losses import losses
 from assay.losses.adopt import adopt
@@ -30,12 +28,20 @@ from assay.protocols import Optimiser, ResolvedBatch, ResolvedProtocol
 from assay.records.store import Store
 from assay.registry import Paper
 from assay.run import Run, Training, compute
-from assay.run.computing import make_trainee
+from assay.run.training import make_trainee
 from assay.samplers import samplers
 from assay.space import Space
-from assay.train import Fit, Savepoint, fit
-from assay.train.heads import Trainee, can_stack
-from assay.train.stack import count_places, fit_stacked
+from assay.train import (
+    CannotBeTraced,
+    Fit,
+    HeadStack,
+    OneNetwork,
+    ResumeFile,
+    Trainee,
+    can_stack,
+    fit,
+)
+from assay.train.stack import count_places
 from heads import PROTOCOL, VIEW, place, runs_of, vectors
 
 CPU = torch.device("cpu")
@@ -58,14 +64,22 @@ makes steps of.
 """
 
 
-def apprentices_of(runs: list[Run], view: View = VIEW) -> list[Trainee]:
+def trainees_of(runs: list[Run], view: View = VIEW) -> list[Trainee]:
     return [make_trainee(run, view) for run in runs]
 
 
-def fit_alone(one: Trainee, view: View, protocol: ResolvedProtocol, batch: tuple[int, int]) -> Fit:
-    return fit(
-        one.model, one.parts, view.rows(one.train), one.validation, protocol, batch, one.seed, CPU
-    )
+def fit_alone(one: Trainee, protocol: ResolvedProtocol, batch: tuple[int, int]) -> Fit:
+    return fit([one], OneNetwork(protocol, batch, CPU))[0]
+
+
+def fit_stacked(
+    trainees: Sequence[Trainee],
+    protocol: ResolvedProtocol,
+    batch: tuple[int, int],
+    width: int | None = None,
+    resume_file: ResumeFile | None = None,
+) -> list[Fit]:
+    return fit(trainees, HeadStack(trainees[0], protocol, batch, width=width), resume_file)
 
 
 def differ(first: Tensor, second: Tensor) -> float:
@@ -112,11 +126,12 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """How many heads `compute` has stacked at a time."""
     seen: list[int] = []
 
-    def watched(trainees: Any, *arguments: Any, **others: Any) -> Any:
-        seen.append(len(trainees))
-        return fit_stacked(trainees, *arguments, **others)
+    def watched(trainees: Any, stepper: Any, *others: Any) -> Any:
+        if isinstance(stepper, HeadStack):
+            seen.append(len(trainees))
+        return fit(trainees, stepper, *others)
 
-    monkeypatch.setattr(assay.run.computing, "fit_stacked", watched)
+    monkeypatch.setattr(assay.run.training, "fit", watched)
     return seen
 
 
@@ -126,12 +141,11 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 @pytest.mark.parametrize("name", STACKED)
 def test_heads_trained_together_are_those_trained_alone(name: str) -> None:
     runs = runs_of(name)
-    together, apart = apprentices_of(runs), apprentices_of(runs)
+    together, apart = trainees_of(runs), trainees_of(runs)
     assert can_stack(together[0], CPU)
-    found = fit_stacked(together, VIEW, PROTOCOL, runs[0].batch)
-    assert found is not None
+    found = fit_stacked(together, PROTOCOL, runs[0].batch)
     for fitted, one, other in zip(found, together, apart, strict=True):
-        expected = fit_alone(other, VIEW, PROTOCOL, runs[0].batch)
+        expected = fit_alone(other, PROTOCOL, runs[0].batch)
         (assert_same_losses if name in UNDETERMINED else assert_same)(fitted, expected)
         assert fitted.history[-1].loss != fitted.history[1].loss
         left_out = UNDETERMINED.get(name, ())
@@ -152,14 +166,15 @@ def test_these_methods_cannot_be_stacked(name: str) -> None:
     """
     runs = runs_of(name)
     for _ in range(2):
-        assert fit_stacked(apprentices_of(runs), VIEW, PROTOCOL, runs[0].batch) is None
+        with pytest.raises(CannotBeTraced):
+            fit_stacked(trainees_of(runs), PROTOCOL, runs[0].batch)
 
 
 @pytest.mark.parametrize("name", ALONE)
 def test_what_cannot_be_stacked_is_trained_as_if_nobody_had_tried(name: str) -> None:
     runs = runs_of(name)
-    for (_, found), run in zip(compute(runs, VIEW), runs, strict=True):
-        assert_same_bytes(found, fit_alone(make_trainee(run, VIEW), VIEW, PROTOCOL, run.batch))
+    for found, run in zip(compute(runs, VIEW), runs, strict=True):
+        assert_same_bytes(found, fit_alone(make_trainee(run, VIEW), PROTOCOL, run.batch))
 
 
 @pytest.mark.parametrize("name", ["contrastive_sampled", "triplet"])
@@ -168,15 +183,15 @@ def test_the_same_seeds_give_the_same_bytes_whatever_the_global_generator_holds(
     results = []
     for noise in (1, 2):
         torch.manual_seed(noise)
-        results.append([fitted for _, fitted in compute(runs_of(name), VIEW)])
+        results.append(compute(runs_of(name), VIEW))
     for first, second in zip(*results, strict=True):
         assert_same_bytes(first, second)
 
 
 def test_twins_stay_twins_where_nothing_is_left_to_chance() -> None:
     runs = runs_of("triplet")
-    twins = [apprentices_of(runs)[0] for _ in range(2)]
-    fit_stacked(twins, VIEW, PROTOCOL, runs[0].batch)
+    twins = [trainees_of(runs)[0] for _ in range(2)]
+    fit_stacked(twins, PROTOCOL, runs[0].batch)
     assert differ(twins[0].model.head.weight, twins[1].model.head.weight) < 1e-6
 
 
@@ -214,12 +229,12 @@ ODD = replace(
 def test_a_run_is_the_same_alone_and_with_any_others(name: str) -> None:
     view = vectors(classes=17, dim=11)
     runs = with_parameters(name, ODD, view)
-    together = [fitted for _, fitted in compute(runs, view)]
+    together = compute(runs, view)
     assert len({fitted.weights["head.weight"].numpy().tobytes() for fitted in together}) == len(
         runs
     )
     for company in ([0], [7], [19], [5, 0], [13, 2, 6, 19]):
-        for number, (_, fitted) in zip(
+        for number, fitted in zip(
             company, compute([runs[number] for number in company], view), strict=True
         ):
             assert_same_bytes(fitted, together[number])
@@ -232,10 +247,10 @@ def test_runs_with_other_parameters_are_one_stack_and_learn_what_they_would_alon
     name: str, groups: list[int]
 ) -> None:
     runs = with_parameters(name, PROTOCOL, VIEW, settings=3)
-    found = [fitted for _, fitted in compute(runs, VIEW)]
+    found = compute(runs, VIEW)
     assert groups == [12]
     for fitted, run in zip(found, runs, strict=True):
-        assert_same(fitted, fit_alone(make_trainee(run, VIEW), VIEW, PROTOCOL, run.batch))
+        assert_same(fitted, fit_alone(make_trainee(run, VIEW), PROTOCOL, run.batch))
 
 
 def test_whole_numbers_and_choices_are_stacked_in_groups(groups: list[int]) -> None:
@@ -253,12 +268,10 @@ def test_runs_that_wait_for_a_place_are_the_same(protocol: ResolvedProtocol, sch
     """Seven places become three and then fewer; runs begin while others are under way."""
     protocol = replace(protocol, optimiser=replace(protocol.optimiser, schedule=schedule))
     runs = with_parameters("normalized_softmax", protocol, VIEW)
-    wide = fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch, width=len(runs))
-    assert wide is not None
+    wide = fit_stacked(trainees_of(runs), protocol, runs[0].batch, width=len(runs))
     assert len({len(fitted.history) for fitted in wide}) > 1
     for width in (1, 2, 7):
-        narrow = fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch, width=width)
-        assert narrow is not None
+        narrow = fit_stacked(trainees_of(runs), protocol, runs[0].batch, width=width)
         for one, other in zip(narrow, wide, strict=True):
             assert_same_bytes(one, other)
 
@@ -267,8 +280,8 @@ class Killed(BaseException):
     """What a kill is here."""
 
 
-class KilledAfterTwo(Savepoint):
-    """A savepoint after whose second state the process is killed."""
+class KilledAfterTwo(ResumeFile):
+    """A file after whose second state the process is killed."""
 
     saved = 0
 
@@ -282,30 +295,25 @@ class KilledAfterTwo(Savepoint):
 def test_a_stack_that_was_saved_with_other_places_goes_on_to_the_same(tmp_path: Path) -> None:
     protocol = replace(ODD, epochs=6)
     runs = with_parameters("normalized_softmax", protocol, VIEW)
-    whole = fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch)
-    assert whole is not None
+    whole = fit_stacked(trainees_of(runs), protocol, runs[0].batch)
     for before, after in ((3, 7), (7, 3), (12, 2)):
         path = tmp_path / f"{before}-{after}.safetensors"
         with pytest.raises(Killed):
             fit_stacked(
-                apprentices_of(runs),
-                VIEW,
+                trainees_of(runs),
                 protocol,
                 runs[0].batch,
-                savepoint=KilledAfterTwo(path, "key", after=0),
-                width=before,
+                before,
+                KilledAfterTwo(path, "key", after=0),
             )
-        savepoint = Savepoint(path, "key", after=0)
-        again = fit_stacked(
-            apprentices_of(runs), VIEW, protocol, runs[0].batch, savepoint=savepoint, width=after
-        )
-        assert again is not None
+        resume_file = ResumeFile(path, "key", after=0)
+        again = fit_stacked(trainees_of(runs), protocol, runs[0].batch, after, resume_file)
         for one, other in zip(again, whole, strict=True):
             assert_same_bytes(one, other)
 
 
 def test_wide_heads_have_fewer_places() -> None:
-    one = apprentices_of(runs_of("contrastive"))[0]
+    one = trainees_of(runs_of("contrastive"))[0]
     heads = {
         width: replace(one, model=Model(Architecture("identity", width, 0, 64)))
         for width in (384, 1280, 4096)
@@ -317,20 +325,22 @@ def test_wide_heads_have_fewer_places() -> None:
     }
 
 
-def test_rows_that_have_ended_cost_nothing_once_half_of_them_have(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    widths: list[int] = []
-    whole = assay.train.heads.Stack.step
+class Watched(HeadStack):
+    """Notes with how many places each step is taken."""
 
-    def counted(self: Any, gradients: Any, optimiser: Any, x_SND: Tensor, y: Tensor) -> Tensor:
-        widths.append(len(x_SND))
-        return whole(self, gradients, optimiser, x_SND, y)
+    def step(self, batches: Any) -> dict[int, float]:
+        losses = super().step(batches)
+        self.widths = [*getattr(self, "widths", []), self.places]
+        return losses
 
-    monkeypatch.setattr(assay.train.heads.Stack, "step", counted)
+
+def test_rows_that_have_ended_cost_nothing_once_half_of_them_have() -> None:
     protocol = replace(ODD, epochs=8)
     runs = with_parameters("normalized_softmax", protocol, VIEW, settings=4)
-    assert fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch) is not None
+    trainees = trainees_of(runs)
+    stack = Watched(trainees[0], protocol, runs[0].batch)
+    fit(trainees, stack)
+    widths = stack.widths
     assert widths[0] == 16
     assert widths == sorted(widths, reverse=True)
     assert widths[-1] <= 8
@@ -342,30 +352,24 @@ def test_rows_that_have_ended_cost_nothing_once_half_of_them_have(
 def test_a_head_that_stops_early_does_not_disturb_the_others() -> None:
     protocol = replace(PROTOCOL, epochs=9, patience=2, optimiser=Optimiser(lr=3e-3))
     runs = runs_of("normalized_softmax", protocol)
-    expected = [fit_alone(one, VIEW, protocol, runs[0].batch) for one in apprentices_of(runs)]
+    expected = [fit_alone(one, protocol, runs[0].batch) for one in trainees_of(runs)]
     lengths = [len(fitted.history) for fitted in expected]
     assert min(lengths) < max(lengths)
     assert any(fitted.history[-1].epoch == fitted.best.epoch + 2 < 9 for fitted in expected)
-    found = fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch)
-    assert found is not None
+    found = fit_stacked(trainees_of(runs), protocol, runs[0].batch)
     for one, other in zip(found, expected, strict=True):
         assert_same(one, other)
 
 
-def test_training_ends_when_all_have_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = itertools.count()
-    whole = assay.train.heads.Stack.step
-    monkeypatch.setattr(
-        assay.train.heads.Stack, "step", lambda *arguments: (next(steps), whole(*arguments))[1]
-    )
+def test_training_ends_when_all_have_stopped() -> None:
     protocol = replace(
         PROTOCOL, epochs=50, patience=2, optimiser=Optimiser(lr=1e-12, weight_decay=0)
     )
     runs = runs_of("triplet", protocol)
-    found = fit_stacked(apprentices_of(runs), VIEW, protocol, runs[0].batch)
-    assert found is not None
-    assert [fitted.history[-1].epoch for fitted in found] == [2] * 4
-    assert next(steps) == 2 * protocol.iterations
+    trainees = trainees_of(runs)
+    stack = Watched(trainees[0], protocol, runs[0].batch)
+    assert [fitted.history[-1].epoch for fitted in fit(trainees, stack)] == [2] * 4
+    assert len(stack.widths) == 2 * protocol.iterations
 
 
 @pytest.mark.parametrize("name", ["triplet", "normalized_softmax", "margin_per_class"])
@@ -378,15 +382,14 @@ def test_a_head_that_diverges_does_not_disturb_the_others(name: str) -> None:
     runs = runs_of(name)
 
     def spoilt() -> list[Trainee]:
-        made = apprentices_of(runs)
+        made = [replace(one, view=view) for one in trainees_of(runs)]
         replaced = made[1].train.copy()
         replaced[:6] = np.arange(len(VIEW.y), len(view.y))
         made[1] = replace(made[1], train=replaced)
         return made
 
-    found = fit_stacked(spoilt(), view, PROTOCOL, runs[0].batch)
-    expected = [fit_alone(one, view, PROTOCOL, runs[0].batch) for one in spoilt()]
-    assert found is not None
+    found = fit_stacked(spoilt(), PROTOCOL, runs[0].batch)
+    expected = [fit_alone(one, PROTOCOL, runs[0].batch) for one in spoilt()]
     assert [fitted.status for fitted in found] == ["finished", "diverged", "finished", "finished"]
     for one, other in zip(found, expected, strict=True):
         assert_same(one, other)
@@ -394,25 +397,23 @@ def test_a_head_that_diverges_does_not_disturb_the_others(name: str) -> None:
 
 def test_a_head_that_starts_without_finite_embeddings_does_not_disturb_the_others() -> None:
     def spoilt() -> list[Trainee]:
-        made = apprentices_of(runs)
+        made = trainees_of(runs)
         with torch.no_grad():
             made[2].model.head.bias.fill_(torch.inf)
         return made
 
     runs = runs_of("contrastive")
-    found = fit_stacked(spoilt(), VIEW, PROTOCOL, runs[0].batch)
-    assert found is not None
+    found = fit_stacked(spoilt(), PROTOCOL, runs[0].batch)
     assert [fitted.status for fitted in found] == ["finished", "finished", "diverged", "finished"]
     assert len(found[2].history) == 1
     for number in (0, 1, 3):
-        assert_same(found[number], fit_alone(spoilt()[number], VIEW, PROTOCOL, runs[0].batch))
+        assert_same(found[number], fit_alone(spoilt()[number], PROTOCOL, runs[0].batch))
 
 
 def test_the_weights_kept_are_a_copy_and_not_a_part_of_the_stack() -> None:
     runs = runs_of("triplet")
-    trainees = apprentices_of(runs)
-    found = fit_stacked(trainees, VIEW, PROTOCOL, runs[0].batch)
-    assert found is not None
+    trainees = trainees_of(runs)
+    found = fit_stacked(trainees, PROTOCOL, runs[0].batch)
     before = [fitted.weights["head.weight"].clone() for fitted in found]
     with torch.no_grad():
         for one in trainees:
@@ -438,7 +439,7 @@ def test_vectors_that_cannot_be_written_to_are_copied(monkeypatch: pytest.Monkey
     protocol = replace(PROTOCOL, epochs=1, iterations=1)
     runs = runs_of("triplet", protocol)
     view = View(x, VIEW.y)
-    assert fit_stacked(apprentices_of(runs, view), view, protocol, runs[0].batch) is not None
+    fit_stacked(trainees_of(runs, view), protocol, runs[0].batch)
 
 
 # --- What is stacked with what ---
@@ -454,10 +455,10 @@ def test_heads_whose_class_weights_differ_in_shape_are_stacked_in_groups(
     """18 classes in 4 folds: two train on 13 of them, two on 14."""
     view = vectors(classes=18)
     runs = runs_of(name, view=view)
-    found = [fitted for _, fitted in compute(runs, view)]
+    found = compute(runs, view)
     assert groups == sizes
     for one, run in zip(found, runs, strict=True):
-        assert_same(one, fit_alone(make_trainee(run, view), view, run.protocol, run.batch))
+        assert_same(one, fit_alone(make_trainee(run, view), run.protocol, run.batch))
     assert groups == sizes
 
 
@@ -470,20 +471,20 @@ def test_heads_whose_epochs_differ_in_length_are_stacked_in_groups(groups: list[
         vectors(classes=18),
     )
     runs = runs_of("triplet", protocol, view)
-    found = [fitted for _, fitted in compute(runs, view)]
+    found = compute(runs, view)
     assert groups == [2, 2]
     for one, run in zip(found, runs, strict=True):
-        assert_same(one, fit_alone(make_trainee(run, view), view, run.protocol, run.batch))
+        assert_same(one, fit_alone(make_trainee(run, view), run.protocol, run.batch))
 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw", "sgd"])
 def test_every_kind_of_optimiser_steps_in_a_stack_as_alone(kind: Any, groups: list[int]) -> None:
     protocol = replace(PROTOCOL, optimiser=Optimiser(lr=1e-3, kind=kind, decay_own=False))
     runs = runs_of("normalized_softmax", protocol)
-    found = [fitted for _, fitted in compute(runs, VIEW)]
+    found = compute(runs, VIEW)
     assert groups == [4]
     for one, run in zip(found, runs, strict=True):
-        assert_same(one, fit_alone(make_trainee(run, VIEW), VIEW, run.protocol, run.batch))
+        assert_same(one, fit_alone(make_trainee(run, VIEW), run.protocol, run.batch))
 
 
 def test_features_may_be_standardised_before_the_head() -> None:
@@ -491,11 +492,10 @@ def test_features_may_be_standardised_before_the_head() -> None:
     uneven = View(VIEW.x * np.linspace(1, 5, len(VIEW.y), dtype=np.float32)[:, None] + 3, VIEW.y)
     for name in ("triplet", "normalized_softmax"):
         runs = runs_of(name, protocol)
-        found = fit_stacked(apprentices_of(runs, uneven), uneven, protocol, runs[0].batch)
-        assert found is not None
-        for one, other in zip(found, apprentices_of(runs, uneven), strict=True):
+        found = fit_stacked(trainees_of(runs, uneven), protocol, runs[0].batch)
+        for one, other in zip(found, trainees_of(runs, uneven), strict=True):
             assert isinstance(other.model.norm, nn.LayerNorm)
-            assert_same(one, fit_alone(other, uneven, protocol, runs[0].batch))
+            assert_same(one, fit_alone(other, protocol, runs[0].batch))
 
 
 @pytest.mark.parametrize("name", ["triplet", "normalized_softmax"])
@@ -509,8 +509,8 @@ def test_another_sampler_may_put_the_classes_in_any_order(
 
     protocol = replace(PROTOCOL, sampler="shuffled")
     runs = runs_of(name, protocol)
-    for (_, found), run in zip(compute(runs, VIEW), runs, strict=True):
-        assert_same(found, fit_alone(make_trainee(run, VIEW), VIEW, protocol, run.batch))
+    for found, run in zip(compute(runs, VIEW), runs, strict=True):
+        assert_same(found, fit_alone(make_trainee(run, VIEW), protocol, run.batch))
     assert set(groups) == {4}
 
 
@@ -565,7 +565,8 @@ def head(trunk: str = "identity") -> Model:
 
 
 def to_train(loss: Loss, miner: Any = None, trunk: str = "identity") -> Trainee:
-    return Trainee(head(trunk), Parts(loss, miner, 0.01, 0.01), np.arange(4), VIEW, 0)
+    parts = Parts(loss, miner, 0.01, 0.01)
+    return Trainee(head(trunk), parts, VIEW, np.arange(4), VIEW, seed=0)
 
 
 def test_a_head_on_vectors_with_a_loss_and_a_miner_of_ours_can_be_stacked() -> None:
@@ -599,8 +600,8 @@ def test_a_loss_of_ones_own_is_called_for_every_step_of_every_fold(
     runs = runs_of("weird")
     found = compute(runs, VIEW)
     assert groups == []
-    for (_, one), run in zip(found, runs, strict=True):
-        other = compute([run], VIEW)[0][1]
+    for one, run in zip(found, runs, strict=True):
+        other = compute([run], VIEW)[0]
         assert one.history == other.history
         assert one.history[2].loss < one.history[1].loss / 1.5  # type: ignore[operator]
 

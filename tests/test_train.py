@@ -27,16 +27,18 @@ from assay.protocols import Batch, Optimiser, Protocol, ResolvedAugment, Resolve
 from assay.registry import Paper
 from assay.train import (
     Fit,
+    Trainee,
     Validator,
-    fit,
+    groups_of,
     iterations_of,
-    make_optimisers,
-    optimisers_of,
+    make_optimiser,
+    optimiser_of,
     set_training,
     step,
 )
 from assay.train.optimisers import share_of_rate
 from assay.trunks import trunk_facts
+from heads import fit_one
 
 CPU = torch.device("cpu")
 SHAPE = (4, 4)
@@ -96,8 +98,8 @@ def train(
     seed: int = 0,
     **rates: Any,
 ) -> Fit:
-    return fit(
-        model or new_model(), parts_of(loss, **rates), TRAIN, VALIDATION, protocol, SHAPE, seed, CPU
+    return fit_one(
+        model or new_model(), parts_of(loss, **rates), TRAIN, VALIDATION, protocol, SHAPE, seed
     )
 
 
@@ -203,7 +205,7 @@ def test_the_validation_view_alone_decides_which_checkpoint_is_best() -> None:
     shuffled = View(VALIDATION.x, np.random.default_rng(5).permutation(VALIDATION.y))
     models = [new_model(), new_model()]
     results = [
-        fit(model, parts_of(losses["triplet"]()), TRAIN, view, PROTOCOL, SHAPE, 0, CPU)
+        fit_one(model, parts_of(losses["triplet"]()), TRAIN, view, PROTOCOL, SHAPE, 0)
         for model, view in zip(models, (VALIDATION, shuffled), strict=True)
     ]
     assert equal(models[0].state(), models[1].state())
@@ -252,7 +254,7 @@ def test_an_epoch_may_be_one_pass_over_the_training_fold(
 ) -> None:
     """36 samples; a rest that fills no batch is left out, and there is at least one step."""
     loss, protocol = constant(), replace(PROTOCOL, epochs=4, iterations=None)
-    fit(new_model(), parts_of(loss), TRAIN, VALIDATION, protocol, batch, 0, CPU)
+    fit_one(new_model(), parts_of(loss), TRAIN, VALIDATION, protocol, batch, 0)
     assert next(loss.iterations) == 4 * expected + 1
     assert iterations_of(protocol, len(TRAIN.y), batch) == expected
     assert iterations_of(PROTOCOL, len(TRAIN.y), batch) == 3
@@ -337,7 +339,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_global_generators_hold(
         torch.manual_seed(noise)
         np.random.seed(noise)
         results.append(
-            fit(model, parts_of(loss, miner=miner), TRAIN, VALIDATION, PROTOCOL, SHAPE, 7, CPU)
+            fit_one(model, parts_of(loss, miner=miner), TRAIN, VALIDATION, PROTOCOL, SHAPE, 7)
         )
     assert results[0].history == results[1].history
     assert equal(results[0].weights, results[1].weights)
@@ -356,7 +358,7 @@ def train_on_images(noise: int = 0) -> tuple[Fit, Model]:
     seen, unseen, model = pictures(range(4), 1), pictures(range(4, 8), 2), new_model(0, "conv", 1)
     torch.manual_seed(noise)
     return (
-        fit(model, parts_of(losses["contrastive"]()), seen, unseen, protocol, SHAPE, 3, CPU),
+        fit_one(model, parts_of(losses["contrastive"]()), seen, unseen, protocol, SHAPE, 3),
         model,
     )
 
@@ -418,7 +420,7 @@ def test_batches_have_the_shape_asked_for() -> None:
         shapes.add((len(z), len(y.unique()), tuple(y.unique(return_counts=True)[1].tolist())))  # type: ignore[no-untyped-call]
         return z.sum() * 0
 
-    fit(new_model(), parts_of(Scripted(look)), TRAIN, VALIDATION, PROTOCOL, (3, 5), 0, CPU)
+    fit_one(new_model(), parts_of(Scripted(look)), TRAIN, VALIDATION, PROTOCOL, (3, 5), 0)
     assert shapes == {(15, 3, (5, 5, 5))}
 
 
@@ -437,7 +439,7 @@ def test_the_miner_feeds_the_loss_without_a_gradient() -> None:
             return z.sum() * 0
 
     parts = parts_of(Remembering(lambda number, z, y: z.sum()), miner="multi_similarity")
-    fit(new_model(), parts, TRAIN, VALIDATION, replace(PROTOCOL, epochs=1), SHAPE, 0, CPU)
+    fit_one(new_model(), parts, TRAIN, VALIDATION, replace(PROTOCOL, epochs=1), SHAPE, 0)
     assert len(mined_by_loss) == 3
     assert all(isinstance(mined, Pairs) and mined.positive.any() for mined in mined_by_loss)
 
@@ -483,12 +485,10 @@ def test_a_cosine_lets_every_learning_rate_fall_to_zero_over_all_epochs(
     rates: list[list[float]] = []
 
     def watched(*arguments: Any) -> float:
-        rates.append(
-            [group["lr"] for optimiser in arguments[2] for group in optimiser.param_groups]
-        )
+        rates.append([group["lr"] for group in arguments[2].param_groups])
         return step(*arguments)
 
-    monkeypatch.setattr("assay.train.loop.step", watched)
+    monkeypatch.setattr("assay.train.network.step", watched)
     loss = losses["normalized_softmax"]()
     loss.setup(4, 6)
     optimiser = Optimiser(schedule="cosine")
@@ -512,10 +512,10 @@ def test_a_fused_optimiser_steps_along_weights_of_any_layout() -> None:
     protocol = replace(PROTOCOL, optimiser=Optimiser(kind="adamw"))
     models = [Model(Architecture("conv", 1, 16, 4)) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
-    ours = optimisers_of(models[0], parts_of(constant()), protocol)
+    ours = optimiser_of(models[0], parts_of(constant()), protocol)
     plain = torch.optim.AdamW(models[1].parameters(), lr=0.01, weight_decay=1e-4, foreach=False)
     x = torch.rand(8, 1, 16, 16)
-    for model, optimiser in zip(models, (*ours, plain), strict=True):
+    for model, optimiser in zip(models, (ours, plain), strict=True):
         model(x).square().mean().backward()
         optimiser.step()
     for one, other in zip(*(model.parameters() for model in models), strict=True):
@@ -584,16 +584,7 @@ def test_every_weight_is_trained_once_and_at_its_own_rate(name: str) -> None:
     loss, model = losses[name](), new_model()
     loss.setup(4, 6)
     protocol = replace(PROTOCOL, optimiser=Optimiser(lr=7.0, momentum=0.5, weight_decay=0.125))
-    groups = [
-        group
-        for part in make_optimisers(
-            list(model.parameters()),
-            dict(loss.named_parameters()),
-            parts_of(loss, lr=0.25, weights_lr=0.5),
-            protocol,
-        )
-        for group in part.param_groups
-    ]
+    groups = optimiser_of(model, parts_of(loss, lr=0.25, weights_lr=0.5), protocol).param_groups
     found = {
         id(weight): (group["lr"], group["weight_decay"], group["momentum"])
         for group in groups
@@ -627,7 +618,8 @@ def test_each_kind_of_optimiser_takes_the_steps_of_torchs_own(kind: Any, decay_o
     start = [torch.randn(5, 3, generator=draw) for _ in range(3)]
     ours, theirs = ([weight.clone().requires_grad_() for weight in start] for _ in range(2))
     parts = parts_of(losses["triplet"](), lr=0.03, weights_lr=0.07)
-    own = make_optimisers(ours[:2], {"weights": ours[2]}, parts, protocol)
+    groups = groups_of(ours[:2], {"weights": ours[2]}, parts, protocol)
+    own = [make_optimiser(groups, protocol.optimiser)]
     group = {"params": theirs[2:], "lr": 0.07, **({} if decay_own else {"weight_decay": 0.0})}
     others = [
         AS_TORCH_HAS_IT[kind]([{"params": theirs[:2], "lr": 0.03}]),
@@ -670,7 +662,7 @@ def test_a_weight_that_is_not_there_cannot_be_kept_from_decay() -> None:
     with pytest.raises(
         ValueError, match=r"Mistaken\.undecayed names 'betta', but its weights are beta"
     ):
-        make_optimisers([], dict(loss.named_parameters()), parts_of(loss), PROTOCOL)
+        groups_of([], dict(loss.named_parameters()), parts_of(loss), PROTOCOL)
 
 
 # --- Frozen batch normalisation ---
@@ -694,7 +686,7 @@ def trained_on_images(frozen: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]
     model = with_a_past()
     before = model.state()
     protocol = replace(ON_IMAGES, frozen=frozen)
-    fit(
+    fit_one(
         model,
         parts_of(losses["contrastive"]()),
         pictures(range(4), 1),
@@ -702,7 +694,6 @@ def trained_on_images(frozen: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]
         protocol,
         SHAPE,
         3,
-        CPU,
     )
     return before, model.state()
 
@@ -730,8 +721,8 @@ def test_a_frozen_step_sees_the_outputs_of_the_running_statistics(frozen: Any) -
         by_running_statistics = model.eval()(x)
     look = Scripted(lambda number, z, y: seen.append(z.detach().clone()) or z.sum())
     set_training(model, protocol)
-    optimisers = make_optimisers(list(model.parameters()), {}, parts_of(look), protocol)
-    step(model, parts_of(look), optimisers, x, torch.arange(16) // 4, protocol, CPU)
+    optimiser = optimiser_of(model, parts_of(look), protocol)
+    step(model, parts_of(look), optimiser, x, torch.arange(16) // 4, protocol, CPU)
     assert torch.allclose(seen[0], by_running_statistics, atol=1e-5) == (frozen == "batchnorm")
 
 
@@ -758,7 +749,7 @@ def test_training_mode_comes_back_after_every_validation() -> None:
     )
     for frozen in ("nothing", "batchnorm"):
         protocol = replace(ON_IMAGES, frozen=frozen)
-        fit(
+        fit_one(
             model,
             parts_of(look),
             pictures(range(4), 1),
@@ -766,7 +757,6 @@ def test_training_mode_comes_back_after_every_validation() -> None:
             protocol,
             SHAPE,
             3,
-            CPU,
         )
     assert modes == [(True, True)] * 6 + [(True, False)] * 6
 
@@ -823,7 +813,7 @@ def test_autocast_on_a_gpu_covers_the_network_and_neither_miner_nor_loss(
         value = step(
             Network(),
             parts_of(loss),
-            [],
+            optimiser_of(model, parts_of(loss), PROTOCOL),
             torch.ones(4, 8),
             torch.arange(4),
             replace(PROTOCOL, autocast=autocast),
@@ -904,9 +894,11 @@ class Told(torch.nn.Module):
         return torch.stack([angle.cos(), angle.sin()], dim=1)
 
 
-def judge_of(protocol: ResolvedProtocol) -> tuple[Validator, Told]:
+def validator_of(protocol: ResolvedProtocol) -> tuple[Validator, Told]:
     view, network = View(np.zeros((20, 8), dtype=np.float32), np.arange(20) // 2), Told()
-    return Validator(new_model(), network, view, protocol, CPU), network
+    parts, rows = parts_of(constant()), np.arange(len(view.y))
+    trainee = Trainee(new_model(), parts, view, rows, view, seed=0)
+    return Validator(trainee, network, protocol, CPU), network
 
 
 def tell(validator: Validator, network: Told, scores: list[int]) -> None:
@@ -915,16 +907,16 @@ def tell(validator: Validator, network: Told, scores: list[int]) -> None:
         validator.after(epoch, [float(epoch)])
 
 
-def test_the_judge_keeps_the_first_among_equals() -> None:
-    validator, network = judge_of(PROTOCOL)
+def test_the_validator_keeps_the_first_among_equals() -> None:
+    validator, network = validator_of(PROTOCOL)
     tell(validator, network, [4, 7, 7, 5, 7])
     scores = [checkpoint.validation["map_at_r"] for checkpoint in validator.fit.history]
     assert scores[2] == scores[3] == scores[5] == max(scores)
     assert validator.fit.best is validator.fit.history[2]
 
 
-def test_the_judge_is_done_when_patience_runs_out_and_hears_no_more() -> None:
-    validator, network = judge_of(replace(PROTOCOL, patience=2))
+def test_the_validator_is_done_when_patience_runs_out_and_hears_no_more() -> None:
+    validator, network = validator_of(replace(PROTOCOL, patience=2))
     tell(validator, network, [4, 3])
     assert not validator.done
     validator.after(3, [1.0])
@@ -935,16 +927,16 @@ def test_the_judge_is_done_when_patience_runs_out_and_hears_no_more() -> None:
     assert validator.fit.status == "finished"
 
 
-def test_the_judge_validates_when_it_is_time_to() -> None:
-    validator, network = judge_of(replace(PROTOCOL, validate_every=3, epochs=7))
+def test_the_validator_validates_when_it_is_time_to() -> None:
+    validator, network = validator_of(replace(PROTOCOL, validate_every=3, epochs=7))
     tell(validator, network, [1, 2, 3, 4, 5, 6, 7])
     assert [checkpoint.epoch for checkpoint in validator.fit.history] == [0, 3, 6, 7]
     assert [checkpoint.loss for checkpoint in validator.fit.history] == [None, 2.0, 5.0, 7.0]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_the_judge_calls_a_loss_that_is_not_finite_a_divergence_at_once(bad: float) -> None:
-    validator, network = judge_of(replace(PROTOCOL, validate_every=5))
+def test_the_validator_calls_a_loss_that_is_not_finite_a_divergence_at_once(bad: float) -> None:
+    validator, network = validator_of(replace(PROTOCOL, validate_every=5))
     network.right = 9
     validator.after(1, [1.0, bad, 2.0])
     assert (validator.done, validator.fit.status) == (True, "diverged")

@@ -69,7 +69,7 @@ def train(
             fold=fold,
             seed=seed,
             progress=progress,
-            told=_teller(design.protocol.epochs),
+            on_epoch=_teller(design.protocol.epochs),
         )
     if json:
         print_json({"model": str(out), **card})

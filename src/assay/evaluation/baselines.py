@@ -21,7 +21,7 @@ from assay.metrics import Scores
 from assay.progress import Progress
 from assay.protocols import Protocol, kind_of, resolve
 from assay.registry import UnknownName
-from assay.run.scoring import HalfLabels
+from assay.run import HalfLabels
 from assay.trunks import trunk_facts, trunks
 from assay.trunks import weights as trunk_weights
 

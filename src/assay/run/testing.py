@@ -1,34 +1,195 @@
-"""What follows once a study's seal is open: vectors of the test half, and scores of them."""
+"""The opened test half: tasks that embed it with finished runs, and the scores of the vectors."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from assay.data.arrays import pack_arrays
+from assay.data.dataset import Half, Labels, Marks
 from assay.data.packs import View
 from assay.data.seal import read_test
 from assay.devices import torch_threads
-from assay.embedding import embed_samples
+from assay.embedding import as_compared, embed_samples
 from assay.errors import BadInput
-from assay.hashing import digest_file
+from assay.hashing import digest, digest_bytes, digest_file, without_infinities
 from assay.methods import import_parts
+from assay.metric_names import DEFAULT_METRICS
+from assay.metrics import Scores, evaluate
+from assay.metrics.metric import choose_metrics
 from assay.model import WEIGHTS, Model, read_model
-from assay.protocols import Similarity
+from assay.protocols import Protocol, Similarity
 from assay.records.ledger import Receipt
 from assay.records.store import Store, place_file
-from assay.run.scoring import HalfLabels, score, single_vectors
+from assay.run.baseline import single_vectors
+from assay.train import mean_scores, summary
 from assay.workers import Needs
+
+Sums = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class HalfLabels:
+    """The labels of a half and, if the data give them, the roles of its samples.
+
+    Args:
+        y: label of each sample.
+        query: marks of the samples that are looked up; None: all are.
+        gallery: marks of the samples that they are looked up in; None: all are.
+    """
+
+    y: Labels
+    query: Marks | None = None
+    gallery: Marks | None = None
+
+    @classmethod
+    def of(cls, half: View | Half) -> "HalfLabels":
+        """Return labels and roles of a half."""
+        return cls(half.y, half.query, half.gallery)
+
+    def marks(self) -> dict[str, Labels | Marks]:
+        """Return the arrays that there are, by name."""
+        return {name: array for name, array in vars(self).items() if array is not None}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of labels and roles."""
+        return digest({name: digest_bytes(array.tobytes()) for name, array in self.marks().items()})
+
+    def evaluate(
+        self, z: Tensor, metrics: Sequence[str] = DEFAULT_METRICS, similarity: Similarity = "cosine"
+    ) -> Scores:
+        """Return the scores of embeddings of the samples, looked up as their roles say."""
+        rows = [
+            None if mark is None else np.flatnonzero(mark) for mark in (self.query, self.gallery)
+        ]
+        return evaluate(z, self.y, metrics, queries=rows[0], gallery=rows[1], similarity=similarity)
+
+    def score(
+        self, z: Tensor, metrics: Sequence[str] = DEFAULT_METRICS, similarity: Similarity = "cosine"
+    ) -> dict[str, float]:
+        """Return the mean scores, MAP@R always among them, and how many queries they are over.
+
+        A metric that looks at more references than there are has no value: NaN.
+        """
+        return self.scored(z, metrics, similarity)[0]
+
+    def scored(
+        self, z: Tensor, metrics: Sequence[str], similarity: Similarity = "cosine"
+    ) -> tuple[dict[str, float], Sums]:
+        """Return the mean scores, and two numbers of each class as two rows.
+
+        They are the number of its queries that count, and the sum of their MAP@R.
+        """
+        chosen = choose_metrics((*metrics, "map_at_r"))
+        reached = [
+            one.label
+            for one in chosen
+            if one.metric.source != "ranks" or (one.ranks or 1) <= self.references
+        ]
+        scores = self.evaluate(z, reached, similarity)
+        found = scores.per_query("map_at_r")
+        asked, classes = self.y if self.query is None else self.y[self.query], int(self.y.max()) + 1
+        values = np.isfinite(found).astype(np.float64), np.nan_to_num(found)
+        by_class = np.stack([np.bincount(asked, own, classes).astype(np.float64) for own in values])
+        return {**{one.label: math.nan for one in chosen}, **summary(scores)}, by_class
+
+    @property
+    def references(self) -> int:
+        """How many references each query has to choose from at least."""
+        everyone = np.ones(len(self.y), dtype=bool)
+        query, gallery = (everyone if mark is None else mark for mark in (self.query, self.gallery))
+        return int(gallery.sum()) - int((query & gallery).any())
+
+
+def score(
+    vectors: Sequence[np.ndarray[Any, Any]],
+    labels: HalfLabels,
+    dim: int,
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    similarity: Similarity = "cosine",
+) -> tuple[dict[str, Any], dict[str, Sums]]:
+    """Return the scores of a reproduction as JSON holds them, and its sums of MAP@R by class.
+
+    The scores are `concatenated`, of all folds' vectors side by side; `folds`, each fold's own; and
+    `separated`, the mean of these. Concatenated vectors are normalised again where the similarity
+    is cosine. For Euclidean distance they stay as they are: the squared distance of two samples is
+    then the sum of their squared distances in the folds. If there is one vector that is a single
+    model's in full, such as that of `as_is`, it is scored once: all three are the same.
+
+    The sums are over the queries of each class, `separated` and `concatenated`, with the number of
+    `queries`.
+    """
+    tensors = [torch.from_numpy(part) for part in vectors]
+    joined = torch.cat(tensors, dim=1)
+    single = [
+        labels.scored(single_vectors(part, dim, similarity), metrics, similarity)
+        for part in tensors
+    ]
+    alone = len(tensors) == 1 and (dim == 0 or dim >= joined.shape[1])
+    concatenated, sums = (
+        single[0] if alone else labels.scored(as_compared(joined, similarity), metrics, similarity)
+    )
+    scores = [found for found, _ in single]
+    separated_sums = np.mean([found for _, found in single], axis=0)
+    found = {"concatenated": concatenated, "separated": mean_scores(scores), "folds": scores}
+    by_class = {"queries": sums[0], "separated": separated_sums[1], "concatenated": sums[1]}
+    return dict(without_infinities(found)), by_class
+
+
+def agree(again: Any, said: Any, tolerance: float = 1e-9) -> bool:
+    """Return whether scores that were computed again equal all of the recorded ones.
+
+    >>> agree({"nmi": 0.5, "folds": ["inf"]}, {"nmi": 0.5, "folds": ["inf"]})
+    True
+    >>> agree({"nmi": 0.5}, {"nmi": 0.6})
+    False
+    """
+    if isinstance(said, Mapping):
+        return isinstance(again, Mapping) and all(
+            name in again and agree(again[name], said[name], tolerance) for name in said
+        )
+    if isinstance(said, list):
+        return (
+            isinstance(again, list)
+            and len(again) == len(said)
+            and all(map(partial(agree, tolerance=tolerance), again, said))
+        )
+    if isinstance(said, str) or isinstance(again, str):
+        return bool(again == said)
+    return bool(abs(again - said) <= tolerance)
+
+
+def check_metrics(protocol: Protocol) -> None:
+    """Raise `BadInput` if the protocol names a metric that its similarity, or nothing, has."""
+    for field in ("metrics", "training_metrics"):
+        names: tuple[str, ...] = getattr(protocol, field)
+        try:
+            chosen = choose_metrics((*names, "map_at_r"))
+        except ValueError as error:
+            raise BadInput(f"--set {field}={','.join(names)}: {error}") from None
+        by_cosine = [one.label for one in chosen if one.metric.source == "pairs"]
+        if by_cosine and protocol.similarity != "cosine":
+            raise BadInput(
+                f"--set {field}={','.join(names)}: {by_cosine[0]} compares pairs by the cosine, and"
+                f" similarity is {protocol.similarity}; leave it out"
+            )
+
+
+# --- Tasks ---
 
 
 @dataclass(frozen=True)
 class Unsealed:
-    """The opened test half as tasks get it: against the receipt of their study.
+    """The opened test half as tasks get it: with the receipt of their study.
 
     Args:
         store: root of the run store.
@@ -51,11 +212,11 @@ class Unsealed:
     imports: tuple[str, ...] = ()
 
     def read(self) -> View:
-        """The test half, if the receipt is good."""
+        """Return the test half; raise if the receipt is not valid."""
         return read_test(Path(self.view), self.receipt, self.trainval)
 
     def vectors(self, key: str) -> Path:
-        """Where the vectors of a run's model lie."""
+        """Return the file of the vectors of a run's model."""
         return Store(Path(self.store)).test_vectors(key, self.fingerprint)
 
     def embed(self, model: Model, half: View) -> Tensor:
@@ -79,8 +240,9 @@ class OnTestHalf:
 
 @dataclass(frozen=True)
 class TestEmbedding(OnTestHalf):
-    """The task of embedding the test half with a finished run's model; done when the vectors stand
-    in its folder.
+    """The task of embedding the test half with a finished run's model.
+
+    It is done when the vectors stand in the run's folder.
     """
 
     key: str
@@ -99,9 +261,7 @@ class TestEmbedding(OnTestHalf):
         place_file(path, packed.getvalue())
 
     def _weights(self) -> Path:
-        """The run's weights; `BadInput` where they are not those that it ended with: no score may
-        come of others.
-        """
+        """Return the file of the run's weights; raise `BadInput` if it was altered."""
         store = Store(Path(self.test.store))
         folder = store.run(self.key)
         if digest_file(folder / WEIGHTS) != store.result(self.key)["weights"]:
@@ -128,22 +288,19 @@ class Scoring(OnTestHalf):
         return replace(super().needs, gpus=0)
 
     def __call__(self) -> tuple[dict[str, Any], bytes]:
-        """Return concatenated and separated scores and those of each fold, with the hashes of the
-        vectors they come from.
-
-        Beside them, as the content of a file, the MAP@R of each class.
-        """
+        """Return the scores with the hashes of the vectors, and the file of sums by class."""
         paths = [self.test.vectors(key) for key in self.keys]
-        vectors, answers = [np.load(path) for path in paths], HalfLabels.of(self.test.read())
+        vectors, labels = [np.load(path) for path in paths], HalfLabels.of(self.test.read())
         with torch_threads(self.test.threads):
-            scores, by_class = score(vectors, answers, self.dim, self.metrics, self.similarity)
+            scores, by_class = score(vectors, labels, self.dim, self.metrics, self.similarity)
         return {**scores, "vectors": [digest_file(path) for path in paths]}, pack_arrays(by_class)
 
 
 @dataclass(frozen=True)
 class CheckpointScoring(OnTestHalf):
-    """The task of scoring single checkpoints of a run on the test half: what choosing among them
-    there would have given.
+    """The task of scoring checkpoints of a run on the test half.
+
+    It shows what choosing among them there would have given.
 
     Args:
         key: of the run, which kept the weights of every validation.
@@ -158,9 +315,7 @@ class CheckpointScoring(OnTestHalf):
     epochs: tuple[int, ...] | None = None
 
     def __call__(self) -> dict[int, float]:
-        """MAP@R by epoch, 0 where a checkpoint gives no finite embedding; no vectors are left
-        behind.
-        """
+        """Return MAP@R by epoch, 0 if a checkpoint gives no finite embedding; keep no vectors."""
         import_parts(self.test.imports)
         half = self.test.read()
         kept = Store(Path(self.test.store)).checkpoints(self.key)
@@ -168,7 +323,7 @@ class CheckpointScoring(OnTestHalf):
             return {epoch: self._map_at_r(kept[epoch], half) for epoch in self._wanted(list(kept))}
 
     def _wanted(self, kept: Sequence[int]) -> Sequence[int]:
-        """The epochs to score; `FileNotFoundError` where the run did not keep them."""
+        """Return the epochs to score; raise `FileNotFoundError` if the run did not keep them."""
         wanted = kept if self.epochs is None else self.epochs
         missing = sorted(set(wanted) - set(kept))
         if missing or not wanted:
@@ -182,8 +337,6 @@ class CheckpointScoring(OnTestHalf):
         model = read_model(weights)
         similarity = model.architecture.similarity
         z = single_vectors(self.test.embed(model, half), self.dim, similarity)
-        return (
-            HalfLabels.of(half).evaluate(z, ["map_at_r"], similarity)["map_at_r"]
-            if torch.isfinite(z).all()
-            else 0.0
-        )
+        if not torch.isfinite(z).all():
+            return 0.0
+        return HalfLabels.of(half).evaluate(z, ["map_at_r"], similarity)["map_at_r"]

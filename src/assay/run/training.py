@@ -1,27 +1,51 @@
-"""The task of computing runs and placing them in a store."""
+"""From runs to finished run folders: build the models, train them, place the results in a store."""
 
+import math
 import os
 import platform
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assay.data.packs import read_pack
+import numpy as np
+import torch
+
+from assay.data.packs import View, read_pack
+from assay.data.splits import folds_of_labels
 from assay.devices import torch_threads
+from assay.embedding import embed_samples
 from assay.files import sync_folder
-from assay.hashing import canonical, digest_bytes, pretty, without_infinities
-from assay.methods import import_parts
-from assay.model import WEIGHTS, pack_model
+from assay.hashing import canonical, derive, digest, digest_bytes, pretty, without_infinities
+from assay.methods import assemble, import_parts, methods
+from assay.metrics.metric import choose_metrics
+from assay.model import WEIGHTS, Architecture, Model, begin, pack_model, with_trunk
 from assay.records.store import CHECKPOINTS, Keep, Store
-from assay.run.computing import Computed, compute
+from assay.run.baseline import compute_baseline, folds_of, single_vectors
 from assay.run.run import Run
-from assay.run.workspace import Workspace
-from assay.train import SAVE_AFTER, Fit
+from assay.run.testing import HalfLabels
+from assay.train import (
+    SAVE_AFTER,
+    CannotBeTraced,
+    CheckpointFolder,
+    Fit,
+    HeadStack,
+    OneNetwork,
+    OnEpoch,
+    ResumeFile,
+    Stepper,
+    Trainee,
+    can_stack,
+    fit,
+    floats_of,
+    ignore_epoch,
+    mean_scores,
+    stack_key,
+)
 from assay.workers import Needs
 
 
@@ -29,17 +53,16 @@ from assay.workers import Needs
 class Training:
     """The task of computing runs of one method; done when their folders stand in the store.
 
-    Runs on vectors share a task, computed as a stack; runs on images are a task each. Those that
-    are in the store already are left out, which makes no difference to what the others give.
+    Runs on vectors share a task and are computed as a stack; runs on images are a task each. Runs
+    that are in the store already are left out, which does not change what the others give.
 
     Args:
-        runs: what to compute.
+        runs: to compute.
         store: root of the run store.
         view: folder of the view of trainval.
         imports: the user's own files.
         keep: which weights stay; a finished run that lacks some of them is computed again.
-        save_after: seconds of training after which its state is saved, from where it goes on after
-            a kill.
+        save_after: seconds of training after which the state is saved, to resume from after a kill.
     """
 
     runs: tuple[Run, ...]
@@ -56,89 +79,277 @@ class Training:
         return Needs(environment.threads, int(environment.device == "cuda"), self.imports)
 
     def __call__(self) -> None:
-        """Compute the runs and place those that are not there."""
+        """Compute the runs that are not in the store, and place them there."""
         store = Store(Path(self.store))
         missing = [run for run in self.runs if not store.has_run(run.key, self.keep)]
         if not missing:
             return
         import_parts(self.imports)
-        started, clock, workspace = (
-            datetime.now(UTC),
-            time.perf_counter(),
-            Workspace(store, self.keep, self.save_after),
-        )
+        started, clock = datetime.now(UTC), time.perf_counter()
+        workspace = Workspace(store, self.keep, self.save_after)
         with torch_threads(self.runs[0].environment.threads):
-            computed = compute(missing, read_pack(Path(self.view)), workspace)
+            fits = compute(missing, read_pack(Path(self.view)), workspace)
         timing = {
             "seconds": (workspace.spent + time.perf_counter() - clock) / len(missing),
             "started": started.isoformat(timespec="seconds"),
             "host": socket.gethostname(),
             "machine": platform.machine(),
         }
-        for run, one in zip(missing, computed, strict=True):
-            self._place(store, run, one, timing)
+        for run, found in zip(missing, fits, strict=True):
+            with _naming_the_run(store, run):
+                _place(store, run, found, timing, self.keep)
         for run in self.runs:
             store.drop_partial(run.key)
 
-    def _place(self, store: Store, run: Run, computed: Computed, timing: dict[str, Any]) -> None:
-        """Put the run's folder into the store, or into the run that is there the checkpoints that
-        it lacks.
+
+class Workspace:
+    """Files of unfinished runs in a store: their states, and the weights of their validations.
+
+    Args:
+        store: where the runs will be placed.
+        keep: which weights stay.
+        save_after: seconds of training after which the state is saved.
+    """
+
+    def __init__(self, store: Store, keep: Keep, save_after: float) -> None:
+        self._store, self._keep, self._save_after = store, keep, save_after
+        self._resume_files: list[ResumeFile] = []
+
+    @property
+    def spent(self) -> float:
+        """Seconds that resumed runs had been trained before."""
+        return sum(file.spent for file in self._resume_files)
+
+    def checkpoints(
+        self, runs: Sequence[Run], architecture: Architecture
+    ) -> list[CheckpointFolder]:
+        """Return a folder of each run for the weights of its validations; none if not kept."""
+        if self._keep != "all":
+            return []
+        folders = [self._store.partial(run.key) / CHECKPOINTS for run in runs]
+        return [CheckpointFolder(folder, architecture) for folder in folders]
+
+    def resume_file(
+        self, runs: Sequence[Run], checkpoints: Sequence[CheckpointFolder]
+    ) -> ResumeFile:
+        """Return the file for the state of runs that are trained together.
+
+        It lies with the last of them, which is placed last.
         """
-        with _told_where(store, run):
-            if not store.has_run(run.key):
-                with store.new_run(run.key) as folder:
-                    _write(folder, run, computed, timing)
-                    if self.keep == "all":
-                        (folder / CHECKPOINTS).mkdir()
-                        _move_checkpoints(store, run, computed[1], folder / CHECKPOINTS)
-            elif not store.has_run(run.key, self.keep):
-                _check_same(store, run, computed)
-                with store.new_checkpoints(run.key) as folder:
-                    _move_checkpoints(store, run, computed[1], folder)
+        path = self._store.partial(runs[-1].key) / "state.safetensors"
+        key = digest([[run.key for run in runs], self._keep])
+        self._resume_files.append(ResumeFile(path, key, checkpoints, self._save_after))
+        return self._resume_files[-1]
 
 
-def _write(folder: Path, run: Run, computed: Computed, timing: dict[str, Any]) -> None:
-    weights, result = pack_model(computed[0], computed[1].weights), computed[1]
+# --- Computing ---
+
+
+def compute(runs: Sequence[Run], view: View, workspace: Workspace | None = None) -> list[Fit]:
+    """Compute runs of one method; return their results in order.
+
+    Heads on vectors are trained as a stack where that is possible. With a workspace, a training
+    that was killed resumes.
+    """
+    if methods[runs[0].method].loss is None:
+        fits = [_compute_baseline(run, view, workspace) for run in runs]
+    else:
+        fits = _train(runs, view, workspace)
+    for run, found in zip(runs, fits, strict=True):
+        if run.protocol.training_metrics:
+            found.training = _training_scores(run, view, found)
+    return fits
+
+
+def train_alone(
+    run: Run, view: Path, inputs: int, on_epoch: OnEpoch = ignore_epoch
+) -> tuple[Model, Fit]:
+    """Compute one run without a store; return its best model and the course of its training.
+
+    `inputs` are the channels of the images, or the width of the vectors, that the model takes.
+    """
+    opened = read_pack(view)
+    trainee = replace(make_trainee(run, opened), on_epoch=on_epoch)
+    device = torch.device(run.environment.device)
+    [found] = fit([trainee], OneNetwork(run.protocol, run.batch, device))
+    model = Model(found.architecture)
+    model.load_state_dict(found.weights)
+    return with_trunk(model, run.protocol, inputs), found
+
+
+def make_trainee(run: Run, view: View, validated: dict[int | None, View] | None = None) -> Trainee:
+    """Build the model, the loss and the miner of a run from its seed, and choose its samples.
+
+    `validated` keeps the validation samples of each fold, which the runs of a stack share.
+    """
+    assert run.fold is not None
+    protocol, fold = run.protocol, folds_of_labels(view.y, run.protocol.folds)[run.fold]
+    torch.manual_seed(derive(run.seed, "model"))
+    model = begin(Architecture.under(protocol, view.inputs), protocol.weights)
+    torch.manual_seed(derive(run.seed, "method"))
+    parts = assemble(methods[run.method], run.parameters, protocol)
+    parts.loss.setup(protocol.dim, len(np.unique(view.y[fold.train])))
+    kept = {} if validated is None else validated
+    if run.fold not in kept:
+        kept[run.fold] = view.rows(fold.validation)
+    return Trainee(model, parts, view, fold.train, kept[run.fold], run.seed)
+
+
+def _train(runs: Sequence[Run], view: View, workspace: Workspace | None) -> list[Fit]:
+    """Train the runs that can be stacked together, and the others one after the other."""
+    fits = _train_stacked(runs, view, workspace)
+    for number, run in enumerate(runs):
+        if number not in fits:
+            stepper = OneNetwork(run.protocol, run.batch, torch.device(run.environment.device))
+            [fits[number]] = _fit([run], [make_trainee(run, view)], stepper, workspace)
+    return [fits[number] for number in range(len(runs))]
+
+
+def _train_stacked(runs: Sequence[Run], view: View, workspace: Workspace | None) -> dict[int, Fit]:
+    """Train those of the runs that can be stacked; return their results by number.
+
+    Some methods can be traced only if margins and the like are constants. Of these, runs that agree
+    in them are stacked.
+    """
+    protocol, batch, device = runs[0].protocol, runs[0].batch, runs[0].environment.device
+    if Architecture.under(protocol, view.inputs).trunk != "identity":
+        return {}  # before any model is built
+    validated: dict[int | None, View] = {}
+    first = make_trainee(runs[0], view, validated)
+    if not can_stack(first, torch.device(device)):
+        return {}
+    trainees = [first, *(make_trainee(run, view, validated) for run in runs[1:])]
+
+    def train(numbers: Sequence[int], floats_differ: bool) -> dict[int, Fit]:
+        stepper = HeadStack(trainees[numbers[0]], protocol, batch, floats_differ)
+        own = [trainees[number] for number in numbers]
+        found = _fit([runs[number] for number in numbers], own, stepper, workspace)
+        return dict(zip(numbers, found, strict=True))
+
+    fits: dict[int, Fit] = {}
+    keys = [stack_key(one, protocol, batch) for one in trainees]
+    floats = [tuple(floats_of(one.parts).values()) for one in trainees]
+    for numbers in _equal(range(len(runs)), keys):
+        try:
+            fits |= train(numbers, floats_differ=True)
+        except CannotBeTraced:
+            for same in _equal(numbers, floats):
+                with suppress(CannotBeTraced):
+                    fits |= train(same, floats_differ=False)
+    return fits
+
+
+def _equal(numbers: Iterable[int], values: Sequence[Hashable]) -> list[list[int]]:
+    """Return the numbers in groups of equal values."""
+    groups: dict[Hashable, list[int]] = {}
+    for number in numbers:
+        groups.setdefault(values[number], []).append(number)
+    return list(groups.values())
+
+
+def _fit(
+    runs: Sequence[Run],
+    trainees: Sequence[Trainee],
+    stepper: Stepper,
+    workspace: Workspace | None,
+) -> list[Fit]:
+    """Train models together, with their files in the workspace."""
+    if workspace is None:
+        return fit(trainees, stepper)
+    folders = workspace.checkpoints(runs, trainees[0].model.architecture)
+    if folders:
+        pairs = zip(trainees, folders, strict=True)
+        trainees = [replace(one, on_validation=folder.keep) for one, folder in pairs]
+    return fit(trainees, stepper, workspace.resume_file(runs, folders))
+
+
+def _compute_baseline(run: Run, view: View, workspace: Workspace | None) -> Fit:
+    found = compute_baseline(run, view)
+    for folder in workspace.checkpoints([run], found.architecture) if workspace else ():
+        folder.keep(0, found.weights)
+    return found
+
+
+def _training_scores(run: Run, view: View, found: Fit) -> dict[str, float]:
+    """Return what the protocol asks of the embeddings of the training samples.
+
+    A run that stands for all folds has the means over them.
+    """
+    metrics, similarity = run.protocol.training_metrics, run.protocol.similarity
+    labels = [chosen.label for chosen in choose_metrics(metrics)]
+    device, model = torch.device(run.environment.device), Model(found.architecture)
+    model.load_state_dict(found.weights)
+    model.to(device)
+    scores = []
+    for fold in folds_of(run, view):
+        samples = view.rows(fold.train)
+        z = embed_samples(model, samples.x, model.architecture.size, device, similarity)
+        z = single_vectors(z, run.protocol.dim, similarity)
+        own = dict.fromkeys(labels, math.nan)
+        if torch.isfinite(z).all():
+            own = HalfLabels(samples.y).score(z, metrics, similarity)
+        scores.append({label: own[label] for label in labels})
+    return mean_scores(scores)
+
+
+# --- Placing ---
+
+
+def _place(store: Store, run: Run, found: Fit, timing: dict[str, Any], keep: Keep) -> None:
+    """Put the run's folder into the store; if it is there, add the checkpoints that it lacks."""
+    if not store.has_run(run.key):
+        with store.new_run(run.key) as folder:
+            _write(folder, run, found, timing)
+            if keep == "all":
+                (folder / CHECKPOINTS).mkdir()
+                _move_checkpoints(store, run, found, folder / CHECKPOINTS)
+    elif not store.has_run(run.key, keep):
+        _check_same(store, run, found)
+        with store.new_checkpoints(run.key) as folder:
+            _move_checkpoints(store, run, found, folder)
+
+
+def _write(folder: Path, run: Run, found: Fit, timing: dict[str, Any]) -> None:
+    weights = pack_model(found.architecture, found.weights)
     (folder / WEIGHTS).write_bytes(weights)
-    (folder / "history.jsonl").write_text(_history(result), encoding="utf-8")
+    (folder / "history.jsonl").write_text(_history(found), encoding="utf-8")
     documents = {
         "config": run.config,
-        "result": _result(result, digest_bytes(weights)),
+        "result": _result(found, digest_bytes(weights)),
         "timing": timing,
     }
     for name, document in documents.items():
         (folder / f"{name}.json").write_text(pretty(document), encoding="utf-8")
 
 
-def _history(result: Fit) -> str:
-    """A line for each validation."""
-    return "".join(canonical(checkpoint) + "\n" for checkpoint in result.history)
+def _history(found: Fit) -> str:
+    """Return a line for each validation."""
+    return "".join(canonical(checkpoint) + "\n" for checkpoint in found.history)
 
 
-def _result(result: Fit, weights: str) -> dict[str, Any]:
+def _result(found: Fit, weights: str) -> dict[str, Any]:
     return {
-        "status": result.status,
-        "best_epoch": result.best.epoch,
-        "last_epoch": result.history[-1].epoch,
-        "validation": result.best.validation,
+        "status": found.status,
+        "best_epoch": found.best.epoch,
+        "last_epoch": found.history[-1].epoch,
+        "validation": found.best.validation,
         "weights": weights,
-        "history": digest_bytes(_history(result).encode()),
-        **({"training": without_infinities(result.training)} if result.training else {}),
+        "history": digest_bytes(_history(found).encode()),
+        **({"training": without_infinities(found.training)} if found.training else {}),
     }
 
 
-def _move_checkpoints(store: Store, run: Run, result: Fit, folder: Path) -> None:
-    """Take the weights of every validation from the way to the run into its folder."""
-    for checkpoint in result.history:
+def _move_checkpoints(store: Store, run: Run, found: Fit, folder: Path) -> None:
+    """Move the weights of every validation from the workspace into the run's folder."""
+    for checkpoint in found.history:
         name = f"{checkpoint.epoch}.safetensors"
         os.replace(store.partial(run.key) / CHECKPOINTS / name, folder / name)
     sync_folder(folder)
 
 
-def _check_same(store: Store, run: Run, computed: Computed) -> None:
-    """Raise where a run that was computed again is not what it was."""
-    architecture, result = computed
-    again = _result(result, digest_bytes(pack_model(architecture, result.weights)))
+def _check_same(store: Store, run: Run, found: Fit) -> None:
+    """Raise if a run that was computed again differs from the one in the store."""
+    again = _result(found, digest_bytes(pack_model(found.architecture, found.weights)))
     differing = [name for name, value in store.result(run.key).items() if again.get(name) != value]
     if differing:
         raise RuntimeError(
@@ -149,13 +360,13 @@ def _check_same(store: Store, run: Run, computed: Computed) -> None:
 
 
 @contextmanager
-def _told_where(store: Store, run: Run) -> Iterator[None]:
-    """Say of a disk that takes no more what was to be written to it."""
+def _naming_the_run(store: Store, run: Run) -> Iterator[None]:
+    """Add to an error of the disk which run could not be placed."""
     try:
         yield
     except OSError as error:
         raise OSError(
             error.errno,
             f"run {run.key[:12]} is computed but cannot be placed in {store.root}"
-            f" ({error.strerror}); make room or mend that and run the same command again",
+            f" ({error.strerror}); make room or fix the disk, then run the same command again",
         ) from error

@@ -3,8 +3,8 @@ registers its own.
 """
 
 from assay.registry import import_folder
-from assay.samplers.sampler import samplers
+from assay.samplers.sampler import fixed_pattern, samplers
 
 import_folder(__name__, __path__)
 
-__all__ = ["samplers"]
+__all__ = ["fixed_pattern", "samplers"]

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from assay.samplers.sampler import Indices, samplers
+from assay.samplers.sampler import Indices, fixed_pattern, samplers
 
 
 @samplers("balanced")
+@fixed_pattern
 def balanced(y: Indices, batch: tuple[int, int], seed: int) -> Iterator[Indices]:
     """C different classes a batch, M images of each (Song et al. 2016, arxiv.org/abs/1511.06452;
     SPC-M in the revisiting study).

@@ -1,7 +1,7 @@
-"""What a sampler is, and the registry that the modules of this folder fill."""
+"""The interface of a sampler, and the registry that the modules of this folder fill."""
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,44 @@ Indices = NDArray[np.int64]
 
 
 class Sampler(Protocol):
-    """Draws batches for ever, from its own generator."""
+    """A function that draws batches without end.
+
+    Everything random in it comes from `seed`: equal arguments give equal batches. A training that
+    resumes after a kill calls the sampler again and skips the batches it has used, so a sampler
+    must not change with the time, the model, or the batches that were asked for before.
+
+    A sampler whose batches all have the same pattern of labels declares that with `fixed_pattern`.
+    """
 
     __doc__: str | None
 
     def __call__(self, y: Indices, batch: tuple[int, int], seed: int) -> Iterator[Indices]:
-        """Batches of indices into `y`, classes x images per class, the images of a class side by
-        side.
+        """Return an endless iterator of batches, each an array of indices into `y`.
+
+        Args:
+            y: label of each training sample, numbered from 0 over the classes of the fold.
+            batch: classes x images per class. Images of a class stand side by side in a batch.
+            seed: of everything random.
         """
+
+
+AnySampler = TypeVar("AnySampler", bound=Sampler)
+
+
+def fixed_pattern(sampler: AnySampler) -> AnySampler:
+    """Declare that every batch of a sampler has the same pattern of labels.
+
+    That is: C different classes, M images of each, side by side. Then all batches have the labels
+    0 .. C-1, each M times, up to the names of the classes. Heads on vectors train faster with such
+    batches, where the loss has no weights for classes.
+    """
+    sampler.fixed_pattern = True  # type: ignore[attr-defined]
+    return sampler
+
+
+def has_fixed_pattern(sampler: Sampler) -> bool:
+    """Return whether a sampler declares that all batches have the same pattern of labels."""
+    return getattr(sampler, "fixed_pattern", False)
 
 
 samplers = Registry[Sampler]("sampler")

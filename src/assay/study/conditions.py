@@ -25,8 +25,7 @@ from assay.methods import trunk_source
 from assay.progress import Progress, silent
 from assay.protocols import Protocol, ResolvedProtocol, customise, describe_augment, resolve
 from assay.records.store import Store, place_file
-from assay.run import Environment
-from assay.run.scoring import HalfLabels
+from assay.run import Environment, HalfLabels
 from assay.trunks import build, trunk_facts, weights
 from assay.trunks.weights import Weights
 

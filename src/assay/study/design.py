@@ -16,8 +16,7 @@ from assay.losses.loss import Method
 from assay.methods import defaults, departures, methods, read_parameters, source_of, space_of
 from assay.protocols import Protocol, ResolvedProtocol
 from assay.records.keys import fold_seed, question_seed, run_seed
-from assay.run import Run, own_source
-from assay.run.scoring import check_metrics
+from assay.run import Run, check_metrics, own_source
 from assay.space import Parameters, Space, Value
 from assay.study import search
 from assay.study.conditions import Conditions

@@ -3,26 +3,23 @@
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from assay.data.splits import folds
 from assay.errors import BadInput
 from assay.files import DRAFT
 from assay.methods import read_parameters
-from assay.model import CARD, WEIGHTS, Model, write_model_folder
+from assay.model import CARD, WEIGHTS, write_model_folder
 from assay.progress import Progress, silent
 from assay.records.store import Store
 from assay.records.study import StudyRecord
-from assay.run import train_alone
+from assay.run import single_model, train_alone
 from assay.run.finished import FinishedRun
 from assay.study.design import Design
-from assay.train import OnEpoch
+from assay.train import OnEpoch, ignore_epoch
 
 
 def hand_over(design: Design, record: StudyRecord, store: Store) -> None:
@@ -48,7 +45,7 @@ def hand_over(design: Design, record: StudyRecord, store: Store) -> None:
         "test": {name: record.test_of(chosen)[name] for name in ("separated", "concatenated")},
     }
     write_model_folder(
-        folder, _single(run.model(design.conditions.trainval.inputs), design.dim), card
+        folder, single_model(run.model(design.conditions.trainval.inputs), design.dim), card
     )
 
 
@@ -60,7 +57,7 @@ def train_one(
     fold: int = 0,
     seed: int = 0,
     progress: Progress = silent,
-    told: OnEpoch | None = None,
+    on_epoch: OnEpoch = ignore_epoch,
 ) -> dict[str, Any]:
     """Train one model on all folds of trainval but one, which chooses its checkpoint; leave it at
     `out`. Its card.
@@ -79,7 +76,7 @@ def train_one(
     parameters = read_parameters(design.method, design.protocol, settings)
     run = design.run("trial", 0, seed, fold, parameters)
     view = conditions.place(conditions.trainval, progress)
-    model, fit = train_alone(run, view, conditions.trainval.inputs, told)
+    model, fit = train_alone(run, view, conditions.trainval.inputs, on_epoch)
     card = {
         **_card(design, run.config, fit.best.validation),
         "status": fit.status,
@@ -98,18 +95,6 @@ def _check_out(out: Path) -> None:
         tempfile.TemporaryDirectory(dir=above, prefix=DRAFT).cleanup()
     except OSError:
         raise BadInput(f"--out {out}: nothing can be made in {above}; give another --out") from None
-
-
-def _single(model: Model, dim: int) -> Model:
-    """The model cut to the vectors of a single one, see `single_vectors`."""
-    if dim == 0 or model.architecture.dim <= dim:
-        return model
-    head = nn.Linear(model.trunk.features, dim)
-    with torch.no_grad():
-        head.weight.copy_(model.head.get_parameter("weight")[:dim])
-        head.bias.copy_(model.head.get_parameter("bias")[:dim])
-    model.head, model.architecture = head, replace(model.architecture, dim=dim)
-    return model
 
 
 def _card(design: Design, config: dict[str, Any], validation: dict[str, float]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from assay.model import Architecture, begin
 from assay.protocols import FirstStep, Protocol
 from assay.study.conditions import Conditions
 from assay.study.design import Design
-from assay.train import draw_batches, iterations_of, optimisers_of, set_training, step
+from assay.train import OneNetwork, Trainee, draw_batches, iterations_of
 from assay.trunks import build
 
 STEPS, FEWEST = 12, 2
@@ -127,15 +127,13 @@ def _measure(conditions: Conditions, sample: View, designs: Sequence[Design]) ->
         return 0.0, weights
     parts = assemble(design.method, defaults(design.method, protocol), protocol)
     parts.loss.setup(protocol.dim, int(sample.y.max()) + 1)
-    optimisers, batches = (
-        optimisers_of(model, parts, protocol),
-        draw_batches(sample, protocol, design.batch, 0),
-    )
+    trainee = Trainee(model, parts, sample, np.arange(len(sample.y)), sample, seed=0)
+    network = OneNetwork(protocol, design.batch, device)
+    network.open(1, STEPS)
+    network.add(0, trainee, done=0)
+    batches = draw_batches(trainee.y, protocol, design.batch, trainee.seed)
     with torch_threads(protocol.threads):
-        set_training(model, protocol)
-        training = _seconds(
-            lambda: step(model, parts, optimisers, *next(batches), protocol, device)
-        )
+        training = _seconds(lambda: network.step({0: next(batches)}))
         looking = _seconds(
             lambda: embed_samples(model, sample.x, model.architecture.size, device)
         ) / len(sample.y)

@@ -17,8 +17,16 @@ from assay.protocols import PROSE
 from assay.records.ledger import Ledger
 from assay.records.store import Store
 from assay.records.study import StudyRecord, classes_file, write_record
-from assay.run import CheckpointScoring, Keep, Run, Scoring, TestEmbedding, Training, Unsealed
-from assay.run.scoring import HalfLabels
+from assay.run import (
+    CheckpointScoring,
+    HalfLabels,
+    Keep,
+    Run,
+    Scoring,
+    TestEmbedding,
+    Training,
+    Unsealed,
+)
 from assay.space import Parameters, describe_change
 from assay.study.conditions import place_answers
 from assay.study.design import Design

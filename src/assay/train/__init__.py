@@ -1,40 +1,41 @@
-"""Training: one loop, read in one sitting; what it keeps, and how it goes on after a kill."""
+"""Training: one loop for one or many models, and the state from which it resumes after a kill."""
 
 from assay.train.batches import draw_batches, iterations_of
-from assay.train.loop import fit, prepare, set_training, step
-from assay.train.optimisers import make_optimisers, optimisers_of
-from assay.train.savepoint import SAVE_AFTER, CheckpointFolder, Savepoint
-from assay.train.state import State
-from assay.train.validation import (
-    Checkpoint,
-    Fit,
-    Kept,
-    OnEpoch,
-    Status,
-    Validator,
-    silent,
-    summary,
-)
+from assay.train.loop import Stepper, fit
+from assay.train.network import OneNetwork, set_training, step
+from assay.train.optimisers import groups_of, make_optimiser, optimiser_of
+from assay.train.resume import SAVE_AFTER, CheckpointFolder, ResumeFile, SavedState
+from assay.train.stack import CannotBeTraced, HeadStack, can_stack, floats_of, stack_key
+from assay.train.trainee import Checkpoint, OnEpoch, OnValidation, Trainee, ignore_epoch
+from assay.train.validation import Fit, Validator, mean_scores, summary
 
 __all__ = [
     "SAVE_AFTER",
+    "CannotBeTraced",
     "Checkpoint",
     "CheckpointFolder",
     "Fit",
-    "Kept",
+    "HeadStack",
     "OnEpoch",
-    "Savepoint",
-    "State",
-    "Status",
+    "OnValidation",
+    "OneNetwork",
+    "ResumeFile",
+    "SavedState",
+    "Stepper",
+    "Trainee",
     "Validator",
+    "can_stack",
     "draw_batches",
     "fit",
+    "floats_of",
+    "groups_of",
+    "ignore_epoch",
     "iterations_of",
-    "make_optimisers",
-    "optimisers_of",
-    "prepare",
+    "make_optimiser",
+    "mean_scores",
+    "optimiser_of",
     "set_training",
-    "silent",
+    "stack_key",
     "step",
     "summary",
 ]

@@ -1,24 +1,22 @@
-"""What a training is fed: how many batches an epoch has, and the batches themselves."""
+"""Batches: how many an epoch has, and which samples are in each."""
 
 from collections.abc import Iterator
 from itertools import islice
 
-import torch
-from torch import Tensor
-
-from assay.data.augment import CPU, augment
-from assay.data.packs import View, renumber
+from assay.data.dataset import Labels
 from assay.hashing import derive
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
 
+Drawn = tuple[Labels, Labels]
+"""A batch before any sample is read: indices into the training samples, and their labels."""
+
 
 def iterations_of(protocol: ResolvedProtocol, samples: int, batch: tuple[int, int]) -> int:
-    """Training steps in an epoch over a fold of so many samples: as many as the protocol says, else
-    one pass.
+    """Return the training steps of an epoch over this many samples.
 
-    A pass over few samples would be over before there is anything to validate: it has at least
-    `shortest_epoch` steps.
+    The protocol gives their number, or an epoch is one pass. A pass over few samples would end
+    before there is anything to validate, so it has at least `shortest_epoch` steps.
 
     >>> from dataclasses import replace
     >>> from assay.protocols import Protocol, resolve
@@ -35,27 +33,12 @@ def iterations_of(protocol: ResolvedProtocol, samples: int, batch: tuple[int, in
 
 
 def draw_batches(
-    train: View,
-    protocol: ResolvedProtocol,
-    batch: tuple[int, int],
-    seed: int,
-    device: torch.device = CPU,
-    draw: torch.Generator | None = None,
-    start: int = 0,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Augmented batches for ever; labels are numbered from 0 over the classes of this fold.
+    labels: Labels, protocol: ResolvedProtocol, batch: tuple[int, int], seed: int, start: int = 0
+) -> Iterator[Drawn]:
+    """Return endless batches from the protocol's sampler, without the first `start`.
 
-    The first `start` batches are drawn and left out, none of their images read; `draw` is the
-    generator of the augmentation.
+    `labels` are those of the training samples, numbered from 0. No sample is read: whoever takes
+    a step gathers the samples of its batch.
     """
-    labels = renumber(train.y)
-    draw = draw or augmentation(seed)
     drawn = samplers[protocol.sampler](labels, batch, derive(seed, "batches"))
-    for indices in islice(drawn, start, None):
-        x = augment(train.x[indices], protocol.augment, protocol.size, draw, device)
-        yield x, torch.from_numpy(labels[indices])
-
-
-def augmentation(seed: int) -> torch.Generator:
-    """The generator from which the crops of a run are drawn."""
-    return torch.Generator().manual_seed(derive(seed, "augment"))
+    return ((indices, labels[indices]) for indices in islice(drawn, start, None))

@@ -1,166 +1,165 @@
-"""The training loop."""
+"""The training loop: one or more models, one way to draw batches, two ways to take a step.
 
-from functools import partial
-from typing import cast
+A stepper takes the steps: `OneNetwork` of any model with autograd, `HeadStack` of many heads on
+vectors at the same time. The loop draws the batches, validates, stops early and saves the state.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol as Interface
 
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import nn
 
-from assay.data.packs import View
-from assay.methods import Parts
-from assay.model import Model
 from assay.protocols import ResolvedProtocol
-from assay.train.batches import augmentation, draw_batches, iterations_of
-from assay.train.optimisers import Rates, optimisers_of
-from assay.train.savepoint import Savepoint
-from assay.train.state import (
-    State,
-    beside_weights,
-    restore_chance,
-    restore_optimisers,
-    restore_tensors,
-    state_of_chance,
-    state_of_optimisers,
-    state_of_tensors,
-    weights_of,
-)
-from assay.train.validation import Fit, Kept, OnEpoch, Validator, silent
+from assay.train.batches import Drawn, draw_batches, iterations_of
+from assay.train.resume import ResumeFile, SavedState
+from assay.train.trainee import Trainee
+from assay.train.validation import Fit, Validator
+
+
+class Stepper(Interface):
+    """Takes the training steps of some models, each known by its number.
+
+    Attributes:
+        protocol: of the training.
+        batch: classes x images per class.
+        device: of the models.
+        width: models that it trains at the same time at most.
+    """
+
+    protocol: ResolvedProtocol
+    batch: tuple[int, int]
+    device: torch.device
+    width: int
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether `state` holds all that training has changed."""
+
+    def open(self, places: int, steps: int) -> None:
+        """Make room for this many models, each to be trained for at most this many steps."""
+
+    def add(self, number: int, trainee: Trainee, done: int) -> nn.Module:
+        """Take in a model that has taken `done` steps; return the network to validate."""
+
+    def remove(self, number: int) -> None:
+        """Let a model go, with its weights as they are now."""
+
+    def step(self, batches: Mapping[int, Drawn]) -> dict[int, float]:
+        """Take a step of each model on its batch; return the losses before the step."""
+
+    def state(self, number: int) -> SavedState:
+        """Return all that changes of a model and its method in training."""
+
+    def restore(self, number: int, state: SavedState) -> None:
+        """Set a model and its method to a saved state."""
 
 
 def fit(
-    model: Model,
-    parts: Parts,
-    train: View,
-    validation: View,
-    protocol: ResolvedProtocol,
-    batch: tuple[int, int],
-    seed: int,
-    device: torch.device,
-    told: OnEpoch = silent,
-    kept: Kept | None = None,
-    savepoint: Savepoint | None = None,
-) -> Fit:
-    """Train until the epochs or the patience run out, from where the savepoint was left if it holds
-    a state.
+    trainees: Sequence[Trainee], stepper: Stepper, resume_file: ResumeFile | None = None
+) -> list[Fit]:
+    """Train each model until its epochs or its patience run out; return the results in order.
+
+    All models have equally many steps in an epoch. Those for which the stepper has no room wait
+    until others have ended. If the file holds the state of a killed training, go on from there.
     """
-    network = prepare(model, protocol, device)
-    parts.loss.to(device)
-    course = _Course(
-        model, parts, optimisers_of(model, parts, protocol), augmentation(seed), device
-    )
-    before = savepoint.load() if savepoint else None
-    validator = Validator(
-        model,
-        network,
-        validation,
-        protocol,
-        device,
-        told,
-        kept,
-        before.part("validator") if before else None,
-    )
-    past = course.restore(before) if before else 0
-    iterations = iterations_of(protocol, len(train.y), batch)
-    batches = draw_batches(train, protocol, batch, seed, device, course.draw, past * iterations)
-    epochs = protocol.epochs
-    rates = Rates(course.optimisers, protocol, epochs * iterations)
-    for epoch in range(past + 1, epochs + 1):
-        if validator.done:
-            break
-        set_training(model, protocol)
-        losses = []
-        for number in range(iterations):
-            rates.set((epoch - 1) * iterations + number)
-            losses.append(step(network, parts, course.optimisers, *next(batches), protocol, device))
-        validator.after(epoch, losses)
-        if savepoint and validator.rests and not validator.done and course.is_visible:
-            savepoint.save(partial(course.state, epoch, validator))
-    return validator.fit
+    runs = _Runs(trainees, stepper, resume_file.load() if resume_file else None)
+    while runs.active:
+        losses = [stepper.step(runs.next_batches()) for _ in range(runs.iterations)]
+        runs.end_epoch(losses)
+        if resume_file and runs.active and runs.just_validated and stepper.can_be_saved:
+            resume_file.save(runs.state)
+    return [validator.fit for _, validator in sorted(runs.validators.items())]
 
 
-class _Course:
-    """Everything that changes in a training, apart from its validator."""
+@dataclass
+class _Active:
+    """The batches of a model in training, and how many epochs it has behind it."""
+
+    batches: Iterator[Drawn]
+    epoch: int
+
+
+class _Runs:
+    """The trainees by their numbers: those that wait, those in training, the validator of each.
+
+    A model begins only right after the validations of the others: then there is nothing to save
+    but weights, generators and results.
+    """
 
     def __init__(
-        self,
-        model: Model,
-        parts: Parts,
-        optimisers: list[torch.optim.Optimizer],
-        draw: torch.Generator,
-        device: torch.device,
+        self, trainees: Sequence[Trainee], stepper: Stepper, saved: SavedState | None
     ) -> None:
-        self.optimisers, self.draw = optimisers, draw
-        self._parts, self._device = parts, device
-        self._modules = {"model": model, "loss": parts.loss}
-        self._beside = beside_weights(parts)
+        self._trainees, self._stepper = trainees, stepper
+        self._epochs, self._every = stepper.protocol.epochs, stepper.protocol.validate_every
+        self.iterations = iterations_of(stepper.protocol, len(trainees[0].train), stepper.batch)
+        self.active: dict[int, _Active] = {}
+        self.validators: dict[int, Validator] = {}
+        self._since_validation = 0
+        begun: list[int] = saved.values["begun"] if saved else []
+        self._waiting = deque(number for number in range(len(trainees)) if number not in begun)
+        epochs: dict[int, int] = dict(saved.values["epochs"]) if saved else {}
+        self._room = len(epochs) if saved else min(len(trainees), stepper.width)
+        stepper.open(self._room, self._epochs * self.iterations)
+        for number in begun:
+            self._begin(number, saved, epochs.get(number))
+        self._replace_ended()
 
     @property
-    def is_visible(self) -> bool:
-        """Whether weights and generators are all that has changed, so that a state holds all of it.
+    def just_validated(self) -> bool:
+        """Whether no step was taken since the last validations."""
+        return self._since_validation == 0
 
-        A user's loss may count its calls or fill a memory of its own; its training begins anew
-        after a kill.
-        """
-        return self._beside is not None and beside_weights(self._parts) == self._beside
+    def next_batches(self) -> dict[int, Drawn]:
+        """Draw the next batch of each model."""
+        return {number: next(run.batches) for number, run in self.active.items()}
 
-    def state(self, epoch: int, validator: Validator) -> State:
-        """After this epoch, which has been validated."""
-        modules = {
-            name: state_of_tensors(weights_of(module)) for name, module in self._modules.items()
-        }
-        others = {
-            "optimisers": state_of_optimisers(self.optimisers),
-            "chance": state_of_chance(self._device, self.draw),
-            "validator": validator.state(),
-        }
-        return State.of({**modules, **others}, epoch=epoch)
+    def end_epoch(self, losses: Sequence[Mapping[int, float]]) -> None:
+        """Validate if it is time to; models that wait then take the places of ended ones."""
+        for number, run in self.active.items():
+            if not self._has_ended(number):
+                run.epoch += 1
+                self.validators[number].after(run.epoch, [step[number] for step in losses])
+        self._since_validation += 1
+        if self._since_validation == self._every or all(
+            self._has_ended(number) for number in self.active
+        ):
+            self._since_validation = 0
+            self._replace_ended()
 
-    def restore(self, state: State) -> int:
-        """Be as it was then; the epoch."""
-        for name, module in self._modules.items():
-            restore_tensors(weights_of(module), state.part(name))
-        restore_optimisers(self.optimisers, state.part("optimisers"))
-        restore_chance(self._device, state.part("chance"), self.draw)
-        return int(state.said["epoch"])
+    def state(self) -> SavedState:
+        """Return all that is needed to go on from the validations that were just made."""
+        models = {f"model{number}": self._stepper.state(number) for number in self.active}
+        results = {f"validator{number}": one.state() for number, one in self.validators.items()}
+        epochs = [[number, run.epoch] for number, run in self.active.items()]
+        return SavedState.join(models | results, epochs=epochs, begun=list(self.validators))
 
+    def _has_ended(self, number: int) -> bool:
+        return self.validators[number].done or self.active[number].epoch == self._epochs
 
-def prepare(model: Model, protocol: ResolvedProtocol, device: torch.device) -> nn.Module:
-    """The model on its device, compiled where the protocol wants it; the same weights."""
-    model.to(device)
-    return cast("nn.Module", torch.compile(model)) if protocol.compile else model
+    def _replace_ended(self) -> None:
+        for number in [number for number in self.active if self._has_ended(number)]:
+            self._stepper.remove(number)
+            del self.active[number]
+        while self._waiting and len(self.active) < self._room:
+            self._begin(self._waiting.popleft())
 
-
-def set_training(model: Model, protocol: ResolvedProtocol) -> None:
-    """Training mode. Frozen batch normalisation goes by its running statistics and leaves them; its
-    affine weights train.
-    """
-    model.train()
-    if protocol.frozen == "batchnorm":
-        for module in model.modules():
-            if isinstance(module, _BatchNorm):
-                module.eval()
-
-
-def step(
-    network: nn.Module,
-    parts: Parts,
-    optimisers: list[torch.optim.Optimizer],
-    x: Tensor,
-    y: Tensor,
-    protocol: ResolvedProtocol,
-    device: torch.device,
-) -> float:
-    """One training step on a batch; the loss it had."""
-    with torch.autocast(
-        device.type, torch.bfloat16, enabled=protocol.autocast and device.type == "cuda"
-    ):
-        z, y = network(x.to(device)), y.to(device)
-    mined = parts.miner(z.detach(), y) if parts.miner else None
-    value = parts.loss(z, y, mined)
-    for optimiser in optimisers:
-        optimiser.zero_grad()
-    value.backward()  # type: ignore[no-untyped-call]
-    for optimiser in optimisers:
-        optimiser.step()
-    return value.item()
+    def _begin(self, number: int, saved: SavedState | None = None, epoch: int | None = 0) -> None:
+        """Begin or resume the training of a model after this epoch; None: it had ended."""
+        one, stepper, protocol = self._trainees[number], self._stepper, self._stepper.protocol
+        before = saved.part(f"validator{number}") if saved else None
+        if epoch is None:
+            self.validators[number] = Validator(one, one.model, protocol, stepper.device, before)
+            return
+        done = epoch * self.iterations
+        network = stepper.add(number, one, done)
+        self.validators[number] = Validator(one, network, protocol, stepper.device, before)
+        if saved:
+            stepper.restore(number, saved.part(f"model{number}"))
+        if self.validators[number].done:
+            stepper.remove(number)
+        else:
+            batches = draw_batches(one.y, protocol, stepper.batch, one.seed, done)
+            self.active[number] = _Active(batches, epoch)

@@ -1,292 +1,402 @@
-"""Training of many heads at once, on vectors: runs of one method as one batched computation.
+"""Training steps of many heads on vectors at the same time, as one batched computation.
 
-A step of a small head is all overhead: a hundred operations on little tensors. Stacked, the heads
-share them. The loss of the stack and its gradient are traced once into a flat list of tensor
-operations (`torch.vmap` over the method's own loss), which is then played back for every step.
-Numbers that the runs differ in, such as margins, are tensors with an entry for each head. A head
-that has ended leaves its place to the next run. What becomes of a run does not depend on what it is
-stacked with, to the bit. Shapes: S stacked heads, N batch, D width of a vector, K width of an
-embedding.
+A step of a small head is all overhead: a hundred operations on small tensors. Stacked heads share
+these operations. The loss of the stack and its gradient are traced once into a flat list of tensor
+operations (`torch.vmap` over the method's own loss), which then runs at every step. Real numbers
+that the heads differ in, such as margins, are tensors with an entry for each head. What a run gives
+does not depend on the heads it is stacked with, to the bit.
+
+Shapes: S stacked heads, N batch, D width of a vector, K width of an embedding.
 """
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from assay.data.dataset import Labels
-from assay.data.packs import View
+from assay.hashing import digest
+from assay.methods import Parts
 from assay.protocols import ResolvedProtocol
-from assay.train import Fit, Kept, Savepoint, State, Validator
-from assay.train.heads import CPU, CannotBeTraced, Source, Stack, Trainee
-from assay.train.optimisers import groups_of, make_optimiser, share_of_rate
+from assay.samplers import samplers
+from assay.samplers.sampler import has_fixed_pattern
+from assay.train.batches import Drawn, draw_batches, iterations_of
+from assay.train.optimisers import Group, groups_of, make_optimiser, set_rates
+from assay.train.resume import SavedState, own_attributes
+from assay.train.rows import product, with_rows_apart
+from assay.train.trainee import Trainee
+
+CPU = torch.device("cpu")
 
 WIDEST = 16
-"""Heads that are trained at once at most: more of them share no more."""
+"""Heads that are trained at the same time at most: more of them share no more."""
 
 NARROWEST = 8
-"""Heads that are trained at once at least: with fewer, much of a step is overhead."""
+"""Heads that are trained at the same time at least: with fewer, much of a step is overhead."""
 
 CACHED = 3 << 20
-"""Bytes of weights that are trained at once: with what an optimiser keeps of them, more do not fit
-into the caches.
+"""Bytes of weights that are trained at the same time: with the optimiser's own tensors, more do
+not fit into the caches.
 """
 
 FEWEST = 4
-"""Places below which fewer of them save less than it takes to record a step anew."""
+"""Places from which on it costs more to trace again for fewer than it saves."""
+
+Gradients = Callable[..., list[Tensor]]
+"""From embeddings, labels, floats and the loss's weights to the losses (S,) and the gradients of
+embeddings and weights.
+"""
 
 
-def fit_stacked(
-    trainees: Sequence[Trainee],
-    view: View,
-    protocol: ResolvedProtocol,
-    batch: tuple[int, int],
-    kept: Sequence[Kept] = (),
-    savepoint: Savepoint | None = None,
-    width: int | None = None,
-    turnable: bool = True,
-) -> list[Fit] | None:
-    """Train the heads, each on the batches that `fit` would draw for it; return None where the loss
-    cannot be traced.
+class CannotBeTraced(Exception):
+    """The loss depends on values, draws numbers, or cannot be stacked."""
 
-    Their class weights have the same shapes, their epochs the same number of steps, their losses
-    the same switches. `kept` is given the weights of every validation of each head. Where the
-    savepoint holds a state, they go on from there.
 
-    Args:
-        trainees: the heads.
-        view: what they are trained on.
-        protocol: of all of them.
-        batch: classes x images per class.
-        kept: for each head, what is given the weights of every validation.
-        savepoint: where the state is left from time to time.
-        width: how many are trained at once; the others wait. Where not given, as many as fit into
-            the caches.
-        turnable: whether dials are tensors; else they are constants, and agree among the heads.
+def can_stack(trainee: Trainee, device: torch.device) -> bool:
+    """Return whether this is a head on vectors, trained by a method of Assay's own.
+
+    Assay's losses and miners are functions of their arguments. A user's own may count its calls or
+    draw numbers, which a trace would not see.
     """
-    try:
-        places = min(len(trainees), width or count_places(trainees[0]))
-        course = _Course(
-            trainees,
-            Source(trainees, view, protocol, batch),
-            protocol,
-            kept,
-            places,
-            turnable,
-        )
-        course.begin(savepoint.load() if savepoint else None)
-    except CannotBeTraced:
-        return None
-    while not course.ended:
-        course.train_an_epoch()
-        if savepoint and course.rests and not course.ended:
-            savepoint.save(course.state)
-    return [validator.fit for _, validator in sorted(course.judges.items())]
+    loss, miner = trainee.parts.loss, trainee.parts.miner
+    own = all(
+        type(part).__module__.startswith("assay.") for part in (loss, miner) if part is not None
+    )
+    on_vectors = trainee.model.architecture.trunk == "identity" and device == CPU
+    return on_vectors and own and not list(loss.buffers())
+
+
+def stack_key(trainee: Trainee, protocol: ResolvedProtocol, batch: tuple[int, int]) -> Hashable:
+    """Return all that heads must agree on to share a stack.
+
+    These are the shapes of the loss's own weights, the steps of an epoch, and what loss and miner
+    hold beside real numbers.
+    """
+    shapes = tuple(tuple(weight.shape) for weight in trainee.parts.loss.parameters())
+    held = {name: value for name, value in _held(trainee.parts).items() if type(value) is not float}
+    return shapes, iterations_of(protocol, len(trainee.train), batch), digest(held)
+
+
+def floats_of(parts: Parts) -> dict[str, float]:
+    """Return the real numbers that loss and miner hold, such as margins."""
+    return {name: value for name, value in _held(parts).items() if type(value) is float}
+
+
+def _held(parts: Parts) -> dict[str, Any]:
+    owners = {"loss": parts.loss, "miner": parts.miner}
+    return {
+        f"{owner}.{name}": value
+        for owner, part in owners.items()
+        if part is not None
+        for name, value in own_attributes(part).items()
+    }
 
 
 def count_places(trainee: Trainee) -> int:
-    """Return how many heads like this one are trained at once."""
-    weights = [*trainee.model.head.parameters(), *trainee.parts.loss.parameters()]
-    fitting = CACHED // sum(weight.nbytes for weight in weights)
+    """Return how many heads like this one are trained at the same time."""
+    fitting = CACHED // sum(weight.nbytes for weight in _weights(trainee).values())
     return max(NARROWEST, min(WIDEST, fitting))
 
 
 @dataclass
-class _Row:
-    """A run under way in a place of the stack."""
+class _Member:
+    """A head in a place of the stack, and the number of steps it has taken."""
 
-    number: int
-    batches: Iterator[tuple[Labels, Labels]]
-    epoch: int = 0
+    trainee: Trainee
+    place: int
+    done: int
 
 
-class _Course:
-    """The runs: those that wait, those under way in the places of a stack, and what came of the
-    others.
+class HeadStack:
+    """A stepper of heads that have the same `stack_key`, on the CPU.
 
-    Runs begin together with the others' validations, so that at every validation all of the state
-    is weights.
+    Args:
+        first: one of the heads.
+        protocol: of the training.
+        batch: classes x images per class.
+        floats_differ: whether the heads may differ in the real numbers of loss and miner, which
+            are then tensors with an entry for each head; else they are constants of the trace.
+        width: heads that are trained at the same time; None: as many as fit into the caches.
     """
+
+    device = CPU
+    can_be_saved = True
 
     def __init__(
         self,
-        trainees: Sequence[Trainee],
-        source: Source,
+        first: Trainee,
         protocol: ResolvedProtocol,
-        kept: Sequence[Kept],
-        width: int,
-        turnable: bool,
+        batch: tuple[int, int],
+        floats_differ: bool = True,
+        width: int | None = None,
     ) -> None:
-        self._apprentices, self._source, self._protocol, self._kept = (
-            trainees,
-            source,
-            protocol,
-            kept,
-        )
-        self._width, self._turnable = width, turnable
-        self._schedule = protocol.optimiser.schedule
-        self.judges: dict[int, Validator] = {}
-        self._passed = self._since = 0
+        self.protocol, self.batch, self.width = protocol, batch, width or count_places(first)
+        self._first, self._floats_differ = first, floats_differ
+        x_ND = torch.from_numpy(np.array(first.view.x[:]))  # views are memory-mapped and read-only
+        with torch.no_grad():
+            self._x_ND = first.model.norm(x_ND)
+        same = has_fixed_pattern(samplers[protocol.sampler]) and not _knows_classes(first)
+        self._labels_N = torch.arange(batch[0]).repeat_interleave(batch[1]) if same else None
 
-    def begin(self, before: State | None) -> None:
-        """Take up the first runs, or those that were under way; raise `CannotBeTraced` where the
-        loss cannot be stacked.
+    def open(self, places: int, steps: int) -> None:
+        """Make empty places and trace a step; raise `CannotBeTraced` if that is not possible."""
+        self.places, self._steps = places, steps
+        self._members: dict[int, _Member] = {}
+        self._optimiser: torch.optim.Optimizer | None = None
+        self._weights = _StackedWeights(self._first, places, self._floats_differ)
+        one = self._first
+        rows, labels = next(draw_batches(one.y, self.protocol, self.batch, one.seed))
+        example = self._gather([one.train[rows]] * places, [labels] * places)
+        self._gradients = self._weights.trace(*example)
+
+    def add(self, number: int, trainee: Trainee, done: int) -> nn.Module:
+        """Put a head into an empty place: its weights become a part of the stack."""
+        taken = {member.place for member in self._members.values()}
+        place = min(set(range(self.places)) - taken)
+        self._members[number] = _Member(trainee, place, done)
+        self._weights.put(place, trainee)
+        self._optimiser = None
+        return trainee.model
+
+    def remove(self, number: int) -> None:
+        """Give a head weights of its own again."""
+        for weight in _weights(self._members.pop(number).trainee).values():
+            weight.data = weight.data.clone()
+        self._optimiser = None
+
+    def step(self, batches: Mapping[int, Drawn]) -> dict[int, float]:
+        """Gather the vectors of the batches, and take a step of all heads on them."""
+        if self._optimiser is None:
+            self._optimiser = self._after_a_change()
+        set_rates(self._optimiser, self.protocol.optimiser.schedule, self._steps)
+        rows = [self._members[one].trainee.train[batches[one][0]] for one in self._numbers]
+        labels = [batches[one][1] for one in self._numbers]
+        losses = self._weights.step(self._gradients, self._optimiser, *self._gather(rows, labels))
+        for member in self._members.values():
+            member.done += 1
+        return {number: losses[member.place] for number, member in self._members.items()}
+
+    def state(self, number: int) -> SavedState:
+        """Return the weights of a head and its loss, and what the optimiser has gathered."""
+        return self._weights.state(self._members[number].place)
+
+    def restore(self, number: int, state: SavedState) -> None:
+        """Set a head, its loss and the optimiser's tensors for it to a saved state."""
+        self._weights.restore(self._members[number].place, state)
+        self._optimiser = None
+
+    def _gather(self, rows: Sequence[Labels], labels: Sequence[Labels]) -> tuple[Tensor, Tensor]:
+        """Return the batches (S, N, D) and their labels (S, N), or (N,) if all are the same."""
+        rows_SN = np.stack(rows)
+        x_XD = self._x_ND.index_select(0, torch.from_numpy(rows_SN.ravel()))
+        x_SND = x_XD.view(*rows_SN.shape, -1)
+        if self._labels_N is not None:
+            return x_SND, self._labels_N
+        return x_SND, torch.from_numpy(np.stack(labels))
+
+    def _after_a_change(self) -> torch.optim.Optimizer:
+        """Use fewer places if half of them are empty; return an optimiser of the heads there are.
+
+        It has a group for each learning rate, and if they follow a schedule for each number of
+        steps taken. An empty place is computed with the batch of the first head.
         """
-        under_way = (
-            before.said["rows"]
-            if before
-            else [{"number": number, "epoch": 0} for number in range(self._width)]
-        )
-        begun = before.said["begun"] if before else []
-        self.judges = {number: self._judge(number, before) for number in begun}
-        self._waiting = deque(
-            number for number in range(len(self._apprentices)) if number not in begun
-        )
-        self._open([one["number"] for one in under_way])
-        for place, one in enumerate(under_way):
-            if before and one["number"] is not None:
-                self.rows[place] = _Row(
-                    one["number"], self._source.draw(one["number"], one["epoch"]), one["epoch"]
-                )
-                self._stack.put(place, self._apprentices[one["number"]])
-                self._stack.restore(place, before.part(f"row{place}"))
-        self._settle(rebuild=True)
-
-    @property
-    def ended(self) -> bool:
-        """Whether no run is left."""
-        return not any(self.rows) and not self._waiting
-
-    @property
-    def rests(self) -> bool:
-        """Whether nothing has happened since the last validations."""
-        return self._passed % self._protocol.validate_every == 0
-
-    def train_an_epoch(self) -> None:
-        """One epoch of all runs under way; then those that have ended make place for others."""
-        values = []
-        for step in range(self._source.iterations):
-            self._set_rates(step)
-            values.append(self._stack.step(self._gradients, self._optimiser, *self._batch()))
-        losses = torch.stack(values, dim=1).tolist()
-        for row, own in zip(self.rows, losses, strict=True):
-            if row is not None and not self._is_over(row):
-                row.epoch += 1
-                self.judges[row.number].after(row.epoch, own)
-        self._passed, self._since = self._passed + 1, self._since + 1
-        if self.rests or all(row is None or self._is_over(row) for row in self.rows):
-            self._passed = 0
-            self._settle()
-
-    def state(self) -> State:
-        """All that changes, after validations."""
-        rows = [
-            {"number": row and row.number, "epoch": row.epoch if row else 0} for row in self.rows
-        ]
-        weights = {
-            f"row{place}": self._stack.state(place) for place, row in enumerate(self.rows) if row
-        }
-        judges = {
-            f"validator{number}": validator.state() for number, validator in self.judges.items()
-        }
-        return State.of({**weights, **judges}, rows=rows, begun=list(self.judges))
-
-    def _is_over(self, row: _Row) -> bool:
-        return self.judges[row.number].done or row.epoch == self._protocol.epochs
-
-    def _settle(self, rebuild: bool = False) -> None:
-        """Give the places of runs that have ended to those that wait; go on with fewer places where
-        half of them are empty.
-        """
-        for place, row in enumerate(self.rows):
-            if row is not None and self._is_over(row):
-                self._stack.take_out(place)
-                self.rows[place] = row = None
-                rebuild = True
-            while row is None and self._waiting:
-                row = self.rows[place] = self._next(place)
-                rebuild = True
-        left = [place for place, row in enumerate(self.rows) if row]
-        if left and len(self.rows) > FEWEST and len(left) <= len(self.rows) // 2:
-            self._shrink(left)
-        elif left and rebuild:
-            self._optimiser = self._make_optimiser()
-
-    def _next(self, place: int) -> _Row | None:
-        """The run that has waited longest, in its place;
-        None where it has ended before it began.
-        """
-        number = self._waiting.popleft()
-        self._stack.put(place, self._apprentices[number])
-        self.judges[number] = validator = self._judge(number)
-        return None if validator.done else _Row(number, self._source.draw(number))
-
-    def _open(self, numbers: Sequence[int | None]) -> None:
-        """Make a stack with so many places, all empty, and record a step of it."""
-        self.rows: list[_Row | None] = [None] * len(numbers)
-        self._stack = Stack(self._apprentices[0], len(numbers), self._turnable)
-        self._gradients = self._stack.trace(self._source)
-
-    def _shrink(self, left: Sequence[int]) -> None:
-        """Move the runs under way to a stack of their own."""
-        wide, rows = self._stack, [self.rows[place] for place in left]
-        self._open([row.number for row in rows if row])
-        for place, (before, row) in enumerate(zip(left, rows, strict=True)):
-            assert row is not None
-            self.rows[place] = row
-            state = wide.state(before)
-            self._stack.put(place, self._apprentices[row.number])
-            self._stack.restore(place, state)
-        self._optimiser = self._make_optimiser()
-
-    def _judge(self, number: int, before: State | None = None) -> Validator:
-        one = self._apprentices[number]
-        return Validator(
-            model=one.model,
-            network=one.model,
-            validation=one.validation,
-            protocol=self._protocol,
-            device=CPU,
-            kept=self._kept[number] if self._kept else None,
-            before=before.part(f"validator{number}") if before else None,
-        )
-
-    def _batch(self) -> tuple[Tensor, Tensor]:
-        return self._source.gather([next(row.batches) if row else None for row in self.rows])
-
-    def _make_optimiser(self) -> torch.optim.Optimizer:
-        """One for all runs under way, with a group for each learning rate."""
-        merged: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for place, row in enumerate(self.rows):
-            if row is None:
-                continue
-            weights, own = self._stack.weights(place)
-            for group in groups_of(
-                weights, own, self._apprentices[row.number].parts, self._protocol
-            ):
-                key = (
-                    group["lr"],
-                    group.get("weight_decay"),
-                    None if self._schedule == "constant" else row.epoch,
-                )
-                entry = merged.setdefault(
-                    key, {**group, "params": [], "rate": group["lr"], "epoch": row.epoch}
-                )
-                entry["params"] += group["params"]
-        self._since = 0
-        optimiser = make_optimiser(list(merged.values()), self._protocol.optimiser)
-        optimiser.state.update(self._stack.gathered)
-        self._stack.gathered = optimiser.state
+        if self.places > FEWEST and len(self._members) <= self.places // 2:
+            moved = [(number, one, self.state(number)) for number, one in self._members.items()]
+            self.open(len(moved), self._steps)
+            for number, one, state in moved:
+                self.add(number, one.trainee, one.done)
+                self.restore(number, state)
+        places = dict.fromkeys(range(self.places), next(iter(self._members)))
+        places |= {member.place: number for number, member in self._members.items()}
+        self._numbers = list(places.values())
+        scheduled = self.protocol.optimiser.schedule != "constant"
+        merged: dict[Hashable, Group] = {}
+        for member in self._members.values():
+            head, own = self._weights.at(member.place)
+            for group in groups_of(head, own, member.trainee.parts, self.protocol, member.done):
+                key = group["lr"], group.get("weight_decay"), scheduled and group["done"]
+                merged.setdefault(key, {**group, "params": []})["params"] += group["params"]
+        optimiser = make_optimiser(list(merged.values()), self.protocol.optimiser)
+        optimiser.state.update(self._weights.gathered)
+        self._weights.gathered = optimiser.state
         return optimiser
 
-    def _set_rates(self, step: int) -> None:
-        """Set the learning rates of the next step, each by how far its runs are."""
-        if self._schedule == "constant":
-            return
-        steps = self._protocol.epochs * self._source.iterations
-        for group in self._optimiser.param_groups:
-            done = (group["epoch"] + self._since) * self._source.iterations + step
-            group["lr"] = group["rate"] * share_of_rate(self._schedule, done, steps)
+
+class _StackedWeights:
+    """Weights of heads and of their losses, each kind one tensor with a row for each place.
+
+    With them go their gradients, the floats of loss and miner, and what an optimiser gathers.
+    """
+
+    def __init__(self, first: Trainee, places: int, floats_differ: bool) -> None:
+        self._loss, self._miner = first.parts.loss, first.parts.miner
+        # A trace begins with numbers that can occur: those of the first head in every place.
+        self._all = {
+            name: torch.empty(places, *weight.shape).copy_(weight.detach())
+            for name, weight in _weights(first).items()
+        }
+        self._of_loss = [name for name in self._all if name.startswith("loss.")]
+        floats = floats_of(first.parts) if floats_differ else {}
+        self._floats = {name: torch.full((places,), value) for name, value in floats.items()}
+        self._slopes = {name: torch.zeros_like(weight) for name, weight in self._all.items()}
+        self._rows = [
+            {name: weight[place] for name, weight in self._all.items()} for place in range(places)
+        ]
+        for place, row in enumerate(self._rows):
+            for name, weight in row.items():
+                weight.grad = self._slopes[name][place]
+        self.gathered: dict[Tensor, Any] = {}
+
+    def put(self, place: int, trainee: Trainee) -> None:
+        """Copy the weights of a head into a row, and make the head's own a view of it."""
+        for name, weight in _weights(trainee).items():
+            row = self._rows[place][name]
+            row.copy_(weight.detach())
+            weight.data = row
+            self.gathered.pop(row, None)
+        floats = floats_of(trainee.parts)
+        for name, values in self._floats.items():
+            values[place] = floats[name]
+
+    def at(self, place: int) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """Return the weights of the head in a place, and those of its loss by name."""
+        row = self._rows[place]
+        head = [weight for name, weight in row.items() if name.startswith("head.")]
+        return head, {name.removeprefix("loss."): row[name] for name in self._of_loss}
+
+    def trace(self, x_SND: Tensor, y: Tensor) -> Gradients:
+        """Record the loss and its gradient as a list of operations.
+
+        Raise `CannotBeTraced` if an operation depends on values or cannot be stacked.
+        """
+        names, floats = [name.removeprefix("loss.") for name in self._of_loss], list(self._floats)
+
+        def value(z_NK: Tensor, y_N: Tensor, *others: Tensor) -> Tensor:
+            own = dict(zip(floats, others, strict=False))
+            weights = dict(zip(names, others[len(floats) :], strict=True))
+            with _holding(self._loss, self._miner, own):
+                mined = self._miner(z_NK.detach(), y_N) if self._miner else None
+                result: Tensor = functional_call(self._loss, weights, (z_NK, y_N, mined))
+            return result
+
+        def gradients(z_SNK: Tensor, y: Tensor, *others: Tensor) -> list[Tensor]:
+            own, weights = others[: len(floats)], others[len(floats) :]
+            leaves = [leaf.detach().requires_grad_() for leaf in (z_SNK, *weights)]
+            dims = (0, 0 if y.ndim == 2 else None, *(0 for _ in others))
+            values_S = torch.vmap(value, in_dims=dims, randomness="error")(
+                leaves[0], y, *own, *leaves[1:]
+            )
+            slopes = torch.autograd.grad(values_S.sum(), leaves, materialize_grads=True)
+            return [values_S.detach(), *slopes]
+
+        # A second or two to import, which runs on images need not pay.
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        try:
+            with _slow_ways_refused():
+                traced = make_fx(gradients)(self._embed(x_SND), y, *self._others())
+        except (RuntimeError, NotImplementedError, UserWarning, TypeError) as error:
+            raise CannotBeTraced from error
+        return torch.no_grad()(with_rows_apart(traced).forward)
+
+    @torch.no_grad()
+    def step(
+        self, gradients: Gradients, optimiser: torch.optim.Optimizer, x_SND: Tensor, y: Tensor
+    ) -> list[float]:
+        """Take one training step of all heads; return the losses before the step, by place."""
+        values_S, slope_SNK, *slopes = gradients(self._embed(x_SND), y, *self._others())
+        torch.sum(slope_SNK, dim=1, out=self._slopes["head.bias"])
+        product(slope_SNK.transpose(1, 2), x_SND, out=self._slopes["head.weight"])
+        for name, slope in zip(self._of_loss, slopes, strict=True):
+            self._slopes[name].copy_(slope)
+        optimiser.step()
+        losses: list[float] = values_S.tolist()
+        return losses
+
+    def state(self, place: int) -> SavedState:
+        """Return the weights in a place, and what the optimiser has gathered on them."""
+        row = self._rows[place]
+        tensors = {f"weight/{name}": weight.clone() for name, weight in row.items()}
+        for name, weight in row.items():
+            for kind, value in self.gathered.get(weight, {}).items():
+                if isinstance(value, Tensor):
+                    tensors[f"{kind}/{name}"] = value.clone()
+        return SavedState(tensors)
+
+    def restore(self, place: int, state: SavedState) -> None:
+        """Set the weights in a place, and what was gathered on them, to a saved state."""
+        for path, value in state.tensors.items():
+            kind, name = path.split("/", 1)
+            weight = self._rows[place][name]
+            if kind == "weight":
+                weight.copy_(value)
+            else:
+                self.gathered.setdefault(weight, {})[kind] = value.clone()
+
+    @torch.no_grad()
+    def _embed(self, x_SND: Tensor) -> Tensor:
+        z_SNK = product(x_SND, self._all["head.weight"].transpose(1, 2))
+        return z_SNK + self._all["head.bias"][:, None]
+
+    def _others(self) -> list[Tensor]:
+        """Return what the traced operations take beside embeddings and labels."""
+        return [*self._floats.values(), *(self._all[name] for name in self._of_loss)]
+
+
+def _weights(trainee: Trainee) -> dict[str, nn.Parameter]:
+    """Return the weights of a head and of its loss by name."""
+    modules = {"head": trainee.model.head, "loss": trainee.parts.loss}
+    return {
+        f"{part}.{name}": weight
+        for part, module in modules.items()
+        for name, weight in module.named_parameters()
+    }
+
+
+def _knows_classes(trainee: Trainee) -> bool:
+    """Return whether the loss depends on which classes are in a batch.
+
+    A loss that has nothing for each class cannot know them. Where all batches have the same pattern
+    of labels, such a loss gets the same labels every time, and nothing in it depends on values.
+    """
+    loss, classes = trainee.parts.loss, int(trainee.y.max()) + 1
+    return loss.compares in ("classes", "anything") or any(
+        weight.ndim and len(weight) == classes for weight in loss.parameters()
+    )
+
+
+@contextmanager
+def _holding(loss: nn.Module, miner: Any, floats: Mapping[str, Tensor]) -> Iterator[None]:
+    """Let loss and miner hold these tensors inside, instead of their own numbers."""
+    owners = {"loss": loss, "miner": miner}
+    places = [(owners[path.partition(".")[0]], path.partition(".")[2]) for path in floats]
+    before = [getattr(owner, name) for owner, name in places]
+    try:
+        for (owner, name), value in zip(places, floats.values(), strict=True):
+            setattr(owner, name, value)
+        yield
+    finally:
+        for (owner, name), own in zip(places, before, strict=True):
+            setattr(owner, name, own)
+
+
+@contextmanager
+def _slow_ways_refused() -> Iterator[None]:
+    """Raise inside, every time, where torch can stack only by a loop.
+
+    A loop is no faster than heads alone.
+    """
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            yield
+    finally:
+        torch.set_warn_always(before)

@@ -1,20 +1,20 @@
-"""Validation as training goes on: which checkpoint is kept, and when training ends."""
+"""Validation during training: which checkpoint is kept, and when training ends."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from assay.data.packs import View
 from assay.embedding import embed_samples
 from assay.hashing import plain
 from assay.metrics import Scores, evaluate
-from assay.model import Model
+from assay.model import Architecture
 from assay.protocols import ResolvedProtocol
-from assay.train.state import State
+from assay.train.resume import SavedState
+from assay.train.trainee import Checkpoint, Trainee
 
 Status = Literal["finished", "diverged"]
 NOTHING_FOUND = {
@@ -24,24 +24,23 @@ NOTHING_FOUND = {
     "queries": 0,
     "skipped": 0,
 }
-"""What a network that gives no finite embedding finds."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """One validation: after which epoch, the mean loss since the one before, and the scores."""
-
-    epoch: int
-    loss: float | None
-    validation: dict[str, float]
+"""Scores of a network whose embeddings are not finite."""
 
 
 @dataclass
 class Fit:
-    """What training left: every validation, the best one and its weights; scores of the training
-    samples if asked for.
+    """The result of a training.
+
+    Args:
+        architecture: of the model.
+        history: every validation.
+        best: the validation with the highest MAP@R, the first of equals.
+        weights: of the model at `best`.
+        status: whether it ended by itself, or because a number was not finite.
+        training: scores of the training samples, if the protocol asks for them.
     """
 
+    architecture: Architecture
     history: list[Checkpoint]
     best: Checkpoint
     weights: dict[str, Tensor]
@@ -49,63 +48,48 @@ class Fit:
     training: dict[str, float] = field(default_factory=dict)
 
 
-OnEpoch = Callable[[int, float, Checkpoint | None], None]
-"""Hears of each epoch that has ended: its number, its mean loss, and the validation where there was
-one.
-"""
-
-Kept = Callable[[int, dict[str, Tensor]], None]
-"""Is given the weights of each validation, with its epoch."""
-
-
-def silent(epoch: int, loss: float, checkpoint: Checkpoint | None) -> None:
-    """Listens to nothing."""
-
-
 class Validator:
-    """Validates a network as its training goes on, and keeps what was best: the checkpoint of the
-    highest validation MAP@R.
+    """Validates a model during its training and keeps the checkpoint of the highest MAP@R.
 
     Epoch 0, before any training, counts as a checkpoint. A loss or an embedding that is not finite
-    ends the training as `diverged`; `done` says that it has ended, so or because patience ran out.
-    `before` is the state of a validator whose training was killed: this one goes on from there.
+    ends the training as `diverged`.
+
+    Args:
+        trainee: the model with its validation samples and callbacks.
+        network: the model, or the model compiled.
+        protocol: of the training.
+        device: of the network.
+        saved: state of a validator to go on from.
     """
 
     fit: Fit
     done: bool
+    """Whether training has diverged or its patience has run out."""
 
     def __init__(
         self,
-        model: Model,
+        trainee: Trainee,
         network: nn.Module,
-        validation: View,
         protocol: ResolvedProtocol,
         device: torch.device,
-        told: OnEpoch = silent,
-        kept: Kept | None = None,
-        before: State | None = None,
+        saved: SavedState | None = None,
     ) -> None:
-        self._model, self._network, self._validation = model, network, validation
-        self._protocol, self._device, self._told, self._kept = protocol, device, told, kept
+        self._trainee, self._network = trainee, network
+        self._protocol, self._device = protocol, device
         self._losses: list[float] = []
-        if before is None:
+        if saved is None:
             self._begin()
         else:
-            self._go_on(before)
-
-    @property
-    def rests(self) -> bool:
-        """Whether nothing has happened since the last validation."""
-        return self.done or not self._losses
+            self._resume(saved)
 
     def after(self, epoch: int, losses: list[float]) -> None:
-        """Hear of an epoch that has ended; validate where it is time to."""
+        """Take note of an epoch that has ended; validate if it is time to."""
         if self.done:
             return
         self._losses += losses
         finite, protocol = math.isfinite(sum(self._losses)), self._protocol
         if finite and epoch % protocol.validate_every and epoch != protocol.epochs:
-            self._told(epoch, sum(losses) / len(losses), None)
+            self._trainee.on_epoch(epoch, sum(losses) / len(losses), None)
             return
         scores = self._validate() if finite else None
         if scores is None:
@@ -113,61 +97,68 @@ class Validator:
         else:
             self._record(Checkpoint(epoch, sum(self._losses) / len(self._losses), scores))
 
-    def state(self) -> State:
-        """All that it would have to know to go on from the last validation."""
-        best = self.fit.history.index(self.fit.best)
-        said = {
+    def state(self) -> SavedState:
+        """Return all that is needed to go on from the last validation."""
+        values = {
             "history": plain(self.fit.history),
-            "best": best,
+            "best": self.fit.history.index(self.fit.best),
             "status": self.fit.status,
             "done": self.done,
         }
-        return State(self.fit.weights, said)
+        return SavedState(self.fit.weights, values)
 
     def _begin(self) -> None:
-        scores = self._validate()
+        model, scores = self._trainee.model, self._validate()
         first = Checkpoint(0, None, scores or NOTHING_FOUND)
-        self.fit = Fit([first], first, self._model.state(), "finished" if scores else "diverged")
+        status: Status = "finished" if scores else "diverged"
+        self.fit = Fit(model.architecture, [first], first, model.state(), status)
         self.done = scores is None
-        if self._kept:
-            self._kept(0, self.fit.weights)
+        if self._trainee.on_validation:
+            self._trainee.on_validation(0, self.fit.weights)
 
-    def _go_on(self, before: State) -> None:
-        history = [Checkpoint(**entry) for entry in before.said["history"]]
+    def _resume(self, saved: SavedState) -> None:
+        history = [Checkpoint(**entry) for entry in saved.values["history"]]
         self.fit = Fit(
-            history, history[before.said["best"]], dict(before.tensors), before.said["status"]
+            self._trainee.model.architecture,
+            history,
+            history[saved.values["best"]],
+            dict(saved.tensors),
+            saved.values["status"],
         )
-        self.done = before.said["done"]
+        self.done = saved.values["done"]
         if self._protocol.compile:
-            self._validate()  # torch compiles for the shapes it has met, in the order in which it met them
+            self._validate()  # torch compiles for shapes in the order in which it meets them
 
     def _record(self, checkpoint: Checkpoint) -> None:
         self._losses = []
         self.fit.history.append(checkpoint)
+        weights = self._trainee.model.state
         if checkpoint.validation["map_at_r"] > self.fit.best.validation["map_at_r"]:
-            self.fit.best, self.fit.weights = checkpoint, self._model.state()
-        if self._kept:
-            self._kept(checkpoint.epoch, self._model.state())
+            self.fit.best, self.fit.weights = checkpoint, weights()
+        if self._trainee.on_validation:
+            self._trainee.on_validation(checkpoint.epoch, weights())
         self.done = checkpoint.epoch - self.fit.best.epoch >= self._protocol.patience
-        self._told(checkpoint.epoch, checkpoint.loss or 0.0, checkpoint)
+        self._trainee.on_epoch(checkpoint.epoch, checkpoint.loss or 0.0, checkpoint)
 
     def _validate(self) -> dict[str, float] | None:
-        """Scores of the validation classes; None where an embedding is not finite."""
-        similarity = self._protocol.similarity
-        z = embed_samples(
-            self._network,
-            self._validation.x,
-            self._model.architecture.size,
-            self._device,
-            similarity,
-        )
-        return (
-            summary(evaluate(z, self._validation.y, similarity=similarity))
-            if torch.isfinite(z).all()
-            else None
-        )
+        """Return the scores of the validation samples, None if an embedding is not finite."""
+        similarity, samples = self._protocol.similarity, self._trainee.validation
+        size = self._trainee.model.architecture.size
+        z = embed_samples(self._network, samples.x, size, self._device, similarity)
+        if not torch.isfinite(z).all():
+            return None
+        return summary(evaluate(z, samples.y, similarity=similarity))
 
 
 def summary(scores: Scores) -> dict[str, float]:
-    """Means, and how many queries they are over."""
+    """Return the means, and how many queries they are over."""
     return {**scores, "queries": scores.queries, "skipped": scores.skipped}
+
+
+def mean_scores(scores: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the mean of each score over folds; counts stay whole numbers where they agree."""
+    means = {name: sum(part[name] for part in scores) / len(scores) for name in scores[0]}
+    return {
+        name: int(value) if name in ("queries", "skipped") and value == int(value) else value
+        for name, value in means.items()
+    }

@@ -15,7 +15,7 @@ from assay.records import StudyRecord
 from assay.records.ledger import Line, completing_line
 from assay.records.store import Store
 from assay.records.study import classes_file
-from assay.run.scoring import HalfLabels, agree, score
+from assay.run import HalfLabels, agree, score
 from assay.study.conditions import read_answers
 from assay.verify.announced import run_protocol
 

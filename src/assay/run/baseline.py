@@ -1,0 +1,79 @@
+"""Untrained baselines, and how one run can stand for the runs of all folds.
+
+A baseline is the trunk before training: its features as they are (`as_is`), or reduced by a PCA
+that is fitted on trainval. Where the trunk starts from random weights, each fold has a run with
+its own seed and `dim` components, as a trained method has. Where the trunk is pretrained, or there
+is no head to fit, nothing depends on fold or seed, and one run stands for all folds:
+
+- its fold is None, and it is validated on every fold (`folds_of`): its scores are the means;
+- its PCA has `folds * dim` components, as many as the models of all folds have together
+  (`components_of`). Its vectors are scored whole where the vectors of all folds are concatenated;
+- components are nested, so the first `dim` of them are the vector of a single model
+  (`single_vectors`, `single_model`).
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from assay.data.packs import View
+from assay.data.splits import Fold, folds_of_labels
+from assay.embedding import as_compared, fit_pca, outputs
+from assay.hashing import derive
+from assay.metrics import evaluate
+from assay.model import Architecture, Model, begin
+from assay.protocols import Similarity
+from assay.run.run import Run
+from assay.train import Checkpoint, Fit, mean_scores, summary
+
+
+def folds_of(run: Run, view: View) -> list[Fold]:
+    """Return the fold of a run; all folds if the run stands for all."""
+    folds = folds_of_labels(view.y, run.protocol.folds)
+    return folds if run.fold is None else [folds[run.fold]]
+
+
+def components_of(run: Run) -> int:
+    """Return how many principal components a baseline has, if there are as many features."""
+    return run.protocol.dim * (run.protocol.folds if run.fold is None else 1)
+
+
+def single_vectors(z: Tensor, dim: int, similarity: Similarity = "cosine") -> Tensor:
+    """Return the vectors of a single model as they are compared: `dim` numbers, or all if 0.
+
+    Only the vectors of a run that stands for all folds are wider than that.
+    """
+    return as_compared(z[:, : dim or None], similarity)
+
+
+def single_model(model: Model, dim: int) -> Model:
+    """Return the model whose vectors are those of a single model, see `single_vectors`."""
+    if dim == 0 or model.architecture.dim <= dim:
+        return model
+    head = nn.Linear(model.trunk.features, dim)
+    with torch.no_grad():
+        head.weight.copy_(model.head.get_parameter("weight")[:dim])
+        head.bias.copy_(model.head.get_parameter("bias")[:dim])
+    model.head, model.architecture = head, replace(model.architecture, dim=dim)
+    return model
+
+
+def compute_baseline(run: Run, view: View) -> Fit:
+    """Return the trunk before training with its PCA, validated; epoch 0 is its only checkpoint."""
+    protocol, device = run.protocol, torch.device(run.environment.device)
+    torch.manual_seed(derive(run.seed, "model"))
+    wanted = components_of(run)
+    model = begin(Architecture.under(protocol, view.inputs, wanted), protocol.weights).to(device)
+    features = model.norm(outputs(model.trunk, view.x, model.architecture.size, device))
+    width = min(wanted, features.shape[1], len(features) - 1)
+    if width:
+        model.head = fit_pca(features, width)
+    z = single_vectors(model.head(features), protocol.dim, protocol.similarity).detach()
+    scores = [
+        summary(evaluate(z[rows], view.y[rows], similarity=protocol.similarity))
+        for rows in (fold.validation for fold in folds_of(run, view))
+    ]
+    checkpoint = Checkpoint(0, None, mean_scores(scores))
+    architecture = replace(model.architecture, dim=width)
+    return Fit(architecture, [checkpoint], checkpoint, model.state())

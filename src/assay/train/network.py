@@ -1,0 +1,147 @@
+"""Training steps of one network with autograd: any model, any method, any device."""
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from assay.data.augment import augment
+from assay.hashing import derive
+from assay.methods import Parts
+from assay.model import Model
+from assay.protocols import ResolvedProtocol
+from assay.train.batches import Drawn
+from assay.train.optimisers import optimiser_of, set_rates
+from assay.train.resume import (
+    SavedState,
+    beside_weights,
+    optimiser_state,
+    random_state,
+    restore_optimiser,
+    restore_random_state,
+    restore_tensors,
+    tensors_state,
+    weights_of,
+)
+from assay.train.trainee import Trainee
+
+
+class OneNetwork:
+    """A stepper of one network, on images or vectors.
+
+    Args:
+        protocol: of the training.
+        batch: classes x images per class.
+        device: where it is trained.
+    """
+
+    width = 1
+
+    def __init__(
+        self, protocol: ResolvedProtocol, batch: tuple[int, int], device: torch.device
+    ) -> None:
+        self.protocol, self.batch, self.device = protocol, batch, device
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether training has changed weights and generators only.
+
+        A user's loss may count its calls or fill a memory of its own: such a training begins anew
+        after a kill.
+        """
+        return self._beside is not None and beside_weights(self._trainee.parts) == self._beside
+
+    def open(self, places: int, steps: int) -> None:
+        """Remember the number of steps, which the learning rates follow."""
+        assert places == 1
+        self._steps = steps
+
+    def add(self, number: int, trainee: Trainee, done: int) -> nn.Module:
+        """Move model and loss to the device; return the network, compiled if that is asked for."""
+        self._trainee, self._beside = trainee, beside_weights(trainee.parts)
+        self._x = trainee.view.rows(trainee.train).x
+        self._crops = torch.Generator().manual_seed(derive(trainee.seed, "augment"))
+        trainee.model.eval()  # as validation leaves it; the next step changes that
+        self._network = prepare(trainee.model, self.protocol, self.device)
+        trainee.parts.loss.to(self.device)
+        self._optimiser = optimiser_of(trainee.model, trainee.parts, self.protocol, done)
+        return self._network
+
+    def remove(self, number: int) -> None:
+        """Do nothing: the model was trained in place."""
+
+    def step(self, batches: Mapping[int, Drawn]) -> dict[int, float]:
+        """Read and augment the samples of the batch, and take a step on them."""
+        [(number, (indices, labels))] = batches.items()
+        protocol, device, one = self.protocol, self.device, self._trainee
+        if not one.model.training:
+            set_training(one.model, protocol)
+        set_rates(self._optimiser, protocol.optimiser.schedule, self._steps)
+        x = augment(self._x[indices], protocol.augment, protocol.size, self._crops, device)
+        y = torch.from_numpy(labels)
+        return {number: step(self._network, one.parts, self._optimiser, x, y, protocol, device)}
+
+    def state(self, number: int) -> SavedState:
+        """Return weights and buffers, what the optimiser has gathered, and the generators."""
+        one = self._trainee
+        return SavedState.join(
+            {
+                "model": tensors_state(weights_of(one.model)),
+                "loss": tensors_state(weights_of(one.parts.loss)),
+                "optimiser": optimiser_state(self._optimiser),
+                "random": random_state(self.device, self._crops),
+            }
+        )
+
+    def restore(self, number: int, state: SavedState) -> None:
+        """Set weights, optimiser and generators to a saved state."""
+        restore_tensors(weights_of(self._trainee.model), state.part("model"))
+        restore_tensors(weights_of(self._trainee.parts.loss), state.part("loss"))
+        restore_optimiser(self._optimiser, state.part("optimiser"))
+        restore_random_state(self.device, self._crops, state.part("random"))
+
+
+def prepare(model: Model, protocol: ResolvedProtocol, device: torch.device) -> nn.Module:
+    """Move the model to the device; return it, compiled if the protocol says so.
+
+    The compiled network has the same weights.
+    """
+    model.to(device)
+    return cast("nn.Module", torch.compile(model)) if protocol.compile else model
+
+
+def set_training(model: Model, protocol: ResolvedProtocol) -> None:
+    """Set the model to training mode.
+
+    Frozen batch normalisation uses its running statistics and does not update them; its affine
+    weights are trained.
+    """
+    model.train()
+    if protocol.frozen == "batchnorm":
+        for module in model.modules():
+            if isinstance(module, _BatchNorm):
+                module.eval()
+
+
+def step(
+    network: nn.Module,
+    parts: Parts,
+    optimiser: torch.optim.Optimizer,
+    x: Tensor,
+    y: Tensor,
+    protocol: ResolvedProtocol,
+    device: torch.device,
+) -> float:
+    """Take one training step on a batch; return the loss before the step."""
+    with torch.autocast(
+        device.type, torch.bfloat16, enabled=protocol.autocast and device.type == "cuda"
+    ):
+        z, y = network(x.to(device)), y.to(device)
+    mined = parts.miner(z.detach(), y) if parts.miner else None
+    value = parts.loss(z, y, mined)
+    optimiser.zero_grad()
+    value.backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+    return value.item()
