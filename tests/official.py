@@ -365,7 +365,7 @@ def shrink(patch: pytest.MonkeyPatch, name: str) -> None:
     module: Any = {"cub": cub, "cars": cars, "sop": sop, "inshop": inshop, "landmarks": landmarks}[
         mini.kind
     ]
-    constant = mini.kind.upper()
+    constant = f"{mini.kind.upper()}_RELEASE"
     patch.setattr(module, constant, replace(getattr(module, constant), counts=mini.counts))
 
 

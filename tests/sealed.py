@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from assay.data.dataset import Dataset
-from assay.data.load import datasets
 from assay.data.seal import SealedTest
+from assay.data.sources import datasets
 from assay.hashing import digest
 from assay.records.ledger import Ledger, Line, Receipt, read
 from assay.run import testing as unsealed

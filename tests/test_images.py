@@ -22,7 +22,7 @@ from PIL import Image
 
 from assay.data import image_files, images
 from assay.data.image_files import ImageFiles
-from assay.data.images import LARGEST, decode, first_step, is_too_long, shape_after
+from assay.data.images import MOST_PIXELS, decode, first_step, is_too_long, shape_after
 from assay.errors import BadInput
 from assay.files import cache_folder
 from assay.protocols import FirstStep, Resize
@@ -143,7 +143,7 @@ def test_a_photo_that_claims_to_be_enormous_is_refused() -> None:
     frame = whole.index(b"\xff\xc0")
     whole[frame + 5 : frame + 9] = struct.pack(">HH", 60_000, 60_000)
     with pytest.raises(
-        BadInput, match=rf"would unpack to an enormous image, above {LARGEST:,} pixels"
+        BadInput, match=rf"would unpack to an enormous image, above {MOST_PIXELS:,} pixels"
     ):
         decode(bytes(whole), HERE)
 

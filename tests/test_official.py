@@ -14,7 +14,7 @@ from scipy.io import savemat
 
 from assay.data import Dataset, datasets, inspect, load, splits
 from assay.data.sources import landmarks, omniglot
-from assay.data.sources.cub import CUB
+from assay.data.sources.cub import CUB_RELEASE
 from assay.data.sources.landmarks import group
 from assay.data.sources.omniglot import load_omniglot
 from assay.errors import BadInput
@@ -803,22 +803,22 @@ def test_the_real_small_sets_of_omniglot(
 
 
 def test_counts_that_the_papers_give() -> None:
-    from assay.data.sources.cars import CARS
-    from assay.data.sources.inshop import INSHOP
-    from assay.data.sources.sop import SOP
+    from assay.data.sources.cars import CARS_RELEASE
+    from assay.data.sources.inshop import INSHOP_RELEASE
+    from assay.data.sources.sop import SOP_RELEASE
 
     for official, classes, images, half in (
-        (CUB, 200, 11_788, 100),
-        (CARS, 196, 16_185, 98),
-        (SOP, 22_634, 120_053, 11_318),
-        (INSHOP, 7_982, 52_712, 3_997),
+        (CUB_RELEASE, 200, 11_788, 100),
+        (CARS_RELEASE, 196, 16_185, 98),
+        (SOP_RELEASE, 22_634, 120_053, 11_318),
+        (INSHOP_RELEASE, 7_982, 52_712, 3_997),
     ):
         found = [official.counts[what] for what in ("classes", "images", "classes in trainval")]
         assert found == [classes, images, half]
     assert (
-        INSHOP.counts["queries"]
-        + INSHOP.counts["gallery images"]
-        + INSHOP.counts["images in trainval"]
+        INSHOP_RELEASE.counts["queries"]
+        + INSHOP_RELEASE.counts["gallery images"]
+        + INSHOP_RELEASE.counts["images in trainval"]
         == 52_712
     )
     parts = omniglot.PARTS["images_background"], omniglot.PARTS["images_evaluation"]

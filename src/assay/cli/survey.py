@@ -121,7 +121,7 @@ def _print_histogram(found: "Survey") -> None:
 def _problems(problems: "Problems", modality: str) -> Iterator[str]:
     """What is wrong and what that means, the worst first, with the first of each named."""
     from assay.data.images import LONGEST
-    from assay.data.survey import LONG, TINY
+    from assay.data.survey import LONG_SIDE, TINY
 
     one, several = ("vector", "vectors") if modality == "features" else ("image", "images")
     told: list[tuple[str, str, Sequence[str]]] = [
@@ -162,7 +162,7 @@ def _problems(problems: "Problems", modality: str) -> Iterator[str]:
             [f"{shape.sample} ({_pixels(shape)})" for shape in problems.tiny],
         ),
         (
-            f"{_many(len(problems.long), one, several)} more than {LONG} times as long as wide",
+            f"{_many(len(problems.long), one, several)} more than {LONG_SIDE} times as long as wide",
             (
                 "a central square shows little of them, and --set resize=short refuses those above"
                 f" {LONGEST} times"

@@ -23,7 +23,7 @@ Boxes = NDArray[np.int64]
 
 
 def to_tensor(x: Vectors | Pixels) -> Tensor:
-    """Images (N, H, W, C) as numbers (N, C, H, W) in [0, 1], in the layout of channels_last;
+    """Return images (N, H, W, C) as numbers (N, C, H, W) in [0, 1], in the layout of channels_last;
     vectors as they are.
     """
     tensor = torch.from_numpy(np.array(x))  # a copy: views are memory-mapped and read-only
@@ -37,20 +37,22 @@ def augment(
     draw: torch.Generator,
     device: torch.device = CPU,
 ) -> Tensor:
-    """Each image cropped and mirrored at random, where the ranges say so turned and sheared too;
-    vectors pass.
+    """Crop and mirror each image at random, rotate and shear it too where the ranges say so;
+    vectors pass unchanged.
     """
     if _are_vectors(x):
         return to_tensor(x).to(device)
     if ranges.rotation or ranges.shear:
-        assert isinstance(x, np.ndarray), "a protocol that turns images gives them one shape"
+        assert isinstance(x, np.ndarray), "a protocol that rotates images gives them one shape"
         return turn(to_tensor(x).to(device), ranges, size, draw)
     boxes, mirrored = draw_crops(_shapes(x), ranges, draw)
     return resample(cut(x, boxes), mirrored, size, device)
 
 
 def centre(x: Samples, size: int) -> Tensor:
-    """The central square of each image, not scaled (torchvision's CenterCrop); vectors pass."""
+    """Cut out the central square of each image, not scaled (torchvision's CenterCrop); vectors pass
+    unchanged.
+    """
     if _are_vectors(x) or (isinstance(x, np.ndarray) and x.shape[1:3] == (size, size)):
         return to_tensor(x)
     corners = np.rint((_shapes(x) - size) / 2).astype(np.int64)
@@ -60,7 +62,7 @@ def centre(x: Samples, size: int) -> Tensor:
 
 
 def cut(x: Samples, boxes: Boxes) -> list[Pixels]:
-    """The boxes of the images, nothing copied."""
+    """Return the boxes of the images, nothing copied."""
     corners = zip(x, boxes.tolist(), strict=True)
     return [
         image[top : top + height, left : left + width]
@@ -71,8 +73,8 @@ def cut(x: Samples, boxes: Boxes) -> list[Pixels]:
 def draw_crops(
     shapes: Boxes, ranges: ResolvedAugment, draw: torch.Generator
 ) -> tuple[Boxes, Tensor]:
-    """A crop inside each image of height and width `shapes` (N, 2), and which of them are mirrored
-    (N,).
+    """Draw a crop inside each image of height and width `shapes` (N, 2), and which images are
+    mirrored (N,).
 
     As torchvision's RandomResizedCrop: the share of the image's area is uniform, the aspect
     log-uniform; of ten draws the first that fits, else the largest central crop whose aspect is in
@@ -100,10 +102,10 @@ def draw_crops(
 def resample(
     crops: Sequence[Pixels], mirrored: Tensor, size: int, device: torch.device = CPU
 ) -> Tensor:
-    """Crops of any shapes (H, W, C) scaled to (N, C, S, S) in [0, 1], some of them mirrored.
+    """Scale crops of any shapes (H, W, C) to (N, C, S, S) in [0, 1], some of them mirrored.
 
     Bilinear with antialiasing, which is linear in rows and in columns: two batched products with
-    matrices of weights, one resampling for the whole batch on whatever device it is.
+    matrices of weights, one resampling for the whole batch on any device.
     """
     shapes = torch.from_numpy(_shapes(crops)).to(device)
     batch = torch.from_numpy(_pad(crops)).to(device).permute(0, 3, 1, 2).float()
@@ -117,7 +119,7 @@ def resample(
 
 
 def weights(lengths: Tensor, longest: int, size: int) -> Tensor:
-    """Matrices (N, size, longest) that scale the first `lengths` entries of a line to `size`.
+    """Return matrices (N, size, longest) that scale the first `lengths` entries of lines to `size`.
 
     Output i lies at c = (i + 1/2) length / size; it weighs entry j by max(0, 1 - |j + 1/2 - c| /
     max(1, length / size)), normalised to 1: the triangle filter that torchvision and Pillow scale
@@ -132,7 +134,7 @@ def weights(lengths: Tensor, longest: int, size: int) -> Tensor:
 
 
 def turn(x: Tensor, ranges: ResolvedAugment, size: int, draw: torch.Generator) -> Tensor:
-    """Crop, mirror, turn and shear each image (N, C, H, W) at random.
+    """Crop, mirror, rotate and shear each image (N, C, H, W) at random.
 
     For each image: area and aspect (log-uniform) of a crop inside it, a flip, a rotation and a
     horizontal shear, as one matrix from output to input coordinates, sampled bilinearly; what falls
@@ -144,7 +146,7 @@ def turn(x: Tensor, ranges: ResolvedAugment, size: int, draw: torch.Generator) -
 
 
 def affine(count: int, ranges: ResolvedAugment, draw: torch.Generator) -> Tensor:
-    """Matrices (count, 2, 3) from output to input coordinates, both in [-1, 1]."""
+    """Draw matrices (count, 2, 3) from output to input coordinates, both in [-1, 1]."""
     uniform = torch.rand(7, count, generator=draw)
     area = _between(*ranges.area, uniform[0])
     aspect = _between(math.log(ranges.aspect[0]), math.log(ranges.aspect[1]), uniform[1]).exp()
@@ -168,12 +170,12 @@ def _are_vectors(x: Samples) -> TypeGuard[Vectors]:
 
 
 def _shapes(x: Samples | Sequence[Pixels]) -> Boxes:
-    """Height and width of each image (N, 2)."""
+    """Return height and width of each image (N, 2)."""
     return np.array([image.shape[:2] for image in x], dtype=np.int64)
 
 
 def _largest(shapes: Boxes, aspect: tuple[float, float]) -> Boxes:
-    """Height and width of the largest crops whose aspect is in range."""
+    """Return height and width of the largest crops whose aspect is in range."""
     high, wide = shapes.T
     nearest = np.clip(wide / high, *aspect)
     tall, broad = (
@@ -184,7 +186,7 @@ def _largest(shapes: Boxes, aspect: tuple[float, float]) -> Boxes:
 
 
 def _pad(crops: Sequence[Pixels]) -> Pixels:
-    """The crops in the upper left corners of one array."""
+    """Put the crops into the upper left corners of one array."""
     high, wide = (max(crop.shape[axis] for crop in crops) for axis in (0, 1))
     batch = np.zeros((len(crops), high, wide, crops[0].shape[2]), dtype=np.uint8)
     for row, crop in zip(batch, crops, strict=True):

@@ -35,7 +35,7 @@ def check_sheet(path: Path) -> None:
 
 
 def write_sheet(path: Path, dataset: Dataset) -> None:
-    """Put a contact sheet of the data set at `path`."""
+    """Write a contact sheet of the data set to `path`."""
     check_sheet(path)
     packed = BytesIO()
     draw_sheet(dataset).save(packed, "PNG")
@@ -46,8 +46,8 @@ def write_sheet(path: Path, dataset: Dataset) -> None:
 
 
 def draw_sheet(dataset: Dataset) -> Image.Image:
-    """Classes spread evenly over all, a row each; an image that cannot be read is a grey box with a
-    cross.
+    """Draw a row of images for each of some classes, spread evenly over all; an image that cannot
+    be read is a grey box with a cross.
     """
     if dataset.modality == "features":
         raise BadInput(
@@ -69,7 +69,7 @@ def draw_sheet(dataset: Dataset) -> Image.Image:
 
 
 def _spread(values: Labels, most: int) -> Labels:
-    """At most so many of the values, as far apart as can be, the first and the last among them."""
+    """Return at most so many of the values, evenly spread from the first to the last."""
     if len(values) <= most:
         return values
     places: Labels = np.linspace(0, len(values) - 1, most).round().astype(np.int64)
@@ -92,8 +92,8 @@ def _cell(dataset: Dataset, index: int) -> Image.Image:
 
 
 def _read(dataset: Dataset, index: int) -> Image.Image | None:
-    """The whole image, or its central square where it is too long for that, or None where it cannot
-    be read at all.
+    """Return the whole image, or its central square where it is too long for that; None where it
+    cannot be read.
     """
     kinds: tuple[Resize, ...] = ("short", "square")
     for kind in kinds if dataset.items.problem(index) is None else ():
@@ -114,7 +114,7 @@ def _write_title(pen: ImageDraw.ImageDraw, dataset: Dataset, shown: int) -> None
 
 
 def _write_name(pen: ImageDraw.ImageDraw, dataset: Dataset, label: int, top: int) -> None:
-    """The name on up to three lines, and how many images the class has."""
+    """Write the name on up to three lines, and the number of images of the class."""
     images = int((dataset.labels == label).sum())
     font, small = ImageFont.load_default(PRINT), ImageFont.load_default(SMALL)
     lines = _wrapped(dataset.class_names[label], font, NAMES - 2 * GAP)
@@ -126,8 +126,8 @@ def _write_name(pen: ImageDraw.ImageDraw, dataset: Dataset, label: int, top: int
 
 
 def _wrapped(text: str, font: Font, width: int, most: int = 3) -> list[str]:
-    """The text in at most so many lines, between words where that can be; an ellipsis where more
-    would be needed.
+    """Break the text into at most so many lines, between words where possible; an ellipsis stands
+    for the rest.
     """
     lines: list[str] = []
     rest = "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -1,5 +1,4 @@
-"""Samples that are there more than once: with the same content, or as nearly the same picture or
-vector.
+"""Copies and near copies among samples, and what they mean for a bench, in words.
 
 Shapes: N samples, K numbers that a sample is compared by.
 """
@@ -20,18 +19,18 @@ LIKE = {"photo": 0.998, "features": 0.9999}
 the vectors themselves.
 """
 
-NARROWEST = 16
-"""Numbers of a vector below which two that point the same way say nothing."""
+FEWEST_NUMBERS = 16
+"""Width below which vectors are not compared: short ones point the same way by chance."""
 
-MOST = 200_000
-"""Samples above which near copies are not looked for."""
+MOST_COMPARED = 200_000
+"""Samples above which near copies are not searched for."""
 
 CROWD = 30
-"""Of a sample that resembles more others than this, some near copies may not be found."""
+"""Where a sample resembles more others than this, some of its near copies may be missed."""
 
 TABLES, BITS = 8, 32
-"""Hash tables of random hyperplanes, and signs in a hash: of pairs at the least cosine, fewer than
-1 in 100 are missed.
+"""Hash tables of random hyperplanes, and signs in a hash: fewer than 1 in 100 pairs at the least
+cosine are missed.
 """
 
 Groups = list[list[int]]
@@ -42,12 +41,12 @@ class Traced(Protocol):
     """Samples that can be compared by a few numbers each."""
 
     def traces(self) -> Vectors:
-        """What each sample is compared by (N, K); zeros where it cannot be read."""
+        """Return the numbers that samples are compared by (N, K); zeros where one is unreadable."""
 
 
 @dataclass(frozen=True)
-class Copies:
-    """Rows of a data set with the same content, in groups.
+class SameContent:
+    """Groups of rows of a data set with the same content.
 
     Args:
         leaks: in both halves.
@@ -60,13 +59,13 @@ class Copies:
     repeats: Groups
 
 
-def find_copies(dataset: Dataset, unreadable: Container[int] = ()) -> Copies:
-    """Compare the hashes of all samples that can be read."""
+def find_copies(dataset: Dataset, unreadable: Container[int] = ()) -> SameContent:
+    """Group the samples that can be read by the hashes of their content."""
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row in range(len(dataset.labels)):
         if row not in unreadable:
             rows_of[dataset.items.digest(row)].append(row)
-    found = Copies([], [], [])
+    found = SameContent([], [], [])
     boundary = dataset.first_test_class
     for same in (rows for rows in rows_of.values() if len(rows) > 1):
         by_label: dict[int, list[int]] = defaultdict(list)
@@ -81,17 +80,17 @@ def find_copies(dataset: Dataset, unreadable: Container[int] = ()) -> Copies:
 
 
 def find_near(dataset: Dataset) -> Groups:
-    """Pairs of samples that look nearly the same, their content not being the same; none of
-    drawings, which often do.
+    """Return pairs of samples that look nearly the same but differ in content; none of drawings,
+    which often look alike.
     """
     if (
         dataset.modality not in LIKE
         or not isinstance(dataset.items, Traced)
-        or len(dataset.labels) > MOST
+        or len(dataset.labels) > MOST_COMPARED
     ):
         return []
     traces = dataset.items.traces()
-    if dataset.modality == "features" and traces.shape[1] < NARROWEST:
+    if dataset.modality == "features" and traces.shape[1] < FEWEST_NUMBERS:
         return []
     pairs = near_pairs(traces, LIKE[dataset.modality])
     return [
@@ -100,8 +99,8 @@ def find_near(dataset: Dataset) -> Groups:
 
 
 def near_pairs(x: Vectors, at_least: float) -> Groups:
-    """Pairs of rows of `x` (N, K) whose cosine is at least that, by hashes of the signs on random
-    hyperplanes.
+    """Return pairs of rows of `x` (N, K) whose cosine is at least `at_least`, found by hashes of
+    their signs on random hyperplanes.
 
     >>> near_pairs(np.array([[1, 0], [0, 1], [1, 0.001]], dtype=np.float32), 0.999)
     [[0, 2]]
@@ -127,7 +126,7 @@ def near_pairs(x: Vectors, at_least: float) -> Groups:
 
 
 def _in_one_bucket(codes: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
-    """Pairs of rows (n, 2) with one code, the smaller number first."""
+    """Return pairs of rows (n, 2) with the same code, the smaller number first."""
     order = np.argsort(codes, kind="stable")
     inside = codes[order]
     found = [np.empty((0, 2), dtype=np.int64)]
@@ -141,16 +140,15 @@ def _in_one_bucket(codes: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Flaws:
-    """What is wrong with the samples of a data set, in words for people; the samples cannot be had
-    from it.
+    """Problems of a data set, in words for people; they give no access to the samples.
 
     Args:
-        of_trainval: what concerns trainval alone: nothing here depends on the test half, so that it
-            may be announced.
-        of_test: what concerns the test half, and near copies in either half: recorded when the seal
+        of_trainval: problems of trainval alone: none depends on the test half, so they may be
+            announced.
+        of_test: problems of the test half, and near copies in either half: recorded when the seal
             is open, not before.
-        refusal: why no bench should start; None where nothing is that wrong, or where nobody may
-            change the data.
+        refusal: why no bench should start; None where nothing is that wrong, or where the data are
+            official, so that users may not change them.
     """
 
     of_trainval: tuple[str, ...]
@@ -159,19 +157,19 @@ class Flaws:
 
 
 def find_flaws(dataset: Dataset) -> Flaws:
-    """Look for copies and near copies in both halves, by hashes and small pictures."""
+    """Search both halves for copies and near copies, by hashes and small pictures."""
     found = _Words(dataset)
     return Flaws(found.of_trainval(), found.of_test(), found.refusal())
 
 
 def flaws_of_trainval(dataset: Dataset) -> tuple[str, ...]:
-    """Return what is wrong with trainval alone: the same whatever the test half is."""
+    """Return the problems of trainval alone, which do not depend on the test half."""
     return _Words(dataset).of_trainval()
 
 
 @dataclass(frozen=True)
 class _Words:
-    """Describes in words what is wrong with a data set."""
+    """The problems of a data set as sentences."""
 
     dataset: Dataset
 
@@ -197,7 +195,7 @@ class _Words:
         )
 
     @cached_property
-    def _copies(self) -> Copies:
+    def _copies(self) -> SameContent:
         return find_copies(self.dataset)
 
     @property
@@ -229,8 +227,8 @@ class _Words:
         ]
 
     def _of_half(self, half: str, groups: Groups) -> Groups:
-        """The groups of two or more rows as they are in this half: nothing of the other one is in
-        them or in their order.
+        """Return the groups of two or more rows within this half; the other half affects neither
+        them nor their order.
         """
         tested = self.dataset.labels >= self.dataset.first_test_class
         own = ([row for row in rows if tested[row] == (half != "trainval")] for rows in groups)

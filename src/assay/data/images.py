@@ -1,5 +1,5 @@
-"""From an image file of any kind to upright pixels, and the first step that is taken with all of
-them.
+"""From an image file of any kind to upright pixels, and the first step of a protocol, which scales
+every image once.
 """
 
 from collections.abc import Sequence
@@ -27,16 +27,16 @@ FORMATS: list[str] = [
 (HDF5, GRIB).
 """
 
-LARGEST = 80_000_000
-"""Pixels of the largest image that is unpacked; a little below what Pillow warns of."""
+MOST_PIXELS = 80_000_000
+"""Pixels of the largest image that is decoded; a little below the number that Pillow warns of."""
 
 LONGEST = 16
-"""Times the short side: a thread of pixels that is longer would fill the memory once its short side
-is scaled up.
+"""Long side over short side of the longest image: a longer one would fill the memory once its short
+side is scaled up.
 """
 
 THUMB = 16
-"""Side of the small picture by which near copies are known."""
+"""Side of the small picture by which near copies are found."""
 
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -47,11 +47,11 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What turns an image upright, by its EXIF orientation."""
+"""Operation that turns an image upright, by its EXIF orientation."""
 
 
 def endings() -> set[str]:
-    """File name endings of the formats that are read, such as `.jpg`."""
+    """Return the file name endings of the formats that are read, such as `.jpg`."""
     return {
         ending
         for ending, name in Image.registered_extensions().items()
@@ -61,7 +61,9 @@ def endings() -> set[str]:
 
 @cache
 def decoder_hash() -> str:
-    """Hash of all that decoding and scaling depend on: this file, Pillow and its JPEG library."""
+    """Return the hash of all that decoding and scaling depend on: this file, Pillow and its JPEG
+    library.
+    """
     return digest(
         [
             digest_file(Path(__file__)),
@@ -73,16 +75,14 @@ def decoder_hash() -> str:
 
 
 def decode(content: bytes, path: Path) -> Image.Image:
-    """The image upright and in RGB: EXIF rotation applied, 16 bits scaled to 8, transparency laid
-    on white.
-
-    Of several pictures in a file the first is taken.
+    """Decode an image, upright and in RGB: EXIF rotation applied, 16 bits scaled to 8, transparency
+    laid on white. Of several pictures in a file the first is taken.
     """
     if not content:
         raise BadInput(f"{path} cannot be read as an image (the file is empty); fix or remove it")
     try:
         with Image.open(BytesIO(content), formats=FORMATS) as image:
-            if image.width * image.height > LARGEST:
+            if image.width * image.height > MOST_PIXELS:
                 raise Image.DecompressionBombError
             image.load()
             return _to_rgb(_upright(image), path)
@@ -90,27 +90,27 @@ def decode(content: bytes, path: Path) -> Image.Image:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise BadInput(
-            f"{path} would unpack to an enormous image, above {LARGEST:,} pixels; shrink or"
+            f"{path} would unpack to an enormous image, above {MOST_PIXELS:,} pixels; shrink or"
             " remove it"
         ) from None
     except MemoryError as error:
         raise BadInput(
             f"{path} needs more memory than there is; close other programs, or shrink or remove it"
         ) from error
-    except Exception as error:  # decoders raise whatever they like
+    except Exception as error:  # decoders raise errors of any type
         reason = "not a format it knows" if "cannot identify" in str(error) else str(error)
         raise BadInput(f"{path} cannot be read as an image ({reason}); fix or remove it") from None
 
 
 def thumbnail(image: Image.Image) -> bytes:
-    """The whole image in grey, `THUMB` x `THUMB` pixels: what near copies are known by."""
+    """Return the whole image in grey, `THUMB` x `THUMB` pixels, by which near copies are found."""
     small = image.resize((THUMB, THUMB), Image.Resampling.BILINEAR, reducing_gap=3.0)
     return small.convert("L").tobytes()
 
 
 def first_step(image: Image.Image, step: FirstStep, channels: int) -> Pixels:
-    """The image scaled, as (height, width, channels); one channel is grey."""
-    assert not is_too_long(*image.size, step), "whoever knows the file's name has to refuse it"
+    """Return the image scaled, as (height, width, channels); one channel is grey."""
+    assert not is_too_long(*image.size, step), "callers refuse such images, naming the file"
     height, width = shape_after(*image.size, step)
     whole = image.convert("L") if channels == 1 else image
     box = _central_square(image.size) if step.kind == "square" else None
@@ -121,8 +121,8 @@ def first_step(image: Image.Image, step: FirstStep, channels: int) -> Pixels:
 def read_images(
     images: Sequence[str | Path | Pixels], step: FirstStep, channels: int
 ) -> Pixels | list[Pixels]:
-    """Files, or pixels (height, width, 3) or (height, width), after the first step: one array where
-    they get one shape.
+    """Read files, or take pixels (height, width, 3) or (height, width), and scale them by the first
+    step: one array where all get one shape.
     """
     read = in_threads(lambda image: first_step(_opened(image, step), step, channels), images)
     return read if step.kind == "short" else np.stack(read)
@@ -155,8 +155,8 @@ def _opened(image: str | Path | Pixels, step: FirstStep) -> Image.Image:
 
 
 def shape_after(width: int, height: int, step: FirstStep) -> tuple[int, int]:
-    """Height and width of an image after the step; `short` rounds down, as torchvision's Resize
-    does.
+    """Return height and width of an image after the step; `short` rounds down, as torchvision's
+    Resize does.
 
     >>> shape_after(640, 480, FirstStep("short", 256))
     (256, 341)
@@ -169,7 +169,7 @@ def shape_after(width: int, height: int, step: FirstStep) -> tuple[int, int]:
 
 
 def is_too_long(width: int, height: int, step: FirstStep) -> bool:
-    """Whether the image would be an enormous one after the step."""
+    """Return whether the image would be too large after the step."""
     return max(shape_after(width, height, step)) > LONGEST * step.side
 
 
@@ -182,9 +182,7 @@ def _central_square(size: tuple[int, int]) -> tuple[float, float, float, float]:
 def _upright(image: Image.Image) -> Image.Image:
     try:
         turn = _UPRIGHT.get(image.getexif().get(0x0112, 1))
-    except (
-        Exception
-    ):  # spoilt notes about a picture, which can fail anywhere, do not spoil the picture
+    except Exception:  # damaged EXIF notes raise errors of any type; the pixels may be intact
         turn = None
     return image if turn is None else image.transpose(turn)
 
@@ -192,8 +190,8 @@ def _upright(image: Image.Image) -> Image.Image:
 def _to_rgb(image: Image.Image, path: Path) -> Image.Image:
     if image.mode == "F":
         raise BadInput(
-            f"{path} holds floating-point pixels, whose white is anybody's guess; save it with 8 or"
-            " 16 bits"
+            f"{path} holds floating-point pixels, whose range is not known; save it with 8 or 16"
+            " bits"
         )
     if image.mode.startswith("I"):
         image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))

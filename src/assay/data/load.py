@@ -1,40 +1,12 @@
 """From a name or `kind:path` to a data set."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from assay.data.dataset import Dataset, Items
-from assay.data.sources.cars import load_cars
-from assay.data.sources.cub import load_cub
-from assay.data.sources.features import load_features
-from assay.data.sources.folder import load_folder
-from assay.data.sources.glyphs import load_glyphs
-from assay.data.sources.inshop import load_inshop
-from assay.data.sources.landmarks import load_landmarks
-from assay.data.sources.omniglot import load_omniglot
-from assay.data.sources.sop import load_sop
-from assay.data.sources.table import load_table
+from assay.data.sources import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
-from assay.registry import Registry
-
-Loader = Callable[[Progress], Dataset] | Callable[[Path, Progress], Dataset]
-"""Loads a data set, calling its last argument as it goes: of a plain name, or of `kind:` from a
-path.
-"""
-
-datasets = Registry[Loader]("data set")
-datasets.set("glyphs", load_glyphs)
-datasets.set("folder:", load_folder)
-datasets.set("features:", load_features)
-datasets.set("table:", load_table)
-datasets.set("cub:", load_cub)
-datasets.set("cars:", load_cars)
-datasets.set("sop:", load_sop)
-datasets.set("inshop:", load_inshop)
-datasets.set("landmarks:", load_landmarks)
-datasets.set("omniglot:", load_omniglot)
 
 
 def load(name: str, progress: Progress = silent) -> Dataset:

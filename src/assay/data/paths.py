@@ -1,5 +1,5 @@
-"""Data stays inside its folder, links that lead out of it are refused; and what is made of it goes
-into the cache.
+"""Paths of data: files stay inside the folder of the data set, and what is made of them goes into
+the cache.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from assay.files import usable_cache
 
 
 def writable_cache() -> Path:
-    """The cache folder, ready to be written to, or `BadInput` with the remedy."""
+    """Return the cache folder, ready to be written to; `BadInput` where it cannot be."""
     try:
         return usable_cache()
     except OSError as error:
@@ -18,11 +18,10 @@ def writable_cache() -> Path:
 
 
 def check_inside(root: Path, paths: Sequence[Path]) -> None:
-    """Raise `BadInput`, with the link named, where one of the files below `root` really lies
-    outside of it.
+    """Raise `BadInput`, naming the link, where one of the files below `root` really lies outside
+    of it.
 
-    Folders are resolved once each and files are looked at without being opened. A file that is not
-    there is nobody's link.
+    Folders are resolved once each, and no file is opened. A file that is not there is no link.
     """
     home = root.resolve()
     for folder in sorted({path.parent for path in paths}):
@@ -44,7 +43,7 @@ def _target(path: Path) -> Path:
 
 
 def _link_above(folder: Path, home: Path) -> Path:
-    """The highest folder on the way to `folder` that lies outside: the link that has to go."""
+    """Return the highest folder on the way to `folder` that lies outside: the link to remove."""
     while folder.parent != folder and not _target(folder.parent).is_relative_to(home):
         folder = folder.parent
     return folder

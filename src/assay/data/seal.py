@@ -1,27 +1,25 @@
 """The seal on the test half: the one module that makes a test half, and its reasons to.
 
 `splits.of` returns trainval and a `SealedTest`. Everything that trains, tunes, stops or selects
-gets trainval. The test half leaves the seal in these ways and in no other:
+gets trainval. The test half, samples with labels, leaves the seal in these ways and in no other:
 
-| call                          | reason                            | gives       | recorded in       |
-| ----------------------------- | --------------------------------- | ----------- | ----------------- |
-| `open(receipt)`               | a study has selected and          | samples,    | the ledger: seal, |
-|                               | reproduced                        | labels      | test, look, peek  |
-| `read_test(folder, receipt,`  | the same, for a task of that      | samples,    | the ledger        |
-| `trainval)`                   | study: the half on disk           | labels      |                   |
-| `look(Reason.RECORDED_LOOK)`  | a model that no study made, but   | samples,    | `looks.jsonl` of  |
-|                               | that was trained on this trainval | labels      | the model folder  |
-| `look(Reason.FOREIGN_LOOK)`   | a model or embeddings made        | samples,    | nowhere; the      |
-|                               | without this trainval             | labels      | command says so   |
-| `look(Reason.BASELINE)`       | a trunk as it is, trained on      | samples,    | nowhere; the      |
-|                               | nothing of these data             | labels      | command says so   |
-| `everything(dataset)`         | vectors of every sample, for a    | samples     | nowhere           |
-|                               | file (`assay embed`)              |             |                   |
-| `fingerprint`                 | to say which test half it is      | a hash      | `data show`       |
-| `summary`                     | to say how large it is            | counts      | `data show`       |
-| `pack`, `packed_bytes`        | to fill the cache beforehand      | nothing,    | nowhere           |
-|                               |                                   | a size      |                   |
-| `flaws`, `left_out`           | to say what is wrong with it      | words       | the ledger: seal  |
+| call                         | reason                             | gives   | recorded in     |
+| ---------------------------- | ---------------------------------- | ------- | --------------- |
+| `open(receipt)`              | a study selected and reproduced    | samples | ledger: seal,   |
+|                              |                                    |         | test, look, peek|
+| `read_test(folder, ...)`     | the same, for a task of the study: | samples | ledger          |
+|                              | the half on disk                   |         |                 |
+| `look(Reason.RECORDED_LOOK)` | a model of no study, but trained   | samples | `looks.jsonl` of|
+|                              | on this trainval                   |         | the model folder|
+| `look(Reason.FOREIGN_LOOK)`  | a model or embeddings made without | samples | nowhere, as the |
+|                              | this trainval                      |         | command says    |
+| `look(Reason.BASELINE)`      | a trunk as it is, trained on       | samples | nowhere, as the |
+|                              | nothing of these data              |         | command says    |
+| `everything(dataset)`        | a file of vectors of every sample  | samples | nowhere         |
+| `fingerprint`                | which test half it is              | a hash  | `data show`     |
+| `summary`                    | how large it is                    | counts  | `data show`     |
+| `pack`, `packed_bytes`       | to fill the cache beforehand       | a size  | nowhere         |
+| `flaws`, `left_out`          | what is wrong with it              | words   | ledger: seal    |
 
 The seal guards against mistakes; it is not a sandbox. A method is Python code, and code that wants
 to read the test images from the disk can. What holds is tested: changed test labels or test images

@@ -1,5 +1,5 @@
-"""What a data set is like and what is wrong with it: facts for whoever looks before training.
-Shapes: N samples.
+"""A survey of a data set before training: its classes and sizes, and its problems. Shapes: N
+samples.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,18 +11,23 @@ import numpy as np
 from assay.data.copies import find_copies, find_near
 from assay.data.dataset import Dataset, Items, Labels, Marks
 from assay.data.image_files import ImageFiles
+from assay.data.load import inspect
 from assay.data.sources.glyphs import Drawings
+from assay.progress import Progress, silent
 from assay.protocols import Modality
 
 TINY = 32
-"""Pixels of a photo's short side below which little can be seen on it."""
+"""Pixels of the short side below which a photo is reported as tiny."""
 
-LONG = 5
-"""Times the short side: of anything longer the central square shows less than a fifth."""
+LONG_SIDE = 5
+"""Long side over short side above which an image is reported as long: its central square shows less
+than a fifth of it.
+"""
 
 BARS = 12
 TAIL = 20
-"""Times the median, above which the classes have a long tail, and the bars of a histogram double.
+"""Samples of the largest class over the median above which the bars of the histogram double in
+width.
 """
 
 OFTEN = 3
@@ -30,7 +35,7 @@ OFTEN = 3
 
 @dataclass(frozen=True)
 class Spread:
-    """Least, quartiles, most and mean of the classes' numbers of samples."""
+    """Number of samples of the classes: least, quartiles, most and mean."""
 
     least: int
     first_quartile: float
@@ -42,7 +47,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Bar:
-    """How many classes have from `least` to `most` samples."""
+    """A bar of the histogram: the number of classes with `least` to `most` samples."""
 
     least: int
     most: int
@@ -51,7 +56,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Size:
-    """An image's size upright in pixels, and how many images have it."""
+    """A size in pixels, upright, and the number of images that have it."""
 
     width: int
     height: int
@@ -60,8 +65,8 @@ class Size:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of the smallest, the middle and the largest image by area, and those that most images
-    have.
+    """Sizes of the smallest, the median and the largest image by area, and the most common
+    sizes.
     """
 
     smallest: Size
@@ -80,7 +85,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Copies:
-    """Samples with the very same content, and the class of each."""
+    """Samples with the same or nearly the same content, and the class of each."""
 
     samples: tuple[str, ...]
     classes: tuple[str, ...]
@@ -97,17 +102,16 @@ class Shape:
 
 @dataclass(frozen=True)
 class Problems:
-    """What is wrong.
+    """Problems of a data set.
 
     Args:
         unreadable: samples that cannot be used.
         leaks: the same content in trainval and in the test half.
         ambiguous: the same content under two or more classes, leaks among them.
         repeats: the same content several times in one class.
-        near: pairs of photos or vectors that look nearly the same, their content not being the
-            same.
+        near: pairs of photos or vectors that look nearly the same but differ in content.
         tiny: photos whose short side is below `TINY` pixels.
-        long: images whose long side is more than `LONG` times the short one.
+        long: images whose long side is more than `LONG_SIDE` times the short one.
         single: classes with one sample.
     """
 
@@ -123,13 +127,13 @@ class Problems:
 
 @dataclass(frozen=True)
 class Roles:
-    """What the data set itself says on the samples of its test half.
+    """Numbers of queries and gallery samples that the data set names in its test half.
 
     Args:
-        queries: those that are looked up.
-        gallery: those that they are looked up in.
-        both: those that are both.
-        neither: those that are not used.
+        queries: samples that are looked up.
+        gallery: samples that queries are looked up in.
+        both: samples that are both.
+        neither: samples that are not used.
         unanswerable: queries without another sample of their class in the gallery.
     """
 
@@ -142,22 +146,22 @@ class Roles:
 
 @dataclass(frozen=True)
 class Survey:
-    """All that is known of a data set without training on it.
+    """Classes, sizes and problems of a data set.
 
     Args:
-        name: as the data set calls itself.
+        name: name of the data set.
         modality: drawings, photos or features.
         inputs: channels of an image, or width of a vector.
-        classes: how many.
-        samples: how many.
+        classes: number of classes.
+        samples: number of samples.
         samples_per_class: None where there is no class.
         histogram: of the samples per class, from few to many.
-        classes_with_one_sample: how many.
-        sizes: of the images that can be read; None where there are none, or where nobody knows.
-        roles: None where the data set has no queries and gallery of its own.
-        metadata: how many different words each further column has.
+        classes_with_one_sample: number of such classes.
+        sizes: of the images that can be read; None where there are none, or sizes are not known.
+        roles: None where the data set names no queries and gallery.
+        metadata: number of different words of each further column.
         notes: what was left out on loading.
-        problems: what is wrong.
+        problems: what is wrong with the data.
     """
 
     name: str
@@ -175,17 +179,30 @@ class Survey:
     problems: Problems
 
 
-def survey(dataset: Dataset) -> Survey:
-    """Look at every sample of a data set; none that cannot be used is in the way."""
+def survey(data: str | Dataset, progress: Progress = silent) -> Survey:
+    """Survey a data set before anything is trained on it: its classes, image sizes and problems.
+
+    Every sample is checked, in both halves. Samples that cannot be used are among the problems;
+    they raise nothing.
+
+    Args:
+        data: a name or kind:path, as for `assay bench --data`, or a data set from `assay.data`.
+        progress: is called while image files are checked.
+
+    >>> found = survey("glyphs")
+    >>> found.modality, found.classes > 300, found.problems.unreadable
+    ('drawing', True, ())
+    """
+    dataset = inspect(data, progress) if isinstance(data, str) else data
     per_class = np.bincount(dataset.labels, minlength=len(dataset.class_names))
-    sizes = _sizes(dataset.items, len(dataset.labels))
+    sizes = _sizes(dataset.items, len(dataset))
     problems = _problems(dataset, per_class, sizes)
     return Survey(
         name=dataset.name,
         modality=dataset.modality,
         inputs=dataset.items.inputs,
         classes=len(dataset.class_names),
-        samples=len(dataset.labels),
+        samples=len(dataset),
         samples_per_class=_spread(per_class) if len(per_class) else None,
         histogram=histogram(per_class),
         classes_with_one_sample=len(problems.single),
@@ -198,8 +215,8 @@ def survey(dataset: Dataset) -> Survey:
 
 
 def histogram(per_class: Labels) -> tuple[Bar, ...]:
-    """At most `BARS` bars of even width, or where few classes have very many samples bars that
-    double.
+    """Return at most `BARS` bars of even width, or bars that double in width where few classes have
+    very many samples.
 
     >>> [(bar.least, bar.most, bar.classes) for bar in histogram(np.array([1, 3, 3]))]
     [(1, 1, 1), (2, 2, 0), (3, 3, 2)]
@@ -216,7 +233,7 @@ def histogram(per_class: Labels) -> tuple[Bar, ...]:
 
 
 def _edges(least: int, most: int, median: float) -> list[int]:
-    """Where each bar begins, and where the last one ends."""
+    """Return where each bar begins, and where the last one ends."""
     if most > TAIL * median:
         return [
             2**power if power >= 0 else 0
@@ -227,7 +244,7 @@ def _edges(least: int, most: int, median: float) -> list[int]:
 
 
 def _widths() -> Iterator[int]:
-    """1, 2, 5, 10, 20, 50 and so on."""
+    """Yield 1, 2, 5, 10, 20, 50 and so on."""
     for power in count():
         yield from (10**power, 2 * 10**power, 5 * 10**power)
 
@@ -240,8 +257,8 @@ def _spread(per_class: Labels) -> Spread:
 
 
 def _sizes(items: Items, samples: int) -> Labels:
-    """Width and height of each image (N, 2); 0 where it cannot be read or is none, or where nobody
-    knows.
+    """Return width and height of each image (N, 2); 0 where it cannot be read, is no image, or its
+    size is not known.
     """
     if isinstance(items, ImageFiles):
         return items.sizes
@@ -281,9 +298,7 @@ def _roles(dataset: Dataset) -> Roles | None:
 
 
 def _problems(dataset: Dataset, per_class: Labels, sizes: Labels) -> Problems:
-    reasons = {
-        row: reason for row in range(len(dataset.labels)) if (reason := dataset.items.problem(row))
-    }
+    reasons = {row: reason for row in range(len(dataset)) if (reason := dataset.items.problem(row))}
     copies = find_copies(dataset, reasons)
     short, long = sizes.min(axis=1), sizes.max(axis=1)
     tiny = (short > 0) & (short < TINY) & (dataset.modality == "photo")
@@ -294,7 +309,7 @@ def _problems(dataset: Dataset, per_class: Labels, sizes: Labels) -> Problems:
         repeats=tuple(_named(dataset, rows) for rows in copies.repeats),
         near=tuple(_named(dataset, rows) for rows in find_near(dataset)),
         tiny=_shapes(dataset, sizes, tiny),
-        long=_shapes(dataset, sizes, long > LONG * short),
+        long=_shapes(dataset, sizes, long > LONG_SIDE * short),
         single=tuple(
             dataset.class_names[label] for label in np.flatnonzero(per_class == 1).tolist()
         ),

@@ -1,4 +1,4 @@
-"""Archives, unpacked once into the cache: every member is checked before the first is written."""
+"""Archives, unpacked once into the cache; every member is checked before any is written."""
 
 import lzma
 import os
@@ -24,7 +24,8 @@ from assay.progress import Progress, silent
 
 TAR = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 ENDINGS = (".zip", *TAR)
-CHUNK = 1 << 20
+BLOCK = 1 << 20
+"""Bytes that are copied at a time."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +38,18 @@ class Member:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file's name is one of an archive that can be unpacked."""
+    """Return whether a file's name is that of an archive that can be unpacked."""
     return path.name.lower().endswith(ENDINGS)
 
 
 def unpack(archive: Path, progress: Progress = silent) -> Path:
-    """The folder with what `archive` holds, in the cache; unpacked there unless this very file has
-    been already.
+    """Return the folder of the cache with the content of `archive`; unpack it there unless this
+    file has been unpacked before.
 
     Refused, with nothing left behind: an archive that is cut off, encrypted or too large for the
     disk, and members that are no plain files or would land outside of the folder. Links of any kind
-    are refused: none of the data sets needs one. One process at a time unpacks; what killed ones
-    left half unpacked is cleared then.
+    are refused: none of the data sets needs one. One process at a time unpacks, and removes what
+    killed processes left half unpacked.
     """
     final = cache_folder() / "unpacked" / f"{_stem(archive)}-{_key(archive)}"
     if os.path.isdir(final):  # noqa: PTH112 (a cache that cannot be entered holds nothing)
@@ -69,7 +70,7 @@ def unpack(archive: Path, progress: Progress = silent) -> Path:
 def _unpack(archive: Path, final: Path, progress: Progress) -> None:
     with _opened(archive) as members:
         total = sum(member.size for member in members)
-        _need_space(archive, total)
+        _check_space(archive, total)
         with new_folder(final) as draft:
             _write(archive, members, draft, total, progress)
 
@@ -79,21 +80,21 @@ def _stem(archive: Path) -> str:
 
 
 def _key(archive: Path) -> str:
-    """What tells this file from one that was put at the same place later."""
+    """Return a hash that tells this file from one put at the same place later."""
     found = archive.stat()
     return digest([str(archive.resolve()), found.st_size, found.st_mtime_ns])[:16]
 
 
-SPOILT = (
+DAMAGED = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, OSError, RuntimeError, ValueError),
 )
-"""What reading an archive can raise that is cut off, damaged or no archive."""
+"""Errors from reading an archive that is cut off, damaged or no archive."""
 
 
 @contextmanager
 def _opened(archive: Path) -> Iterator[list[Member]]:
-    """The checked members, to be read while inside; whatever a spoilt archive raises becomes
+    """Give the checked members, to be read while inside; errors of a damaged archive become
     `BadInput`.
     """
     kind = _tar if archive.name.lower().endswith(TAR) else _zip
@@ -103,11 +104,11 @@ def _opened(archive: Path) -> Iterator[list[Member]]:
             yield members
     except BadInput:
         raise
-    except SPOILT as error:
-        raise BadInput(_spoilt(archive, error)) from None
+    except DAMAGED as error:
+        raise BadInput(_damage(archive, error)) from None
 
 
-def _spoilt(archive: Path, error: Exception) -> str:
+def _damage(archive: Path, error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return (
             f"{archive} cannot be unpacked: {error.strerror} ({error.filename or 'no file named'})"
@@ -157,8 +158,8 @@ class _Header(tarfile.TarInfo):
 
 
 class _Tar(tarfile.TarFile):
-    """Knows whether the end mark was seen: a plain `TarFile` takes one that is cut between two
-    members for a whole one.
+    """A tar file that knows whether its end mark was read: `TarFile` takes an archive that is cut
+    off between two members for a complete one.
     """
 
     tarinfo = _Header
@@ -171,9 +172,8 @@ def _tar(archive: Path) -> Iterator[list[Member]]:
         infos = [info for info in opened if _is_file_in_tar(archive, info)]
         if not opened.ended:
             raise EOFError("its end is missing")
-        while opened.fileobj is not None and opened.fileobj.read(
-            CHUNK
-        ):  # compressed ones check themselves at their end
+        # compressed archives are checked at their end, so read to there
+        while opened.fileobj is not None and opened.fileobj.read(BLOCK):
             pass
         yield [
             Member(_checked(archive, info.name), info.size, partial(opened.extractfile, info))
@@ -191,7 +191,7 @@ def _is_file_in_tar(archive: Path, info: tarfile.TarInfo) -> bool:
 
 
 def _checked(archive: Path, name: str) -> str:
-    """The member's name as a relative path with /, or `BadInput`."""
+    """Return the member's name as a relative path with /; `BadInput` where it is unsafe."""
     if "\\" in name or re.match(r"[A-Za-z]:", name):
         raise _refused(archive, name, "is named as on Windows, with a drive or backslashes")
     if name.startswith("/"):
@@ -218,7 +218,7 @@ def _refused(archive: Path, name: str, what: str) -> BadInput:
     )
 
 
-def _need_space(archive: Path, total: int) -> None:
+def _check_space(archive: Path, total: int) -> None:
     place = cache_folder()
     while not place.is_dir():
         place = place.parent
@@ -232,7 +232,7 @@ def _need_space(archive: Path, total: int) -> None:
 
 
 def _amount(size: int) -> str:
-    """A size for people.
+    """Return a size as people write it.
 
     >>> _amount(1_234_567_890)
     '1.2 GB'
@@ -261,12 +261,12 @@ def _write(
 
 
 def _copy(archive: Path, member: Member, target: Path) -> int:
-    """Bytes written; one byte more than the member claims is the most that is read."""
+    """Write a member and return its bytes; at most one byte more than it claims is read."""
     source = member.open()
     assert source is not None, "links and folders were left out"
     written = 0
     with source, target.open("xb") as stream:
-        while chunk := source.read(min(CHUNK, member.size - written + 1)):
+        while chunk := source.read(min(BLOCK, member.size - written + 1)):
             written += stream.write(chunk)
             if written > member.size:
                 raise _refused(

@@ -17,17 +17,18 @@ import numpy as np
 from assay.data.dataset import Dataset
 from assay.data.sources.official import (
     ListedImages,
-    Official,
+    Release,
     check_unique,
     find_folder,
     locate,
     make_dataset,
     to_numbers,
 )
+from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 
-CARS = Official(
+CARS_RELEASE = Release(
     name="cars",
     home="https://ai.stanford.edu/~jkrause/cars/car_dataset.html",
     archives=("car_ims.tgz", "cars_annos.mat"),
@@ -52,9 +53,10 @@ NamesAndClasses = tuple[Path, list[str], list[str]]
 """The folder above the images, their names in it, and their class numbers from 1."""
 
 
+@datasets("cars:")
 def load_cars(path: Path, progress: Progress = silent) -> Dataset:
     """Cars196, 196 models of cars: the folder of car_ims.tgz and cars_annos.mat, or of the later
-    devkit; first 98: trainval.
+    devkit; the first 98 classes are trainval.
     """
     place = (
         path.absolute() if path.is_dir() and path.name not in FOLDERS else path.absolute().parent
@@ -65,22 +67,23 @@ def load_cars(path: Path, progress: Progress = silent) -> Dataset:
     numbers: list[str] = []
     notes: list[str] = []
     for base, names, classes in parts:
-        found, left_out = locate(base, names, CARS)
+        found, left_out = locate(base, names, CARS_RELEASE)
         for column, more in ((ids, names), (paths, found), (numbers, classes), (notes, left_out)):
             column.extend(more)  # type: ignore[arg-type]
     check_unique(ids, place)
     labels = to_numbers(numbers, place) - 1
-    trainval = CARS.counts["classes in trainval"]
+    trainval = CARS_RELEASE.counts["classes in trainval"]
     counts = {
         "images": len(ids),
         "classes": len(np.unique(labels)),
         "images in trainval": int((labels < trainval).sum()),
     }
-    CARS.check(place, {"classes": len(class_names)})
-    CARS.check(place, counts)
+    CARS_RELEASE.check(place, {"classes": len(class_names)})
+    CARS_RELEASE.check(place, counts)
     if labels.min() < 0 or labels.max() >= len(class_names):
         raise BadInput(
-            f"{place}: classes are not numbered from 1 to {len(class_names)}; {CARS.remedy()}"
+            f"{place}: classes are not numbered from 1 to {len(class_names)};"
+            f" {CARS_RELEASE.remedy()}"
         )
     images = ListedImages(ids, paths, labels)
     return make_dataset(
@@ -91,7 +94,7 @@ def load_cars(path: Path, progress: Progress = silent) -> Dataset:
 def _listing(
     place: Path, path: Path, progress: Progress
 ) -> tuple[list[str], list[NamesAndClasses]]:
-    """Class names and images of whichever edition is at `place`."""
+    """Return class names and images of the edition that is at `place`."""
     lists = find_folder(place, "cars_annos.mat")
     meta = _find_list(place, "cars_meta.mat", progress)
     images = None
@@ -107,9 +110,10 @@ def _listing(
         )
     if lists:
         raise BadInput(
-            f"{place} has cars_annos.mat but neither car_ims/ nor car_ims.tgz; {CARS.remedy()}"
+            f"{place} has cars_annos.mat but neither car_ims/ nor car_ims.tgz;"
+            f" {CARS_RELEASE.remedy()}"
         )
-    raise CARS.not_found(path)
+    raise CARS_RELEASE.not_found(path)
 
 
 def _later_parts(place: Path, progress: Progress) -> Iterator[NamesAndClasses]:
@@ -118,13 +122,13 @@ def _later_parts(place: Path, progress: Progress) -> Iterator[NamesAndClasses]:
         if file is None:
             raise BadInput(
                 f"{place} has cars_meta.mat but no {name}, without which half of the labels are"
-                f" unknown; get it from {CARS.home}"
+                f" unknown; get it from {CARS_RELEASE.home}"
             )
         base = _base(place, folder, progress)
         if base is None:
             raise BadInput(
                 f"{place} has {name} but neither {folder}/ nor {folder}.tgz; get it from"
-                f" {CARS.home}"
+                f" {CARS_RELEASE.home}"
             )
         names, classes = _columns(_read(file, ("annotations",)), file, ("fname", "class"))
         yield base, [f"{folder}/{image}" for image in names], classes
@@ -136,8 +140,8 @@ def _find_list(place: Path, name: str, progress: Progress) -> Path | None:
 
 
 def _base(place: Path, folder: str, progress: Progress) -> Path | None:
-    """The folder that holds the one of the images; some copies have that inside another of its
-    name.
+    """Return the folder that holds the folder of the images, which some copies have inside another
+    of the same name.
     """
     found = find_folder(place, folder, (f"{folder}.tgz",), progress)
     return found / folder if found and (found / folder / folder).is_dir() else found
@@ -148,13 +152,13 @@ def _read(path: Path, names: Sequence[str]) -> dict[str, Any]:
 
     try:
         content: dict[str, Any] = loadmat(path, squeeze_me=True)
-    except Exception as error:  # a spoilt file can fail anywhere in the reader
+    except Exception as error:  # a damaged file can fail anywhere in the reader
         raise BadInput(
-            f"{path} cannot be read as a MATLAB file: {error}; {CARS.remedy()}"
+            f"{path} cannot be read as a MATLAB file: {error}; {CARS_RELEASE.remedy()}"
         ) from None
     missing = [name for name in names if name not in content]
     if missing:
-        raise BadInput(f"{path} has no {missing[0]}; {CARS.remedy()}")
+        raise BadInput(f"{path} has no {missing[0]}; {CARS_RELEASE.remedy()}")
     return content
 
 
@@ -164,7 +168,9 @@ def _columns(
     table = np.atleast_1d(content["annotations"])
     missing = [field for field in fields if field not in (table.dtype.names or ())]
     if missing:
-        raise BadInput(f"the annotations of {path} have no field {missing[0]}; {CARS.remedy()}")
+        raise BadInput(
+            f"the annotations of {path} have no field {missing[0]}; {CARS_RELEASE.remedy()}"
+        )
     return _words(table[fields[0]]), _words(table[fields[1]])
 
 

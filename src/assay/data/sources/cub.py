@@ -14,7 +14,7 @@ import numpy as np
 from assay.data.dataset import Dataset
 from assay.data.sources.official import (
     ListedImages,
-    Official,
+    Release,
     check_unique,
     find_root,
     locate,
@@ -22,10 +22,11 @@ from assay.data.sources.official import (
     read_words,
     to_numbers,
 )
+from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 
-CUB = Official(
+CUB_RELEASE = Release(
     name="cub",
     home="https://www.vision.caltech.edu/datasets/cub_200_2011/",
     archives=("CUB_200_2011.tgz",),
@@ -43,32 +44,35 @@ CUB = Official(
 )
 
 
+@datasets("cub:")
 def load_cub(path: Path, progress: Progress = silent) -> Dataset:
     """CUB-200-2011, 200 kinds of birds: CUB_200_2011.tgz, the folder it is in, or unpacked; first
     100 classes are trainval.
     """
-    root = find_root(path, "image_class_labels.txt", CUB, progress)
+    root = find_root(path, "image_class_labels.txt", CUB_RELEASE, progress)
     files = _column(root / "images.txt")
     numbers = _column(root / "image_class_labels.txt")
     names = _column(root / "classes.txt")
     _check_the_same_images(root, files, numbers)
     labels = to_numbers([numbers[image] for image in files], root / "image_class_labels.txt") - 1
-    class_names = [names.get(str(number + 1), "") for number in range(CUB.counts["classes"])]
-    trainval = CUB.counts["classes in trainval"]
+    class_names = [
+        names.get(str(number + 1), "") for number in range(CUB_RELEASE.counts["classes"])
+    ]
+    trainval = CUB_RELEASE.counts["classes in trainval"]
     found = {
         "images": len(files),
         "classes": len(np.unique(labels)),
         "images in trainval": int((labels < trainval).sum()),
     }
-    CUB.check(root / "classes.txt", {"classes": len(names)})
-    CUB.check(root, found)
+    CUB_RELEASE.check(root / "classes.txt", {"classes": len(names)})
+    CUB_RELEASE.check(root, found)
     if labels.min() < 0 or labels.max() >= len(class_names) or "" in class_names:
         raise BadInput(
-            f"{root}: classes are not numbered from 1 to {len(class_names)}; {CUB.remedy()}"
+            f"{root}: classes are not numbered from 1 to {len(class_names)}; {CUB_RELEASE.remedy()}"
         )
     ids = [f"images/{file}" for file in files.values()]
     check_unique(ids, root / "images.txt")
-    paths, notes = locate(root, ids, CUB)
+    paths, notes = locate(root, ids, CUB_RELEASE)
     images = ListedImages(ids, paths, labels)
     return make_dataset(
         "cub", images, class_names, trainval=trainval, notes=notes, progress=progress
@@ -84,4 +88,6 @@ def _column(path: Path) -> dict[str, str]:
 def _check_the_same_images(root: Path, files: dict[str, str], numbers: dict[str, str]) -> None:
     for image in sorted(files.keys() ^ numbers.keys(), key=lambda word: (len(word), word)):
         has, lacks = ("images.txt", "image_class_labels.txt")[:: 1 if image in files else -1]
-        raise BadInput(f"{root}: image {image} is in {has} but not in {lacks}; {CUB.remedy()}")
+        raise BadInput(
+            f"{root}: image {image} is in {has} but not in {lacks}; {CUB_RELEASE.remedy()}"
+        )

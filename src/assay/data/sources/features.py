@@ -1,4 +1,4 @@
-"""`features:F.npz`: vectors that come ready made, from a foundation model or any other source."""
+"""`features:F.npz`: vectors of a foundation model or of any other source."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 
 from assay.data.arrays import check_vectors, decode_words, read_arrays, read_labels
 from assay.data.dataset import Dataset, Labels, Marks, Vectors
+from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.hashing import digest_bytes
 from assay.progress import Progress, silent
 from assay.protocols import FirstStep
 
-LARGEST = 1e15
+LARGEST_VALUE = 1e15
 """Above it the squares of a vector's entries may no longer add up in single precision."""
 
-OPTIONAL = ("classes", "ids", "trainval", "query", "gallery", "pretrained_on")
+FURTHER_ARRAYS = ("classes", "ids", "trainval", "query", "gallery", "pretrained_on")
 
 
 class Features:
@@ -30,11 +31,11 @@ class Features:
         self.inputs = z.shape[1]
 
     def arrays(self, indices: Labels, step: FirstStep) -> Vectors:
-        """The rows; vectors have no size in pixels."""
+        """Return these rows; the step is for images."""
         return self.z[indices]
 
     def traces(self) -> Vectors:
-        """The rows themselves."""
+        """Return the rows themselves."""
         return self.z
 
     def digest(self, index: int) -> str:
@@ -46,21 +47,22 @@ class Features:
         return [digest_bytes(row.tobytes()) for row in self.z]
 
     def problem(self, index: int) -> str | None:
-        """None: rows that cannot be used are refused on loading."""
+        """Return None: rows that cannot be used are refused on loading."""
         return None
 
 
+@datasets("features:")
 def load_features(path: Path, progress: Progress = silent) -> Dataset:
     """An .npz with `z` (N, D) numbers and `y` (N,) labels, integers or strings; classes in sorted
     order.
 
-    It may also hold `classes`, their names in class order (`y` is then numbers into it), `ids`, a
-    name of each row, `trainval`, the number of classes of the official trainval half, and `query`
-    and `gallery`, marks of the rows that are looked up at the test, and in which, and
-    `pretrained_on`, what the model behind the vectors has seen, in words.
+    It may also hold `classes`, their names in class order (`y` is then numbers into it); `ids`, a
+    name of each row; `trainval`, the number of classes of the official trainval half; `query` and
+    `gallery`, marks of the rows that are looked up at the test, and of those they are looked up in;
+    and `pretrained_on`, in words the data that the model behind the vectors was trained on.
     """
     called = f"features:{path}"
-    arrays = read_arrays(path, called, ["z", "y"], OPTIONAL)
+    arrays = read_arrays(path, called, ["z", "y"], FURTHER_ARRAYS)
     check_vectors(arrays["z"], called)
     vectors = _finite(arrays["z"], called)
     words = read_labels(arrays["y"], len(vectors), called)
@@ -92,12 +94,13 @@ def load_features(path: Path, progress: Progress = silent) -> Dataset:
 
 
 def _finite(z: NDArray[Any], called: str) -> Vectors:
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is named below
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite
         vectors = np.ascontiguousarray(z, dtype=np.float32)
-    bad = np.flatnonzero(~(np.abs(vectors) < LARGEST).all(axis=1))
+    bad = np.flatnonzero(~(np.abs(vectors) < LARGEST_VALUE).all(axis=1))
     if len(bad):
         raise BadInput(
-            f"{called}: row {bad[0]} of z has a value that is NaN, infinite or above {LARGEST:g}"
+            f"{called}: row {bad[0]} of z has a value that is NaN, infinite"
+            f" or above {LARGEST_VALUE:g}"
             f" ({len(bad)} such rows)"
         )
     return vectors
@@ -106,7 +109,9 @@ def _finite(z: NDArray[Any], called: str) -> Vectors:
 def _numbered(
     words: NDArray[Any], classes: NDArray[Any] | None, called: str
 ) -> tuple[Labels, tuple[str, ...]]:
-    """Numbers of the classes and their names: those given, else the labels in sorted order."""
+    """Return the class numbers of the rows and the class names: those given, else the labels in
+    sorted order.
+    """
     if classes is None:
         found, labels = np.unique(words, return_inverse=True)
         return labels.astype(np.int64), tuple(str(name) for name in found.tolist())
@@ -133,7 +138,7 @@ def _numbered(
 
 
 def _names(name: str, values: NDArray[Any], called: str) -> tuple[str, ...]:
-    """Words that are all different."""
+    """Return words that are all different; `BadInput` where they are not."""
     if values.ndim != 1 or values.dtype.kind not in "SU":
         raise BadInput(
             f"{called}: {name} is {values.dtype} of shape {values.shape}; it must be strings, one"
@@ -180,7 +185,9 @@ def _marks(name: str, values: NDArray[Any], rows: int, called: str) -> Marks:
 
 
 def _ids(labels: Labels, class_names: Sequence[str]) -> list[str]:
-    """Class and number in it: a name that rows of other classes cannot change."""
+    """Name each row by its class and its number in the class, which rows of other classes cannot
+    change.
+    """
     seen = [0] * len(class_names)
     ids = []
     for label in labels.tolist():

@@ -13,10 +13,12 @@ from assay.data.image_files import ImageFiles
 from assay.data.images import endings
 from assay.data.paths import check_inside
 from assay.data.sources.official import first_few
+from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 
 
+@datasets("folder:")
 def load_folder(path: Path, progress: Progress = silent) -> Dataset:
     """Images, one folder per class, classes in the order of their names; folders inside a class are
     not entered.
@@ -45,7 +47,7 @@ def load_folder(path: Path, progress: Progress = silent) -> Dataset:
     for names in (classes, *(images[folder] for folder in classes)):
         _check_distinct(names)
     check_inside(path, paths)
-    first = len(classes) // 2  # of the test half
+    first = len(classes) // 2  # class of the test half
     trained = [folder for folder in folders if folder not in classes[first:]]
     left_out = [*_beside(path), *_empty(folders, images), *_left_out(trained, images, "")]
     of_test = _left_out(classes[first:], images, " of the test half")
@@ -66,7 +68,7 @@ def _composed(path: Path) -> str:
 
 
 def _in_order(paths: Iterable[Path]) -> list[Path]:
-    """By the composed name, and by the one on disk where two of those coincide."""
+    """Sort by the composed name, then by the name on disk."""
     return sorted(paths, key=lambda path: (_composed(path), path.name))
 
 
@@ -81,7 +83,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def _check_distinct(paths: list[Path]) -> None:
-    """Of paths in order, so that two of one name stand side by side."""
+    """Raise `BadInput` where two of the paths, which are in order, have one composed name."""
     for one, other in pairwise(paths):
         if _composed(one) == _composed(other):
             raise BadInput(
@@ -99,7 +101,7 @@ def _empty(folders: list[Path], images: dict[Path, list[Path]]) -> list[str]:
 
 
 def _beside(path: Path) -> list[str]:
-    """Notes on what lies beside the class folders."""
+    """Return notes on what lies beside the class folders."""
     beside = _in_order(path.iterdir())
     hidden = [child for child in beside if _is_hidden(child)]
     files = [_shown(child.name) for child in beside if not _is_hidden(child) and not child.is_dir()]
@@ -119,7 +121,7 @@ def _beside(path: Path) -> list[str]:
 
 
 def _left_out(folders: list[Path], images: dict[Path, list[Path]], where: str) -> list[str]:
-    """Notes on what lies in these folders and is not an image of a class, in numbers."""
+    """Return notes on how much in these folders is not an image of a class."""
     inside = [child for folder in folders for child in folder.iterdir()]
     hidden = sum(map(_is_hidden, inside))
     nested = [
@@ -157,7 +159,7 @@ def _many(count: int, one: str, several: str = "") -> str:
 
 
 def _shown(name: str) -> str:
-    """A file name as it can be printed, whatever bytes it is made of."""
+    """Return a file name that can be printed, whatever its bytes are."""
     return name.encode(errors="backslashreplace").decode()
 
 

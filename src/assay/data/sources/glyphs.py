@@ -19,6 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 from assay.data.arrays import pack_arrays
 from assay.data.dataset import Dataset, Labels, Pixels
 from assay.data.images import first_step
+from assay.data.sources.source import datasets
 from assay.files import cache_folder, write_atomically
 from assay.hashing import digest, digest_bytes, digest_file
 from assay.progress import Progress, silent
@@ -53,7 +54,7 @@ class Drawings:
         self.pixels = pixels
 
     def arrays(self, indices: Labels, step: FirstStep) -> Pixels:
-        """Images (n, side, side, 1), scaled where another side than the drawn one is asked for."""
+        """Return images (n, side, side, 1), scaled from the side they were drawn at."""
         chosen = self.pixels[indices][..., None]
         if step.side == SIZE:
             return chosen
@@ -71,10 +72,11 @@ class Drawings:
         return [digest_bytes(image.tobytes()) for image in self.pixels]
 
     def problem(self, index: int) -> str | None:
-        """None: what is drawn here is whole."""
+        """Return None: every drawing can be used."""
         return None
 
 
+@datasets("glyphs")
 def load_glyphs(progress: Progress = silent) -> Dataset:
     """Letters and digits of five scripts in up to 21 faces of matplotlib's fonts; drawn once, then
     cached.
@@ -100,7 +102,7 @@ def _from_cache() -> tuple[Pixels, list[str]]:
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             return archive["pixels"], archive["ids"].tolist()
-    except Exception:  # a cache that is missing or spoilt, in whatever way, is drawn anew
+    except Exception:  # a cache that is missing or corrupt is drawn again
         pixels, ids = _draw()
     packed = pack_arrays({"pixels": pixels, "ids": np.array(ids)})
     with suppress(OSError):  # a cache that cannot be written only costs the drawing again
@@ -117,7 +119,7 @@ def _draw() -> tuple[Pixels, list[str]]:
 
 
 def _draw_all() -> Glyphs:
-    """Every plain letter and digit in every face that has it, in the order of code points."""
+    """Draw every plain letter and digit in every face that has it, in the order of code points."""
     from matplotlib import get_data_path
     from matplotlib.ft2font import FT2Font
 
@@ -132,7 +134,9 @@ def _draw_all() -> Glyphs:
 
 
 def _is_plain(character: str) -> bool:
-    """A letter or digit that is not another one with a mark, a size or a style."""
+    """Return whether a character is a letter or digit, and not another one with a mark, a size or a
+    style.
+    """
     return unicodedata.category(character) in (
         "Lu",
         "Ll",
@@ -148,7 +152,7 @@ def _draw_one(character: str, font: ImageFont.FreeTypeFont) -> Pixels:
 
 
 def _whole(glyphs: Glyphs) -> Glyphs:
-    """Characters with enough faces, none of them cut off by the frame or empty."""
+    """Return the characters with enough faces, none of them cut off by the frame or empty."""
     return {
         character: faces
         for character, faces in glyphs.items()
@@ -163,7 +167,7 @@ def _fits(image: Pixels) -> bool:
 
 
 def _without_homoglyphs(glyphs: Glyphs) -> Glyphs:
-    """The first of every group of characters that look the same in some face."""
+    """Return the first of every group of characters that look the same in some face."""
     twins = set().union(*(_twins(glyphs, face) for face in FACES + ASCII_FACES))
     kept: Glyphs = {}
     for character, faces in glyphs.items():
@@ -173,8 +177,8 @@ def _without_homoglyphs(glyphs: Glyphs) -> Glyphs:
 
 
 def _twins(glyphs: Glyphs, face: str) -> set[tuple[str, str]]:
-    """Pairs of characters, in their order, whose images in this face differ by less than a pixel of
-    ink.
+    """Return pairs of characters, in their order, whose images in this face differ by less than a
+    pixel of ink.
     """
     drawn = [character for character, faces in glyphs.items() if face in faces]
     ink = np.stack([glyphs[character][face] for character in drawn]).reshape(len(drawn), -1) / 255

@@ -12,17 +12,18 @@ import numpy as np
 from assay.data.dataset import Dataset
 from assay.data.sources.official import (
     ListedImages,
-    Official,
+    Release,
     check_unique,
     find_folder,
     locate,
     make_dataset,
     read_words,
 )
+from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 
-INSHOP = Official(
+INSHOP_RELEASE = Release(
     name="inshop",
     home="https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html",
     archives=("Eval/list_eval_partition.txt", "Img/img.zip"),
@@ -41,20 +42,22 @@ INSHOP = Official(
     },
 )
 LISTS = ("Eval/list_eval_partition.txt", "list_eval_partition.txt", "Anno/list_eval_partition.txt")
-PARTS = ("train", "query", "gallery")
+PARTITION = ("train", "query", "gallery")
 
 
+@datasets("inshop:")
 def load_inshop(path: Path, progress: Progress = silent) -> Dataset:
     """In-Shop Clothes Retrieval, 7,982 items: the folder of Eval/ and Img/; official split, with
     query and gallery.
     """
     root, listed = _find_list(path)
     rows = read_words(listed, 3, skip=2)
-    strange = [words for words in rows if words[2] not in PARTS]
+    strange = [words for words in rows if words[2] not in PARTITION]
     if strange:
         raise BadInput(
-            f"{listed}: {strange[0][0]} is in part {strange[0][2]!a}, not in {', '.join(PARTS)};"
-            f" {INSHOP.remedy()}"
+            f"{listed}: {strange[0][0]} is in part {strange[0][2]!a},"
+            f" not in {', '.join(PARTITION)};"
+            f" {INSHOP_RELEASE.remedy()}"
         )
     _check_first_line(listed, len(rows))
     in_train = sorted({item for _, item, part in rows if part == "train"})
@@ -62,7 +65,8 @@ def load_inshop(path: Path, progress: Progress = silent) -> Dataset:
     shared = sorted({*in_train} & {*in_test})
     if shared:
         raise BadInput(
-            f"{listed}: item {shared[0]} is both in train and in the test half; {INSHOP.remedy()}"
+            f"{listed}: item {shared[0]} is both in train and in the test half;"
+            f" {INSHOP_RELEASE.remedy()}"
         )
     ids = [name for name, _, _ in rows]
     check_unique(ids, listed)
@@ -79,8 +83,8 @@ def load_inshop(path: Path, progress: Progress = silent) -> Dataset:
         "queries": int(query.sum()),
         "gallery images": int(gallery.sum()),
     }
-    INSHOP.check(listed, found)
-    paths, notes = locate(_find_images(root, progress), ids, INSHOP)
+    INSHOP_RELEASE.check(listed, found)
+    paths, notes = locate(_find_images(root, progress), ids, INSHOP_RELEASE)
     place = {item: row for row, item in enumerate(classes)}
     labels = np.array([place[item] for _, item, _ in rows])
     return make_dataset(
@@ -94,8 +98,8 @@ def load_inshop(path: Path, progress: Progress = silent) -> Dataset:
 
 
 def _find_list(path: Path) -> tuple[Path, Path]:
-    """The folder of the data set and its list; of a file at `path`, one of the two folders above
-    it.
+    """Return the folder of the data set and its list; where `path` is a file, the folder is one of
+    the two above it.
     """
     starts = (
         [path.absolute()]
@@ -106,14 +110,15 @@ def _find_list(path: Path) -> tuple[Path, Path]:
         for name in LISTS:
             if root := find_folder(start, name):
                 return root, root / name
-    raise INSHOP.not_found(path)
+    raise INSHOP_RELEASE.not_found(path)
 
 
 def _find_images(root: Path, progress: Progress) -> Path:
     found = find_folder(root, "img", ("Img/img.zip", "img.zip"), progress)
     if found is None:
         raise BadInput(
-            f"{root} has the list of images but neither Img/img/ nor Img/img.zip; {INSHOP.remedy()}"
+            f"{root} has the list of images but neither Img/img/ nor Img/img.zip;"
+            f" {INSHOP_RELEASE.remedy()}"
         )
     return found
 
@@ -124,5 +129,5 @@ def _check_first_line(listed: Path, rows: int) -> None:
     if first != str(rows):
         raise BadInput(
             f"{listed} says on its first line that it has {first} rows but has {rows};"
-            f" {INSHOP.remedy()}"
+            f" {INSHOP_RELEASE.remedy()}"
         )

@@ -5,10 +5,10 @@ train_clean.csv lists the images of each landmark for training, index.csv the ga
 retrieval_solution_v2.1.csv the images that each query should find. Image ID is at
 train/I/D/_/ID.jpg, by its first three characters, and likewise below index/ and test/.
 
-What a query should find is a list; a data set here has classes. Index images that are listed by the
-very same queries are one class, and a query whose list is one such class belongs to it. Images that
-no query lists are one class of distractors. A query whose list takes more than one class has no
-label and is left out, as are those that the solution marks as ignored.
+The solution gives each query a list of images; a data set here has classes. Index images that are
+listed by exactly the same queries are one class, and a query whose list is one such class belongs
+to it. Images that no query lists are one class of distractors. A query whose list takes more than
+one class has no label and is left out, as are queries that the solution marks as ignored.
 """
 
 import csv
@@ -25,17 +25,18 @@ from assay.data.paths import check_inside
 from assay.data.sources.archives import unpack
 from assay.data.sources.official import (
     ListedImages,
-    Official,
+    Release,
     check_unique,
     files_in,
     make_dataset,
     missing_images,
     to_numbers,
 )
+from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 
-LANDMARKS = Official(
+LANDMARKS_RELEASE = Release(
     name="landmarks",
     home="https://github.com/cvdfoundation/google-landmark",
     archives=(
@@ -60,19 +61,17 @@ LANDMARKS = Official(
     },
 )
 TRAIN, INDEX, SOLUTION = "train_clean.csv", "index.csv", "retrieval_solution_v2.1.csv"
-PLACES = (".", "train", "index", "test", "metadata", "ground_truth")
+LIST_FOLDERS = (".", "train", "index", "test", "metadata", "ground_truth")
 DISTRACTORS = "distractors"
 ID = re.compile(r"[0-9A-Za-z_-]{3,}")
-LONGEST = 10_000_000
-"""Characters of the longest field: a landmark can have more images than the csv module takes for
-sane.
-"""
+LONGEST_FIELD = 10_000_000
+"""Characters of the longest field: the images of a landmark may exceed the csv module's limit."""
 
 
 @dataclass(frozen=True)
 class Grouped:
-    """The test half: names of the classes, the class of each index image and of each query that has
-    one.
+    """The test half: names of the classes, the class of each index image, and the class of each
+    query that has one.
     """
 
     class_names: list[str]
@@ -81,6 +80,7 @@ class Grouped:
     notes: list[str]
 
 
+@datasets("landmarks:")
 def load_landmarks(path: Path, progress: Progress = silent) -> Dataset:
     """Google Landmarks v2, 81,313 landmarks: the folder of train_clean.csv, index.csv, the solution
     v2.1 and the images.
@@ -96,7 +96,7 @@ def load_landmarks(path: Path, progress: Progress = silent) -> Dataset:
         "images in trainval": len(train),
         "gallery images": len(index),
     }
-    LANDMARKS.check(root, found | {"queries, ignored ones among them": len(solution)})
+    LANDMARKS_RELEASE.check(root, found | {"queries, ignored ones among them": len(solution)})
     grouped = group(index, [row for row in solution if row["Usage"] != "Ignored"])
     ignored = sum(row["Usage"] == "Ignored" for row in solution)
     notes = [f"{ignored} queries left out that the solution marks as ignored"] if ignored else []
@@ -119,8 +119,8 @@ def load_landmarks(path: Path, progress: Progress = silent) -> Dataset:
 
 
 def group(index: Sequence[str], queries: Sequence[dict[str, str]]) -> Grouped:
-    """Index images that are listed by the very same queries as one class, and the queries whose
-    list is one class.
+    """Group index images that are listed by exactly the same queries into classes, and label the
+    queries whose list is one class.
 
     >>> found = group(["a", "b", "c"], [{"id": "q", "images": "a b"}])
     >>> found.class_names, found.queries
@@ -134,7 +134,7 @@ def group(index: Sequence[str], queries: Sequence[dict[str, str]]) -> Grouped:
     if unknown:
         raise BadInput(
             f"{SOLUTION} lists {len(unknown)} images that {INDEX} does not have, such as"
-            f" {unknown[0]}; {LANDMARKS.remedy()}"
+            f" {unknown[0]}; {LANDMARKS_RELEASE.remedy()}"
         )
     members: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for image in sorted(listing):
@@ -172,14 +172,14 @@ def _shifted(labels: dict[str, int], landmarks: list[str]) -> dict[str, int]:
 
 
 def _find_lists(path: Path) -> tuple[Path, dict[str, Path]]:
-    """The folder of the data set and its three lists; the folder may be one below `path`, or above
-    it where that is a file.
+    """Return the folder of the data set and its three lists; the folder may be in `path`, or above
+    `path` where that is a file.
     """
     starts = [path] if path.is_dir() else [path.parent, path.parent.parent]
     inner = [
         child
         for child in sorted(starts[0].iterdir())
-        if child.is_dir() and child.name not in PLACES
+        if child.is_dir() and child.name not in LIST_FOLDERS
     ]
     for root in (*starts, *inner):
         found = {
@@ -187,35 +187,41 @@ def _find_lists(path: Path) -> tuple[Path, dict[str, Path]]:
         }
         missing = [name for name in (TRAIN, INDEX, SOLUTION) if name not in found]
         if found and missing:
-            raise BadInput(f"landmarks:{root} has no {missing[0]}; {LANDMARKS.remedy()}")
+            raise BadInput(f"landmarks:{root} has no {missing[0]}; {LANDMARKS_RELEASE.remedy()}")
         if found:
             return root, found
-    raise LANDMARKS.not_found(path)
+    raise LANDMARKS_RELEASE.not_found(path)
 
 
 def _find_list(root: Path, name: str) -> Path | None:
-    return next((root / place / name for place in PLACES if (root / place / name).is_file()), None)
+    return next(
+        (root / place / name for place in LIST_FOLDERS if (root / place / name).is_file()), None
+    )
 
 
 def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """ListedImages of a CSV with these columns."""
-    limit = csv.field_size_limit(LONGEST)
+    """Read the rows of a CSV that has these columns."""
+    limit = csv.field_size_limit(LONGEST_FIELD)
     try:
         with path.open(encoding="utf-8", newline="") as stream:
             rows = list(csv.DictReader(stream, strict=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{path} cannot be read as a table: {error}; {LANDMARKS.remedy()}") from None
+        raise BadInput(
+            f"{path} cannot be read as a table: {error}; {LANDMARKS_RELEASE.remedy()}"
+        ) from None
     finally:
         csv.field_size_limit(limit)
     for number, row in enumerate(rows, 2):
         for column in columns:
             if row.get(column) is None:
-                raise BadInput(f"row {number} of {path} has no {column}; {LANDMARKS.remedy()}")
+                raise BadInput(
+                    f"row {number} of {path} has no {column}; {LANDMARKS_RELEASE.remedy()}"
+                )
     return rows
 
 
 def _read_train(path: Path) -> tuple[list[str], dict[str, int]]:
-    """Landmarks in the order of their numbers, and the class of each image."""
+    """Read the landmarks in the order of their numbers, and the class of each image."""
     rows = _read(path, ("landmark_id", "images"))
     numbers = to_numbers([row["landmark_id"] for row in rows], path)
     order = np.argsort(numbers, kind="stable").tolist()
@@ -231,7 +237,8 @@ def _check_ids(ids: Sequence[str], path: Path) -> None:
     for image in ids:
         if not ID.fullmatch(image):
             raise BadInput(
-                f"{path} has {image!a} where the id of an image belongs; {LANDMARKS.remedy()}"
+                f"{path} has {image!a} where the id of an image belongs;"
+                f" {LANDMARKS_RELEASE.remedy()}"
             )
     check_unique(ids, path)
 
@@ -269,7 +276,7 @@ def _place(image: str) -> str:
 
 
 def _find_images(root: Path, part: str, ids: list[str], progress: Progress) -> list[Path]:
-    """Where each image is; each folder is read once."""
+    """Return the path of each image; each folder is read once."""
     wanted: dict[str, set[str]] = defaultdict(set)
     for image in ids:
         wanted[image[:3]].add(f"{image}.jpg")
@@ -287,7 +294,7 @@ def _find_images(root: Path, part: str, ids: list[str], progress: Progress) -> l
         f"{part}/{_place(file.removesuffix('.jpg'))}" for files in wanted.values() for file in files
     )
     if missing:
-        raise missing_images(root, missing, len(ids), LANDMARKS)
+        raise missing_images(root, missing, len(ids), LANDMARKS_RELEASE)
     paths = [base_of[f"{image}.jpg"] / _place(image) for image in ids]
     _check_inside(ids, paths, base_of)
     return paths
@@ -302,7 +309,7 @@ def _check_inside(ids: list[str], paths: list[Path], base_of: dict[str, Path]) -
 
 
 def _bases(root: Path, part: str, progress: Progress) -> Iterator[Path]:
-    """Folders that may hold a/b/c/abc....jpg, archives only once the folders do not have all."""
+    """Yield folders that may hold a/b/c/abc....jpg; archives are unpacked after the folders."""
     yield root / part
     yield root
     for archive in sorted((root / part).glob("images_*.tar")):

@@ -20,7 +20,7 @@ from assay.protocols import Modality
 
 
 @dataclass(frozen=True)
-class Official:
+class Release:
     """A data set as its publishers give it out.
 
     Args:
@@ -93,11 +93,11 @@ def find_folder(
     return None
 
 
-def find_root(path: Path, sign: str, official: Official, progress: Progress) -> Path:
+def find_root(path: Path, sign: str, release: Release, progress: Progress) -> Path:
     """Return the folder of the data set, which holds `sign`; `BadInput` where there is none."""
-    root = find_folder(path.absolute(), sign, official.archives, progress)
+    root = find_folder(path.absolute(), sign, release.archives, progress)
     if root is None:
-        raise official.not_found(path)
+        raise release.not_found(path)
     return root
 
 
@@ -169,19 +169,19 @@ def check_unique(words: Sequence[str], where: Path) -> None:
         seen.add(word)
 
 
-def locate(base: Path, names: Sequence[str], official: Official) -> tuple[list[Path], list[str]]:
+def locate(base: Path, names: Sequence[str], release: Release) -> tuple[list[Path], list[str]]:
     """Return the paths of the listed files, and notes on files that are in no list; `BadInput`
     where a file is missing or lies outside `base`.
     """
     for name in names:
         if name.startswith("/") or ".." in name.split("/"):
             raise BadInput(
-                f"{official.name}: the list names {name!a}, which leads out of {base};"
-                f" {official.remedy()}"
+                f"{release.name}: the list names {name!a}, which leads out of {base};"
+                f" {release.remedy()}"
             )
     missing, extra = _compare_with_disk(base, names)
     if missing:
-        raise missing_images(base, missing, len(names), official)
+        raise missing_images(base, missing, len(names), release)
     paths = [base / name for name in names]
     check_inside(base, paths)
     return paths, (
@@ -217,11 +217,11 @@ def files_in(folder: Path) -> set[str]:
         return set()
 
 
-def missing_images(base: Path, missing: Sequence[str], listed: int, official: Official) -> BadInput:
+def missing_images(base: Path, missing: Sequence[str], listed: int, release: Release) -> BadInput:
     """Return the error for listed images that are not there."""
     return BadInput(
         f"{base} lacks {len(missing):,} of {listed:,} images: {first_few(missing)};"
-        f" {official.remedy()}"
+        f" {release.remedy()}"
     )
 
 

@@ -2,7 +2,7 @@
 
 Lake, Salakhutdinov, Tenenbaum: Human-level concept learning through probabilistic program induction
 (2015), Science 350. images_background/ALPHABET/characterNN/CCCC_PP.png (105 x 105, 1 bit), where
-CCCC numbers the character and PP the drawer. The official split is background for trainval and
+CCCC numbers the character and PP the person. The official split is background for trainval and
 evaluation for test. Without one of them the halves are made by class order. The two small
 background sets share the Greek and Latin alphabets and are themselves a part of the background.
 """
@@ -17,13 +17,14 @@ import numpy as np
 
 from assay.data.dataset import Dataset
 from assay.data.paths import check_inside
-from assay.data.sources.official import ListedImages, Official, find_folder, first_few, make_dataset
+from assay.data.sources.official import ListedImages, Release, find_folder, first_few, make_dataset
+from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 
 
-def _part(folder: str, classes: int) -> Official:
-    return Official(
+def _part(folder: str, classes: int) -> Release:
+    return Release(
         name="omniglot",
         home="https://github.com/brendenlake/omniglot",
         archives=(f"{folder}.zip",),
@@ -47,8 +48,8 @@ FILE = re.compile(r"(\d{4})_(\d{2})\.png")
 
 @dataclass(frozen=True)
 class Character:
-    """A class: its number among all characters, its name and its drawings by the number of the
-    drawer.
+    """A class: its number among all characters, its name, and its drawings by the number of the
+    person who drew them.
     """
 
     number: str
@@ -56,6 +57,7 @@ class Character:
     drawings: dict[str, Path]
 
 
+@datasets("omniglot:")
 def load_omniglot(path: Path, progress: Progress = silent) -> Dataset:
     """Omniglot, 1,623 handwritten characters: images_background.zip and images_evaluation.zip, or
     one of them, or a small set.
@@ -95,7 +97,7 @@ def load_omniglot(path: Path, progress: Progress = silent) -> Dataset:
 
 
 def _find_parts(path: Path, progress: Progress) -> dict[str, Path]:
-    """Folders of the parts that are there, by their official names."""
+    """Return the folders of the parts that are there, by their official names."""
     if path.is_dir() and path.name in PARTS:
         return {path.name: path}
     found = {
@@ -111,7 +113,7 @@ def _find_parts(path: Path, progress: Progress) -> dict[str, Path]:
 
 
 def _read_part(folder: str, root: Path) -> list[Character]:
-    """Characters of a part in the order of their numbers, checked to be all."""
+    """Read the characters of a part in the order of their numbers; `BadInput` if one is missing."""
     names = [
         f"{alphabet}/{character}"
         for alphabet in _folders(root)
@@ -163,7 +165,7 @@ def _read_character(root: Path, name: str) -> Character:
 
 
 def _merge(parts: list[list[Character]]) -> tuple[list[Character], list[str]]:
-    """Characters of all parts in the order of their numbers, those that two of them share once."""
+    """Return the characters of all parts in the order of their numbers, shared ones once."""
     merged: dict[str, Character] = {}
     shared = []
     for character in (character for part in parts for character in part):

@@ -13,7 +13,7 @@ import numpy as np
 from assay.data.dataset import Dataset
 from assay.data.sources.official import (
     ListedImages,
-    Official,
+    Release,
     check_unique,
     find_root,
     locate,
@@ -21,10 +21,11 @@ from assay.data.sources.official import (
     read_words,
     to_numbers,
 )
+from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 
-SOP = Official(
+SOP_RELEASE = Release(
     name="sop",
     home="https://cvgl.stanford.edu/projects/lifted_struct/",
     archives=("Stanford_Online_Products.zip",),
@@ -41,11 +42,12 @@ SOP = Official(
 )
 
 
+@datasets("sop:")
 def load_sop(path: Path, progress: Progress = silent) -> Dataset:
     """Stanford Online Products, 22,634 products: Stanford_Online_Products.zip, its folder, or
     unpacked; official split.
     """
-    root = find_root(path, "Ebay_train.txt", SOP, progress)
+    root = find_root(path, "Ebay_train.txt", SOP_RELEASE, progress)
     train, test = (
         read_words(root / name, 4, skip=1) for name in ("Ebay_train.txt", "Ebay_test.txt")
     )
@@ -55,16 +57,17 @@ def load_sop(path: Path, progress: Progress = silent) -> Dataset:
     shared = np.intersect1d(in_train, in_test)
     if len(shared):
         raise BadInput(
-            f"{root}: class {shared[0]} is in both Ebay_train.txt and Ebay_test.txt; {SOP.remedy()}"
+            f"{root}: class {shared[0]} is in both Ebay_train.txt and Ebay_test.txt;"
+            f" {SOP_RELEASE.remedy()}"
         )
     classes = np.concatenate([in_train, in_test])
     found = {"images": len(rows), "classes": len(classes)}
-    SOP.check(
+    SOP_RELEASE.check(
         root, found | {"classes in trainval": len(in_train), "images in trainval": len(train)}
     )
     ids = [words[3] for words in rows]
     check_unique(ids, root)
-    paths, notes = locate(root, ids, SOP)
+    paths, notes = locate(root, ids, SOP_RELEASE)
     place = {number: row for row, number in enumerate(classes.tolist())}
     labels = np.array([place[number] for number in numbers.tolist()])
     metadata = {"category": [_category(words[3]) for words in rows]}
@@ -79,7 +82,7 @@ def load_sop(path: Path, progress: Progress = silent) -> Dataset:
 
 
 def _category(path: str) -> str:
-    """The super class as its folder calls it.
+    """Return the super class, which is the name of the folder.
 
     >>> _category("bicycle_final/111085122871_0.JPG")
     'bicycle'

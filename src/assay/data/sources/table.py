@@ -1,5 +1,4 @@
-"""`table:FILE`: a CSV or Parquet file that names images and their labels, for data that is laid out
-in its own way.
+"""`table:FILE`: a CSV or Parquet file that names images and their labels, wherever they lie.
 
 Columns: `path` (from the folder of the table, or absolute) and `label`; and where wanted `split`
 (trainval or test), `query` and `gallery` (marks of the test half) and any others, which are kept as
@@ -24,6 +23,7 @@ from assay.data.dataset import Dataset, Labels, Marks
 from assay.data.images import endings
 from assay.data.paths import check_inside
 from assay.data.sources.official import ListedImages, files_in, first_few, make_dataset
+from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 
@@ -33,7 +33,7 @@ NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
 @dataclass(frozen=True)
-class Table:
+class ImageTable:
     """Cells by column, and the number of each row as people count it."""
 
     file: Path
@@ -41,10 +41,11 @@ class Table:
     numbers: list[int]
 
     def wrong(self, row: int, what: str) -> BadInput:
-        """What to say of a row."""
+        """Return the error for a row."""
         return BadInput(f"table:{self.file}: row {self.numbers[row]} {what}")
 
 
+@datasets("table:")
 def load_table(path: Path, progress: Progress = silent) -> Dataset:
     """A .csv or .parquet file with the columns path and label, and perhaps split, query, gallery,
     category and others.
@@ -80,8 +81,8 @@ def load_table(path: Path, progress: Progress = silent) -> Dataset:
     )
 
 
-def _read(path: Path) -> Table:
-    readers: dict[str, Callable[[Path], Table]] = {
+def _read(path: Path) -> ImageTable:
+    readers: dict[str, Callable[[Path], ImageTable]] = {
         ".csv": _read_csv,
         ".parquet": _read_parquet,
         ".pq": _read_parquet,
@@ -97,7 +98,7 @@ def _read(path: Path) -> Table:
     return table
 
 
-def _read_csv(path: Path) -> Table:
+def _read_csv(path: Path) -> ImageTable:
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             lines = [[cell.strip() for cell in line] for line in csv.reader(stream, strict=True)]
@@ -119,10 +120,10 @@ def _read_csv(path: Path) -> Table:
         column: [lines[number - 1][place] for number in numbers]
         for place, column in enumerate(header)
     }
-    return Table(path, columns, numbers)
+    return ImageTable(path, columns, numbers)
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_parquet(path: Path) -> ImageTable:
     try:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
@@ -138,11 +139,11 @@ def _read_parquet(path: Path) -> Table:
     columns = {
         name: [_cell(cell) for cell in content[name].to_pylist()] for name in content.column_names
     }
-    return Table(path, columns, list(range(1, content.num_rows + 1)))
+    return ImageTable(path, columns, list(range(1, content.num_rows + 1)))
 
 
 def _cell(cell: Any) -> str:
-    """A cell as a CSV would have it: nothing for what is missing, whole numbers without a point."""
+    """Return a cell as a CSV has it: empty where it is missing, whole numbers without a point."""
     if cell is None or cell != cell:
         return ""
     if isinstance(cell, float) and cell.is_integer():
@@ -161,7 +162,7 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
         raise BadInput(f"table:{path} has two columns called {twice[0]}; rename one")
 
 
-def _need(table: Table, column: str) -> None:
+def _need(table: ImageTable, column: str) -> None:
     if column not in table.columns:
         has = ", ".join(table.columns)
         raise BadInput(
@@ -177,7 +178,7 @@ def _composed(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def _with_composed_labels(table: Table) -> Table:
+def _with_composed_labels(table: ImageTable) -> ImageTable:
     written: dict[str, str] = {}
     for row, label in enumerate(table.columns["label"]):
         before = written.setdefault(_composed(label), label)
@@ -193,9 +194,9 @@ def _with_composed_labels(table: Table) -> Table:
     )
 
 
-def _find_images(table: Table) -> tuple[list[str], list[Path], list[str]]:
-    """Name and file of each row, those below the folder of the table named from there; and a note
-    on images without a row.
+def _find_images(table: ImageTable) -> tuple[list[str], list[Path], list[str]]:
+    """Return name and file of each row, and notes on images without a row. Files below the folder
+    of the table are named from there.
     """
     folder = table.file.absolute().parent
     paths = [_path(table, row, folder) for row in range(len(table.numbers))]
@@ -219,7 +220,7 @@ def _find_images(table: Table) -> tuple[list[str], list[Path], list[str]]:
 
 
 def _without_row(paths: Sequence[Path], there: Mapping[Path, set[str]]) -> list[str]:
-    """A note on images in the folders of the table's images that have no row."""
+    """Return a note on images beside the table's images that have no row."""
     named: dict[Path, set[str]] = defaultdict(set)
     for path in paths:
         named[path.parent].add(path.name)
@@ -237,7 +238,7 @@ def _without_row(paths: Sequence[Path], there: Mapping[Path, set[str]]) -> list[
     )
 
 
-def _path(table: Table, row: int, folder: Path) -> Path:
+def _path(table: ImageTable, row: int, folder: Path) -> Path:
     cell = table.columns["path"][row]
     parts = PurePosixPath(cell).parts
     if ".." in parts:
@@ -255,7 +256,7 @@ def _path(table: Table, row: int, folder: Path) -> Path:
     return Path(cell).expanduser() if cell.startswith("~/") else folder / cell
 
 
-def _check_once(table: Table, ids: Sequence[str], paths: Sequence[Path]) -> None:
+def _check_once(table: ImageTable, ids: Sequence[str], paths: Sequence[Path]) -> None:
     labels = table.columns["label"]
     first: dict[str, int] = {}
     for row, name in enumerate(ids):
@@ -276,8 +277,8 @@ def _check_once(table: Table, ids: Sequence[str], paths: Sequence[Path]) -> None
         )
 
 
-def _words(table: Table, column: str, meaning: dict[str, bool], allowed: str) -> Marks | None:
-    """What each cell of the column means, or None where the table has no such column."""
+def _words(table: ImageTable, column: str, meaning: dict[str, bool], allowed: str) -> Marks | None:
+    """Return what each cell of the column means; None where the table has no such column."""
     if column not in table.columns:
         return None
     for row, cell in enumerate(table.columns[column]):
@@ -286,9 +287,9 @@ def _words(table: Table, column: str, meaning: dict[str, bool], allowed: str) ->
     return np.array([meaning[cell.lower()] for cell in table.columns[column]], dtype=np.bool_)
 
 
-def _classes(table: Table, split: Marks | None) -> tuple[list[str], Labels, int | None]:
-    """Class names in order, those of trainval first; the class of each row; and how many are
-    trainval's.
+def _classes(table: ImageTable, split: Marks | None) -> tuple[list[str], Labels, int | None]:
+    """Return the class names in order, those of trainval first; the class of each row; and the
+    number of classes of trainval.
     """
     labels = table.columns["label"]
     names = _in_order(table)
@@ -309,8 +310,8 @@ def _classes(table: Table, split: Marks | None) -> tuple[list[str], Labels, int 
     return names, np.array([number[label] for label in labels], dtype=np.int64), trainval
 
 
-def _in_order(table: Table) -> list[str]:
-    """Labels in the order of numbers where all are numbers, of text otherwise."""
+def _in_order(table: ImageTable) -> list[str]:
+    """Return the labels in the order of numbers where all are numbers, of text otherwise."""
     names = sorted(set(table.columns["label"]))
     if not all(NUMBER.fullmatch(name) for name in names):
         return names
@@ -328,8 +329,8 @@ def _in_order(table: Table) -> list[str]:
     return [written[value][0] for value in sorted(written)]
 
 
-def _check_disjoint(table: Table, split: Marks) -> set[str]:
-    """Labels of trainval, of which none may be in the test half too."""
+def _check_disjoint(table: ImageTable, split: Marks) -> set[str]:
+    """Return the labels of trainval; `BadInput` where one of them is in the test half too."""
     labels = table.columns["label"]
     in_trainval = {label for label, trains in zip(labels, split.tolist(), strict=True) if trains}
     for row, label in enumerate(labels):

@@ -1,0 +1,14 @@
+"""A kind of data set: a function that loads it, registered by name."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from assay.data.dataset import Dataset
+from assay.progress import Progress
+from assay.registry import Registry
+
+Loader = Callable[[Progress], Dataset] | Callable[[Path, Progress], Dataset]
+"""Loads a data set and reports its progress: of a plain name, or of `kind:` from a path."""
+
+datasets = Registry[Loader]("data set")
+"""Loaders by name; `assay list datasets` shows the first paragraph of their docstrings."""
