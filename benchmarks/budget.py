@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from assay.records import StudyRecord, study_records
 from assay.records.store import Store
+from assay.records.untyped import StudyRecord, study_records
 from assay.stats import alpha_of_look
 
 Floats = NDArray[np.float64]

@@ -30,6 +30,7 @@ from assay.engines.ray import RayEngine, connect
 from assay.hashing import derive
 from assay.protocols import customise, protocols
 from assay.records.ledger import Ledger
+from assay.records.lines import RunEntry, Trial
 from assay.records.store import Store
 from assay.space import Real, Space
 from assay.study.bench import Execution, run_bench
@@ -328,16 +329,17 @@ def decisions(size: Size) -> None:
         )
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger.jsonl")
+        run = RunEntry(
+            key="0" * 64,
+            status="finished",
+            validation={"map_at_r": 0.5},
+            best_epoch=1,
+            last_epoch=1,
+            result="0" * 64,
+        )
         begin = time.perf_counter()
         for number in range(size.trials):
-            ledger.record(
-                "trial",
-                {
-                    "trial": number,
-                    "parameters": {"margin": 0.5},
-                    "runs": [{"key": "0" * 64}] * FOLDS,
-                },
-            )
+            ledger.record(Trial(0, number, {"margin": 0.5}, "finished", 0.5, (run,) * FOLDS))
         row("record it", size.trials, 1000 * (time.perf_counter() - begin) / size.trials)
 
 

@@ -34,7 +34,9 @@ from assay.methods import assemble, defaults, methods
 from assay.metrics import evaluate
 from assay.model import Architecture, Model
 from assay.protocols import Batch, FirstStep, Protocol, ResolvedProtocol, protocols, resolve
-from assay.run import Environment, Run, compute
+from assay.records.keys import Environment
+from assay.records.run import Run
+from assay.run import compute
 from assay.train import OneNetwork, Trainee, draw_batches
 from assay.trunks import trunk_facts
 

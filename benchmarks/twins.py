@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from assay.hashing import derive
-from assay.records import study_records
 from assay.records.store import Store
+from assay.records.untyped import study_records
 from assay.stats import (
     aa_difference,
     alpha_of_look,

@@ -11,7 +11,8 @@ from assay.data.splits import folds_of_labels
 from assay.methods import Parts, defaults, methods
 from assay.model import Model
 from assay.protocols import Batch, Optimiser, Protocol, ResolvedProtocol, resolve
-from assay.run import Environment, Run
+from assay.records.keys import Environment
+from assay.records.run import Run
 from assay.train import Fit, OneNetwork, OnEpoch, ResumeFile, Trainee, fit, ignore_epoch
 from assay.trunks import trunk_facts
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from assay.records import StudyRecord
-from assay.records.ledger import Ledger
+from assay.records.ledger import Kind, read
 from assay.records.store import Store
-from assay.records.study import write_record
+from assay.records.untyped import StudyRecord
+from entries import write_raw
 
 METRICS = ("precision_at_1", "r_precision", "map_at_r")
 Body = dict[str, Any]
@@ -179,18 +179,15 @@ def write_store(store: Store, records: Sequence[StudyRecord]) -> Store:
     for record in records:
         folder = store.study(record.key)
         folder.mkdir(parents=True, exist_ok=True)
-        ledger = Ledger(folder / "ledger.jsonl")
-        ledger.record("preregistration", record.announced)
-        for trial in record.trials:
-            ledger.record("trial", trial)
-        for selection in record.selections:
-            ledger.record("selection", selection)
-        for entry in record.reproductions:
-            ledger.record("reproduction", entry)
-        ledger.record("seal", record.seal)
-        for test in record.tests:
-            ledger.record("test", test)
-        if record.peek is not None:
-            ledger.look(record.peek, "peek")
-        write_record(folder, ledger.lines)
+        path = folder / "ledger.jsonl"
+        lines: list[tuple[Kind, Any]] = [
+            ("preregistration", record.announced),
+            *(("trial", trial) for trial in record.trials),
+            *(("selection", selection) for selection in record.selections),
+            *(("reproduction", entry) for entry in record.reproductions),
+            ("seal", record.seal),
+            *(("test", test) for test in record.tests),
+            *((("peek", record.peek),) if record.peek is not None else ()),
+        ]
+        write_raw(path, lines[len(read(path)) if path.exists() else 0 :])
     return store

@@ -17,17 +17,15 @@ from assay.data.sources import datasets
 from assay.hashing import digest
 from assay.records.ledger import Ledger, Line, Receipt, read
 from assay.run import testing as unsealed
+from entries import announcement, budget, reproduction, selection
 
 
 def receipt(folder: Path, trainval: str) -> Receipt:
     """The receipt of a study on `trainval` that has done all it promised."""
     ledger = Ledger(folder / trainval / "ledger.jsonl")
-    ledger.record(
-        "preregistration",
-        {"data": {"trainval": trainval}, "budget": {"searches": 1, "reproduction_runs": 1}},
-    )
-    ledger.record("selection", {})
-    ledger.record("reproduction", {})
+    ledger.record(announcement(trainval=trainval, own_budget=budget(folds=1)))
+    ledger.record(selection())
+    ledger.record(reproduction())
     return ledger.receipt()
 
 

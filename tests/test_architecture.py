@@ -299,15 +299,14 @@ def test_a_module_stays_readable():
 def test_what_cannot_change_a_run_is_not_hashed_with_it(tmp_path, monkeypatch):
     import shutil
 
-    from assay import run
-    from assay.run import environment
+    from assay.records import keys
 
     def hashed():
-        run.own_source.cache_clear()
-        return run.own_source()
+        keys.own_source.cache_clear()
+        return keys.own_source()
 
     copy = shutil.copytree(ROOT, tmp_path / "assay")
-    monkeypatch.setattr(environment, "ROOT", copy)
+    monkeypatch.setattr(keys, "PACKAGE", copy)
     before = hashed()
     for name in (
         "verify/checks.py",
@@ -323,11 +322,11 @@ def test_what_cannot_change_a_run_is_not_hashed_with_it(tmp_path, monkeypatch):
         (copy / "train" / "loop.py").read_text() + "\n# edited\n"
     )
     assert hashed() != before
-    run.own_source.cache_clear()
+    keys.own_source.cache_clear()
 
 
 def test_what_is_hashed_with_a_run_imports_nothing_that_is_not():
-    from assay.run import ABOVE
+    from assay.records.keys import ABOVE
 
     def assay_modules(path):
         for node in ast.walk(ast.parse(path.read_text())):

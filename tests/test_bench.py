@@ -20,9 +20,9 @@ from assay.data import load
 from assay.data.packs import read_pack
 from assay.errors import BadInput
 from assay.protocols import customise, protocols
-from assay.records import study_records
 from assay.records.ledger import read
 from assay.records.store import Store
+from assay.records.untyped import study_records
 from assay.study import Execution, Silent, design_bench, plan_bench, run_sweep
 from faults import computed, end_well, finished, start
 from miniature import MINI, make_folder, snapshot
@@ -311,7 +311,7 @@ def test_losing_trials_keep_their_hashes_but_not_their_weights(benched):
             (Store(store).run(run["key"]) / "model.safetensors").exists() for run in trial["runs"]
         ]
         assert kept == [trial["trial"] == record.selection["trial"]] * 4
-        assert all(len(Store(store).result(run["key"])["weights"]) == 64 for run in trial["runs"])
+        assert all(len(Store(store).result(run["key"]).weights) == 64 for run in trial["runs"])
 
 
 def test_a_class_with_one_image_is_a_skipped_query_not_an_error(benched):

@@ -25,8 +25,8 @@ from assay.miners.multi_similarity import MultiSimilarityMiner
 from assay.miners.semihard import SemihardMiner
 from assay.pairs import Pairs, References, Triplets, all_pairs, as_triplets
 from assay.protocols import Optimiser, Protocol, resolve
-from assay.records import study_records
 from assay.records.store import Store
+from assay.records.untyped import study_records
 from assay.samplers import samplers
 from assay.space import Real, Space
 from assay.train import optimiser_of, step

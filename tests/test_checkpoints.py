@@ -3,6 +3,7 @@ opened test half.
 """
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,13 @@ from assay.data.splits import folds_of_labels
 from assay.embedding import embed_samples
 from assay.hashing import digest_file
 from assay.metrics import evaluate
-from assay.model import WEIGHTS, Architecture, read_model
+from assay.model import Architecture, read_model
 from assay.protocols import Protocol
 from assay.records.ledger import SealError
+from assay.records.run import WEIGHTS, Checkpoint, Run
 from assay.records.store import Store
-from assay.run import CheckpointScoring, Run, Scoring, Training, Unsealed
-from assay.train import Checkpoint, Fit
+from assay.run import CheckpointScoring, Scoring, Training, Unsealed
+from assay.train import Fit
 from heads import HERE, PROTOCOL, VIEW, place, runs_of, vectors
 from sealed import receipt
 
@@ -74,10 +76,7 @@ def test_every_validation_of_a_run_can_be_kept(name: str, store: Store) -> None:
             assert (
                 map_at_r(kept[entry["epoch"]], VIEW.rows(rows)) == entry["validation"]["map_at_r"]
             )
-        assert (
-            digest_file(kept[store.result(run.key)["best_epoch"]])
-            == store.result(run.key)["weights"]
-        )
+        assert digest_file(kept[store.result(run.key).best_epoch]) == store.result(run.key).weights
     assert not list((store.root / "partial").rglob("*.safetensors"))
 
 
@@ -172,7 +171,7 @@ def test_the_training_fold_is_scored_with_the_chosen_weights(store: Store) -> No
     compute(store, runs)
     for run in runs:
         [expected] = training_scores(store, run)
-        assert store.result(run.key)["training"] == pytest.approx(expected)
+        assert store.result(run.key).training == pytest.approx(expected)
 
 
 def test_the_baseline_has_the_mean_over_training_folds(store: Store) -> None:
@@ -180,14 +179,14 @@ def test_the_baseline_has_the_mean_over_training_folds(store: Store) -> None:
     compute(store, [run])
     expected = training_scores(store, run, run.protocol)
     assert len(expected) == 4
-    for name, value in store.result(run.key)["training"].items():
+    for name, value in (store.result(run.key).training or {}).items():
         assert value == pytest.approx(np.mean([scores[name] for scores in expected]))
 
 
 def test_nothing_is_said_of_the_training_fold_where_nothing_is_asked(store: Store) -> None:
     runs = runs_of("triplet")
     compute(store, runs)
-    assert "training" not in store.result(runs[0].key)
+    assert store.result(runs[0].key).training is None
 
 
 def test_scores_that_are_no_numbers_are_told_by_their_names() -> None:
@@ -199,7 +198,7 @@ def test_scores_that_are_no_numbers_are_told_by_their_names() -> None:
         {},
         training={"spectral_decay": float("inf"), "pi_ratio": float("nan")},
     )
-    assert assay.run.training._result(fit, "hash")["training"] == {
+    assert assay.run.training._result(fit, "hash").to_json()["training"] == {
         "spectral_decay": "inf",
         "pi_ratio": "nan",
     }
@@ -211,12 +210,12 @@ def test_a_network_that_gives_no_numbers_has_no_training_scores(store: Store) ->
     runs = runs_of("triplet", replace(PROTOCOL, training_metrics=("pi_ratio", "recall_at_k")))
     Training(tuple(runs), str(store.root), str(store.root.parent / "broken"))()
     result = store.result(runs[0].key)
-    assert result["status"] == "diverged"
-    assert set(result["training"]) == {
+    assert result.status == "diverged" and result.training
+    assert set(result.training) == {
         "pi_ratio",
         *(f"recall_at_{k}" for k in (1, 2, 4, 8, 16, 32)),
     }
-    assert set(result["training"].values()) == {"nan"}
+    assert all(math.isnan(value) for value in result.training.values())
 
 
 # --- Checkpoints on the opened test half ---
@@ -246,7 +245,7 @@ def test_checkpoints_are_scored_as_single_models(store: Store, opened: Unsealed)
     }
     assert len(set(found.values())) > 1
     assert content(store, run) == before
-    best = store.result(run.key)["best_epoch"]
+    best = store.result(run.key).best_epoch
     assert CheckpointScoring(run.key, PROTOCOL.dim, opened, (best,))() == {best: found[best]}
     assay.run.TestEmbedding(run.key, opened)()
     scores, _ = Scoring((run.key,), PROTOCOL.dim, PROTOCOL.metrics, "cosine", opened)()

@@ -389,8 +389,8 @@ def test_other_code_or_settings_do_not_continue_a_study(assay, store, tmp_path):
     """The preregistration holds: the same key with another space is refused."""
     import shutil
 
-    from assay.records import study_records
     from assay.records.store import Store
+    from assay.records.untyped import study_records
 
     other = shutil.copytree(store, tmp_path / "store")
     key = next(record.key for record in study_records(Store(other)) if record.method == "triplet")

@@ -22,9 +22,9 @@ from assay.data.dataset import Half
 from assay.hashing import digest_file
 from assay.model import read_model
 from assay.protocols import protocols
-from assay.records import study_records
 from assay.records.ledger import read
 from assay.records.store import Store
+from assay.records.untyped import study_records
 from assay.trunks import build
 from assay.trunks.lite0 import Lite0
 from miniature import IMAGES, MINI, make_folder

@@ -23,8 +23,8 @@ from assay.hashing import digest, digest_file
 from assay.methods import import_parts
 from assay.model import read_model
 from assay.protocols import customise, protocols
-from assay.records import study_records
 from assay.records.store import Store
+from assay.records.untyped import study_records
 from assay.study import design_bench
 from assay.trunks.lite0 import Lite0
 from miniature import MINI, make_folder, snapshot

@@ -1,7 +1,8 @@
 """The chained record of a study, and the receipt that opens the seal."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +21,34 @@ from assay.records.ledger import (
     completing_line,
     read,
 )
+from assay.records.lines import Entry, Trial
+from entries import (
+    announcement,
+    budget,
+    look,
+    reproduction,
+    seal,
+    selection,
+    trial,
+    write_raw,
+)
 
 TRAINVAL = "7" * 64
-PREREGISTRATION = {
-    "protocol": "quick.v1",
-    "data": {"trainval": TRAINVAL},
-    "budget": {"searches": 1, "reproduction_runs": 2},
-}
-STUDY: list[tuple[Kind, dict[str, Any]]] = [
-    ("preregistration", PREREGISTRATION),
-    ("trial", {"number": 0, "parameters": {"margin": 0.1}, "score": 0.25}),
-    ("trial", {"number": 1, "parameters": {"margin": 0.5}, "score": 0.5}),
-    ("selection", {"trial": 1}),
-    ("reproduction", {"number": 0, "fold": 0}),
-    ("reproduction", {"number": 0, "fold": 1}),
-    ("seal", {"test": "abc"}),
+STUDY: list[Entry] = [
+    announcement(trainval=TRAINVAL),
+    trial(0, 0.25),
+    trial(1, 0.5, parameters={"margin": 0.5}),
+    selection(1),
+    reproduction(fold=0),
+    reproduction(fold=1),
+    seal(),
 ]
 
 
-def write(path: Path, entries: list[tuple[Kind, dict[str, Any]]] = STUDY) -> Ledger:
+def write(path: Path, entries: Sequence[Entry] = STUDY) -> Ledger:
     ledger = Ledger(path)
-    for kind, body in entries:
-        ledger.record(kind, body)
+    for entry in entries:
+        ledger.record(entry)
     return ledger
 
 
@@ -67,7 +74,7 @@ def test_each_line_carries_the_hash_of_the_line_before_it(path: Path) -> None:
     lines = read(path)
     assert [line.previous for line in lines] == [START, *(line.hash for line in lines[:-1])]
     assert [line.number for line in lines] == list(range(len(STUDY)))
-    assert [(line.kind, line.body) for line in lines] == STUDY
+    assert [line.entry() for line in lines] == STUDY
 
 
 def test_a_hash_is_that_of_number_kind_body_and_previous(path: Path) -> None:
@@ -83,9 +90,9 @@ def test_a_hash_is_that_of_number_kind_body_and_previous(path: Path) -> None:
 
 
 def test_each_line_is_one_line_of_json(path: Path) -> None:
-    write(path, [("trial", {"text": "two\nlines, ü", "score": 0.1})])
+    write(path, [trial(parameters={"text": "two\nlines, ü", "score": 0.1})])
     assert path.read_bytes().count(b"\n") == 1
-    assert json.loads(path.read_text(encoding="utf-8"))["body"] == {
+    assert json.loads(path.read_text(encoding="utf-8"))["body"]["parameters"] == {
         "text": "two\nlines, ü",
         "score": 0.1,
     }
@@ -118,7 +125,7 @@ def test_an_altered_field_is_found_and_its_line_named(
 
 def test_a_score_altered_in_its_last_digit_is_found(path: Path) -> None:
     write(path)
-    path.write_bytes(path.read_bytes().replace(b'"score":0.25', b'"score":0.26'))
+    path.write_bytes(path.read_bytes().replace(b'"map_at_r":0.25', b'"map_at_r":0.26'))
     with pytest.raises(BrokenLedger, match="line 2 was altered"):
         read(path)
 
@@ -165,7 +172,7 @@ def test_a_line_put_in_twice_is_found(path: Path) -> None:
 
 def test_a_line_of_another_study_is_found(path: Path, tmp_path: Path) -> None:
     write(path)
-    foreign = write(tmp_path / "foreign.jsonl", [("preregistration", {"other": 1}), *STUDY[1:]])
+    foreign = write(tmp_path / "foreign.jsonl", [announcement("other"), *STUDY[1:]])
     rewrite(path, lambda lines: lines.__setitem__(3, vars(foreign.lines[3])))
     with pytest.raises(BrokenLedger, match="line 4 does not follow"):
         read(path)
@@ -246,8 +253,8 @@ def test_a_torn_last_line_is_cut_on_opening_and_written_again(path: Path, left: 
     path.write_bytes(whole[: len(before) + left])
     ledger = Ledger(path)
     assert path.read_bytes() == before
-    for kind, body in STUDY:
-        ledger.record(kind, body)
+    for entry in STUDY:
+        ledger.record(entry)
     assert [line.hash for line in read(path)] == [
         json.loads(line)["hash"] for line in whole.splitlines()
     ]
@@ -289,21 +296,22 @@ def test_a_part_of_a_study_replays_and_goes_on(path: Path, tmp_path: Path) -> No
 def test_replay_gives_back_the_lines_that_stand_there(path: Path) -> None:
     first = write(path).lines
     again = Ledger(path)
-    assert [again.record(kind, body) for kind, body in STUDY] == first
+    assert [again.record(entry) for entry in STUDY] == first
 
 
 def test_tuples_and_lists_are_the_same_record(path: Path) -> None:
-    write(path, [("trial", {"batch": (8, 4)})])
-    write(path, [("trial", {"batch": [8, 4]})])
+    write(path, [announcement()])
+    listed = replace(announcement().method, batch=[8, 4])
+    write(path, [replace(announcement(), method=listed)])
     assert len(read(path)) == 1
 
 
 def test_the_next_entry_is_the_one_that_will_be_stepped_over(path: Path) -> None:
     write(path)
     ledger = Ledger(path)
-    for number, (kind, body) in enumerate(STUDY):
-        assert ledger.next == ledger.lines[number]
-        ledger.record(kind, body)
+    for entry in STUDY:
+        assert ledger.next == entry
+        ledger.record(entry)
     assert ledger.next is None
 
 
@@ -311,55 +319,62 @@ def test_another_value_is_refused_and_its_field_named(path: Path) -> None:
     write(path)
     before = path.read_bytes()
     ledger = Ledger(path)
-    ledger.record(*STUDY[0])
-    with pytest.raises(OtherStudy, match=r"another trial at line 2 \(different: score\)"):
-        ledger.record("trial", {**STUDY[1][1], "score": 0.75})
+    ledger.record(STUDY[0])
+    with pytest.raises(OtherStudy, match=r"another trial at line 2 \(different: map_at_r\)"):
+        ledger.record(trial(0, 0.75))
     assert path.read_bytes() == before
 
 
 def test_every_field_that_differs_is_named(path: Path) -> None:
-    write(path, [("preregistration", {"a": 1, "b": 2, "c": 3})])
-    with pytest.raises(OtherStudy, match=r"\(different: a, c\)"):
-        Ledger(path).record("preregistration", {"a": 0, "b": 2, "c": 0})
+    write(path, [selection(1)])
+    with pytest.raises(OtherStudy, match=r"\(different: search, trial\)"):
+        Ledger(path).record(selection(0, search=1))
 
 
 def test_a_field_too_many_is_named(path: Path) -> None:
-    write(path, [("preregistration", {"a": 1})])
-    with pytest.raises(OtherStudy, match=r"\(different: b\)"):
-        Ledger(path).record("preregistration", {"a": 1, "b": 2})
+    write(path, [announcement()])
+    with pytest.raises(OtherStudy, match=r"\(different: generation\)"):
+        Ledger(path).record(announcement(generation=1))
 
 
 def test_a_field_that_is_missing_is_named(path: Path) -> None:
-    write(path, [("preregistration", {"a": 1, "b": 2})])
-    with pytest.raises(OtherStudy, match=r"\(different: b\)"):
-        Ledger(path).record("preregistration", {"a": 1})
+    write(path, [announcement(generation=1)])
+    with pytest.raises(OtherStudy, match=r"\(different: generation\)"):
+        Ledger(path).record(announcement())
 
 
 def test_another_kind_is_refused_and_both_are_named(path: Path) -> None:
     write(path)
     ledger = Ledger(path)
-    ledger.record(*STUDY[0])
+    ledger.record(STUDY[0])
     with pytest.raises(OtherStudy, match="a selection where the ledger has a trial at line 2"):
-        ledger.record("selection", STUDY[1][1])
+        ledger.record(selection(1))
 
 
 def test_a_refused_record_is_not_stepped_over(path: Path) -> None:
     write(path)
     ledger = Ledger(path)
     with pytest.raises(OtherStudy):
-        ledger.record("preregistration", {"other": True})
-    assert ledger.record(*STUDY[0]) == ledger.lines[0]
+        ledger.record(announcement("other"))
+    assert ledger.record(STUDY[0]) == ledger.lines[0]
 
 
-@pytest.mark.parametrize("body", [{"score": float("nan")}, {"score": float("inf")}, {"score": {1}}])
-def test_what_has_no_canonical_form_is_not_recorded(path: Path, body: dict[str, Any]) -> None:
+def test_what_has_no_canonical_form_is_not_recorded(path: Path) -> None:
     ledger = write(path, STUDY[:2])
     before = path.read_bytes()
-    with pytest.raises((ValueError, TypeError)):
-        ledger.record("trial", body)
+    with pytest.raises(TypeError):
+        ledger.record(trial(parameters={"margin": {1}}))
     assert path.read_bytes() == before
-    ledger.record(*STUDY[2])
+    ledger.record(STUDY[2])
     assert len(read(path)) == 3
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_score_that_json_has_no_number_for_comes_back(path: Path, value: float) -> None:
+    write(path, [trial(0, value)])
+    found = read(path)[0].entry()
+    assert isinstance(found, Trial)
+    assert repr(found.map_at_r) == repr(value)
 
 
 @pytest.mark.parametrize("count", range(len(STUDY) - 2))
@@ -373,10 +388,7 @@ def test_every_search_has_to_have_selected(path: Path) -> None:
     ledger = write(
         path,
         [
-            (
-                "preregistration",
-                {**PREREGISTRATION, "budget": {"searches": 2, "reproduction_runs": 2}},
-            ),
+            announcement(own_budget=budget(searches=2, reproduction_runs=2)),
             *STUDY[1:5],
         ],
     )
@@ -385,14 +397,14 @@ def test_every_search_has_to_have_selected(path: Path) -> None:
 
 
 def test_reproductions_without_a_selection_give_no_receipt(path: Path) -> None:
-    ledger = write(path, [entry for entry in STUDY if entry[0] != "selection"])
+    ledger = write(path, [entry for entry in STUDY if entry.kind != "selection"])
     with pytest.raises(SealError):
         ledger.receipt()
 
 
 def test_reproductions_before_the_selection_give_no_receipt(path: Path) -> None:
-    before = [entry for entry in STUDY if entry[0] not in ("selection", "seal")]
-    ledger = write(path, [*before, ("selection", {"trial": 1})])
+    before = [entry for entry in STUDY if entry.kind not in ("selection", "seal")]
+    ledger = write(path, [*before, selection(1)])
     with pytest.raises(SealError):
         ledger.receipt()
 
@@ -401,13 +413,15 @@ def test_reproductions_before_the_selection_give_no_receipt(path: Path) -> None:
 def test_a_preregistration_that_promises_nothing_gives_no_receipt(
     path: Path, body: dict[str, Any]
 ) -> None:
-    ledger = write(path, [("preregistration", body), *STUDY[1:]])
+    rest = [(entry.kind, entry.to_json()) for entry in STUDY[1:]]
+    ledger = write_raw(path, [("preregistration", body), *rest])
     with pytest.raises(SealError):
         ledger.receipt()
 
 
 def test_a_study_without_a_preregistration_gets_no_receipt(path: Path) -> None:
-    ledger = write(path, [("trial", PREREGISTRATION), *STUDY[1:]])
+    first, *rest = [(entry.kind, entry.to_json()) for entry in STUDY]
+    ledger = write_raw(path, [("trial", first[1]), *rest])
     with pytest.raises(SealError):
         ledger.receipt()
 
@@ -415,7 +429,7 @@ def test_a_study_without_a_preregistration_gets_no_receipt(path: Path) -> None:
 def test_a_promise_of_no_reproductions_is_kept_by_the_selection_or_refused(path: Path) -> None:
     ledger = write(
         path,
-        [("preregistration", {"budget": {"searches": 1, "reproduction_runs": 0}}), *STUDY[1:4]],
+        [announcement(own_budget=budget(reproduction_runs=0)), *STUDY[1:4]],
     )
     try:
         receipt = ledger.receipt()
@@ -438,7 +452,7 @@ def test_a_receipt_holds_after_later_looks(path: Path) -> None:
     ledger = write(path)
     receipt = ledger.receipt()
     for number in range(3):
-        ledger.record("look", {"number": number})
+        ledger.record(look(map_at_r=number / 10))
     receipt.check(TRAINVAL)
     assert ledger.receipt() == receipt
 
@@ -446,7 +460,7 @@ def test_a_receipt_holds_after_later_looks(path: Path) -> None:
 def test_a_forged_receipt_is_refused(path: Path) -> None:
     write(path)
     for forged in ("0" * 64, "", START):
-        with pytest.raises(SealError, match="does not bear out"):
+        with pytest.raises(SealError, match="does not support"):
             Receipt(str(path), forged).check(TRAINVAL)
 
 
@@ -461,7 +475,7 @@ def test_the_receipt_of_another_study_is_refused(path: Path, tmp_path: Path) -> 
     write(path)
     foreign = write(
         tmp_path / "foreign.jsonl",
-        [("preregistration", {**PREREGISTRATION, "seed": 1}), *STUDY[1:]],
+        [announcement(generation=1), *STUDY[1:]],
     )
     with pytest.raises(SealError):
         Receipt(str(path), foreign.receipt().hash).check(TRAINVAL)
@@ -514,28 +528,28 @@ def test_a_receipt_of_a_complete_study_on_other_data_is_refused(path: Path, trai
 
 @pytest.mark.parametrize(
     "data",
-    [{}, {"data": {}}, {"data": {"trainval": None}}, {"data": {"test": TRAINVAL}}, {"data": None}],
+    [{"data": {}}, {"data": {"trainval": None}}, {"data": {"test": TRAINVAL}}, {"data": None}],
 )
 def test_a_receipt_of_a_study_that_does_not_say_on_what_data_is_refused(
     path: Path, data: dict[str, Any]
 ) -> None:
-    ledger = write(
-        path,
-        [
-            ("preregistration", {"budget": {"searches": 1, "reproduction_runs": 2}, **data}),
-            *STUDY[1:],
-        ],
-    )
-    with pytest.raises(SealError, match="of a study on other data"):
-        ledger.receipt().check(TRAINVAL)
+    complete = write(path).receipt()
+    path.unlink()
+    first, *rest = [(entry.kind, entry.to_json()) for entry in STUDY]
+    ledger = write_raw(path, [("preregistration", {**first[1], **data}), *rest])
+    with pytest.raises(SealError, match="stays sealed"):
+        ledger.receipt()
+    for line in ledger.lines:
+        with pytest.raises(SealError, match=r"data.* is |cannot be relied on"):
+            replace(complete, hash=line.hash).check(TRAINVAL)
 
 
 def test_data_named_after_the_preregistration_does_not_count(path: Path) -> None:
-    named_later = [(kind, {**body, "data": {"trainval": TRAINVAL}}) for kind, body in STUDY[1:]]
-    ledger = write(
-        path,
-        [("preregistration", {**PREREGISTRATION, "data": {"trainval": "8" * 64}}), *named_later],
-    )
+    named_later: list[tuple[Kind, Any]] = [
+        (entry.kind, {**entry.to_json(), "data": {"trainval": TRAINVAL}}) for entry in STUDY[1:]
+    ]
+    other = announcement(trainval="8" * 64).to_json()
+    ledger = write_raw(path, [("preregistration", other), *named_later])
     with pytest.raises(SealError, match="of a study on other data"):
         ledger.receipt().check(TRAINVAL)
 

@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 
 import assay as package
+import entries
 from assay.data import load, splits
 from assay.data.dataset import Half
 from assay.evaluation import EvaluatedModel
 from assay.protocols import customise, protocols
-from assay.records import study_records
 from assay.records.ledger import Ledger, SealError, read
 from assay.records.store import Store
 from assay.records.study import read_record
+from assay.records.untyped import study_records
 from assay.run.finished import FinishedRun
 from assay.verify import verify
+from entries import write_raw
 from miniature import MINI, make_folder
 
 PROTOCOL = customise(protocols["quick"], MINI)
@@ -94,9 +96,7 @@ def forge(method, change):
     lines = [[line.kind, line.body] for line in read(path)]
     change(lines)
     path.unlink()
-    ledger = Ledger(path)
-    for kind, body in lines:
-        ledger.record(kind, body)
+    write_raw(path, lines)
 
 
 def cut(method, kind):
@@ -417,17 +417,17 @@ BAD = {
     "altered weights": (
         altered_weights,
         DATA,
-        "was altered after the run had ended; `assay verify",
+        "was altered after the run had ended (model.safetensors was altered); `assay verify",
     ),
     "altered configuration": (
         altered_configuration,
         DATA,
-        "was altered after the run had ended; `assay verify",
+        "was altered after the run had ended (config.json was altered); `assay verify",
     ),
     "spoilt configuration": (
         spoilt_configuration,
         DATA,
-        "was altered after the run had ended; `assay verify",
+        "was altered after the run had ended (config.json cannot be read",
     ),
     "losing trial": (
         losing_trial,
@@ -479,23 +479,23 @@ def test_the_own_number_of_folds_may_be_repeated(look):
 
 def test_a_ledger_takes_no_look_before_the_seal_is_open(tmp_path):
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    ledger.record("preregistration", {})
+    ledger.record(entries.announcement())
     with pytest.raises(SealError, match="the seal is not open"):
-        ledger.look({"run": "a"})
+        ledger.look(entries.look())
     assert len(read(ledger.path)) == 1
-    ledger.record("seal", {})
-    ledger.look({"run": "a"})
+    ledger.record(entries.seal())
+    ledger.look(entries.look())
     assert [line.kind for line in read(ledger.path)] == ["preregistration", "seal", "look"]
 
 
 def test_looks_stand_after_what_a_study_replays(tmp_path):
-    entries = [("preregistration", {}), ("seal", {}), ("test", {"scores": 1})]
+    own = [entries.announcement(), entries.seal(), entries.scored()]
     path = tmp_path / "ledger.jsonl"
     for _ in range(2):
         ledger = Ledger(path)
-        for kind, body in entries:
-            ledger.record(kind, body)
-        Ledger(path).look({"run": "a"})
+        for entry in own:
+            ledger.record(entry)
+        Ledger(path).look(entries.look())
     assert [line.kind for line in read(path)] == ["preregistration", "seal", "test", "look", "look"]
 
 

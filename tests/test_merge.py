@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,13 +19,15 @@ import assay
 from assay.cli import merge as command
 from assay.errors import BadInput
 from assay.protocols import customise, protocols
-from assay.records import study_records
 from assay.records.ledger import BrokenLedger, Ledger, read
+from assay.records.run import read_history
 from assay.records.store import Store
+from assay.records.untyped import study_records
 from assay.report import write_report
 from assay.study.merge import Contribution, merge
 from assay.tables import comparisons
 from assay.verify import verify
+from entries import look, write_raw
 from miniature import MINI, snapshot
 
 PROTOCOL = customise(protocols["quick"], MINI)
@@ -170,23 +173,24 @@ def test_weights_that_one_store_has_dropped_come_from_the_other(place):
 def test_checkpoints_that_one_store_has_kept_come_as_a_whole(place):
     kept = shutil.copytree(place / "berlin", place / "kept")
     key = record_of(kept, "triplet").reproductions[0]["key"]
-    for epoch in (0, 1):
-        (Store(kept).run(key) / "checkpoints").mkdir(exist_ok=True)
-        (Store(kept).run(key) / "checkpoints" / f"{epoch}.safetensors").write_bytes(
-            b"weights of epoch %d" % epoch
+    folder, best = Store(kept).run(key), Store(kept).result(key).best_epoch
+    (folder / "checkpoints").mkdir()
+    for epoch in [checkpoint.epoch for checkpoint in read_history(folder)]:
+        (folder / "checkpoints" / f"{epoch}.safetensors").write_bytes(
+            (folder / "model.safetensors").read_bytes() if epoch == best else b"of another epoch"
         )
     merge([place / "berlin", kept], place / "both")
-    assert [path.read_bytes() for path in Store(place / "both").checkpoints(key).values()] == [
-        b"weights of epoch 0",
-        b"weights of epoch 1",
-    ]
+    ours, theirs = (
+        {epoch: path.read_bytes() for epoch, path in Store(one).checkpoints(key).items()}
+        for one in (kept, place / "both")
+    )
+    assert ours == theirs and ours
 
 
 def look_at(store, epoch):
     record = record_of(store, "triplet")
-    Ledger(ledger_of(store, "triplet")).look(
-        {"run": record.reproductions[0]["key"], "metrics": {"mrr": epoch}}
-    )
+    entry = replace(look(record.reproductions[0]["key"]), metrics={"mrr": epoch})
+    Ledger(ledger_of(store, "triplet")).look(entry)
 
 
 def test_looks_of_both_labs_are_counted_once_each(place):
@@ -246,10 +250,10 @@ def test_one_run_with_two_results_is_refused_with_both_named(place):
     for name in ("berlin", "oslo"):
         shutil.rmtree(Store(place / name).root / "studies")
     result = Store(place / "oslo").run(key) / "result.json"
-    change_json(result, best_epoch=7)
+    change_json(result, last_epoch=7)
     with pytest.raises(
         BadInput,
-        match=rf"berlin/.*{key}/result.json and .*oslo/.*{key}/result.json .*different: best_epoch",
+        match=rf"berlin/.*{key}/result.json and .*oslo/.*{key}/result.json .*different: last_epoch",
     ):
         merge([place / "berlin", place / "oslo"], place / "both")
     assert runs_of(place / "both") == 0
@@ -267,7 +271,7 @@ def test_two_studies_under_one_key_are_refused_with_both_named(place):
             else {}
         )
         receipt = {"receipt": forged.receipt().hash} if line.kind == "seal" else {}
-        forged.record(line.kind, {**line.body, **versions, **receipt})
+        forged = write_raw(ledger, [(line.kind, {**line.body, **versions, **receipt})])
     with pytest.raises(
         BadInput,
         match=(
@@ -295,7 +299,7 @@ def spoil_config(store):
 def spoil_result(store):
     change_json(
         Store(store).run(record_of(store, "triplet").reproductions[0]["key"]) / "result.json",
-        best_epoch=7,
+        last_epoch=7,
     )
 
 

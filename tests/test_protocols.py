@@ -29,8 +29,8 @@ from assay.protocols import (
     revisiting,
     unbiased,
 )
-from assay.records import study_records
 from assay.records.store import Store
+from assay.records.untyped import study_records
 from assay.registry import UnknownName
 from assay.space import Real
 from assay.study import design_bench

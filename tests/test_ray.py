@@ -21,7 +21,7 @@ import faults
 from assay.engines import ray as engines_ray
 from assay.engines.ray import AHEAD, RayEngine, RemoteTask, connect
 from assay.errors import BadInput
-from assay.run import own_source
+from assay.records.keys import own_source
 from faults import descendants, does, wait_for
 from miniature import BENCHED, MINI, bench_on, make_folder, snapshot
 from shared_pool import local

@@ -13,11 +13,11 @@ import assay as package
 from assay.engines import InlineEngine
 from assay.errors import BadInput
 from assay.protocols import customise, protocols
-from assay.records import study_records
+from assay.records.benches import declared_benches, looks_of
 from assay.records.keys import run_seed
 from assay.records.store import Store
 from assay.records.study import classes_file
-from assay.study.declared import declared, looks_of
+from assay.records.untyped import study_records
 from assay.study.design import drawn_folds
 from assay.verify import verify
 from miniature import snapshot
@@ -279,7 +279,7 @@ def test_scores_of_classes_that_were_altered_are_found(benched, tmp_path):
 
 
 def looks(out):
-    by_key = looks_of(declared(Store(out)))
+    by_key = looks_of(declared_benches(Store(out)))
     return {
         record.method: by_key[record.key]
         for record in study_records(Store(out))
@@ -288,16 +288,16 @@ def looks(out):
 
 
 def test_a_bench_is_declared_once_with_all_its_methods(benched):
-    (bench,) = declared(Store(benched))
+    (bench,) = declared_benches(Store(benched))
     assert {"triplet", "contrastive", "triplet.twin"} <= set(bench.methods)
     assert {"triplet", "contrastive", "triplet.twin"} == set(bench.trained)
     assert (bench.look, bench.after, bench.reference) == (1, (), None)
 
 
 def test_running_it_again_changes_nothing(features, benched):
-    before = snapshot(benched), declared(Store(benched))
+    before = snapshot(benched), declared_benches(Store(benched))
     run(features, benched, control="triplet")
-    assert (snapshot(benched), declared(Store(benched))) == before
+    assert (snapshot(benched), declared_benches(Store(benched))) == before
 
 
 def test_a_method_that_is_added_later_counts_as_a_look(features, tmp_path):
@@ -313,7 +313,7 @@ def test_more_searches_of_what_was_tested_are_another_look_and_repeat_no_run(fea
     run(features, out, ["triplet"])
     before = records(out)["triplet"].runs
     run(features, out, ["triplet"], customise(SMALL, ["searches=4"]))
-    benches = sorted(declared(Store(out)), key=lambda bench: bench.look)
+    benches = sorted(declared_benches(Store(out)), key=lambda bench: bench.look)
     assert [bench.look for bench in benches] == [1, 2]
     assert set(benches[0].studies) & set(benches[1].after)
     every = [record for record in study_records(Store(out)) if record.method == "triplet"]
@@ -321,11 +321,11 @@ def test_more_searches_of_what_was_tested_are_another_look_and_repeat_no_run(fea
         "the first three searches are the same runs"
     )
     run(features, out, ["triplet"], customise(SMALL, ["seed=1"]))
-    assert max(bench.look for bench in declared(Store(out))) == 3, (
+    assert max(bench.look for bench in declared_benches(Store(out))) == 3, (
         "another seed is another try at the same question"
     )
     run(features, out, ["triplet"], customise(SMALL, ["searches=4", "dim=4"]))
-    assert max(bench.look for bench in declared(Store(out))) == 3, (
+    assert max(bench.look for bench in declared_benches(Store(out))) == 3, (
         "another dimension is another question"
     )
 
@@ -360,9 +360,9 @@ def test_another_try_at_a_question_counts_before_anything_is_opened(features, tm
 def test_tries_of_two_stores_take_their_turns(benched):
     from dataclasses import replace
 
-    from assay.study.declared import in_turn
+    from assay.records.benches import in_turn
 
-    (bench,) = declared(Store(benched))
+    (bench,) = declared_benches(Store(benched))
     other = replace(bench, studies=tuple(key[::-1] for key in bench.studies), protocol="another")
     assert sorted(one.look for one in in_turn([bench, other])) == [1, 2]
     assert [one.look for one in in_turn([bench])] == [1]

@@ -10,8 +10,8 @@ import pytest
 
 import assay
 from assay.protocols import customise, protocols
-from assay.records import study_records
 from assay.records.store import Store
+from assay.records.untyped import study_records
 from assay.stats import t_interval
 from assay.tables import Comparison, comparisons, render, sentence, summary, tables_of
 from miniature import MINI

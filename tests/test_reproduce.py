@@ -12,8 +12,8 @@ from assay.errors import BadInput
 from assay.methods import methods
 from assay.protocols import protocols
 from assay.published import DATA, best_parameters
-from assay.records import study_records
 from assay.records.store import Store
+from assay.records.untyped import study_records
 from assay.study import as_published, data_of, methods_published
 from assay.trunks import build
 from official import make_cub, shrink
@@ -64,7 +64,11 @@ def test_one_command_runs_the_published_parameters_and_judges_each_method(assay,
         assert {key: record.selection["parameters"][key] for key in published} == pytest.approx(
             published
         )
-        assert record.announced["given"]["source"] == "published by Musgrave et al. 2020 for cub"
+        assert record.announced["given"]["origin"] == {
+            "kind": "published",
+            "paper": "Musgrave et al. 2020",
+            "data": "cub",
+        }
         assert f"{name}: under changed settings the measured mean lies" in out
     assert re.search(r"^\d of [23] methods lie in the published interval", out, re.MULTILINE)
     page = (cub / "store" / "report" / "index.html").read_text()

@@ -15,10 +15,10 @@ from assay.engines import InlineEngine
 from assay.errors import BadInput
 from assay.hashing import pretty
 from assay.protocols import customise, protocols
-from assay.records import study_records
+from assay.records.keys import Environment
 from assay.records.ledger import read
 from assay.records.store import Store
-from assay.run import Environment
+from assay.records.untyped import study_records
 from assay.study import Execution, run_bench
 from assay.verify import TOLERANCE, rerun
 from miniature import MINI, make_folder

@@ -31,12 +31,12 @@ from assay.miners import miners
 from assay.model import Architecture, Model
 from assay.pairs import Mined, References
 from assay.protocols import Optimiser, ResolvedAugment, ResolvedProtocol
+from assay.records.run import Checkpoint, Run
 from assay.records.store import Store
 from assay.registry import Paper
-from assay.run import Run, Training
+from assay.run import Training
 from assay.samplers import samplers
 from assay.train import (
-    Checkpoint,
     CheckpointFolder,
     Fit,
     HeadStack,

@@ -15,8 +15,8 @@ import pytest
 
 from assay.metric_names import direction, heading
 from assay.published import reported
-from assay.records import StudyRecord
 from assay.records.store import Store
+from assay.records.untyped import StudyRecord
 from assay.report import write_report
 from assay.report.figures import draw
 from assay.report.notices import notices_of, notices_of_sweep
@@ -59,7 +59,7 @@ YEARS = {
 def given_for(data: str) -> dict[str, Any]:
     return {
         "parameters": {"margin": 0.1},
-        "source": f"published by Musgrave et al. 2020 for {data}",
+        "origin": {"kind": "published", "paper": "Musgrave et al. 2020", "data": data},
     }
 
 
@@ -83,7 +83,10 @@ def swept(method: str, field: str, value: str, mean: float, **settings: Any) -> 
         "protocol": "quick.v1",
         "values": values,
     }
-    given = {"parameters": {"margin": 0.1}, "source": f"selected by study {method}-0"}
+    given = {
+        "parameters": {"margin": 0.1},
+        "origin": {"kind": "selected by", "study": f"{method}-0"},
+    }
     return simulate(
         method,
         paired({method: mean}, 10)[method],

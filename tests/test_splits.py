@@ -24,15 +24,12 @@ from assay.data.sources.glyphs import Drawings
 from assay.data.splits import TrainVal, folds
 from assay.errors import BadInput
 from assay.protocols import FirstStep, Protocol
-from assay.records.ledger import Kind, Ledger, Receipt, SealError
+from assay.records.ledger import Ledger, Receipt, SealError
+from entries import announcement, reproduction, selection
 
 PROTOCOL = Protocol("p.v1")
 NO_STEP = FirstStep("square", 0)
-AFTER_PREREGISTRATION: list[tuple[Kind, dict[str, Any]]] = [
-    ("selection", {}),
-    ("reproduction", {"fold": 0}),
-    ("reproduction", {"fold": 1}),
-]
+AFTER_PREREGISTRATION = [selection(), reproduction(fold=0), reproduction(fold=1)]
 COMPLETE = 1 + len(AFTER_PREREGISTRATION)
 
 
@@ -55,15 +52,9 @@ def make(sizes: list[int], seed: int = 0) -> Dataset:
 def study(folder: Path, trainval: TrainVal, lines: int = COMPLETE) -> Ledger:
     """A study on `trainval` that has got as far as this many lines."""
     ledger = Ledger(folder / trainval.fingerprint / "ledger.jsonl")
-    ledger.record(
-        "preregistration",
-        {
-            "data": {"trainval": trainval.fingerprint},
-            "budget": {"searches": 1, "reproduction_runs": 2},
-        },
-    )
-    for kind, body in AFTER_PREREGISTRATION[: lines - 1]:
-        ledger.record(kind, body)
+    ledger.record(announcement(trainval=trainval.fingerprint))
+    for entry in AFTER_PREREGISTRATION[: lines - 1]:
+        ledger.record(entry)
     return ledger
 
 
@@ -299,7 +290,7 @@ def test_the_seal_stays_closed_before_the_study_is_complete(tmp_path: Path, line
     ledger = study(tmp_path, trainval, lines)
     assert len(ledger.lines) == lines
     for line in ledger.lines:
-        with pytest.raises(SealError, match="does not bear out"):
+        with pytest.raises(SealError, match="does not support"):
             test.open(Receipt(str(ledger.path), line.hash))
 
 
@@ -307,7 +298,7 @@ def test_the_seal_stays_closed_to_a_forged_receipt(tmp_path: Path) -> None:
     trainval, test = splits.of(make([2] * 16), PROTOCOL)
     ledger = study(tmp_path, trainval)
     for forged in ("", "0" * 64, ledger.lines[0].hash, ledger.lines[-1].hash.upper()):
-        with pytest.raises(SealError, match="does not bear out"):
+        with pytest.raises(SealError, match="does not support"):
             test.open(Receipt(str(ledger.path), forged))
 
 
@@ -564,7 +555,7 @@ def test_without_a_valid_receipt_the_view_of_the_test_half_is_not_read(tmp_path:
         Receipt(str(incomplete.path), incomplete.lines[-1].hash),
     ]
     for receipt in receipts:
-        with pytest.raises(SealError, match="does not bear out"):
+        with pytest.raises(SealError, match="does not support"):
             read_test(tmp_path / "view", receipt, trainval.fingerprint)
     nothing: Any = None
     with pytest.raises(AttributeError):

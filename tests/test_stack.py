@@ -25,9 +25,10 @@ from assay.miners.miner import Miner
 from assay.model import Architecture, Model
 from assay.pairs import Mined, References, all_pairs
 from assay.protocols import Optimiser, ResolvedBatch, ResolvedProtocol
+from assay.records.run import Run
 from assay.records.store import Store
 from assay.registry import Paper
-from assay.run import Run, Training, compute
+from assay.run import Training, compute
 from assay.run.training import make_trainee
 from assay.samplers import samplers
 from assay.space import Space

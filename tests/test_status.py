@@ -13,30 +13,15 @@ import pytest
 
 from assay.hashing import pretty
 from assay.records.ledger import Ledger
+from assay.records.origin import SweepPoint
+from assay.records.run import Timing
 from assay.records.store import Store
 from assay.status import CLOCKS, status_of
 from assay.study.progress import Board, State
+from entries import announcement, budget, reproduction, run_entry, scored, seal, selection, trial
 
 FOLDS, SECONDS = 4, 30.0
 HASH = "ab" * 32
-
-
-def announcement(method, trials, reproductions, sweep=None):
-    return {
-        "method": {"name": method},
-        "data": {"name": "birds"},
-        "protocol": {"name": "quick.v1"},
-        "budget": {
-            "searches": 1,
-            "trials": trials,
-            "trial_folds": FOLDS if trials else 0,
-            "startup": 1,
-            "reproductions": reproductions,
-            "reproduction_runs": reproductions * FOLDS,
-            "folds": FOLDS,
-        },
-        **({"sweep": sweep} if sweep else {}),
-    }
 
 
 def run_in(store, name):
@@ -45,8 +30,9 @@ def run_in(store, name):
     folder = store.run(key)
     folder.mkdir(parents=True)
     (folder / "result.json").write_text("{}")
-    (folder / "timing.json").write_text(json.dumps({"seconds": SECONDS}))
-    return {"key": key, "status": "finished", "validation": {"map_at_r": 0.3}}
+    timing = Timing(SECONDS, "2026-01-01T00:00:00+00:00", "here", "x86_64")
+    (folder / "timing.json").write_text(json.dumps(timing.to_json()))
+    return run_entry(key, 0.3)
 
 
 def study_in(
@@ -65,22 +51,21 @@ def study_in(
     """A study that has got so far; its key."""
     key = key or f"{len(store.studies()):064x}"
     ledger = Ledger(store.study(key) / "ledger.jsonl")
-    ledger.record("preregistration", announcement(method, trials, reproductions, sweep))
+    own = budget(trials=trials, reproductions=reproductions, folds=FOLDS)
+    ledger.record(announcement(method, data="birds", own_budget=own, sweep=sweep))
     for number in range(tried):
         few = number >= tried - pruned
         runs = [run_in(store, (key, "trial", number, fold)) for fold in range(1 if few else FOLDS)]
-        ledger.record(
-            "trial",
-            {"trial": number, "map_at_r": None if few else 0.3 + number / 100, "runs": runs},
-        )
+        ledger.record(trial(number, None if few else 0.3 + number / 100, runs=runs))
     if tried == trials:
-        ledger.record("selection", {"trial": 0 if trials else None, "parameters": {}})
+        ledger.record(selection(0 if trials else None))
     for number in range(reproduced):
-        ledger.record("reproduction", run_in(store, (key, "reproduction", number)))
+        run = run_in(store, (key, "reproduction", number))
+        ledger.record(reproduction(*divmod(number, FOLDS), key=run.key))
     if tested:
-        ledger.record("seal", {})
+        ledger.record(seal())
     for number in range(tested):
-        ledger.record("test", {"reproduction": number})
+        ledger.record(scored(number))
     return key
 
 
@@ -162,17 +147,16 @@ def test_what_was_given_up_is_not_waited_for(store):
 
 def test_a_fixed_baseline_has_one_run(store):
     ledger = Ledger(store.study(HASH) / "ledger.jsonl")
-    body = announcement("pretrained", 0, 1)
-    body["budget"]["reproduction_runs"] = 1
-    ledger.record("preregistration", body)
+    own = budget(trials=0, folds=FOLDS, reproduction_runs=1)
+    ledger.record(announcement("pretrained", own_budget=own))
     assert [(study.done, study.total) for study in status_of(store).studies] == [(0, 1)]
 
 
 def test_all_trials_diverged_is_a_failure_for_good(store):
     ledger = Ledger(store.study(study_in(store, "triplet", tried=2)) / "ledger.jsonl")
     for line in list(ledger.lines):
-        ledger.record(line.kind, line.body)
-    ledger.record("selection", {"trial": None, "parameters": None})
+        ledger.record(line.entry())
+    ledger.record(selection(None, parameters=None))
     (study,) = status_of(store).studies
     assert (study.state, study.ended, study.done, study.total) == (
         "failed: all trials of a search diverged",
@@ -216,7 +200,7 @@ def test_points_of_a_sweep_stand_under_their_base_in_the_order_of_their_values(a
             store,
             "triplet",
             trials=0,
-            sweep={"field": "dim", "value": value, "values": ["64", "8", "16"], "base": base},
+            sweep=SweepPoint("dim", value, ("64", "8", "16"), base, "quick.v1"),
         )
         for value in ("8", "16", "64")
     }
@@ -230,7 +214,7 @@ def test_points_of_a_sweep_stand_under_their_base_in_the_order_of_their_values(a
 
 def test_a_study_of_a_sweep_is_known_by_its_value(store):
     base = study_in(store, "triplet", tried=3, reproduced=8, tested=2)
-    sweep = {"field": "dim", "value": "8", "values": ["8"], "base": base}
+    sweep = SweepPoint("dim", "8", ("8",), base, "quick.v1")
     point = study_in(store, "triplet", trials=0, sweep=sweep)
     board(store, state_of(store, "triplet, dim=8", 0, 8, stage="reproductions", done=5))
     assert {study.study: study.done for study in status_of(store).studies} == {base: 20, point: 5}
@@ -352,7 +336,8 @@ def test_few_runs_are_opened_however_many_there_are(store, monkeypatch):
     study_in(store, "contrastive", tried=3, reproduced=8, tested=2)
     opened = []
     monkeypatch.setattr(
-        "assay.status.read_json", lambda path: opened.append(path) or json.loads(path.read_text())
+        "assay.records.codec.read_json",
+        lambda path: opened.append(path) or json.loads(path.read_text()),
     )
     assert status_of(store).seconds_left is not None
     assert len([path for path in opened if path.name == "timing.json"]) == CLOCKS

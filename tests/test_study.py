@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+import entries
 from assay.engines import InlineEngine
 from assay.errors import BadInput
 from assay.methods import methods
 from assay.protocols import customise, protocols
 from assay.records import study_records
 from assay.records.ledger import read
+from assay.records.lines import Selection
 from assay.records.store import Store
 from assay.space import Real, Space
 from assay.study import Execution, run_bench
@@ -41,40 +43,28 @@ def test_without_trials_the_defaults_are_reproduced(features, tmp_path):
     done = bench(features, tmp_path / "s", protocol=customise(SMALL, ["trials=0"]))
     record = record_of(tmp_path / "s", done.studies[0])
     assert record.complete and not record.trials
-    assert record.selection == {
-        "search": 0,
-        "trial": None,
-        "parameters": {"margin": 0.1},
-        "edges": {},
-    }
+    assert record.selection == Selection(0, None, {"margin": 0.1}, {})
 
 
 def test_the_parameters_that_a_protocol_gives_take_the_place_of_defaults(features, tmp_path):
     protocol = replace(customise(SMALL, ["trials=2"]), given=(("triplet", ("margin=0.3",)),))
     done = bench(features, tmp_path / "s", protocol=protocol)
     record = record_of(tmp_path / "s", done.studies[0])
-    assert record.trials[0]["parameters"] == {"margin": 0.3}
-    assert record.trials[1]["parameters"] != {"margin": 0.3}
+    assert record.trials[0].parameters == {"margin": 0.3}
+    assert record.trials[1].parameters != {"margin": 0.3}
 
 
 def test_an_exception_holds_for_its_method_only(features, tmp_path):
     protocol = replace(SMALL, exceptions=(("triplet", ("dim=4", "optimiser.kind=adam")),))
     done = bench(features, tmp_path / "s", ("triplet", "nt_xent"), protocol)
-    resolved = [
-        record_of(tmp_path / "s", key).announced["protocol"]["resolved"] for key in done.studies
-    ]
-    assert [(one["dim"], one["optimiser"]["kind"]) for one in resolved] == [
+    resolved = [record_of(tmp_path / "s", key).announced.protocol.resolved for key in done.studies]
+    assert [(one.dim, one.optimiser.kind) for one in resolved] == [
         (4, "adam"),
         (8, "adamw"),
         (8, "adamw"),
     ]
     assert (
-        len(
-            {
-                record_of(tmp_path / "s", key).announced["protocol"]["fingerprint"]
-                for key in done.studies
-            }
-        )
+        len({record_of(tmp_path / "s", key).announced.protocol.fingerprint for key in done.studies})
         == 1
     )
 
@@ -89,26 +79,23 @@ def test_a_trial_whose_first_fold_is_hopeless_is_given_up(mini_folder, tmp_path)
     done = bench(f"folder:{mini_folder}", tmp_path / "s", ("contrastive",), protocol)
     record = record_of(tmp_path / "s", done.studies[0])
     assert len(record.trials) == 5
-    pruned = [trial for trial in record.trials if trial["status"] == "pruned"]
+    pruned = [trial for trial in record.trials if trial.status == "pruned"]
     assert pruned, "none of these trials was hopeless"
     for number, trial in enumerate(record.trials):
         best = best_of(record.trials[:number])
-        first = trial["runs"][0]["validation"]["map_at_r"]
-        hopeless = best is not None and first < best["runs"][0]["validation"]["map_at_r"]
-        assert (trial["status"] == "pruned") == hopeless
-        assert len(trial["runs"]) == (1 if hopeless else 2)
+        first = trial.runs[0].validation["map_at_r"]
+        hopeless = best is not None and first < best.runs[0].validation["map_at_r"]
+        assert (trial.status == "pruned") == hopeless
+        assert len(trial.runs) == (1 if hopeless else 2)
         if hopeless:
-            assert trial["map_at_r"] is None and trial["estimate"] == estimate(
+            assert trial.map_at_r is None and trial.estimate == estimate(
                 first, record.trials[:number]
             )
-    assert record.trials[record.selection["trial"]]["status"] == "finished"
+    assert record.trials[record.selection.trial].status == "finished"
 
 
 def test_a_trial_that_was_given_up_is_worth_its_first_fold_as_the_best_trials_is():
-    before = [
-        {"map_at_r": 0.4, "runs": [{"validation": {"map_at_r": 0.5}}]},
-        {"map_at_r": None, "runs": []},
-    ]
+    before = [entries.trial(0, 0.4, runs=[entries.run_entry(map_at_r=0.5)]), entries.trial(1, None)]
     assert estimate(0.25, before) == pytest.approx(0.2)
 
 
@@ -144,8 +131,8 @@ def test_a_new_study_begins_afresh_and_both_stay_in_the_record(features, tmp_pat
     assert first.studies != second.studies
     assert before.items() <= snapshot(tmp_path / "s").items()
     records = [record_of(tmp_path / "s", done.studies[0]) for done in (first, second)]
-    assert [record.announced.get("generation") for record in records] == [None, 1]
-    assert [record.announced["space"]["margin"]["high"] for record in records] == [2.0, 3.0]
+    assert [record.announced.generation for record in records] == [0, 1]
+    assert [record.announced.space["margin"].high for record in records] == [2.0, 3.0]
     assert bench(features, tmp_path / "s").studies == second.studies
     assert bench(features, tmp_path / "s", new_study=True).studies not in (
         first.studies,
@@ -166,17 +153,15 @@ def test_all_checkpoints_are_scored_once_the_seal_is_open(
     record = record_of(store.root, done.studies[0])
     kinds = [line.kind for line in read(store.study(record.key) / "ledger.jsonl")]
     assert kinds[-1] == "peek" and kinds.index("peek") > kinds.index("seal")
-    assert [entry["run"] for entry in record.peek["epochs"]] == [
-        entry["key"] for entry in record.reproductions
+    assert [entry.run for entry in record.peek.epochs] == [
+        entry.key for entry in record.reproductions
     ]
     for number, test in enumerate(record.tests):
-        ours = [entry for entry in record.peek["epochs"] if entry["reproduction"] == number]
-        chosen = [entry["test"][str(entry["chosen"])] for entry in ours]
-        assert sum(chosen) / len(chosen) == pytest.approx(test["separated"]["map_at_r"], abs=1e-9)
-        assert all(
-            set(entry["test"]) == set(map(str, store.checkpoints(entry["run"]))) for entry in ours
-        )
-    assert [len(trial["test"]) for trial in record.peek["trials"]] == [4, 4]
+        ours = [entry for entry in record.peek.epochs if entry.reproduction == number]
+        chosen = [entry.test[entry.chosen] for entry in ours]
+        assert sum(chosen) / len(chosen) == pytest.approx(test.separated["map_at_r"], abs=1e-9)
+        assert all(set(entry.test) == set(store.checkpoints(entry.run)) for entry in ours)
+    assert [len(trial.test) for trial in record.peek.trials] == [4, 4]
 
 
 @pytest.mark.slow

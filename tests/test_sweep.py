@@ -10,8 +10,8 @@ import pytest
 from assay.engines import InlineEngine
 from assay.errors import BadInput
 from assay.protocols import customise, protocols
-from assay.records import study_records
 from assay.records.store import Store
+from assay.records.untyped import study_records
 from assay.study import Execution, run_bench, run_sweep
 from assay.study.sweep import read_values
 from miniature import MINI, snapshot

@@ -14,13 +14,13 @@ import pytest
 
 from assay.cli.bench import print_result
 from assay.hashing import pretty
-from assay.records import StudyRecord
+from assay.records.benches import DeclaredBench
 from assay.records.store import Store, place_file
+from assay.records.untyped import StudyRecord
 from assay.report import write_report
 from assay.report.notices import notices_of
 from assay.report.write import figures_of
 from assay.stats import aa_difference, deviation
-from assay.study.declared import Declared
 from assay.tables import (
     Comparison,
     answer,
@@ -63,7 +63,7 @@ def rows_of(
     ]
 
 
-def declare(*methods: str, studies: Sequence[str] = (), **other: Any) -> Declared:
+def declare(*methods: str, studies: Sequence[str] = (), **other: Any) -> DeclaredBench:
     """A declared bench; the key of a study is the name of its method."""
     trained = tuple(name for name in methods if name not in BASELINES)
     settings = {
@@ -74,7 +74,7 @@ def declare(*methods: str, studies: Sequence[str] = (), **other: Any) -> Declare
         "look": 1,
         "after": (),
     }
-    return Declared(
+    return DeclaredBench(
         studies=tuple(studies or methods), methods=methods, trained=trained, **(settings | other)
     )
 
@@ -508,7 +508,7 @@ def test_a_bench_under_way_does_not_change_yet_what_the_finished_ones_say(tmp_pa
     for number, one in enumerate(
         (declare("a", "b"), declare("a", "b", "c", look=2, after=("a", "b")))
     ):
-        place_file(store.bench(one.key), pretty(one).encode())
+        place_file(store.bench(one.key), pretty(one.to_json()).encode())
         (found,) = comparisons(store)
         (covered_only,) = comparisons(store, ["a", "b"])
         assert len(found.benches) == number + 1

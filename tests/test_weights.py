@@ -20,10 +20,11 @@ from torch import nn
 
 from assay.errors import BadInput
 from assay.hashing import digest_file
+from assay.records.lines import Weights
 from assay.trunks import build, find, lite0, trunks
 from assay.trunks import torchvision as torchvision_trunks
 from assay.trunks.trunk import Origin, Trunk
-from assay.trunks.weights import NONE, Weights, add_file, load, resolve
+from assay.trunks.weights import NONE, add_file, load, resolve
 
 LITE0 = "0986093293325365b58094a1c012232e1e178df015bc525e6310d9f900ea046f"
 SMALL = "test_resnet"

@@ -24,9 +24,10 @@ from assay.protocols import (
     ResolvedProtocol,
     Similarity,
 )
+from assay.records.run import WEIGHTS
 from assay.trunks import build, weights
 
-WEIGHTS, CARD = "model.safetensors", "model.json"
+CARD = "model.json"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from assay.cli.options import (
 from assay.cli.show import print_json
 
 if TYPE_CHECKING:
-    from assay.train import Checkpoint, OnEpoch
+    from assay.records.run import Checkpoint
+    from assay.train import OnEpoch
 
 
 def add_to(app: typer.Typer) -> None:

@@ -259,7 +259,7 @@ def _check_node(driver: str, marks: Sequence[str], source: str | None) -> None:
 
 
 def _own_source() -> str:
-    from assay.run import own_source  # imports torch, which other tasks may not need
+    from assay.records.keys import own_source
 
     return own_source()
 

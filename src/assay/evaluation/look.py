@@ -8,6 +8,7 @@ from assay.data.dataset import Half
 from assay.data.seal import SealedTest
 from assay.hashing import canonical, without_infinities
 from assay.metrics import Scores
+from assay.records import lines
 from assay.records.ledger import Ledger, SealError
 from assay.records.study import StudyRecord, study_records, write_record
 from assay.run.finished import FinishedRun
@@ -56,19 +57,17 @@ class Look:
 
     def record(self, scores: Scores) -> list[StudyRecord]:
         """Append the look to each ledger, write each `study.json` again, and return the studies."""
-        body = {
-            "run": self.run.key,
-            "test": self.half.fingerprint,
-            "similarity": scores.similarity,
-            "metrics": without_infinities(dict(scores)),
-            "queries": scores.queries,
-            "skipped": scores.skipped,
-        }
-        records = []
+        entry = lines.Look(
+            run=self.run.key,
+            test=self.half.fingerprint,
+            similarity=scores.similarity,
+            metrics=dict(scores),
+            queries=scores.queries,
+            skipped=scores.skipped,
+        )
         for ledger in self.ledgers:
-            ledger.look(body)
-            records.append(write_record(ledger.path.parent, ledger.lines))
-        return records
+            ledger.look(entry)
+        return [write_record(ledger.path.parent, ledger.lines) for ledger in self.ledgers]
 
 
 LOOKS = "looks.jsonl"

@@ -1,4 +1,4 @@
-"""What a store holds: runs, ledgers and studies, as typed values. Imports neither torch nor optuna."""
+"""Runs, ledgers and studies of a store, as typed values. Imports neither torch nor optuna."""
 
 from assay.records.study import StudyRecord, study_records
 

@@ -1,8 +1,114 @@
-"""Seeds derived from what they are for, so that no two uses share one and every run can be
-repeated.
+"""Keys and seeds: how each is made, and from what.
+
+Equal ingredients give equal keys and seeds on every machine. A key is the SHA-256 of the canonical
+JSON of its ingredients.
 """
 
-from assay.hashing import derive
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from assay.hashing import derive, digest, digest_file
+from assay.records.codec import encode
+from assay.records.origin import GivenParameters, SweepPoint
+
+PACKAGE = Path(__file__).parents[1]
+ABOVE = (
+    "__init__", "__main__", "cli", "web", "report", "verify", "survey", "search", "status",
+    "tables", "export", "published", "study", "engines", "catalogue",
+)  # fmt: skip
+"""Parts of Assay that cannot change what a run gives."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Machine and software, as far as the bytes of a run may depend on them.
+
+    Args:
+        device: cpu or cuda.
+        threads: torch threads of a run.
+        torch: version of torch.
+        source: hash of Assay's own source, see `own_source`.
+        images: hash of the code and libraries that decode images; empty where there are none.
+    """
+
+    device: str
+    threads: int
+    torch: str
+    source: str
+    images: str = ""
+
+    @classmethod
+    def here(cls, device: str, threads: int, images: str = "") -> "Environment":
+        """Return the environment of this process."""
+        return cls(device, threads, version("torch"), own_source(), images)
+
+
+@lru_cache(maxsize=1)
+def own_source() -> str:
+    """Return the hash of Assay's own source that a run computes with."""
+    files = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
+    return digest(
+        [
+            [path.as_posix(), digest_file(PACKAGE / path)]
+            for path in files
+            if path.parts[0].removesuffix(".py") not in ABOVE
+        ]
+    )
+
+
+def run_key(config: dict[str, Any]) -> str:
+    """Return the key of a run: the hash of its `config.json`.
+
+    | ingredient | effect |
+    | --- | --- |
+    | format number of the store | another format, other runs |
+    | training fields of the resolved protocol, number of folds | budgets and seeds of a study are
+      no part: studies with other budgets share runs |
+    | fingerprint of trainval | other data: other runs; the test half is no part |
+    | method, hash of its source, parameters, batch | all that the method brings |
+    | fold, seed | the place in the study, see `run_seed` |
+    | environment | device, threads, version of torch, hash of Assay's source, decoder of images |
+    """
+    return digest(config)
+
+
+def study_key(
+    protocol: str,
+    trainval: str,
+    method: str,
+    generation: int,
+    given: GivenParameters | None = None,
+    point: SweepPoint | None = None,
+) -> str:
+    """Return the key of a study.
+
+    | ingredient | effect |
+    | --- | --- |
+    | fingerprint of the protocol, as declared | another setting: another study |
+    | fingerprint of trainval | other data: another study; the test half is no part |
+    | name of the method (a twin has its own) | one study for each method |
+    | generation | `--new-study` begins the next one |
+    | given parameters and their origin, point of a sweep | only where parameters are not searched |
+
+    Space and source are no part: they stand in the preregistration, which refuses a change.
+    """
+    elsewhere = [] if given is None else [encode(given), encode(point)]
+    return digest([protocol, trainval, method, generation, *elsewhere])
+
+
+def bench_key(studies: Sequence[str], reference: str | None) -> str:
+    """Return the key of a bench.
+
+    | ingredient | effect |
+    | --- | --- |
+    | keys of the studies, in order | another method, protocol, data set or generation |
+    | reference | other pairs are compared |
+    """
+    return digest([list(studies), reference])
 
 
 def run_seed(
@@ -29,17 +135,26 @@ def run_seed(
 
 
 def question_seed(seed: int, trainval: str, method: str, search: int, twin: bool = False) -> int:
-    """Return the seed of the trials that one search of a method asks for."""
+    """Return the seed of the trials that one search of a method asks for.
+
+    | ingredient | effect |
+    | --- | --- |
+    | protocol's seed, fingerprint of trainval | another protocol seed or other data |
+    | method, search, twin | every search draws its own points |
+    """
     return derive(seed, trainval, "search", method, *_apart(search, twin))
 
 
 def fold_seed(seed: int, trainval: str, twin: bool = False) -> int:
-    """Return the seed of the order in which searches take the folds that their trials are validated
-    on.
+    """Return the seed of the order in which searches take the folds of their trials.
+
+    | ingredient | effect |
+    | --- | --- |
+    | protocol's seed, fingerprint of trainval, twin | all methods take the folds in one order |
     """
     return derive(seed, trainval, "trial folds", *_apart(0, twin))
 
 
 def _apart(search: int, twin: bool) -> tuple[str | int, ...]:
-    """Return what tells a search from the first one, and a twin from its method."""
+    """Return the ingredients of a later search and of a twin; the first search has none."""
     return (*(("search", search) if search else ()), *(("twin",) if twin else ()))

@@ -1,10 +1,10 @@
 """The append-only record of a study: each line carries the hash of the line before it.
 
-A study replays its ledger from the first line whenever it is started: what it records must be what
-stands there already, and only past the last line does recording append. So a restart adds nothing,
+A study replays its ledger from the first line whenever it is started. An entry that it records must
+equal the line that is there already; past the last line it is appended. So a restart adds nothing,
 and a study that would go another way than its record is refused. Looks at the test half (and the
-peek, which scores checkpoints that nobody chose) come after all that a study decides: it ends its
-replay before them.
+peek, which scores checkpoints that were not chosen) come after everything that a study decides: the
+replay ends before them.
 """
 
 import json
@@ -17,7 +17,9 @@ from typing import Any, Literal
 
 from assay.errors import BadInput
 from assay.files import naming
-from assay.hashing import canonical, digest, plain
+from assay.hashing import canonical, digest
+from assay.records.codec import BadRecord
+from assay.records.lines import ENTRIES, Entry, Look, Peek, Preregistration
 
 Kind = Literal[
     "preregistration", "trial", "selection", "reproduction", "seal", "test", "peek", "look"
@@ -32,7 +34,7 @@ class BrokenLedger(BadInput):
 
 
 class OtherStudy(BadInput):
-    """What is being recorded is not what the ledger says."""
+    """An entry that is being recorded differs from the one in the ledger."""
 
 
 class SealError(RuntimeError):
@@ -41,7 +43,7 @@ class SealError(RuntimeError):
 
 @dataclass(frozen=True)
 class Line:
-    """One entry; `at` is the wall clock and stands outside the hash."""
+    """One line; `at` is the wall clock and stands outside the hash."""
 
     number: int
     kind: Kind
@@ -50,39 +52,46 @@ class Line:
     hash: str
     at: str
 
+    def entry(self, where: str = "ledger.jsonl") -> Entry:
+        """Return the entry of the line as its type; `BadRecord` begins with `where`."""
+        place = f"{where}, line {self.number + 1}"
+        if self.kind not in ENTRIES:
+            raise BadRecord(f"{place} has the kind {self.kind!r}, which no line of a ledger has")
+        return ENTRIES[self.kind].from_json(self.body, f"{place} ({self.kind})")
+
 
 @dataclass(frozen=True)
 class Receipt:
-    """Proof that a study has selected and reproduced: names its ledger and the line that completed
-    it.
-    """
+    """Proof that a study has selected and reproduced: its ledger and the line that completed it."""
 
     ledger: str
     hash: str
 
     def check(self, trainval: str) -> None:
-        """Raise `SealError` unless the ledger holds, is of a study on `trainval`, and has selected
-        and reproduced.
+        """Raise `SealError` unless the ledger holds and is that of a complete study on `trainval`.
+
+        Complete means that it has selected and reproduced.
         """
         try:
             lines = read(Path(self.ledger))
-        except (OSError, BrokenLedger) as error:
+            announced = announcement(lines, self.ledger)
+            complete = completing_line(lines)
+        except (OSError, BrokenLedger, BadRecord) as error:
             raise SealError(
                 f"{self.ledger} cannot be relied on, so the test half stays sealed: {error}"
             ) from None
-        complete = completing_line(lines)
         if complete is None or complete.hash != self.hash:
             raise SealError(
-                f"{self.ledger} does not bear out this receipt: the test half stays sealed"
+                f"{self.ledger} does not support this receipt: the test half stays sealed"
             )
-        if (lines[0].body.get("data") or {}).get("trainval") != trainval:
+        if announced is None or announced.data.trainval != trainval:
             raise SealError(
                 f"{self.ledger} is of a study on other data: the test half stays sealed"
             )
 
 
 class Ledger:
-    """The ledger file at `path`, being replayed and extended by its one driver."""
+    """The ledger file at `path`, replayed and extended by its one driver."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -90,39 +99,55 @@ class Ledger:
         self.lines = read(path) if path.exists() else []
         self._replayed = 0
 
-    def record(self, kind: Kind, body: Any) -> Line:
-        """Append the entry, or step over it where it is there already; raise `OtherStudy` where
-        another one is.
+    def record(self, entry: Entry) -> Line:
+        """Append the entry, or step over the line where it is there already.
+
+        Raises `OtherStudy` where the line holds another entry.
         """
-        body = plain(body)
-        if self._replayed < len(self.lines):
-            line = self.lines[self._replayed]
-            if (line.kind, line.body) != (kind, body):
-                raise OtherStudy(_difference(self.path, line, kind, body))
-        else:
-            line = self._append(kind, body)
+        body = entry.to_json()
+        line = self._next
+        if line is None:
+            line = self._append(entry.kind, body)
+        elif (line.kind, line.body) != (entry.kind, body):
+            raise OtherStudy(_difference(self.path, line, entry.kind, body))
         self._replayed += 1
         return line
 
-    def look(self, body: Any, kind: Literal["look", "peek"] = "look") -> Line:
-        """Append a look at the test half, however far the replay is; raises `SealError` where the
-        seal is not open.
+    def look(self, entry: Look | Peek) -> Line:
+        """Append a look at the test half, however far the replay is.
+
+        Raises `SealError` where the seal is not open.
         """
-        if not any(line.kind == "seal" for line in self.lines):
+        if not self.opened:
             raise SealError(
                 f"{self.path}: the seal is not open, so nothing of the test half can have been"
                 " looked at"
             )
-        return self._append(kind, plain(body))
+        return self._append(entry.kind, entry.to_json())
 
     @property
-    def next(self) -> Line | None:
+    def opened(self) -> bool:
+        """Whether the seal is open."""
+        return any(line.kind == "seal" for line in self.lines)
+
+    @property
+    def announced(self) -> Preregistration | None:
+        """The preregistration, None before the first line."""
+        return announcement(self.lines, str(self.path))
+
+    @property
+    def next(self) -> Entry | None:
         """The entry that the next `record` will step over, None past the end."""
+        return None if self._next is None else self._next.entry(str(self.path))
+
+    @property
+    def _next(self) -> Line | None:
         return self.lines[self._replayed] if self._replayed < len(self.lines) else None
 
     def receipt(self) -> Receipt:
-        """The receipt that opens the seal; raises `SealError` before selection and reproductions
-        are recorded.
+        """Return the receipt that opens the seal.
+
+        Raises `SealError` before selection and reproductions are recorded.
         """
         line = completing_line(self.lines)
         if line is None:
@@ -146,13 +171,14 @@ class Ledger:
 
 
 def hash_of(number: int, kind: str, body: Any, previous: str) -> str:
-    """The hash of a line, which the next one carries; the clock has no part in it."""
+    """Return the hash of a line, which the next line carries; the clock is no part of it."""
     return digest({"number": number, "kind": kind, "body": body, "previous": previous})
 
 
 def read(path: Path) -> list[Line]:
-    """The whole lines of a ledger, chain checked; a torn last line (a kill while writing) is not
-    yet a line.
+    """Return the whole lines of a ledger, their chain checked.
+
+    A torn last line (the process was killed while writing) is not yet a line.
     """
     whole = path.read_bytes().split(b"\n")[:-1]
     lines: list[Line] = []
@@ -161,18 +187,31 @@ def read(path: Path) -> list[Line]:
     return lines
 
 
+def announcement(lines: list[Line], where: str = "ledger.jsonl") -> Preregistration | None:
+    """Return the preregistration with which a ledger begins, None where it has no line."""
+    if not lines:
+        return None
+    entry = lines[0].entry(where)
+    if not isinstance(entry, Preregistration):
+        raise BadRecord(f"{where} does not begin with a preregistration")
+    return entry
+
+
 def completing_line(lines: list[Line]) -> Line | None:
-    """The line with which the searches and reproductions promised in the preregistration became
-    complete, None before.
+    """Return the line that completed the searches and reproductions which were preregistered.
+
+    None before they are complete.
     """
     selected = [line.number for line in lines if line.kind == "selection"]
-    if not selected or lines[0].kind != "preregistration":
+    try:
+        announced = announcement(lines) if selected else None
+    except BadRecord:  # promises nothing that could be complete
+        announced = None
+    if announced is None:
         return None
-    budget = lines[0].body.get("budget") or {}
+    budget = announced.budget
     reproductions = [line for line in lines[selected[-1] :] if line.kind == "reproduction"]
-    if len(selected) != budget.get("searches") or len(reproductions) != budget.get(
-        "reproduction_runs"
-    ):
+    if (len(selected), len(reproductions)) != (budget.searches, budget.reproduction_runs):
         return None
     return reproductions[-1] if reproductions else None
 
@@ -196,13 +235,13 @@ def _parse(path: Path, number: int, text: bytes, previous: str) -> Line:
 
 
 def _append_whole(path: Path, content: bytes) -> None:
-    """Add to the end of the file, all of it or, where the disk is full, nothing."""
+    """Append all of the content to the file or, where the disk is full, nothing."""
     before = path.stat().st_size if path.exists() else 0
     try:
         with path.open("ab", buffering=0) as stream:
             written = stream.write(content)
             if written < len(content):
-                stream.write(content[written:])  # which says why the first part was all that went
+                stream.write(content[written:])  # raises the error that cut the first write short
             os.fsync(stream.fileno())
     except OSError:
         with suppress(OSError):
@@ -249,7 +288,7 @@ def _difference(path: Path, line: Line, kind: Kind, body: Any) -> str:
 
 
 def _altered_runs(recorded: Any, found: Any) -> list[str]:
-    """Keys of the runs of a line whose results had other hashes when it was written."""
+    """Return the keys of the runs of a line whose results had other hashes when it was written."""
     runs = [body.get("runs", [body]) for body in (recorded, found)]
     hashes = [
         {run["key"]: run.get("result") for run in part if isinstance(run, dict) and "key" in run}

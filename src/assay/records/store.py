@@ -3,7 +3,6 @@ writes.
 """
 
 import errno
-import json
 import os
 import shutil
 import socket
@@ -11,19 +10,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from assay.errors import BadInput
 from assay.files import DRAFT, new_folder, only_one, read_json, remove_drafts, write_atomically
-from assay.hashing import digest, pretty
-
-FORMAT = 2
+from assay.hashing import pretty
+from assay.records.codec import FORMAT, check_format
+from assay.records.run import CHECKPOINTS, RunResult, check_run
 
 Keep = Literal["best", "all"]
 """Which weights of a run stay: those of its best validation, or those of every one."""
-
-CHECKPOINTS = "checkpoints"
-"""Name of the folder with the weights of every validation, inside a run's or on the way to it."""
 
 
 class Store:
@@ -39,12 +35,7 @@ class Store:
                 f"{root} is not a run store (no format.json in it); `assay bench --out {root}`"
                 " makes one"
             )
-        found = _format_of(root)
-        if found != FORMAT:
-            raise BadInput(
-                f"{root} has store format {found}, this version of Assay reads {FORMAT}; give"
-                " another --out"
-            )
+        check_format(_format_of(root), f"the store {root}")
 
     @classmethod
     def create(cls, root: Path) -> "Store":
@@ -154,18 +145,19 @@ class Store:
             if self.has_run(folder.name, "all" if (folder / CHECKPOINTS).exists() else "best"):
                 self.drop_partial(folder.name)
 
-    def result(self, key: str) -> Any:
-        """The scores of a finished run; `BadInput` where one of its files is not as it was placed,
-        as far as they tell.
+    def result(self, key: str) -> RunResult:
+        """Return the outcome of a finished run; its weights, which may be large, are not checked.
+
+        Raises `BadInput` where one of its other files is not as it was placed.
         """
         folder = self.run(key)
-        problem = _problem_of(folder)
+        problem = check_run(folder, weights=False)
         if problem:
             raise BadInput(
                 f"{folder}: {problem}; remove this folder and run the same command again: "
                 "that run is computed again, and nothing else"
             )
-        return read_json(folder / "result.json")
+        return RunResult.read(folder / "result.json")
 
     def test_vectors(self, key: str, test_fingerprint: str) -> Path:
         """Where a run's vectors of the test half lie once the seal is open."""
@@ -204,41 +196,6 @@ def place_file(path: Path, content: bytes) -> None:
     """Add one file to a finished run folder, whole or not at all; the one already there stays."""
     if not path.exists():
         write_atomically(path, content)
-
-
-def _problem_of(folder: Path) -> str | None:
-    """What tells that a finished run is not as it was placed: a file cannot be read, or does not go
-    with the others.
-
-    Weights may be large and are not looked at.
-    """
-    found: dict[str, Any] = {}
-    for name, read in (
-        ("result.json", read_json),
-        ("config.json", read_json),
-        ("history.jsonl", _read_lines),
-    ):
-        try:
-            found[name] = (
-                read(folder / name) if name == "result.json" or (folder / name).exists() else None
-            )
-        except (OSError, ValueError, TypeError):
-            return f"{name} cannot be read"
-    result, config, history = found.values()
-    if not isinstance(result, dict):
-        return "result.json cannot be read"
-    if config is not None and digest(config) != folder.name:
-        return "config.json was altered"
-    chosen = (result.get("best_epoch"), result.get("validation"))
-    if history is not None and chosen not in [
-        (line.get("epoch"), line.get("validation")) for line in history
-    ]:
-        return "result.json does not go with history.jsonl: one of them was altered"
-    return None
-
-
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    return [dict(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _check_writable(root: Path) -> None:

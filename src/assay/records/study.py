@@ -1,140 +1,190 @@
-"""A study as its ledger tells it: `study.json` is this, and nothing else is believed."""
+"""A study as its ledger says it: `study.json` is this, and no other source is read."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from assay.files import write_atomically
 from assay.hashing import pretty
+from assay.protocols import ResolvedProtocol
+from assay.records.codec import BadRecord, Document
 from assay.records.ledger import Line, read
+from assay.records.lines import (
+    Look,
+    Peek,
+    Preregistration,
+    Reproduction,
+    RunEntry,
+    Seal,
+    Selection,
+    Setting,
+    TestScores,
+    Trial,
+)
 from assay.records.store import Store
 
 
-@dataclass(frozen=True)
-class StudyRecord:
-    """What a ledger says, by kind of line.
+@dataclass(frozen=True, kw_only=True)
+class StudyRecord(Document):
+    """A ledger by kind of line.
 
     Args:
         key: the study's key in the store.
-        announced: the preregistration: protocol, data, method, space, budget, versions.
+        announced: the preregistration.
         preregistration: hash of that line, printed when the study began.
-        trials: every finished trial, each with the number of its search, in order.
-        selections: the choice of each search, in the order of the searches; empty before all
-            searches have ended.
-        reproductions: every finished reproduction run, each with the number of its search, in
-            order.
+        trials: every finished trial of every search, in order.
+        selections: the choice of each search; empty before all searches have ended.
+        reproductions: every finished run of every reproduction, in order.
         seal: the opening of the test half, None before it.
         tests: test scores of each reproduction of each search, in order.
         looks: every later look at the test half, in order.
-        peek: test scores of checkpoints and trials that were not chosen, where they were kept; for
-            the price of peeking only.
+        peek: test scores of checkpoints and trials that were not chosen, where they were kept.
     """
 
     key: str
-    announced: dict[str, Any]
+    announced: Preregistration
     preregistration: str
-    trials: list[dict[str, Any]]
-    selections: list[dict[str, Any]]
-    reproductions: list[dict[str, Any]]
-    seal: dict[str, Any] | None
-    tests: list[dict[str, Any]]
-    looks: list[dict[str, Any]] = field(default_factory=list)
-    peek: dict[str, Any] | None = None
+    trials: tuple[Trial, ...]
+    selections: tuple[Selection, ...]
+    reproductions: tuple[Reproduction, ...]
+    seal: Seal | None
+    tests: tuple[TestScores, ...]
+    looks: tuple[Look, ...]
+    peek: Peek | None
 
     @classmethod
-    def of(cls, key: str, lines: Sequence[Line]) -> "StudyRecord":
-        """The record that these lines make."""
-        by_kind: dict[str, list[Any]] = {}
-        for line in lines:
-            by_kind.setdefault(line.kind, []).append(line.body)
+    def of(cls, key: str, lines: Sequence[Line], where: str = "ledger.jsonl") -> "StudyRecord":
+        """Return the record that these lines make; `BadRecord` names the line that is none."""
+        entries = [line.entry(where) for line in lines]
+        if not entries or not isinstance(entries[0], Preregistration):
+            raise BadRecord(f"{where} does not begin with a preregistration")
         return cls(
             key=key,
-            announced=by_kind["preregistration"][0],
+            announced=entries[0],
             preregistration=lines[0].hash,
-            trials=by_kind.get("trial", []),
-            selections=by_kind.get("selection", []),
-            reproductions=by_kind.get("reproduction", []),
-            seal=by_kind.get("seal", [None])[0],
-            tests=by_kind.get("test", []),
-            looks=by_kind.get("look", []),
-            peek=by_kind.get("peek", [None])[0],
+            trials=tuple(entry for entry in entries if isinstance(entry, Trial)),
+            selections=tuple(entry for entry in entries if isinstance(entry, Selection)),
+            reproductions=tuple(entry for entry in entries if isinstance(entry, Reproduction)),
+            seal=next((entry for entry in entries if isinstance(entry, Seal)), None),
+            tests=tuple(entry for entry in entries if isinstance(entry, TestScores)),
+            looks=tuple(entry for entry in entries if isinstance(entry, Look)),
+            peek=next((entry for entry in entries if isinstance(entry, Peek)), None),
         )
+
+    # --- the announcement
 
     @property
     def method(self) -> str:
         """Name of the method studied."""
-        return str(self.announced["method"]["name"])
+        return self.announced.method.name
+
+    @property
+    def called(self) -> str:
+        """Name of the study in progress: the method, and the value in a sweep."""
+        point = self.announced.sweep
+        return self.method if point is None else f"{self.method}, {point.field}={point.value}"
+
+    @property
+    def title(self) -> str:
+        """Method and data set, in words."""
+        return f"{self.method} on {self.announced.data.name}"
+
+    @property
+    def resolved(self) -> ResolvedProtocol:
+        """The protocol without any `auto`."""
+        return self.announced.protocol.resolved
+
+    @property
+    def baseline(self) -> bool:
+        """Whether nothing is trained."""
+        return self.announced.method.baseline
 
     @property
     def searches(self) -> int:
-        """How many independent searches were announced; 1 where nothing is searched."""
-        return int(self.announced["budget"]["searches"])
+        """Number of independent searches announced; 1 where nothing is searched."""
+        return self.announced.budget.searches
 
     @property
     def searched(self) -> bool:
-        """Whether parameters were searched, not given."""
-        return int(self.announced["budget"]["trials"]) > 0
+        """Whether parameters are searched."""
+        return self.announced.budget.trials > 0
+
+    @property
+    def folds(self) -> Sequence[int | None]:
+        """Folds of a reproduction; [None] where one run stands for all of them."""
+        budget = self.announced.budget
+        runs = budget.searches * budget.reproductions * budget.folds
+        return range(budget.folds) if budget.reproduction_runs == runs else [None]
+
+    # --- how far it is
 
     @property
     def complete(self) -> bool:
         """Whether every promised reproduction of every search has its test scores."""
-        return len(self.tests) == self.searches * int(self.announced["budget"]["reproductions"])
+        return len(self.tests) == self.searches * self.announced.budget.reproductions
 
     @property
     def failed(self) -> bool:
         """Whether a search ended with nothing to select: every trial of it diverged."""
-        return self.searched and any(selection["trial"] is None for selection in self.selections)
+        return self.searched and any(selection.trial is None for selection in self.selections)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the study is over: complete, or failed for good."""
+        return self.complete or self.failed
+
+    # --- its runs and scores
+
+    def run_entries(self) -> Iterator[RunEntry]:
+        """Yield all its runs in order, those of trials and those of reproductions."""
+        for trial in self.trials:
+            yield from trial.runs
+        yield from self.reproductions
 
     @property
     def runs(self) -> set[str]:
         """Keys of all its runs, of trials and reproductions."""
-        return {run["key"] for trial in self.trials for run in trial["runs"]} | {
-            run["key"] for run in self.reproductions
-        }
+        return {entry.key for entry in self.run_entries()}
+
+    def trials_of(self, search: int) -> list[Trial]:
+        """Return the trials of one search, in order."""
+        return [trial for trial in self.trials if trial.search == search]
 
     @property
-    def selection(self) -> dict[str, Any] | None:
-        """The choice of the search that validates best, whose parameters are handed on; None before
-        all is reproduced.
+    def selection(self) -> Selection | None:
+        """The choice of the search that validates best; None before all is reproduced.
 
         Best by mean validation MAP@R over the search's reproductions and all folds, the first among
         equals.
         """
-        if self.failed or len(self.reproductions) < int(
-            self.announced["budget"]["reproduction_runs"]
-        ):
+        if self.failed or len(self.reproductions) < self.announced.budget.reproduction_runs:
             return None
         by_search: list[list[float]] = [[] for _ in range(self.searches)]
         for entry in self.reproductions:
-            by_search[entry["search"]].append(float(entry["validation"]["map_at_r"]))
+            by_search[entry.search].append(entry.validation["map_at_r"])
         means = [sum(values) / len(values) if values else 0.0 for values in by_search]
         return self.selections[means.index(max(means))]
 
-    def test_of(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """The test scores of the reproduction that a run belongs to."""
-        return next(
-            test
-            for test in self.tests
-            if all(test[name] == entry[name] for name in ("search", "reproduction"))
-        )
+    def test_of(self, entry: Reproduction) -> TestScores:
+        """Return the test scores of the reproduction that a run belongs to."""
+        place = entry.search, entry.reproduction
+        return next(test for test in self.tests if (test.search, test.reproduction) == place)
 
-    def scores(self, setting: str, metric: str) -> list[float]:
-        """A test score of each reproduction of each search, in order; setting is concatenated or
-        separated.
-        """
-        return [float(test[setting][metric]) for test in self.tests]
+    def scores(self, setting: Setting, metric: str) -> list[float]:
+        """Return a test score of each reproduction of each search, in order."""
+        return [test.scores(setting)[metric] for test in self.tests]
 
-    def by_search(self, setting: str, metric: str) -> list[list[float]]:
-        """The test scores of the reproductions, search by search."""
+    def by_search(self, setting: Setting, metric: str) -> list[list[float]]:
+        """Return the test scores of the reproductions, search by search."""
         found: list[list[float]] = [[] for _ in range(self.searches)]
         for test in self.tests:
-            found[test["search"]].append(float(test[setting][metric]))
+            found[test.search].append(test.scores(setting)[metric])
         return found
 
-    def units(self, setting: str, metric: str) -> list[float]:
-        """The independent values that intervals rest on: the mean of each search, or each
-        reproduction of the only one.
+    def units(self, setting: Setting, metric: str) -> list[float]:
+        """Return the independent values that intervals rest on.
+
+        They are the mean of each search, or each reproduction of the only search.
         """
         if self.searches == 1:
             return self.scores(setting, metric)
@@ -142,27 +192,29 @@ class StudyRecord:
 
 
 def classes_file(folder: Path, search: int, reproduction: int) -> Path:
-    """Where the test scores of single classes lie that one reproduction has, below the folder of
-    its study.
+    """Return the file with the test scores of single classes of one reproduction.
+
+    `folder` is that of the study.
     """
     return folder / "classes" / f"{search}-{reproduction}.npz"
 
 
 def study_records(store: Store) -> list[StudyRecord]:
-    """Every study of a store that has got as far as its preregistration."""
+    """Return every study of a store that has got as far as its preregistration."""
     return [
         record for key in store.studies() if (record := read_record(store.study(key))) is not None
     ]
 
 
 def read_record(folder: Path) -> StudyRecord | None:
-    """The record of the study in this folder, None where its ledger has no line yet."""
-    lines = read(folder / "ledger.jsonl")
-    return StudyRecord.of(folder.name, lines) if lines else None
+    """Return the record of the study in this folder, None where its ledger has no line yet."""
+    path = folder / "ledger.jsonl"
+    lines = read(path)
+    return StudyRecord.of(folder.name, lines, str(path)) if lines else None
 
 
 def write_record(folder: Path, lines: Sequence[Line]) -> StudyRecord:
     """Write `study.json`, the ledger in the form that people and reports read."""
-    record = StudyRecord.of(folder.name, lines)
-    write_atomically(folder / "study.json", pretty(record))
+    record = StudyRecord.of(folder.name, lines, str(folder / "ledger.jsonl"))
+    write_atomically(folder / "study.json", pretty(record.to_json()))
     return record

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from assay.protocols import ResolvedAugment, describe_augment
-from assay.records import StudyRecord
+from assay.records.untyped import StudyRecord
 from assay.stats import alpha_of_look
 from assay.tables import Across, Comparison, Sweep
 from assay.tables.comparison import generation_of

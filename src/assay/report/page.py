@@ -8,8 +8,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from assay.files import read_json
-from assay.records import StudyRecord
 from assay.records.store import Store
+from assay.records.untyped import StudyRecord
 from assay.report.figures import FORMS
 from assay.report.notices import departures_of, given_notices, notices_of, notices_of_sweep
 from assay.tables import (

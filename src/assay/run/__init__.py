@@ -2,8 +2,6 @@
 
 from assay.records.store import Keep
 from assay.run.baseline import single_model, single_vectors
-from assay.run.environment import ABOVE, Environment, own_source
-from assay.run.run import Run
 from assay.run.testing import (
     CheckpointScoring,
     HalfLabels,
@@ -17,12 +15,9 @@ from assay.run.testing import (
 from assay.run.training import Training, compute, train_alone
 
 __all__ = [
-    "ABOVE",
     "CheckpointScoring",
-    "Environment",
     "HalfLabels",
     "Keep",
-    "Run",
     "Scoring",
     "TestEmbedding",
     "Training",
@@ -30,7 +25,6 @@ __all__ = [
     "agree",
     "check_metrics",
     "compute",
-    "own_source",
     "score",
     "single_model",
     "single_vectors",

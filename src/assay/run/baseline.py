@@ -24,8 +24,8 @@ from assay.hashing import derive
 from assay.metrics import evaluate
 from assay.model import Architecture, Model, begin
 from assay.protocols import Similarity
-from assay.run.run import Run
-from assay.train import Checkpoint, Fit, mean_scores, summary
+from assay.records.run import Checkpoint, Run
+from assay.train import Fit, mean_scores, summary
 
 
 def folds_of(run: Run, view: View) -> list[Fold]:

@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from assay.errors import BadInput
 from assay.files import read_json
-from assay.hashing import digest, digest_file
-from assay.model import CARD, WEIGHTS, Model, read_model, with_trunk
+from assay.model import CARD, Model, read_model, with_trunk
 from assay.protocols import ResolvedProtocol
+from assay.records.run import WEIGHTS, Run, check_run
 from assay.records.store import Store
 
 
@@ -22,12 +21,12 @@ class FinishedRun:
     Args:
         store: the store.
         key: key of the run.
-        config: its `config.json`.
+        run: all that determines the run.
     """
 
     store: Store
     key: str
-    config: dict[str, Any]
+    run: Run
 
     @classmethod
     def at(cls, path: Path) -> "FinishedRun":
@@ -48,17 +47,13 @@ class FinishedRun:
                 f"{path} has no weights: only the selected trial and the reproductions keep theirs;"
                 " name one of those"
             )
-        try:
-            config, result = read_json(folder / "config.json"), read_json(folder / "result.json")
-            intact = digest(config) == folder.name and digest_file(weights) == result["weights"]
-        except (OSError, ValueError, KeyError, TypeError):
-            intact = False
-        if not intact:
+        problem = check_run(folder)
+        if problem:
             raise BadInput(
-                f"{path} was altered after the run had ended; `assay verify {store.root}` says what"
-                " was altered"
+                f"{path} was altered after the run had ended ({problem}); `assay verify"
+                f" {store.root}` checks the whole store"
             )
-        return cls(store, folder.name, config)
+        return cls(store, folder.name, Run.read(folder / "config.json"))
 
     @classmethod
     def of_model(cls, folder: Path, model: Model) -> "FinishedRun | None":
@@ -89,12 +84,12 @@ class FinishedRun:
     @property
     def folds(self) -> int:
         """Number of folds that trainval was split into."""
-        return int(self.config["protocol"]["folds"])
+        return self.run.protocol.folds
 
-    @cached_property
+    @property
     def protocol(self) -> ResolvedProtocol:
-        """The protocol that the run was trained under."""
-        return ResolvedProtocol.from_training(self.config["protocol"])
+        """The protocol, as far as the run depends on it."""
+        return self.run.protocol
 
     def model(self, inputs: int) -> Model:
         """Return the model, for images of `inputs` channels or vectors of that width."""

@@ -25,9 +25,10 @@ from assay.methods import import_parts
 from assay.metric_names import DEFAULT_METRICS
 from assay.metrics import Scores, evaluate
 from assay.metrics.metric import choose_metrics
-from assay.model import WEIGHTS, Model, read_model
+from assay.model import Model, read_model
 from assay.protocols import Protocol, Similarity
 from assay.records.ledger import Receipt
+from assay.records.run import WEIGHTS
 from assay.records.store import Store, place_file
 from assay.run.baseline import single_vectors
 from assay.train import mean_scores, summary
@@ -264,7 +265,7 @@ class TestEmbedding(OnTestHalf):
         """Return the file of the run's weights; raise `BadInput` if it was altered."""
         store = Store(Path(self.test.store))
         folder = store.run(self.key)
-        if digest_file(folder / WEIGHTS) != store.result(self.key)["weights"]:
+        if digest_file(folder / WEIGHTS) != store.result(self.key).weights:
             raise BadInput(
                 f"{folder / WEIGHTS} was altered; remove the folder {folder} and run the same"
                 " command again: that run is computed again, and nothing else"

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,13 +19,13 @@ from assay.data.splits import folds_of_labels
 from assay.devices import torch_threads
 from assay.embedding import embed_samples
 from assay.files import sync_folder
-from assay.hashing import canonical, derive, digest, digest_bytes, pretty, without_infinities
+from assay.hashing import canonical, derive, digest, digest_bytes, pretty
 from assay.methods import assemble, import_parts, methods
 from assay.metrics.metric import choose_metrics
-from assay.model import WEIGHTS, Architecture, Model, begin, pack_model, with_trunk
-from assay.records.store import CHECKPOINTS, Keep, Store
+from assay.model import Architecture, Model, begin, pack_model, with_trunk
+from assay.records.run import CHECKPOINTS, WEIGHTS, Run, RunResult, Timing
+from assay.records.store import Keep, Store
 from assay.run.baseline import compute_baseline, folds_of, single_vectors
-from assay.run.run import Run
 from assay.run.testing import HalfLabels
 from assay.train import (
     SAVE_AFTER,
@@ -89,12 +88,12 @@ class Training:
         workspace = Workspace(store, self.keep, self.save_after)
         with torch_threads(self.runs[0].environment.threads):
             fits = compute(missing, read_pack(Path(self.view)), workspace)
-        timing = {
-            "seconds": (workspace.spent + time.perf_counter() - clock) / len(missing),
-            "started": started.isoformat(timespec="seconds"),
-            "host": socket.gethostname(),
-            "machine": platform.machine(),
-        }
+        timing = Timing(
+            seconds=(workspace.spent + time.perf_counter() - clock) / len(missing),
+            started=started.isoformat(timespec="seconds"),
+            host=socket.gethostname(),
+            machine=platform.machine(),
+        )
         for run, found in zip(missing, fits, strict=True):
             with _naming_the_run(store, run):
                 _place(store, run, found, timing, self.keep)
@@ -295,7 +294,7 @@ def _training_scores(run: Run, view: View, found: Fit) -> dict[str, float]:
 # --- Placing ---
 
 
-def _place(store: Store, run: Run, found: Fit, timing: dict[str, Any], keep: Keep) -> None:
+def _place(store: Store, run: Run, found: Fit, timing: Timing, keep: Keep) -> None:
     """Put the run's folder into the store; if it is there, add the checkpoints that it lacks."""
     if not store.has_run(run.key):
         with store.new_run(run.key) as folder:
@@ -309,34 +308,34 @@ def _place(store: Store, run: Run, found: Fit, timing: dict[str, Any], keep: Kee
             _move_checkpoints(store, run, found, folder)
 
 
-def _write(folder: Path, run: Run, found: Fit, timing: dict[str, Any]) -> None:
+def _write(folder: Path, run: Run, found: Fit, timing: Timing) -> None:
     weights = pack_model(found.architecture, found.weights)
     (folder / WEIGHTS).write_bytes(weights)
     (folder / "history.jsonl").write_text(_history(found), encoding="utf-8")
     documents = {
-        "config": run.config,
+        "config": run,
         "result": _result(found, digest_bytes(weights)),
         "timing": timing,
     }
     for name, document in documents.items():
-        (folder / f"{name}.json").write_text(pretty(document), encoding="utf-8")
+        (folder / f"{name}.json").write_text(pretty(document.to_json()), encoding="utf-8")
 
 
 def _history(found: Fit) -> str:
     """Return a line for each validation."""
-    return "".join(canonical(checkpoint) + "\n" for checkpoint in found.history)
+    return "".join(canonical(checkpoint.to_json()) + "\n" for checkpoint in found.history)
 
 
-def _result(found: Fit, weights: str) -> dict[str, Any]:
-    return {
-        "status": found.status,
-        "best_epoch": found.best.epoch,
-        "last_epoch": found.history[-1].epoch,
-        "validation": found.best.validation,
-        "weights": weights,
-        "history": digest_bytes(_history(found).encode()),
-        **({"training": without_infinities(found.training)} if found.training else {}),
-    }
+def _result(found: Fit, weights: str) -> RunResult:
+    return RunResult(
+        status=found.status,
+        best_epoch=found.best.epoch,
+        last_epoch=found.history[-1].epoch,
+        validation=found.best.validation,
+        weights=weights,
+        history=digest_bytes(_history(found).encode()),
+        training=found.training or None,
+    )
 
 
 def _move_checkpoints(store: Store, run: Run, found: Fit, folder: Path) -> None:
@@ -349,8 +348,9 @@ def _move_checkpoints(store: Store, run: Run, found: Fit, folder: Path) -> None:
 
 def _check_same(store: Store, run: Run, found: Fit) -> None:
     """Raise if a run that was computed again differs from the one in the store."""
-    again = _result(found, digest_bytes(pack_model(found.architecture, found.weights)))
-    differing = [name for name, value in store.result(run.key).items() if again.get(name) != value]
+    again = _result(found, digest_bytes(pack_model(found.architecture, found.weights))).to_json()
+    stored = store.result(run.key).to_json()
+    differing = [name for name, value in stored.items() if again.get(name) != value]
     if differing:
         raise RuntimeError(
             f"run {run.key} was computed again for its checkpoints and came out with another"

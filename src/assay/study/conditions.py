@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,10 +23,11 @@ from assay.losses.loss import Start
 from assay.methods import trunk_source
 from assay.progress import Progress, silent
 from assay.protocols import Protocol, ResolvedProtocol, customise, describe_augment, resolve
+from assay.records.keys import Environment
+from assay.records.lines import AnnouncedData, Weights
 from assay.records.store import Store, place_file
-from assay.run import Environment, HalfLabels
+from assay.run import HalfLabels
 from assay.trunks import build, trunk_facts, weights
-from assay.trunks.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Conditions:
             is.
     """
 
-    data: dict[str, Any]
+    data: AnnouncedData
     trainval: TrainVal
     test: SealedTest
     protocol: Protocol
@@ -141,7 +141,7 @@ class Conditions:
         """
         flaws = self.test.flaws
         for text in (
-            *self.data.get("left_out", ()),
+            *self.data.left_out,
             *self.test.left_out,
             *flaws.of_trainval,
             *flaws.of_test,
@@ -186,18 +186,17 @@ def read_answers(path: Path) -> HalfLabels | None:
         return None
 
 
-def describe_data(dataset: Dataset, trainval: TrainVal) -> dict[str, Any]:
-    """What the preregistration says of the data: nothing that depends on the test half's
+def describe_data(dataset: Dataset, trainval: TrainVal) -> AnnouncedData:
+    """Return what the preregistration says of the data: nothing that depends on the test half's
     content.
     """
-    problems = flaws_of_trainval(dataset)
-    return {
-        "name": dataset.name,
-        "modality": dataset.modality,
-        "trainval": trainval.fingerprint,
-        "classes": len(trainval.class_names),
-        "samples": len(trainval.y),
-        **({"pretrained_on": dataset.pretrained_on} if dataset.pretrained_on else {}),
-        **({"left_out": list(dataset.left_out)} if dataset.left_out else {}),
-        **({"problems": list(problems)} if problems else {}),
-    }
+    return AnnouncedData(
+        name=dataset.name,
+        modality=dataset.modality,
+        trainval=trainval.fingerprint,
+        classes=len(trainval.class_names),
+        samples=len(trainval.y),
+        pretrained_on=dataset.pretrained_on or None,
+        left_out=tuple(dataset.left_out),
+        problems=tuple(flaws_of_trainval(dataset)),
+    )

@@ -8,15 +8,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from assay.errors import BadInput
-from assay.hashing import digest, digest_file, plain
+from assay.hashing import digest_file
 from assay.losses.loss import Method
 from assay.methods import defaults, departures, methods, read_parameters, source_of, space_of
 from assay.protocols import Protocol, ResolvedProtocol
-from assay.records.keys import fold_seed, question_seed, run_seed
-from assay.run import Run, check_metrics, own_source
+from assay.records.keys import fold_seed, own_source, question_seed, run_seed, study_key
+from assay.records.lines import (
+    AnnouncedMethod,
+    AnnouncedProtocol,
+    Budget,
+    Preregistration,
+    Versions,
+)
+from assay.records.origin import GivenParameters, SweepPoint
+from assay.records.run import Run
+from assay.run import check_metrics
 from assay.space import Parameters, Space, Value
 from assay.study import search
 from assay.study.conditions import Conditions
@@ -31,35 +40,6 @@ FEWEST_STACKED = 4
 """Runs below which a stack saves less than it takes to record its step."""
 TWIN = ".twin"
 """What the name of a control ends in."""
-
-
-@dataclass(frozen=True)
-class GivenParameters:
-    """Parameters that were chosen elsewhere, so that nothing is searched: published ones, or those
-    that a study selected.
-    """
-
-    parameters: dict[str, Value]
-    source: str
-
-
-@dataclass(frozen=True)
-class SweepPoint:
-    """One value of a sweep.
-
-    Args:
-        field: of the protocol, which the sweep varies.
-        value: that it has here, as it was written.
-        values: all that it is given.
-        base: key of the study whose selected parameters are run.
-        protocol: name of the protocol of that study.
-    """
-
-    field: str
-    value: str
-    values: tuple[str, ...]
-    base: str
-    protocol: str
 
 
 @dataclass(frozen=True)
@@ -105,14 +85,14 @@ class Design:
     @cached_property
     def key(self) -> str:
         """Protocol, data, method and generation; where the parameters were chosen, if elsewhere."""
-        parts = [
+        return study_key(
             self.conditions.protocol.fingerprint,
             self.conditions.trainval.fingerprint,
             self.name,
             self.generation,
-        ]
-        elsewhere = [] if self.given is None else [plain(self.given), plain(self.point)]
-        return digest([*parts, *elsewhere])
+            self.given,
+            self.point,
+        )
 
     @cached_property
     def space(self) -> Space:
@@ -215,45 +195,44 @@ class Design:
         )
 
     @cached_property
-    def preregistration(self) -> dict[str, Any]:
-        """What is announced before the first trial: all that could be bent afterwards.
+    def preregistration(self) -> Preregistration:
+        """The announcement before the first trial: all that could be changed afterwards.
 
         Raises `BadInput` where protocol, method and data do not go together, so asking for it is
         also the check.
         """
         check_metrics(self.protocol)
         self._check_start()
-        parts = {
-            "protocol": self._announced_protocol,
-            "data": self.conditions.data,
-            "weights": self.conditions.weights,
-            "method": self._announced_method,
-            "space": self.space.describe(),
-            "budget": {
-                "searches": self.searches,
-                "trials": self.trials,
-                "trial_folds": self.runs_of_a_trial,
-                "startup": self.protocol.startup,
-                "reproductions": self.reproductions,
-                "reproduction_runs": self.searches * self.reproductions * len(self.folds),
-                "folds": self.protocol.folds,
-            },
-            "versions": {
-                "assay": version("assay-dml"),
-                "source": own_source(),
-                "python": platform.python_version(),
-                "torch": self.conditions.environment.torch,
-                "optuna": version("optuna"),
-                "scipy": version("scipy"),
-                "search": digest_file(Path(search.__file__)),
-            },
-            "environment": self.conditions.environment,
-            **({"twin_of": self.method.name} if self.twin else {}),
-            **({"given": self.given} if self.given else {}),
-            **({"sweep": self.point} if self.point else {}),
-            **({"generation": self.generation} if self.generation else {}),
-        }
-        return dict(plain(parts))
+        return Preregistration(
+            protocol=self._announced_protocol,
+            data=self.conditions.data,
+            weights=self.conditions.weights,
+            method=self._announced_method,
+            space=self.space,
+            budget=Budget(
+                searches=self.searches,
+                trials=self.trials,
+                trial_folds=self.runs_of_a_trial,
+                startup=self.protocol.startup,
+                reproductions=self.reproductions,
+                reproduction_runs=self.searches * self.reproductions * len(self.folds),
+                folds=self.protocol.folds,
+            ),
+            versions=Versions(
+                assay=version("assay-dml"),
+                source=own_source(),
+                python=platform.python_version(),
+                torch=self.conditions.environment.torch,
+                optuna=version("optuna"),
+                scipy=version("scipy"),
+                search=digest_file(Path(search.__file__)),
+            ),
+            environment=self.conditions.environment,
+            twin_of=self.method.name if self.twin else None,
+            given=self.given,
+            sweep=self.point,
+            generation=self.generation,
+        )
 
     def ask(self, search: int, told: Sequence[TrialResult]) -> list[dict[str, Value]]:
         """Return the parameters of the next trials of a search, from what came of those before.
@@ -340,32 +319,32 @@ class Design:
         )
 
     @property
-    def _announced_protocol(self) -> dict[str, Any]:
+    def _announced_protocol(self) -> AnnouncedProtocol:
         declared = self.conditions.protocol
-        return {
-            "name": declared.name,
-            "fingerprint": declared.fingerprint,
-            "question": declared.question,
-            "resolved": self.protocol.to_json(),
-        }
+        return AnnouncedProtocol(
+            name=declared.name,
+            fingerprint=declared.fingerprint,
+            question=declared.question,
+            resolved=self.protocol,
+        )
 
     @property
-    def _announced_method(self) -> dict[str, Any]:
+    def _announced_method(self) -> AnnouncedMethod:
         own = self.method
-        return {
-            "name": self.name,
-            "baseline": own.loss is None,
-            "source": source_of(own, self.protocol),
-            "head": own.head,
-            "about": own.about,
-            "miner": own.miner,
-            "fixed": own.fixed,
-            "batch": self.batch,
-            "batch_shrunk": self.batch != self.protocol.batch.shape(own.batch),
-            "defaults": self.first,
-            "departures": departures(own),
-            "paper": None if own.paper is None else vars(own.paper),
-        }
+        return AnnouncedMethod(
+            name=self.name,
+            baseline=own.loss is None,
+            source=source_of(own, self.protocol),
+            head=own.head,
+            about=own.about,
+            miner=own.miner,
+            fixed=own.fixed,
+            batch=self.batch,
+            batch_shrunk=self.batch != self.protocol.batch.shape(own.batch),
+            defaults=self.first,
+            departures=departures(own),
+            paper=own.paper,
+        )
 
 
 def drawn_folds(protocol: Protocol, trainval: str, search: int, twin: bool) -> Sequence[int]:

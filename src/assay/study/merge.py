@@ -13,13 +13,13 @@ from pathlib import Path
 
 from assay.errors import BadInput
 from assay.files import new_folder, read_json, write_atomically
-from assay.hashing import canonical, digest, digest_file, pretty
-from assay.model import WEIGHTS
+from assay.hashing import canonical, digest_file, pretty
+from assay.records.benches import DeclaredBench, read_bench
 from assay.records.ledger import LOOKS, Line, hash_of, read
-from assay.records.store import CHECKPOINTS, Store, place_file
+from assay.records.run import CHECKPOINTS, check_run
+from assay.records.store import Store, place_file
 from assay.records.study import StudyRecord, classes_file, write_record
 from assay.study.conditions import read_answers
-from assay.study.declared import Declared, read_declared
 from assay.study.progress import Listener, Silent
 
 Ledgers = Mapping[str, list[Line]]
@@ -98,7 +98,11 @@ def _ledgers(store: Store) -> Ledgers:
 def _check(store: Store, ledgers: Ledgers) -> None:
     """Raise `BadInput` where a store is not what it says."""
     problems = [
-        *(problem for key in _runs(store) for problem in _altered(store, key)),
+        *(
+            f"{store.run(key)}: {problem}"
+            for key in _runs(store)
+            if (problem := check_run(store.run(key)))
+        ),
         *(
             problem
             for key, lines in ledgers.items()
@@ -133,41 +137,25 @@ def _models(store: Store) -> list[Path]:
     return sorted(path for path in store.root.glob("models/*") if path.is_dir())
 
 
-def _altered(store: Store, key: str) -> Iterator[str]:
-    """What of a run is not as it was made."""
-    folder = store.run(key)
-    try:
-        config, result = read_json(folder / "config.json"), read_json(folder / "result.json")
-        if digest(config) != key:
-            yield f"{folder / 'config.json'} was altered"
-        if (folder / WEIGHTS).exists() and digest_file(folder / WEIGHTS) != result["weights"]:
-            yield f"{folder / WEIGHTS} was altered"
-    except (OSError, ValueError, KeyError, TypeError):
-        yield f"{folder} is not a whole run"
-
-
 def _unsupported(store: Store, record: StudyRecord) -> Iterator[str]:
-    """What a ledger says that its store does not bear out."""
+    """What a ledger says that its store does not support."""
     ledger = store.study(record.key) / "ledger.jsonl"
-    for entry in [
-        *(run for trial in record.trials for run in trial["runs"]),
-        *record.reproductions,
-    ]:
-        path = store.run(entry["key"]) / "result.json"
-        if not path.exists() or digest_file(path) != entry["result"]:
+    for entry in record.run_entries():
+        path = store.run(entry.key) / "result.json"
+        if not path.exists() or digest_file(path) != entry.result:
             yield f"{path} is missing or not what {ledger} says"
     for test in record.tests:
-        path = classes_file(store.study(record.key), test["search"], test["reproduction"])
-        if not path.exists() or digest_file(path) != test["classes"]:
+        path = classes_file(store.study(record.key), test.search, test.reproduction)
+        if not path.exists() or digest_file(path) != test.classes:
             yield f"{path} is missing or not what {ledger} says"
-        for key, hashed in zip(test["runs"], test["vectors"], strict=True):
-            path = store.test_vectors(key, test["test"])
+        for key, hashed in zip(test.runs, test.vectors, strict=True):
+            path = store.test_vectors(key, test.test)
             if not path.exists() or digest_file(path) != hashed:
                 yield f"{path} is missing or not what {ledger} says"
     if record.seal is not None:
-        path = store.answers(record.seal["test"])
+        path = store.answers(record.seal.test)
         answers = read_answers(path) if path.exists() else None
-        if answers is None or answers.fingerprint != record.seal["labels"]:
+        if answers is None or answers.fingerprint != record.seal.labels:
             yield f"{path} is missing or not what {ledger} says"
 
 
@@ -274,7 +262,7 @@ def _take(store: Store, ledgers: Ledgers, target: Store, listener: Listener) -> 
     for path in sorted(store.root.glob("answers/*.npz")):
         place_file(target.answers(path.stem), path.read_bytes())
     for key in store.benches():
-        _take_bench(read_declared(store, key), target)
+        _take_bench(read_bench(store, key), target)
     for path in sorted(store.root.glob("studies/*/classes/*.npz")):
         place_file(target.root / path.relative_to(store.root), path.read_bytes())
     studies = sum([_take_study(key, lines, target) for key, lines in ledgers.items()])
@@ -285,14 +273,14 @@ def _take(store: Store, ledgers: Ledgers, target: Store, listener: Listener) -> 
     return Contribution(store.root, len(fresh), studies, len(models))
 
 
-def _take_bench(bench: Declared, target: Store) -> None:
+def _take_bench(bench: DeclaredBench, target: Store) -> None:
     """Write the declaration of a bench; where both stores have it, the one that more had been seen
     before.
     """
-    known = [read_declared(target, bench.key)] if bench.key in target.benches() else []
+    known = [read_bench(target, bench.key)] if bench.key in target.benches() else []
     latest = max([bench, *known], key=lambda one: (one.look, one.after))
     if latest not in known:
-        write_atomically(target.bench(bench.key), pretty(latest))
+        write_atomically(target.bench(bench.key), pretty(latest.to_json()))
 
 
 def _take_run(folder: Path, target: Store, key: str) -> None:

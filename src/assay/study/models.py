@@ -12,8 +12,10 @@ from assay.data.splits import folds
 from assay.errors import BadInput
 from assay.files import DRAFT
 from assay.methods import read_parameters
-from assay.model import CARD, WEIGHTS, write_model_folder
+from assay.model import CARD, write_model_folder
 from assay.progress import Progress, silent
+from assay.records.lines import Reproduction, Scores
+from assay.records.run import WEIGHTS, Run
 from assay.records.store import Store
 from assay.records.study import StudyRecord
 from assay.run import single_model, train_alone
@@ -31,18 +33,19 @@ def hand_over(design: Design, record: StudyRecord, store: Store) -> None:
     """
     folder = store.model(_name(record))
     chosen = _best(record)
-    if (folder / CARD).exists() or not (store.run(chosen["key"]) / WEIGHTS).exists():
+    if (folder / CARD).exists() or not (store.run(chosen.key) / WEIGHTS).exists():
         return
-    run = FinishedRun.at(store.run(chosen["key"]))
+    run = FinishedRun.at(store.run(chosen.key))
+    tested = record.test_of(chosen).to_json()
     card = {
-        **_card(design, run.config, chosen["validation"]),
+        **_card(design, run.run, chosen.validation),
         "study": record.key,
         "preregistration": record.preregistration,
-        "search": chosen["search"],
+        "search": chosen.search,
         "searches": record.searches,
-        "reproduction": chosen["reproduction"],
-        "run": chosen["key"],
-        "test": {name: record.test_of(chosen)[name] for name in ("separated", "concatenated")},
+        "reproduction": chosen.reproduction,
+        "run": chosen.key,
+        "test": {name: tested[name] for name in ("separated", "concatenated")},
     }
     write_model_folder(
         folder, single_model(run.model(design.conditions.trainval.inputs), design.dim), card
@@ -78,7 +81,7 @@ def train_one(
     view = conditions.place(conditions.trainval, progress)
     model, fit = train_alone(run, view, conditions.trainval.inputs, on_epoch)
     card = {
-        **_card(design, run.config, fit.best.validation),
+        **_card(design, run, fit.best.validation),
         "status": fit.status,
         "epoch": fit.best.epoch,
     }
@@ -97,24 +100,24 @@ def _check_out(out: Path) -> None:
         raise BadInput(f"--out {out}: nothing can be made in {above}; give another --out") from None
 
 
-def _card(design: Design, config: dict[str, Any], validation: dict[str, float]) -> dict[str, Any]:
-    """What a model is and comes from."""
+def _card(design: Design, run: Run, validation: Scores) -> dict[str, Any]:
+    """Return what a model is and where it comes from."""
     weights = design.conditions.weights
     announced = design.preregistration
     return {
-        "data": announced["data"]["name"],
-        "trainval": config["trainval"],
-        "classes": _trained_on(design, config["fold"]),
-        "fold": config["fold"],
-        "folds": config["protocol"]["folds"],
-        "protocol": announced["protocol"]["name"],
-        "method": config["method"],
-        "parameters": config["parameters"],
-        "seed": config["seed"],
+        "data": announced.data.name,
+        "trainval": run.trainval,
+        "classes": _trained_on(design, run.fold),
+        "fold": run.fold,
+        "folds": run.protocol.folds,
+        "protocol": announced.protocol.name,
+        "method": run.method,
+        "parameters": run.parameters,
+        "seed": run.seed,
         "pretrained_on": weights.pretrained_on if weights else None,
-        "weights": config["protocol"]["weights"],
+        "weights": run.protocol.weights,
         "validation": validation,
-        "environment": config["environment"],
+        "environment": run.environment,
     }
 
 
@@ -129,7 +132,7 @@ def _trained_on(design: Design, fold: int | None) -> list[str]:
     return [trainval.class_names[label] for label in np.unique(trainval.y[rows]).tolist()]
 
 
-def _best(record: StudyRecord) -> dict[str, Any]:
+def _best(record: StudyRecord) -> Reproduction:
     """The run with the highest validation MAP@R, of the search that validates best, of its best
     reproduction.
 
@@ -138,18 +141,18 @@ def _best(record: StudyRecord) -> dict[str, Any]:
     """
     chosen = record.selection
     assert chosen is not None, "a model is handed over when all is reproduced"
-    by_number: dict[int, list[dict[str, Any]]] = {}
+    by_number: dict[int, list[Reproduction]] = {}
     for entry in record.reproductions:
-        if entry["search"] == chosen["search"]:
-            by_number.setdefault(entry["reproduction"], []).append(entry)
+        if entry.search == chosen.search:
+            by_number.setdefault(entry.reproduction, []).append(entry)
     best = max(by_number.values(), key=lambda entries: sum(map(_validated, entries)) / len(entries))
     return max(best, key=_validated)
 
 
-def _validated(entry: dict[str, Any]) -> float:
-    return float(entry["validation"]["map_at_r"])
+def _validated(entry: Reproduction) -> float:
+    return entry.validation["map_at_r"]
 
 
 def _name(record: StudyRecord) -> str:
-    words = f"{record.announced['data']['name']}-{record.method}-{record.key[:8]}"
+    words = f"{record.announced.data.name}-{record.method}-{record.key[:8]}"
     return re.sub(r"[^A-Za-z0-9_]+", "-", words).strip("-")

@@ -9,12 +9,13 @@ from assay.errors import BadInput
 from assay.methods import methods, read_parameters
 from assay.protocols import CUSTOM, Protocol, protocols
 from assay.published import DATA, best_parameters
+from assay.records.origin import GivenParameters, Published
 from assay.study.bench import Bench, Execution, check_data, design_bench, run_designs
-from assay.study.design import Design, GivenParameters
+from assay.study.design import Design
 
 _NAMES = tuple(f"reality-check/{data}" for data in DATA)
 
-SOURCE = "published by Musgrave et al. 2020 for {data}"
+PAPER = "Musgrave et al. 2020"
 
 
 def run_published(
@@ -88,7 +89,7 @@ def data_of(protocol: str) -> str:
 
 
 def _with_published(design: Design) -> Design:
-    data, given = data_of(design.conditions.protocol.name), design.conditions.data["name"]
+    data, given = data_of(design.conditions.protocol.name), design.conditions.data.name
     if given in DATA and given != data:
         raise BadInput(
             f"{given} is not the data of {design.conditions.protocol.name}; use --protocol"
@@ -104,4 +105,4 @@ def _with_published(design: Design) -> Design:
     parameters = (
         read_parameters(design.method, design.protocol, settings) if settings else design.first
     )
-    return replace(design, given=GivenParameters(parameters, SOURCE.format(data=data)))
+    return replace(design, given=GivenParameters(parameters, Published(PAPER, data)))

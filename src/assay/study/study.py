@@ -2,8 +2,8 @@
 engine can run.
 """
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,24 @@ from assay.engines import Task
 from assay.errors import BadInput
 from assay.files import write_atomically
 from assay.hashing import digest_bytes, digest_file
-from assay.model import WEIGHTS
 from assay.protocols import PROSE
 from assay.records.ledger import Ledger
+from assay.records.lines import (
+    Preregistration,
+    Reproduction,
+    RunEntry,
+    Seal,
+    Selection,
+    TestScores,
+    Trial,
+)
+from assay.records.run import WEIGHTS, Run
 from assay.records.store import Store
 from assay.records.study import StudyRecord, classes_file, write_record
 from assay.run import (
     CheckpointScoring,
     HalfLabels,
     Keep,
-    Run,
     Scoring,
     TestEmbedding,
     Training,
@@ -31,14 +39,14 @@ from assay.space import Parameters, describe_change
 from assay.study.conditions import place_answers
 from assay.study.design import Design
 from assay.study.models import hand_over
-from assay.study.peek import peek_body
+from assay.study.peek import peek_at
 from assay.study.progress import Listener, State
 from assay.study.search import TrialResult
 from assay.study.trials import best_of, estimate, is_hopeless
 
 Steps = Generator[list[Task], list[Any], None]
-Searches = list[list[dict[str, Any]]]
-"""The finished trials of each search, as the ledger has them."""
+Searches = list[list[Trial]]
+"""The finished trials of each search."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +65,6 @@ class Reproduced:
     search: int
     number: int
     runs: Sequence[Run]
-
-    @property
-    def place(self) -> dict[str, int]:
-        """Where it stands, as ledger lines say it."""
-        return {"search": self.search, "reproduction": self.number}
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -95,7 +98,7 @@ class Study:
         """Yield the tasks of each step, receive what they gave; all that is decided goes through
         the ledger.
         """
-        announced = self.ledger.record("preregistration", self._announcement())
+        announced = self.ledger.record(self._announcement())
         self.say(f"preregistration {announced.hash}")
         trials = yield from self._search()
         chosen = self._select(trials)
@@ -121,44 +124,40 @@ class Study:
     @property
     def trained(self) -> bool:
         """Whether no run is left to train: its seal is open."""
-        return any(line.kind == "seal" for line in self.ledger.lines)
+        return self.ledger.opened
 
     def check(self) -> None:
         """Raise `BadInput` where the study was begun with another search space: that never changes
         after preregistration.
         """
-        begun = self.ledger.lines[0].body if self.ledger.lines else None
-        if begun is None or begun["space"] == self.design.preregistration["space"]:
+        begun = self.ledger.announced
+        if begun is None or begun.space == self.design.space:
             return
-        change = describe_change(begun["space"], self.design.preregistration["space"])
+        change = describe_change(begun.space.describe(), self.design.space.describe())
         raise BadInput(
             f"{self.folder}: {change}. The search space of {self.design.method.name} was announced"
             f" on {self.ledger.lines[0].at} and does not change after that: put it back, or begin"
             " afresh with --new-study; both studies then stay in the record"
         )
 
-    def _announcement(self) -> dict[str, Any]:
-        """The preregistration; data or a protocol of another name but the same content keep what
-        they were announced with.
+    def _announcement(self) -> Preregistration:
+        """Return the preregistration; names and prose stay as they were announced first.
+
+        Data or a protocol may have another name now and the same content.
         """
-        announced = self.design.preregistration
-        begun = self.ledger.next
-        if begun is None:
+        announced, begun = self.design.preregistration, self.ledger.next
+        if not isinstance(begun, Preregistration):
             return announced
-        data, protocol = begun.body["data"], begun.body["protocol"]
-        prose = {name: protocol["resolved"][name] for name in PROSE if name in protocol["resolved"]}
-        return {
-            **announced,
-            "data": {
-                **{name: value for name, value in announced["data"].items() if name != "left_out"},
-                **_said_of(data),
-            },
-            "protocol": {
-                **announced["protocol"],
-                "name": protocol["name"],
-                "resolved": {**announced["protocol"]["resolved"], **prose},
-            },
-        }
+        prose = {name: getattr(begun.protocol.resolved, name) for name in PROSE}
+        return replace(
+            announced,
+            data=replace(announced.data, name=begun.data.name, left_out=begun.data.left_out),
+            protocol=replace(
+                announced.protocol,
+                name=begun.protocol.name,
+                resolved=replace(announced.protocol.resolved, **prose),
+            ),
+        )
 
     def _search(self) -> Generator[list[Task], list[Any], Searches]:
         """The trials of every search: those that depend on no answer together, the others one after
@@ -178,8 +177,10 @@ class Study:
             yield self._training([row[1:] if self.design.prunes else row for row in runs])
             for question, row in zip(asked, runs, strict=True):
                 trials = searches[question.search]
-                trials.append(self.ledger.record("trial", self._trial(question, row, trials)).body)
-                self._tell_trial(trials[-1])
+                trial = self._trial(question, row, trials)
+                self.ledger.record(trial)
+                self._tell_trial(trial)
+                trials.append(trial)
             self._save()
         return searches
 
@@ -205,37 +206,37 @@ class Study:
             kept.append(row[:1] if hopeless else row)
         return kept
 
-    def _trial(
-        self, question: Asked, runs: Sequence[Run], before: Sequence[dict[str, Any]]
-    ) -> dict[str, Any]:
-        """The mean over folds; a trial with a diverged fold has failed, one given up was pruned:
-        neither has a value.
-        """
-        results = [self._finished(run) for run in runs]
-        diverged = any(result["status"] == "diverged" for result in results)
-        pruned = len(runs) < self.design.runs_of_a_trial
-        mean = sum(result["validation"]["map_at_r"] for result in results) / len(results)
-        return {
-            "search": question.search,
-            "trial": question.number,
-            "parameters": dict(question.parameters),
-            "status": "failed" if diverged else "pruned" if pruned else "finished",
-            "map_at_r": None if diverged or pruned else mean,
-            "runs": results,
-            **({"estimate": estimate(mean, before)} if pruned else {}),
-        }
+    def _trial(self, question: Asked, runs: Sequence[Run], before: Sequence[Trial]) -> Trial:
+        """Return the trial with the mean over its folds.
 
-    def _tell_trial(self, trial: dict[str, Any]) -> None:
-        value = trial["map_at_r"]
-        if value is not None:
-            self.state.best = max(value, self.state.best or 0.0)
-        said = {"failed": "diverged", "pruned": "given up after the first fold"}.get(
-            trial["status"], ""
+        A trial with a diverged fold has failed, one that was given up is pruned: neither has a
+        value.
+        """
+        entries = tuple(self._entry(run) for run in runs)
+        diverged = any(entry.status == "diverged" for entry in entries)
+        pruned = len(runs) < self.design.runs_of_a_trial
+        mean = sum(entry.validation["map_at_r"] for entry in entries) / len(entries)
+        return Trial(
+            search=question.search,
+            trial=question.number,
+            parameters=dict(question.parameters),
+            status="failed" if diverged else "pruned" if pruned else "finished",
+            map_at_r=None if diverged or pruned else mean,
+            runs=entries,
+            estimate=estimate(mean, before) if pruned else None,
         )
-        said = said or f"validation MAP@R {value:.4f}"
-        chosen = ", ".join(f"{name}={setting}" for name, setting in trial["parameters"].items())
-        place = f"search {trial['search']}, " if self.design.searches > 1 else ""
-        self.say(f"{place}trial {trial['trial']}: {said} ({chosen})")
+
+    def _tell_trial(self, trial: Trial) -> None:
+        if trial.map_at_r is not None:
+            self.state.best = max(trial.map_at_r, self.state.best or 0.0)
+        said = {
+            "failed": "diverged",
+            "pruned": "given up after the first fold",
+            "finished": f"validation MAP@R {trial.map_at_r or 0.0:.4f}",
+        }[trial.status]
+        chosen = ", ".join(f"{name}={setting}" for name, setting in trial.parameters.items())
+        place = f"search {trial.search}, " if self.design.searches > 1 else ""
+        self.say(f"{place}trial {trial.trial}: {said} ({chosen})")
 
     def _select(self, searches: Searches) -> list[Parameters] | None:
         """Each search's parameters with the highest mean validation MAP@R, the earliest among
@@ -246,13 +247,10 @@ class Study:
         chosen: list[Parameters | None] = []
         for search, trials in enumerate(searches):
             best = best_of(trials)
-            parameters = best["parameters"] if best else None if trials else self.design.chosen
-            edges = self.design.space.edges(best["parameters"]) if best else {}
-            number = best["trial"] if best else None
-            self.ledger.record(
-                "selection",
-                {"search": search, "trial": number, "parameters": parameters, "edges": edges},
-            )
+            parameters = best.parameters if best else None if trials else self.design.chosen
+            edges = self.design.space.edges(best.parameters) if best else {}
+            number = best.trial if best else None
+            self.ledger.record(Selection(search, number, parameters, edges))
             chosen.append(parameters)
             if parameters is None:
                 self.say(
@@ -269,10 +267,10 @@ class Study:
             else [parameters for parameters in chosen if parameters is not None]
         )
 
-    def _drop_weights(self, trial: dict[str, Any]) -> None:
-        """Losing trials keep their scores and the hash of their weights, not the weights."""
-        for run in trial["runs"]:
-            (self.store.run(run["key"]) / WEIGHTS).unlink(missing_ok=True)
+    def _drop_weights(self, trial: Trial) -> None:
+        """Remove the weights of a losing trial; its scores and the hashes of its weights stay."""
+        for entry in trial.runs:
+            (self.store.run(entry.key) / WEIGHTS).unlink(missing_ok=True)
 
     def _reproduce(
         self, chosen: Sequence[Parameters]
@@ -297,7 +295,12 @@ class Study:
         for one in reproduced:
             for fold, run in zip(self.design.folds, one.runs, strict=True):
                 self.ledger.record(
-                    "reproduction", {**one.place, "fold": fold, **self._finished(run)}
+                    Reproduction(
+                        search=one.search,
+                        reproduction=one.number,
+                        fold=fold,
+                        **vars(self._entry(run)),
+                    )
                 )
         self._save()
         return reproduced
@@ -310,33 +313,44 @@ class Study:
             run.key for one in reproduced for run in one.runs if not test.vectors(run.key).exists()
         ]
         yield [TestEmbedding(key, test) for key in missing]
-        scored = [line.body for line in self.ledger.lines if line.kind == "test"]
+        known = StudyRecord.of(self.design.key, self.ledger.lines).tests
         dim, metrics, similarity = (
             self.design.dim,
             self.design.protocol.metrics,
             self.design.protocol.similarity,
         )
         fresh = yield [
-            Scoring(one.keys, dim, metrics, similarity, test) for one in reproduced[len(scored) :]
+            Scoring(one.keys, dim, metrics, similarity, test) for one in reproduced[len(known) :]
         ]
-        bodies = [
-            *scored,
-            *(
-                self._test(one, *found)
-                for one, found in zip(reproduced[len(scored) :], fresh, strict=True)
-            ),
+        scored = [
+            self._scored(one, test, *found)
+            for one, found in zip(reproduced[len(known) :], fresh, strict=True)
         ]
-        for one, body in zip(reproduced, bodies, strict=True):
+        for one, scores in zip(reproduced, (*known, *scored), strict=True):
             self.ledger.record(
-                "test", {**body, **one.place, "test": test.fingerprint, "runs": one.keys}
+                replace(
+                    scores,
+                    search=one.search,
+                    reproduction=one.number,
+                    test=test.fingerprint,
+                    runs=one.keys,
+                )
             )
         hand_over(self.design, self._save(), self.store)
 
-    def _test(self, one: Reproduced, scores: dict[str, Any], classes: bytes) -> dict[str, Any]:
-        """The scores, after those of single classes have been kept beside the ledger."""
-        path = classes_file(self.folder, one.search, one.number)
-        write_atomically(path, classes)
-        return {**scores, "classes": digest_bytes(classes)}
+    def _scored(
+        self, one: Reproduced, test: Unsealed, scores: dict[str, Any], classes: bytes
+    ) -> TestScores:
+        """Return the scores, after those of single classes have been kept beside the ledger."""
+        write_atomically(classes_file(self.folder, one.search, one.number), classes)
+        return TestScores(
+            search=one.search,
+            reproduction=one.number,
+            test=test.fingerprint,
+            runs=one.keys,
+            classes=digest_bytes(classes),
+            **scores,
+        )
 
     def _peek(self, searches: Searches, test: Unsealed) -> Steps:
         """Score what was not chosen: every checkpoint of the reproductions, and the best one of
@@ -347,12 +361,12 @@ class Study:
         if any(line.kind == "peek" for line in self.ledger.lines):
             return
         record, dim = self._save(), self.design.dim
-        tried = [run for trial in record.trials for run in trial["runs"]]
+        tried = [entry for trial in record.trials for entry in trial.runs]
         found = yield [
-            *(CheckpointScoring(entry["key"], dim, test) for entry in record.reproductions),
-            *(CheckpointScoring(run["key"], dim, test, (run["best_epoch"],)) for run in tried),
+            *(CheckpointScoring(entry.key, dim, test) for entry in record.reproductions),
+            *(CheckpointScoring(entry.key, dim, test, (entry.best_epoch,)) for entry in tried),
         ]
-        self.ledger.look(peek_body(record, test.fingerprint, found, self.store), "peek")
+        self.ledger.look(peek_at(record, test.fingerprint, found, self.store))
         self._save()
 
     def _unseal(self) -> Unsealed:
@@ -360,14 +374,18 @@ class Study:
         self.state.stage = "test"
         receipt = self.ledger.receipt()
         half = self.design.conditions.test.open(receipt)
-        opening = {
-            "test": half.fingerprint,
-            "classes": len(half.class_names),
-            "samples": len(half.y),
-        }
-        answers = HalfLabels.of(half).fingerprint
+        begun, sealed = self.ledger.next, self.design.conditions.test
+        known = begun if isinstance(begun, Seal) else None  # keeps what was said of it first
         self.ledger.record(
-            "seal", {**opening, "labels": answers, "receipt": receipt.hash, **self._found()}
+            Seal(
+                test=half.fingerprint,
+                classes=len(half.class_names),
+                samples=len(half.y),
+                labels=HalfLabels.of(half).fingerprint,
+                receipt=receipt.hash,
+                problems=known.problems if known else tuple(sealed.flaws.of_test),
+                left_out=known.left_out if known else tuple(sealed.left_out),
+            )
         )
         place_answers(self.store, half)
         view = self.design.conditions.place(half, self.listener.preparing)
@@ -381,18 +399,6 @@ class Study:
             device=self.design.conditions.device,
             imports=self.design.conditions.imports,
         )
-
-    def _found(self) -> dict[str, Any]:
-        """What is wrong with the test half and what was left out of it,
-        as it was first recorded.
-        """
-        begun, test = self.ledger.next, self.design.conditions.test
-        if begun is not None:
-            return {
-                name: begun.body[name] for name in ("problems", "left_out") if name in begun.body
-            }
-        found = {"problems": list(test.flaws.of_test), "left_out": list(test.left_out)}
-        return {name: value for name, value in found.items() if value}
 
     @cached_property
     def _view(self) -> Path:
@@ -413,35 +419,24 @@ class Study:
             for group in groups
         ]
 
-    def _finished(self, run: Run) -> dict[str, Any]:
-        """What the ledger keeps of a run: its scores, and the hash of its result file, which holds
-        that of its weights.
-        """
+    def _entry(self, run: Run) -> RunEntry:
+        """Return what the ledger keeps of a finished run."""
         result = self.store.result(run.key)
-        path = self.store.run(run.key) / "result.json"
-        return {
-            "key": run.key,
-            "status": result["status"],
-            "validation": result["validation"],
-            "best_epoch": result["best_epoch"],
-            "last_epoch": result["last_epoch"],
-            "result": digest_file(path),
-            **({"training": result["training"]} if "training" in result else {}),
-        }
+        return RunEntry(
+            key=run.key,
+            status=result.status,
+            validation=result.validation,
+            best_epoch=result.best_epoch,
+            last_epoch=result.last_epoch,
+            result=digest_file(self.store.run(run.key) / "result.json"),
+            training=result.training,
+        )
 
     def _save(self) -> StudyRecord:
         """Write `study.json`, the ledger in the form that people and reports read."""
         return write_record(self.folder, self.ledger.lines)
 
 
-def _told(trials: Sequence[dict[str, Any]]) -> list[TrialResult]:
-    """What a search knows of its finished trials."""
-    return [
-        TrialResult(trial["parameters"], trial.get("estimate", trial["map_at_r"]))
-        for trial in trials
-    ]
-
-
-def _said_of(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What an announcement says of the data for people, which their content does not determine."""
-    return {name: data[name] for name in ("name", "left_out") if name in data}
+def _told(trials: Sequence[Trial]) -> list[TrialResult]:
+    """Return what a search knows of its finished trials."""
+    return [TrialResult(trial.parameters, trial.value) for trial in trials]

@@ -10,6 +10,7 @@ from assay.data import Dataset, load, splits
 from assay.errors import BadInput
 from assay.methods import import_parts
 from assay.protocols import Protocol, customise
+from assay.records.origin import GivenParameters, SelectedBy, SweepPoint
 from assay.records.store import Store
 from assay.records.study import read_record
 from assay.space import Value
@@ -23,7 +24,7 @@ from assay.study.bench import (
     in_generation,
 )
 from assay.study.declared import declare
-from assay.study.design import Design, GivenParameters, SweepPoint
+from assay.study.design import Design
 
 OF_THE_SEARCH = ("searches", "search", "trials", "trial_folds", "startup", "prune")
 """Fields that only a search depends on."""
@@ -139,7 +140,7 @@ def _designs_at(
     return [
         replace(
             design,
-            given=GivenParameters(parameters, f"selected by study {base}"),
+            given=GivenParameters(parameters, SelectedBy(base)),
             point=replace(point, base=base),
         )
         for design in designs
@@ -154,4 +155,4 @@ def _selected(design: Design, store: Store) -> dict[str, Value] | None:
     """
     record = read_record(store.study(design.key))
     assert record is not None and record.selections, "the base studies have been carried out"
-    return None if record.selection is None else dict(record.selection["parameters"])
+    return None if record.selection is None else dict(record.selection.parameters or {})

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.records import StudyRecord
 from assay.records.store import Store
 from assay.records.study import classes_file
+from assay.records.untyped import StudyRecord
 
 Vector = NDArray[np.float64]
 

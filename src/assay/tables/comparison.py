@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from assay.hashing import digest
 from assay.metric_names import DEFAULT_METRICS, direction, expand
-from assay.records import StudyRecord
+from assay.records.benches import DeclaredBench
+from assay.records.origin import GivenParameters
+from assay.records.untyped import StudyRecord
 from assay.stats import Difference, Interval, compare, relative_gain, t_interval
-from assay.study.declared import Declared
 from assay.tables.classes import ClassScores
 from assay.tables.family import Family, better_than, family_of, is_baseline
 
@@ -46,7 +47,7 @@ class Comparison:
     replaced: tuple[StudyRecord, ...] = ()
     hidden: tuple[StudyRecord, ...] = ()
     classes: Mapping[str, ClassScores] = field(default_factory=dict)
-    benches: tuple[Declared, ...] = ()
+    benches: tuple[DeclaredBench, ...] = ()
     pairs_before: int = 0
 
     def __post_init__(self) -> None:
@@ -378,7 +379,9 @@ def conditions(record: StudyRecord) -> tuple[str, ...]:
 
 def source_of_parameters(announced: Mapping[str, Any]) -> str:
     """Who chose the parameters; nothing where the study itself searched for them."""
-    return str(announced.get("given", {}).get("source", ""))
+    if "given" not in announced:
+        return ""
+    return str(GivenParameters.from_json(announced["given"], "ledger.jsonl").origin)
 
 
 def metrics_of(announced: Mapping[str, Any]) -> list[str]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from assay.losses.baselines import AS_IS
-from assay.records import StudyRecord
+from assay.records.benches import DeclaredBench, looks_of
+from assay.records.untyped import StudyRecord
 from assay.stats import Difference
-from assay.study.declared import Declared, looks_of
 from assay.study.design import TWIN
 
 BASELINES = (AS_IS, "pretrained", "untrained")
@@ -71,7 +71,7 @@ class Family:
         return {*self.methods, *([self.yardstick] if self.yardstick else [])}
 
 
-def family_of(records: Sequence[StudyRecord], benches: Sequence[Declared] = ()) -> Family:
+def family_of(records: Sequence[StudyRecord], benches: Sequence[DeclaredBench] = ()) -> Family:
     """Return the union of the benches that declared these studies; of studies without one, the
     studies themselves.
 
@@ -110,7 +110,7 @@ def family_of(records: Sequence[StudyRecord], benches: Sequence[Declared] = ()) 
     )
 
 
-def pairs_before(own: Sequence[Declared], benches: Sequence[Declared]) -> int:
+def pairs_before(own: Sequence[DeclaredBench], benches: Sequence[DeclaredBench]) -> int:
     """Return how many pairs the benches declared that these ones came after.
 
     Who extends the two most different of thirty methods has chosen among all their pairs, and pays
@@ -121,7 +121,7 @@ def pairs_before(own: Sequence[Declared], benches: Sequence[Declared]) -> int:
     return len({frozenset(pair) for bench in earlier for pair in _pairs_of(bench)})
 
 
-def _pairs_of(bench: Declared) -> list[tuple[str, str]]:
+def _pairs_of(bench: DeclaredBench) -> list[tuple[str, str]]:
     """Return every pair that one bench declares."""
     twins = {
         name: original for name in bench.trained if (original := twin_of(name, None)) is not None
@@ -137,7 +137,7 @@ def _pairs_of(bench: Declared) -> list[tuple[str, str]]:
     ).pairs
 
 
-def _pair_looks(benches: Sequence[Declared], trained: set[str]) -> dict[frozenset[str], int]:
+def _pair_looks(benches: Sequence[DeclaredBench], trained: set[str]) -> dict[frozenset[str], int]:
     """Return the look of the first bench that declares each pair."""
     found: dict[frozenset[str], int] = {}
     for bench in sorted(benches, key=lambda one: one.look):

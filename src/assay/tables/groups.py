@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from assay.losses.baselines import AS_IS
-from assay.records import StudyRecord, study_records
+from assay.records.benches import DeclaredBench, declared_benches, in_turn
 from assay.records.store import Store
-from assay.study.declared import Declared, declared, in_turn
+from assay.records.untyped import StudyRecord, study_records
 from assay.tables.classes import class_scores
 from assay.tables.comparison import Comparison, conditions, generation_of, has_ended, year_of
 from assay.tables.family import is_baseline, pairs_before
@@ -22,13 +22,15 @@ def comparisons(store: Store, keys: Iterable[str] | None = None) -> list[Compari
         if "sweep" not in record.announced:
             groups.setdefault(conditions(record), []).append(record)
     found = [part for key in sorted(groups) for part in _by_test_half(groups[key])]
-    benches = in_turn(declared(store))
+    benches = in_turn(declared_benches(store))
     return sorted(
         (_with_store(store, one, benches) for one in found), key=lambda comparison: comparison.slug
     )
 
 
-def _with_store(store: Store, comparison: Comparison, benches: Sequence[Declared]) -> Comparison:
+def _with_store(
+    store: Store, comparison: Comparison, benches: Sequence[DeclaredBench]
+) -> Comparison:
     """Return the comparison with its declarations and the scores of test classes."""
     keys = {record.key for record in (*comparison.records, *comparison.unfinished)}
     scores = {record.key: class_scores(store, record) for record in comparison.records}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from assay.records import StudyRecord
+from assay.records.untyped import StudyRecord
 from assay.tables.comparison import Comparison
 from assay.tables.form import Table
 

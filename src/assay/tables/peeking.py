@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.records import StudyRecord
+from assay.records.untyped import StudyRecord
 from assay.stats import Interval, bootstrap_bound, t_interval
 from assay.stats.bounds import FEWEST_FOR_BOUND
 from assay.tables.comparison import Comparison

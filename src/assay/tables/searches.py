@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from assay.records import StudyRecord
+from assay.records.untyped import StudyRecord
 from assay.tables.comparison import Comparison, ended
 from assay.tables.form import Table
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assay.records import StudyRecord
+from assay.records.untyped import StudyRecord
 from assay.stats import (
     Component,
     Components,

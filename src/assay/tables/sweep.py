@@ -8,8 +8,8 @@ from typing import Any
 
 from assay.hashing import digest
 from assay.metric_names import heading
-from assay.records import StudyRecord
 from assay.records.store import Store
+from assay.records.untyped import StudyRecord
 from assay.stats import Interval, t_interval
 from assay.tables.comparison import SETTINGS, Setting, file_name, generation_of, metrics_of
 from assay.tables.form import Table, raw_interval, score

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from assay.metric_names import direction, heading, in_percent
-from assay.records import StudyRecord
+from assay.records.untyped import StudyRecord
 from assay.stats import deviation, spread, t_interval
 from assay.tables.comparison import SETTINGS, Comparison, Setting
 from assay.tables.form import Raw, Table, number_of, points, raw_interval, score

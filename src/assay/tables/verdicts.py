@@ -5,7 +5,7 @@ beside it.
 import math
 from collections.abc import Sequence
 
-from assay.records import StudyRecord
+from assay.records.untyped import StudyRecord
 from assay.stats import Difference
 from assay.tables.comparison import Comparison, Setting
 from assay.tables.family import is_settled

@@ -10,16 +10,7 @@ from assay.data.dataset import Labels
 from assay.data.packs import View, renumber
 from assay.methods import Parts
 from assay.model import Model
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """One validation: after which epoch, the mean loss since the one before, and the scores."""
-
-    epoch: int
-    loss: float | None
-    validation: dict[str, float]
-
+from assay.records.run import Checkpoint
 
 OnEpoch = Callable[[int, float, Checkpoint | None], None]
 """Called after each epoch with its number, its mean loss, and the validation if there was one."""

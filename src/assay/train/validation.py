@@ -13,8 +13,9 @@ from assay.hashing import plain
 from assay.metrics import Scores, evaluate
 from assay.model import Architecture
 from assay.protocols import ResolvedProtocol
+from assay.records.run import Checkpoint
 from assay.train.resume import SavedState
-from assay.train.trainee import Checkpoint, Trainee
+from assay.train.trainee import Trainee
 
 Status = Literal["finished", "diverged"]
 NOTHING_FOUND = {

@@ -8,7 +8,6 @@ What trains reads only the first, never the network.
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,6 +20,7 @@ from torch import Tensor
 from assay.errors import BadInput
 from assay.files import cache_folder, in_turn, read_json, usable_cache, write_atomically
 from assay.hashing import digest_bytes, pretty
+from assay.records.lines import Weights
 from assay.trunks import checkpoints
 from assay.trunks.lookup import build, find
 from assay.trunks.photo import Photo
@@ -28,22 +28,6 @@ from assay.trunks.trunk import Origin, Trunk
 
 PRETRAINED, NONE = "pretrained", "none"
 LITE0 = "lite0"
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Weights in the cache.
-
-    Args:
-        digest: SHA-256 of the tensors with their names, types and shapes, the same on every
-            machine.
-        pretrained_on: the data they were trained on.
-        source: the file, package or address they came from.
-    """
-
-    digest: str
-    pretrained_on: str
-    source: str
 
 
 def resolve(trunk: str, weights: str) -> Weights | None:

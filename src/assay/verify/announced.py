@@ -5,19 +5,17 @@ announcement go together.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from assay.hashing import digest
 from assay.protocols import Protocol, ResolvedProtocol, customise
 from assay.published import best_parameters
-from assay.records import StudyRecord
+from assay.records.keys import study_key
+from assay.records.lines import Preregistration
+from assay.records.origin import Published, SelectedBy
 from assay.records.store import Store
-from assay.records.study import read_record
+from assay.records.untyped import StudyRecord, read_record
 from assay.study.design import drawn_folds
-from assay.study.reproduce import SOURCE, data_of
+from assay.study.reproduce import data_of
 
 Announced = Mapping[str, Any]
-
-SELECTED_BY = "selected by study "
-"""How the source of parameters begins that a study of the same store may bear out."""
 
 
 def read_protocol(announced: Announced) -> ResolvedProtocol:
@@ -63,14 +61,15 @@ def prunes(announced: Announced) -> bool:
 
 def key_of(announced: Announced, generation: int) -> str:
     """The key that the study of this announcement has in a store."""
-    parts = [
-        announced["protocol"]["fingerprint"],
-        announced["data"]["trainval"],
-        announced["method"]["name"],
+    said = Preregistration.from_json(announced, "ledger.jsonl, line 1 (preregistration)")
+    return study_key(
+        said.protocol.fingerprint,
+        said.data.trainval,
+        said.method.name,
         generation,
-    ]
-    elsewhere = [announced["given"], announced.get("sweep")] if "given" in announced else []
-    return digest([*parts, *elsewhere])
+        said.given,
+        said.sweep,
+    )
 
 
 def check_announcement(store: Store, record: StudyRecord) -> Iterator[str]:
@@ -149,12 +148,12 @@ def _given(store: Store, record: StudyRecord) -> Iterator[str]:
     """Parameters that come from another study are the ones that it selected; published ones are as
     published.
     """
-    given, source = (
+    given, origin = (
         record.announced["given"]["parameters"],
-        str(record.announced["given"]["source"]),
+        record.announced["given"]["origin"],
     )
-    if source.startswith(SELECTED_BY):
-        other = _other(store, source.removeprefix(SELECTED_BY))
+    if origin["kind"] == SelectedBy.kind:
+        other = _other(store, origin["study"])
         if other is not None and (
             other.selection is None or other.selection["parameters"] != given
         ):
@@ -168,7 +167,7 @@ def _given(store: Store, record: StudyRecord) -> Iterator[str]:
     data = data_of(record.announced["protocol"]["name"])
     published = best_parameters(record.method, data) or {}
     wrong = [name for name, value in published.items() if given.get(name) != value]
-    if source == SOURCE.format(data=data) and wrong:
+    if origin["kind"] == Published.kind and origin["data"] == data and wrong:
         yield (
             f"preregistration: {wrong[0]}={given.get(wrong[0])} is not the value published for"
             f" {data}"
@@ -179,8 +178,8 @@ def _sweep(store: Store, record: StudyRecord) -> Iterator[str]:
     """The protocol has the value of the field that the sweep gives it, and the parameters are those
     of its base.
     """
-    point, source = record.announced["sweep"], record.announced["given"]["source"]
-    if source != f"{SELECTED_BY}{point['base']}":
+    point, origin = record.announced["sweep"], record.announced["given"]["origin"]
+    if origin != SelectedBy(point["base"]).to_json():
         yield (
             "preregistration: the parameters of this sweep are not those of its base"
             f" {point['base'][:12]}"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from assay.errors import BadInput
 from assay.files import read_json
-from assay.hashing import plain
-from assay.records import StudyRecord, study_records
+from assay.records import study
+from assay.records.benches import read_bench
 from assay.records.ledger import Line, read
 from assay.records.store import Store
-from assay.study.declared import read_declared
+from assay.records.untyped import StudyRecord, study_records
 from assay.verify.announced import check_announcement
 from assay.verify.conditions import check_conditions
 from assay.verify.finding import Finding
@@ -63,7 +63,7 @@ def _benches(store: Store) -> Iterator[Finding]:
     for key in store.benches():
         what = f"bench {key[:12]}"
         try:
-            bench = read_declared(store, key)
+            bench = read_bench(store, key)
         except BadInput as error:
             yield Finding(what, str(error))
             continue
@@ -153,7 +153,8 @@ def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterato
     except (ValueError, TypeError):
         written = {}
     if written not in (
-        plain(StudyRecord.of(record.key, lines[:count])) for count in range(len(lines), 0, -1)
+        study.StudyRecord.of(record.key, lines[:count]).to_json()
+        for count in range(len(lines), 0, -1)
     ):
         yield "study.json does not say what the ledger says"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.hashing import digest
-from assay.records import StudyRecord
+from assay.records.untyped import StudyRecord
 from assay.verify.finding import Finding
 
 SHARED = (

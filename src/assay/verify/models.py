@@ -10,9 +10,10 @@ from safetensors import SafetensorError
 
 from assay.errors import BadInput
 from assay.files import read_json
-from assay.model import CARD, WEIGHTS, read_model
-from assay.records import StudyRecord
+from assay.model import CARD, read_model
+from assay.records.run import WEIGHTS
 from assay.records.store import Store
+from assay.records.untyped import StudyRecord
 from assay.run.finished import FinishedRun
 from assay.verify.finding import Finding
 

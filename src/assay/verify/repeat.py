@@ -23,12 +23,11 @@ from assay.errors import BadInput
 from assay.files import read_json
 from assay.hashing import digest_file
 from assay.methods import import_parts, methods
-from assay.model import WEIGHTS
 from assay.progress import Progress, silent
-from assay.records import StudyRecord
+from assay.records.run import WEIGHTS, Run
 from assay.records.store import Store
-from assay.records.study import read_record
-from assay.run import Run, Training
+from assay.records.untyped import StudyRecord, read_record
+from assay.run import Training
 from assay.study.bench import open_conditions
 from assay.study.design import Design
 from assay.verify.announced import read_protocol
@@ -242,7 +241,7 @@ def _compare(store: Store, scratch: Store, repetition: _Repetition) -> Repeated:
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         return repetition.ended("DIFFERENT", f"its folder in the store cannot be read ({error})")
-    other = [name for name, value in repetition.run.config.items() if config.get(name) != value]
+    other = [name for name, value in repetition.run.to_json().items() if config.get(name) != value]
     settings = [name for name in other if name not in OF_THE_ENVIRONMENT]
     if settings:
         return repetition.ended(
@@ -264,7 +263,7 @@ def _unlike(folder: Path, config: dict[str, Any], run: Run) -> list[str]:
     """In words, what of machine and versions is other here than where the run was computed
     first.
     """
-    there, here = config["environment"], run.config["environment"]
+    there, here = config["environment"], run.to_json()["environment"]
     named = {"source": "another source of Assay", "images": "another decoder of images"}
     unlike = [
         named.get(name, f"{name} {there.get(name)} there, {here[name]} here")

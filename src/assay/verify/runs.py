@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from assay.files import read_json
 from assay.hashing import digest, digest_file
-from assay.model import WEIGHTS
 from assay.protocols import ResolvedProtocol
-from assay.records import StudyRecord
 from assay.records.keys import run_seed
-from assay.records.store import CHECKPOINTS, Store
+from assay.records.run import CHECKPOINTS, WEIGHTS
+from assay.records.store import Store
+from assay.records.untyped import StudyRecord
 from assay.verify.announced import folds_of, folds_of_trials, run_protocol
 
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from assay.data.arrays import read_arrays
 from assay.hashing import digest_file
-from assay.records import StudyRecord
 from assay.records.ledger import Line, completing_line
 from assay.records.store import Store
 from assay.records.study import classes_file
+from assay.records.untyped import StudyRecord
 from assay.run import HalfLabels, agree, score
 from assay.study.conditions import read_answers
 from assay.verify.announced import run_protocol

@@ -10,10 +10,11 @@ import torch
 
 from assay.files import read_json
 from assay.hashing import digest_file, plain
-from assay.records import StudyRecord
-from assay.records.keys import question_seed
+from assay.records import lines
+from assay.records.keys import own_source, question_seed
+from assay.records.lines import RunEntry
 from assay.records.store import Store
-from assay.run import own_source
+from assay.records.untyped import StudyRecord
 from assay.space import Choice, Range, read_space
 from assay.study import search as search_code
 from assay.study.search import TrialResult, ask, depends_on_answers
@@ -55,6 +56,10 @@ def trials_of(record: StudyRecord, search: int) -> list[dict[str, Any]]:
     return [trial for trial in record.trials if trial["search"] == search]
 
 
+def _typed(trials: Sequence[Trial]) -> list[lines.Trial]:
+    return [lines.Trial.from_json(trial, "ledger.jsonl") for trial in trials]
+
+
 def _in_space(announced: Announced, trial: Trial) -> Iterator[str]:
     """Searched parameters lie in their ranges; the defaults, which are trial 0, may lie outside."""
     space = read_space(announced["space"])
@@ -86,8 +91,11 @@ def _value(announced: Announced, trial: Trial, before: Sequence[dict[str, Any]])
         yield f"it has {len(runs)} runs, {1 if given_up else len(folds)} belong to it"
     if trial["map_at_r"] != (None if diverged or given_up else mean):
         yield "its MAP@R is not the mean of its folds"
+    earlier = _typed(before)
     hopeless = prunes(announced) and is_hopeless(
-        runs[0], before, announced["protocol"]["resolved"]["prune"]
+        RunEntry.from_json(runs[0], "ledger.jsonl"),
+        earlier,
+        announced["protocol"]["resolved"]["prune"],
     )
     if given_up != hopeless:
         rule = "" if hopeless else "not "
@@ -95,7 +103,7 @@ def _value(announced: Announced, trial: Trial, before: Sequence[dict[str, Any]])
             f"by the protocol's rule it had {rule}to be given up after its first fold, and it"
             f" was{' not' if hopeless else ''}"
         )
-    if hopeless and given_up and trial["estimate"] != estimate(mean, before):
+    if hopeless and given_up and trial["estimate"] != estimate(mean, earlier):
         yield "its estimate is not what its first fold gives"
 
 
@@ -114,8 +122,8 @@ def check_selection(record: StudyRecord) -> Iterator[str]:
 def _selection(
     record: StudyRecord, selection: Mapping[str, Any], trials: Sequence[dict[str, Any]]
 ) -> Iterator[str]:
-    best = best_of(trials)
-    said, expected = selection["trial"], best and best["trial"]
+    best = best_of(_typed(trials))
+    said, expected = selection["trial"], best and best.trial
     if said != expected:
         yield f"trial {said} was selected, trial {expected} is the best"
         return
@@ -125,11 +133,11 @@ def _selection(
         if not trials
         else None
     )
-    if selection["parameters"] != (best["parameters"] if best else without):
+    if selection["parameters"] != (best.parameters if best else without):
         origin = "those of the selected trial" if trials else "the given ones"
         yield f"the selected parameters are not {origin}"
     elif best and selection["edges"] != plain(
-        read_space(announced["space"]).edges(best["parameters"])
+        read_space(announced["space"]).edges(best.parameters)
     ):
         yield (
             "what is said of parameters on the edges of their ranges does not follow from the space"

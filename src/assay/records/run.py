@@ -1,0 +1,171 @@
+"""A run and the files of its folder as types, and the check that the folder is intact."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from assay.hashing import digest_file
+from assay.protocols import ResolvedProtocol
+from assay.records.codec import BadRecord, Document, Record, stored_as
+from assay.records.keys import Environment, run_key
+from assay.records.lines import RunStatus, Scores
+from assay.space import Value
+
+WEIGHTS = "model.safetensors"
+CHECKPOINTS = "checkpoints"
+"""Name of the folder with the weights of every validation, in the folder of a run."""
+
+
+def _training_fields(protocol: ResolvedProtocol) -> dict[str, Any]:
+    return {**protocol.training, "folds": protocol.folds}
+
+
+@dataclass(frozen=True)
+class Run(Document):
+    """All that determines a run; `config.json` holds it.
+
+    Args:
+        protocol: protocol under which it trains. The JSON has its training fields only.
+        trainval: fingerprint of the half that the run may see.
+        method: name of the method.
+        source: hash of the method's source.
+        parameters: parameters of the method.
+        batch: classes x images per class.
+        fold: fold that is validated; None where a deterministic baseline needs no folds.
+        seed: seed of everything random in the run.
+        environment: where it runs.
+    """
+
+    protocol: ResolvedProtocol = field(
+        metadata=stored_as(_training_fields, ResolvedProtocol.from_training)
+    )
+    trainval: str
+    method: str
+    source: str
+    parameters: Mapping[str, Value]
+    batch: tuple[int, int]
+    fold: int | None
+    seed: int
+    environment: Environment
+
+    @cached_property
+    def key(self) -> str:
+        """Content address: equal runs have equal keys."""
+        return run_key(self.to_json())
+
+
+@dataclass(frozen=True)
+class RunResult(Document):
+    """The outcome of a run; `result.json` holds it.
+
+    Args:
+        status: finished or diverged.
+        best_epoch: epoch of the chosen checkpoint.
+        last_epoch: epoch of the last validation.
+        validation: scores of the chosen checkpoint on the validation fold.
+        weights: SHA-256 of the chosen weights.
+        history: SHA-256 of `history.jsonl`.
+        training: scores of the training samples, where the protocol asks for them.
+    """
+
+    status: RunStatus
+    best_epoch: int
+    last_epoch: int
+    validation: Scores
+    weights: str
+    history: str
+    training: Scores | None = None
+
+
+@dataclass(frozen=True)
+class Timing(Record):
+    """When, where and for how long a run was computed; `timing.json` holds it.
+
+    Args:
+        seconds: seconds of computing.
+        started: date and time.
+        host: name of the machine.
+        machine: kind of processor.
+    """
+
+    seconds: float
+    started: str
+    host: str
+    machine: str
+
+
+@dataclass(frozen=True)
+class Checkpoint(Record):
+    """One validation, a line of `history.jsonl`.
+
+    Args:
+        epoch: after which epoch.
+        loss: mean loss since the validation before.
+        validation: scores on the validation fold.
+    """
+
+    epoch: int
+    loss: float | None
+    validation: Scores
+
+
+def read_timing(folder: Path) -> Timing | None:
+    """Return when and where the run in this folder was computed; None where it cannot be read."""
+    try:
+        return Timing.read(folder / "timing.json")
+    except BadRecord:
+        return None
+
+
+def read_history(folder: Path) -> list[Checkpoint]:
+    """Return every validation of the run in this folder."""
+    path = folder / "history.jsonl"
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except FileNotFoundError:
+        raise BadRecord(f"{path} is missing") from None
+    except (OSError, ValueError):
+        raise BadRecord(f"{path} cannot be read: it was altered") from None
+    return [
+        Checkpoint.from_json(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)
+    ]
+
+
+def check_run(folder: Path, *, weights: bool = True) -> str | None:
+    """Return what shows that the folder of a finished run is not as it was placed, None if nothing.
+
+    The configuration must give the key, which is the folder's name; result, history and checkpoints
+    must go together. Weights may be gone (a losing trial keeps none) but not altered; they may be
+    large, so that a caller can leave them out.
+    """
+    try:
+        result, run = RunResult.read(folder / "result.json"), Run.read(folder / "config.json")
+        history = read_history(folder)
+    except BadRecord as error:
+        return str(error).removeprefix(f"{folder}/")
+    if run.key != folder.name:
+        return "config.json was altered"
+    if digest_file(folder / "history.jsonl") != result.history:
+        return "result.json does not go with history.jsonl: one of them was altered"
+    best = (result.best_epoch, result.validation)
+    if best not in [(one.epoch, one.validation) for one in history]:
+        return "result.json does not go with history.jsonl: one of them was altered"
+    return _check_weights(folder, result, history) if weights else None
+
+
+def _check_weights(folder: Path, result: RunResult, history: list[Checkpoint]) -> str | None:
+    if (folder / WEIGHTS).exists() and digest_file(folder / WEIGHTS) != result.weights:
+        return f"{WEIGHTS} was altered"
+    kept = folder / CHECKPOINTS
+    if not kept.exists():
+        return None
+    expected = {f"{one.epoch}.safetensors" for one in history}
+    for name in sorted(expected ^ {path.name for path in kept.iterdir()}):
+        return f"{CHECKPOINTS}/{name} is {'missing' if name in expected else 'not of this run'}"
+    best = kept / f"{result.best_epoch}.safetensors"
+    if digest_file(best) != result.weights:
+        return f"{CHECKPOINTS}/{best.name} was altered: it is not the chosen model"
+    return None
