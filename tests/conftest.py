@@ -56,7 +56,8 @@ def mini_features(tmp_path):
 
 @pytest.fixture
 def assay(monkeypatch, capsys):
-    """Run a command in this process: exit code, stdout, stderr."""
+    """Run a command in this process: exit code, stdout, stderr; no lines of progress where slow."""
+    monkeypatch.setattr("assay.cli.progress.LINE_EVERY", float("inf"))
 
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["assay", *map(str, words)])

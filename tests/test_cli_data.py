@@ -231,7 +231,7 @@ def test_splits_of_spoilt_data_are_refused_with_one_line(assay, spoilt):
 
 
 def test_progress_goes_to_stderr(assay, mini_folder, cache, monkeypatch):
-    monkeypatch.setattr(progress, "EVERY", 0.0)
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
     code, out, err = assay("data", "show", f"folder:{mini_folder}", "--json")
     assert code == 0
     assert json.loads(out)["samples"] == 65

@@ -17,7 +17,7 @@ import assay as package
 from assay.cli import progress
 from assay.data import load
 from assay.data.splits import parts
-from assay.evaluation.files import read_embeddings
+from assay.evaluation.embeddings import read_embeddings
 from assay.protocols import customise, protocols
 
 N, WIDTH, CLASSES = 80, 12, 16
@@ -470,7 +470,7 @@ BAD = {
     "a field of no data": (
         changed(),
         ["f.npz", "--set", "folds=2"],
-        "--set changes how a data set is split, and there is none",
+        "--set changes how a data set is split, and no data set is given",
     ),
     "no such import": (
         changed(),
@@ -485,7 +485,7 @@ BAD = {
     "labels of an archive": (
         changed(),
         ["f.npz", "--labels", "y.npy"],
-        "--labels y.npy: it goes with an .npy, and f.npz is none",
+        "--labels y.npy: it goes with an .npy, which f.npz is not",
     ),
     "labels twice": (
         array_file,

@@ -693,8 +693,8 @@ def know_classes(folder, names):
 
 def other_half(data):
     return (
-        f"note: the trainval half of {data} is not the very one that the model was trained on, so"
-        " all folds are scored\n"
+        f"note: the trainval half of {data} is not exactly the half that the model was trained on,"
+        " so all folds are scored\n"
     )
 
 
@@ -732,7 +732,7 @@ SEEN = {
     ),
     "no class": (["cormorant"], ""),
     "classes of the other half": (["class12"], ""),
-    "not known": (None, "note: whether the model has seen some of {data} cannot be told\n"),
+    "not known": (None, "note: it is not known whether the model was trained on some of {data}\n"),
 }
 
 
@@ -910,7 +910,7 @@ BAD_EVALUATION = {
     "no data": (["model"], "model is a model: give --data"),
     "other folds": (
         ["model", "--data", "folder:mini", "--set", "folds=2"],
-        "--set folds=2: the model held out a fold of 4",
+        "folds=2: the model held out one fold of 4",
     ),
     "vectors": (
         ["model", "--data", "features:mini.npz"],

@@ -170,9 +170,9 @@ def test_on_other_data_all_folds_are_scored(look):
     assert [part["classes"] for part in found["parts"].values()] == [2, 2, 2, 2, 2]
     assert (
         err
-        == "note: the trainval half of features:other.npz is not the very one that the model was"
-        " trained on, so all folds are scored\nnote: whether the model has seen some of"
-        " features:other.npz cannot be told\n"
+        == "note: the trainval half of features:other.npz is not exactly the half that the model was"
+        " trained on, so all folds are scored\nnote: it is not known whether the model was trained"
+        " on some of features:other.npz\n"
     )
 
 
@@ -254,7 +254,7 @@ def test_a_look_is_recorded_before_anything_is_told_of_it(assay, place, monkeypa
     def refuse(*words):
         raise RuntimeError("the screen is broken")
 
-    monkeypatch.setattr("assay.cli.scores.print_json", refuse)
+    monkeypatch.setattr("assay.cli.evaluate.print_json", refuse)
     run = store().run(record_of("triplet").reproductions[0]["key"])
     code, out, _ = assay("evaluate", run, "--data", "features:data.npz", "--test", "--json")
     assert (code, out) == (1, "")
@@ -325,8 +325,8 @@ def test_on_other_data_no_study_is_concerned(look):
     assert (
         err
         == "note: no study of this model is on features:other.npz, so this look at the test half is"
-        " not recorded\nnote: whether the model has seen some of features:other.npz cannot be"
-        " told\n"
+        " not recorded\nnote: it is not known whether the model was trained on some of"
+        " features:other.npz\n"
     )
     assert ledgers() == before
 
@@ -441,7 +441,7 @@ BAD = {
     "other folds": (
         lambda run: run,
         [*DATA, "--set", "folds=2"],
-        "--set folds=2: the model held out a fold of 4",
+        "folds=2: the model held out one fold of 4",
     ),
     "other kind of data": (
         pictures,

@@ -6,22 +6,36 @@ from typing import TYPE_CHECKING, Any
 from assay.version import __version__
 
 if TYPE_CHECKING:
+    from assay.data.survey import survey
     from assay.embedding import load
+    from assay.evaluation import embed, evaluate_model
     from assay.metrics import Scores, evaluate
     from assay.report import bench
 
-__all__ = ["Scores", "__version__", "bench", "evaluate", "load"]
+__all__ = [
+    "Scores",
+    "__version__",
+    "bench",
+    "embed",
+    "evaluate",
+    "evaluate_model",
+    "load",
+    "survey",
+]
 
 _HOMES = {
     "Scores": "assay.metrics",
-    "evaluate": "assay.metrics",
     "bench": "assay.report",
+    "embed": "assay.evaluation",
+    "evaluate": "assay.metrics",
+    "evaluate_model": "assay.evaluation",
     "load": "assay.embedding",
+    "survey": "assay.data.survey",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs torch only when it is asked for."""
+    """Import names that need torch only when they are used."""
     if name not in _HOMES:
         raise AttributeError(f"module 'assay' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -7,19 +7,7 @@ import sys
 import typer
 from rich.console import Console
 
-from assay.cli import (
-    baselines,
-    bench,
-    data,
-    embed,
-    evaluate,
-    lists,
-    merge,
-    reproduce,
-    stores,
-    sweep,
-    train,
-)
+from assay.cli import bench, data, evaluate, lists, merge, models, reproduce, stores, sweep
 from assay.devices import keep_freed_memory
 from assay.errors import BadInput
 
@@ -36,10 +24,8 @@ data.add_to(app)
 bench.add_to(app)
 sweep.add_to(app)
 reproduce.add_to(app)
-baselines.add_to(app)
-train.add_to(app)
-embed.add_to(app)
-evaluate.add_to(app)
+for command in (models.baselines, models.train, models.embed, evaluate.evaluate):
+    app.command()(command)
 stores.add_to(app)
 merge.add_to(app)
 

@@ -20,7 +20,7 @@ from rich.text import Text
 from assay.cli.show import duration
 from assay.study.progress import State
 
-EVERY = 10.0
+LINE_EVERY = 10.0
 """Seconds between lines on how far things are, where nobody watches."""
 
 
@@ -69,14 +69,14 @@ class Lines(Interruptible):
     def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
         """How far all studies are together, not too often."""
         self.check()
-        if time.monotonic() - self._last < EVERY:
+        if time.monotonic() - self._last < LINE_EVERY:
             return
         self._last = time.monotonic()
         self._print(_overall(states, seconds_left))
 
     def preparing(self, what: str, done: int, total: int) -> None:
         """How far it is, not too often."""
-        if time.monotonic() - self._last >= EVERY:
+        if time.monotonic() - self._last >= LINE_EVERY:
             self._last = time.monotonic()
             self._print(f"{what}: {done} of {total}")
 
@@ -155,7 +155,7 @@ def _stage_lines() -> Callable[[str, int, int], None]:
     def say(stage: str, done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= EVERY:
+        if now - last >= LINE_EVERY:
             last = now
             print(
                 f"[{duration(now - start)}] {stage}: {done} of {total}", file=sys.stderr, flush=True

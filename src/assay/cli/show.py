@@ -1,6 +1,7 @@
-"""How results are printed: tables for people, JSON for programs."""
+"""Printing of results: tables for people, JSON for programs."""
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ WIDEST = 400
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document on stdout."""
     print(json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False))
 
 
@@ -25,7 +26,7 @@ def print_table(
     title: str = "",
     right: Sequence[int] = (),
 ) -> None:
-    """A table on stdout, as wide as it needs to be; columns in `right` are numbers."""
+    """Print a table on stdout, as wide as it needs to be; columns in `right` are numbers."""
     if title:
         print(title)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
@@ -36,8 +37,13 @@ def print_table(
     Console(width=WIDEST, highlight=False, markup=False).print(table, crop=False)
 
 
+def note(text: str) -> None:
+    """Print a note for the reader of the results, on stderr."""
+    print(f"note: {text}", file=sys.stderr, flush=True)
+
+
 def duration(seconds: float) -> str:
-    """Seconds as people say them.
+    """Return seconds as people write them.
 
     >>> duration(4), duration(200), duration(9000)
     ('4 s', '3 min 20 s', '2 h 30 min')
@@ -54,7 +60,7 @@ def duration(seconds: float) -> str:
 
 
 def size(bytes_: int) -> str:
-    """Bytes as people say them.
+    """Return bytes as people write them.
 
     >>> size(2_500_000)
     '2.5 MB'

@@ -1,16 +1,20 @@
-"""A model evaluated on data: the parts it may be scored on, looks at the test half, baselines."""
+"""Evaluation of models and embeddings on data: scores, looks at the test half, baselines."""
 
-from assay.evaluation.baselines import Baseline, baselines
-from assay.evaluation.files import Embeddings
-from assay.evaluation.look import Look, record_beside_model
+from assay.evaluation.baselines import TrunkBaseline, baselines
+from assay.evaluation.embeddings import Embeddings, embed
+from assay.evaluation.evaluate import Evaluation, evaluate_file, evaluate_model
+from assay.evaluation.look import Look
 from assay.evaluation.model import EmbeddedPart, EvaluatedModel
 
 __all__ = [
-    "Baseline",
     "EmbeddedPart",
     "Embeddings",
     "EvaluatedModel",
+    "Evaluation",
     "Look",
+    "TrunkBaseline",
     "baselines",
-    "record_beside_model",
+    "embed",
+    "evaluate_file",
+    "evaluate_model",
 ]

@@ -1,41 +1,42 @@
-"""What trunks are worth before any metric learning: their features, reduced by a PCA, as a search.
+"""Scores of trunks before any metric learning: their features, reduced by a PCA, as a search.
 
 This is Table 1 of the reality check (Musgrave et al. 2020, arxiv.org/abs/2003.08505) on any data.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from assay.data import splits
-from assay.data.dataset import Dataset, Half
+from assay.data import Dataset, load, splits
+from assay.data.dataset import Half
 from assay.data.seal import Reason
 from assay.data.splits import TrainVal
 from assay.devices import choose_device
 from assay.embedding import fit_pca, trunk_features
 from assay.errors import BadInput
+from assay.metric_names import DEFAULT_METRICS
 from assay.metrics import Scores
-from assay.progress import Progress
-from assay.protocols import Protocol, kind_of, resolve
+from assay.progress import Progress, silent
+from assay.protocols import Protocol, customise, kind_of, protocols, resolve
 from assay.registry import UnknownName
 from assay.run import HalfLabels
-from assay.trunks import trunk_facts, trunks
+from assay.trunks import trunk_facts, trunks, with_weights
 from assay.trunks import weights as trunk_weights
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """A trunk as it is.
+class TrunkBaseline:
+    """A trunk without any training on the data.
 
     Args:
-        trunk: its name.
-        pretrained_on: the data its weights come from; None: random weights.
+        trunk: name of the trunk.
+        pretrained_on: the data that its weights were trained on; None: random weights.
         features: width of its features.
         dim: width after the PCA.
-        scores: of each part that was searched, by its name.
+        scores: scores of each part that was searched, by its name.
         problem: why there are no scores, such as weights that are not on this machine.
     """
 
@@ -47,44 +48,61 @@ class Baseline:
     problem: str | None = None
 
     def mean(self, metric: str) -> float:
-        """Over the parts."""
+        """Return the mean of a metric over the parts."""
         assert self.scores is not None
         return float(np.mean([scores[metric] for scores in self.scores.values()]))
 
 
 def baselines(
-    dataset: Dataset,
-    protocol: Protocol,
-    names: Sequence[str],
-    metrics: Sequence[str],
+    data: str | Dataset,
+    names: Sequence[str] = (),
+    protocol: str | Protocol = "quick",
     *,
-    test: bool,
-    progress: Progress,
-) -> Iterator[Baseline]:
-    """Each trunk with random and, where it has some, with pretrained weights, under the protocol's
-    input and `dim`.
+    dim: int = 512,
+    weights: str | None = None,
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    test: bool = False,
+    progress: Progress = silent,
+) -> list[TrunkBaseline]:
+    """Score each trunk with random weights and, where it has some, with pretrained weights.
 
-    Weights of a file that the protocol names take the place of a trunk's own. The PCA is fitted on
-    trainval; without `test` the validation part of each fold is searched by itself, and the test
-    half is left alone.
+    The PCA is fitted on trainval. The validation part of each fold is searched by itself.
+
+    Args:
+        data: a name or kind:path of `assay list datasets`, or a `Dataset`.
+        names: names of trunks; where none is given, all of `assay list trunks` that take such
+            samples.
+        protocol: a name of `assay list protocols`, or a `Protocol`: how images are scaled and data
+            are split.
+        dim: dimensions after the PCA, at most.
+        weights: a file with weights of the one trunk named, instead of its own.
+        metrics: names of `assay list metrics`.
+        test: search the test half instead of the validation folds; such a look belongs to no study
+            and is not recorded.
+        progress: called with the stage, the steps done and their total.
     """
-    trainval, sealed = splits.of(dataset, protocol)
+    chosen = protocols[protocol] if isinstance(protocol, str) else protocol
+    chosen = customise(chosen, [f"dim={dim}"])
+    if weights is not None:
+        if len(names) != 1:
+            raise BadInput(
+                f"--weights {weights}: name the one trunk that the weights are of with --trunks"
+            )
+        chosen = with_weights(customise(chosen, [f"trunk={names[0]}"]), weights)
+    dataset = load(data, progress) if isinstance(data, str) else data
+    trainval, sealed = splits.of(dataset, chosen)
     tested = sealed.look(Reason.BASELINE) if test else None
-    for name in names or _suitable(dataset):
-        for start in ("none", protocol.weights if protocol.weights != "none" else "pretrained"):
-            settings = replace(protocol, trunk=name, weights=start, frozen="nothing")
-            found = _baseline(trainval, tested, settings, metrics, progress)
-            if found is not None:
-                yield found
-            if (
-                found is not None and found.problem and start == "none"
-            ):  # nothing that weights would mend
-                break
-
-
-def _suitable(dataset: Dataset) -> list[str]:
-    """The trunks that Assay knows by name and that take such samples."""
-    return [name for name, kind in trunks.items() if kind.takes == kind_of(dataset.modality)]
+    kind = kind_of(dataset.modality)
+    found = []
+    for name in names or [name for name, trunk in trunks.items() if trunk.takes == kind]:
+        for start in ("none", chosen.weights if chosen.weights != "none" else "pretrained"):
+            settings = replace(chosen, trunk=name, weights=start, frozen="nothing")
+            baseline = _baseline(trainval, tested, settings, metrics, progress)
+            if baseline is not None:
+                found.append(baseline)
+                if baseline.problem and start == "none":  # other weights would not help
+                    break
+    return found
 
 
 def _baseline(
@@ -93,7 +111,7 @@ def _baseline(
     protocol: Protocol,
     metrics: Sequence[str],
     progress: Progress,
-) -> Baseline | None:
+) -> TrunkBaseline | None:
     """Score a trunk with one kind of weights; None where it has no such weights."""
     halves = [trainval] if test is None else [trainval, test]
     try:
@@ -115,7 +133,7 @@ def _baseline(
             for half in halves
         ]
     except (BadInput, UnknownName) as error:
-        return Baseline(protocol.trunk, None, problem=str(error))
+        return TrunkBaseline(protocol.trunk, None, problem=str(error))
     samples, wide = features[0].shape
     width = min(protocol.dim, wide, samples - 1)
     with torch.no_grad():
@@ -123,10 +141,12 @@ def _baseline(
     if test is not None:
         scores = {"test": HalfLabels.of(test).evaluate(z, metrics)}
     else:
+        folds = splits.folds(trainval, protocol.folds)
         scores = {
-            f"fold {number}": HalfLabels(trainval.y[rows]).evaluate(z[rows], metrics)
-            for number, rows in enumerate(
-                fold.validation for fold in splits.folds(trainval, protocol.folds)
+            f"fold {number}": HalfLabels(trainval.y[fold.validation]).evaluate(
+                z[fold.validation], metrics
             )
+            for number, fold in enumerate(folds)
         }
-    return Baseline(protocol.trunk, weights.pretrained_on if weights else None, wide, width, scores)
+    pretrained_on = weights.pretrained_on if weights else None
+    return TrunkBaseline(protocol.trunk, pretrained_on, wide, width, scores)

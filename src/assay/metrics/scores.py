@@ -78,6 +78,11 @@ class Scores(Mapping[str, float]):
             )
         return values
 
+    def queries_with(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Yield id, label and these metrics of each query."""
+        values = [self.per_query(name).tolist() for name in names]
+        yield from zip(self.ids, self.labels, *values, strict=True)
+
     def per_class(self, name: str) -> dict[Any, float]:
         """Return the mean over the queries of each class, NaN where none has anything to find."""
         sums, counts = self._by_class(name)

@@ -38,8 +38,8 @@ class FinishedRun:
         if folder.parent.parent.name != "runs" or not (folder / "result.json").exists():
             raise BadInput(
                 f"{path} is neither a file of embeddings (.npz or .npy), nor a model folder, nor a"
-                " finished run of a store (STORE/runs/aa/KEY); `assay evaluate --help` says what can"
-                " be evaluated"
+                " finished run of a store (STORE/runs/aa/KEY); `assay evaluate --help` says what"
+                " can be evaluated"
             )
         store, weights = Store(folder.parents[2]), folder / WEIGHTS
         if not weights.exists():

@@ -1,0 +1,289 @@
+"""`evaluate_model` and `evaluate_file`: from a model, or a file of embeddings, to scores."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assay.data import Dataset, load, splits
+from assay.data.dataset import Half
+from assay.data.seal import Reason, SealedTest
+from assay.embedding import Embedder
+from assay.errors import BadInput
+from assay.evaluation.embeddings import read_embeddings
+from assay.evaluation.look import LOOKS, Look, record_beside_model
+from assay.evaluation.model import EmbeddedPart, EvaluatedModel
+from assay.files import write_atomically
+from assay.hashing import without_infinities
+from assay.metric_names import DEFAULT_METRICS
+from assay.metrics import Scores, evaluate
+from assay.metrics.metric import choose_metrics
+from assay.progress import Progress, silent
+from assay.protocols import Protocol, protocols
+from assay.records.ledger import SealError
+from assay.run.finished import FinishedRun
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of a model or of a file of embeddings, by the parts that were searched.
+
+    Args:
+        what: the model or file.
+        data: the data set; None: the labels are the file's own.
+        test: whether the test half was searched.
+        parts: scores by part: `all`, `fold 0`, `fold 1`, ..., or `test`.
+        notes: sentences that a reader of the scores should know, such as where a look at the test
+            half was recorded.
+    """
+
+    what: str
+    data: str | None
+    test: bool
+    parts: dict[str, Scores]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Mean of each metric over the parts."""
+        every = list(self.parts.values())
+        return {name: sum(scores[name] for scores in every) / len(every) for name in every[0]}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the scores as JSON values; numbers that are not finite become words."""
+        asked = {"what": self.what, "data": self.data, "test": self.test}
+        parts = {name: scores.to_dict() for name, scores in self.parts.items()}
+        plain: dict[str, Any] = without_infinities({**asked, "parts": parts, "mean": self.means})
+        return plain
+
+    def write_queries(self, path: str | Path) -> None:
+        """Write a CSV with a line for each query: part, id, label, and each metric of a query.
+
+        A metric is left empty where the query has nothing to find.
+        """
+        names = metrics_of_queries([*self.means])
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["part", "id", "label", *names])
+        for part, scores in self.parts.items():
+            for id_, label, *values in scores.queries_with(names):
+                writer.writerow(
+                    [part, id_, label, *("" if value != value else value for value in values)]
+                )
+        write_atomically(Path(path), text.getvalue())
+
+
+def metrics_of_queries(metrics: Sequence[str]) -> list[str]:
+    """Return the metrics that have a value for each query, not only for the whole."""
+    return [one.label for one in choose_metrics(metrics) if one.metric.per_query]
+
+
+@dataclass(frozen=True)
+class _Scoring:
+    """How parts are scored; errors begin with `what`."""
+
+    what: str
+    metrics: str | Sequence[str]
+    similarity: str
+    progress: Progress
+
+    def score(self, parts: Iterable[EmbeddedPart]) -> dict[str, Scores]:
+        """Return the scores of each part by its name."""
+        return {part.name: self._score(part) for part in parts}
+
+    def _score(self, part: EmbeddedPart) -> Scores:
+        where = "" if part.name == "all" else f", {part.name}"
+
+        def progress(stage: str, done: int, total: int) -> None:
+            self.progress(stage if part.name == "all" else f"{part.name}, {stage}", done, total)
+
+        try:
+            return evaluate(
+                part.z,
+                part.y,
+                self.metrics,
+                queries=part.queries,
+                gallery=part.gallery,
+                similarity=self.similarity,
+                ids=part.ids,
+                progress=progress,
+            )
+        except ValueError as error:
+            raise BadInput(f"{self.what}{where}: {error}") from None
+
+
+# --- a file ---------------------------------------------------------------------------------------
+
+
+def evaluate_file(
+    path: str | Path,
+    data: str | Dataset | None = None,
+    *,
+    labels: str | Path | None = None,
+    test: bool = False,
+    protocol: str | Protocol = "quick",
+    metrics: str | Sequence[str] = DEFAULT_METRICS,
+    similarity: str | None = None,
+    progress: Progress = silent,
+) -> Evaluation:
+    """Score a file of embeddings: all rows with the file's labels, or by the parts of a data set.
+
+    Args:
+        path: an .npz with z (N, D) and y (N,), perhaps ids (N,) and masks query and gallery (N,);
+            or an .npy with `labels` or `data`.
+        data: the data set whose sample i is row i; labels, ids and parts are then those of the
+            data. A name or kind:path of `assay list datasets`, or a `Dataset`.
+        labels: an .npy with the labels of the rows of an .npy.
+        test: search the test half of `data` instead of each validation fold.
+        protocol: a name of `assay list protocols`, or a `Protocol`; it splits `data`.
+        metrics: names of `assay list metrics`.
+        similarity: cosine, dot, euclidean or hamming; None: cosine.
+        progress: called with the stage, the steps done and their total.
+    """
+    file = Path(path)
+    labels_file = None if labels is None else Path(labels)
+    embeddings = read_embeddings(file, labels_file, needs_labels=data is None)
+    scoring = _Scoring(str(path), metrics, similarity or "cosine", progress)
+    if data is None:
+        return Evaluation(str(path), None, False, scoring.score([embeddings.whole()]))
+    dataset, name = _open_data(data, progress)
+    chosen = protocols[protocol] if isinstance(protocol, str) else protocol
+    parts = list(embeddings.parts(dataset, name, chosen, "test" if test else "fold"))
+    notes = (_NO_STUDY_OF_FILE,) if test else ()
+    return Evaluation(str(path), name, test, scoring.score(parts), notes)
+
+
+# --- a model --------------------------------------------------------------------------------------
+
+
+def evaluate_model(
+    model: str | Path | Embedder,
+    data: str | Dataset,
+    *,
+    test: bool = False,
+    protocol: str | Protocol = "quick",
+    metrics: str | Sequence[str] = DEFAULT_METRICS,
+    similarity: str | None = None,
+    progress: Progress = silent,
+) -> Evaluation:
+    """Score a model as a search on samples that it was not trained on.
+
+    Validation folds are searched each by itself: of the data that the model was trained on, the
+    fold that it held out; of other data, all folds. With `test`, the test half is searched, and the
+    look is recorded: in the ledger of the study that trained the model, or in `looks.jsonl` of a
+    model folder that `assay train` wrote.
+
+    Args:
+        model: a model folder, a finished run of a store, a pretrained trunk by its name (`lite0`,
+            any name of timm's), or a model that `assay.load` has loaded.
+        data: a name or kind:path of `assay list datasets`, or a `Dataset`.
+        test: search the test half instead of validation folds.
+        protocol: a name of `assay list protocols`, or a `Protocol`; it splits the data.
+        metrics: names of `assay list metrics`.
+        similarity: cosine, dot, euclidean or hamming; None: the similarity that the model was
+            trained for.
+        progress: called with the stage, the steps done and their total.
+
+    >>> import assay
+    >>> found = assay.evaluate_model("lite0", "glyphs", metrics=["map_at_r"])  # doctest: +SKIP
+    >>> found.means  # doctest: +SKIP
+    {'map_at_r': 0.37...}
+    """
+    evaluated = EvaluatedModel.of(model)
+    dataset, name = _open_data(data, progress)
+    chosen = protocols[protocol] if isinstance(protocol, str) else protocol
+    trainval, sealed = splits.of(dataset, chosen)
+    evaluated.check_input(trainval)
+    own = evaluated.was_trained_on(trainval)
+    if own and chosen.folds != evaluated.folds and chosen.name not in protocols:
+        raise BadInput(
+            f"folds={chosen.folds}: the model held out one fold of {evaluated.folds}; leave out the"
+            " setting of folds"
+        )
+    what = evaluated.called if isinstance(model, Embedder) else str(model)
+    scoring = _Scoring(what, metrics, similarity or evaluated.similarity, progress)
+    if own and test and (run := evaluated.recorded_run()):
+        parts, notes = _look(scoring, run, evaluated, sealed)
+    elif test:
+        half = sealed.look(Reason.RECORDED_LOOK if own else Reason.FOREIGN_LOOK)
+        parts = scoring.score([_test_part(evaluated, half, progress)])
+        notes = _keep_look(evaluated, half, parts["test"]) if own else [_NO_STUDY.format(name)]
+    else:
+        half = trainval
+        parts = scoring.score(evaluated.validation(trainval, chosen.folds, progress))
+        notes = [] if own else [(_OTHER_HALF if evaluated.trainval else _UNTRAINED).format(name)]
+    if not own:
+        notes += _seen(evaluated, half, name)
+    return Evaluation(what, name, test, parts, tuple(notes))
+
+
+_NO_STUDY_OF_FILE = (
+    "these embeddings belong to no study, so this look at the test half is not recorded"
+)
+_NO_STUDY = "no study of this model is on {}, so this look at the test half is not recorded"
+_UNTRAINED = "the model was not trained on {}, so all folds are scored"
+_OTHER_HALF = (
+    "the trainval half of {} is not exactly the half that the model was trained on, so all folds"
+    " are scored"
+)
+
+
+def _open_data(data: str | Dataset, progress: Progress) -> tuple[Dataset, str]:
+    """Return the data set, and its name for messages."""
+    return (data, data.name) if isinstance(data, Dataset) else (load(data, progress), data)
+
+
+def _test_part(evaluated: EvaluatedModel, half: Half, progress: Progress) -> EmbeddedPart:
+    return evaluated.part("test", half, np.arange(len(half.y)), progress)
+
+
+def _look(
+    scoring: _Scoring, run: FinishedRun, evaluated: EvaluatedModel, sealed: SealedTest
+) -> tuple[dict[str, Scores], list[str]]:
+    """Score the test half, and record the look before any score is returned."""
+    with run.store.driving():
+        try:
+            look = Look.open(run, sealed)
+        except SealError as error:
+            raise BadInput(
+                f"{error}; run `assay bench` to its end first, or leave out --test"
+            ) from None
+        parts = scoring.score([_test_part(evaluated, look.half, scoring.progress)])
+        records = look.record(parts["test"])
+    return parts, [
+        f"recorded as look {len(record.looks)} at test in the study of {record.method}"
+        f" ({record.key[:12]})"
+        for record in records
+    ]
+
+
+def _keep_look(evaluated: EvaluatedModel, half: Half, scores: Scores) -> list[str]:
+    """Record a look of a model that belongs to no study in its folder."""
+    assert evaluated.folder is not None, "only a model of a folder knows what it was trained on"
+    count = record_beside_model(evaluated.folder, half.fingerprint, scores)
+    return [
+        f"recorded as look {count} at test in {evaluated.folder / LOOKS}; a model chosen by such"
+        " looks is not fairly tested any more"
+    ]
+
+
+def _seen(evaluated: EvaluatedModel, half: Half, data: str) -> list[str]:
+    """Say which classes of other data the model may have been trained on."""
+    seen = evaluated.classes_seen(half)
+    if seen is None:
+        return [f"it is not known whether the model was trained on some of {data}"]
+    if seen == 0:
+        return []
+    if seen == 1:
+        return [
+            f"1 class of {data} has the same name as a class that the model was trained on; its"
+            " scores are not those of an unseen class"
+        ]
+    return [
+        f"{seen} classes of {data} have the same names as classes that the model was trained on;"
+        " their scores are not those of unseen classes"
+    ]
