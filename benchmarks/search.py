@@ -37,9 +37,10 @@ from numpy.typing import NDArray
 
 from assay.hashing import derive
 from assay.methods import defaults, methods
-from assay.protocols import Protocol, Search, protocols
+from assay.protocols import Protocol, Search, protocols, resolve
 from assay.space import Integer, Parameters, Real, Space, Value
 from assay.study.search import TrialResult, ask, uniform
+from assay.trunks import trunk_facts
 
 RECORDS = Path(__file__).parent / "landscapes" / "mlrc_bo_trials.csv.gz"
 TRIALS, ENOUGH = 50, 0.99
@@ -128,7 +129,7 @@ def smoothed(experiment: str) -> Landscape:
 def _through(name: str, experiment: str, values: Sequence[float]) -> Landscape:
     """The line that has these values at the points that were tried."""
     method, range_ = RECORDED[experiment]
-    first = defaults(methods[method], protocols["quick"])
+    first = defaults(methods[method], resolve(protocols["quick"], "photo", trunk_facts))
     (parameter,) = first
     shares = [range_.share(point) for point in records()[experiment]]
 

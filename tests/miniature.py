@@ -6,7 +6,16 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from assay.protocols import customise, protocols
+from assay.protocols import (
+    Kind,
+    Modality,
+    Protocol,
+    ResolvedProtocol,
+    TrunkFacts,
+    customise,
+    protocols,
+    resolve,
+)
 from assay.study import Execution, run_bench
 
 CLASSES, IMAGES, SIDE = 17, 4, 16
@@ -14,6 +23,20 @@ MINI = (
     "searches=1", "search=bayesian", "trials=2", "trial_folds=auto", "startup=1", "reproductions=2", "iterations=4", "epochs=2",
     "validate_every=1", "dim=8", "size=16",
 )  # fmt: skip
+
+
+def random_trunk(name: str) -> TrunkFacts:
+    """A trunk of any name, which takes what its name says and has no weights of its own."""
+    takes: Kind = "vectors" if name == "identity" else "images"
+    return TrunkFacts(takes, side=None, smallest=1, find_weights=lambda wanted: "none")
+
+
+def resolved(protocol: Protocol, modality: Modality = "photo") -> ResolvedProtocol:
+    """The protocol for any trunk."""
+    return resolve(protocol, modality, random_trunk)
+
+
+QUICK = resolved(protocols["quick"])
 
 
 def draw_class(number: int, draw: np.random.Generator) -> np.ndarray:

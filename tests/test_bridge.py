@@ -31,10 +31,11 @@ from assay.samplers import samplers
 from assay.space import Real, Space
 from assay.train import optimiser_of, step
 from assay.trunks import trunk_facts, trunks
-from miniature import MINI
+from miniature import MINI, resolved
 
-QUICK = Protocol("quick-like.v1", optimiser=Optimiser(lr=1e-3))
-RESOLVED = resolve(QUICK, "drawing", trunk_facts)
+DECLARED = Protocol("quick-like.v1", optimiser=Optimiser(lr=1e-3))
+QUICK = resolved(DECLARED)
+RESOLVED = resolve(DECLARED, "drawing", trunk_facts)
 DIM, COUNT = 8, 4
 
 

@@ -12,8 +12,8 @@ import pytest
 from assay.losses import losses
 from assay.methods import assemble, methods
 from assay.miners import miners
-from assay.protocols import protocols
 from assay.space import Choice, above, at_least, between, inside, one_of, whole
+from miniature import QUICK
 
 NOT_NUMBERS: list[Any] = [math.nan, math.inf, -math.inf, True, False, "2", "", None, [2], 2 + 0j]
 LITTLE = 1e-9
@@ -263,4 +263,4 @@ def test_every_end_of_a_declared_space_is_taken(name: str) -> None:
             else (range_.low, range_.high, range_.at(0), range_.at(1))
         )
         for value in ends:
-            assemble(method, {parameter: value}, protocols["quick"])
+            assemble(method, {parameter: value}, QUICK)

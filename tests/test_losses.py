@@ -24,9 +24,9 @@ from assay.losses.loss import Loss
 from assay.methods import Method, assemble, methods
 from assay.miners import miners
 from assay.pairs import Mined, Pairs, References, Triplets, all_pairs
-from assay.protocols import protocols
 from assay.space import Choice
 from equations import CONSTANTS, REFERENCE, Case, Row, Weights, off_centre, unit
+from miniature import QUICK
 from watching import Waits
 
 BUILT_IN = [name for name, loss in losses.items() if loss.__module__.startswith("assay.")]
@@ -934,7 +934,7 @@ def test_losses_are_finite_at_every_corner_of_their_space(name: str) -> None:
     for parameters in corners(
         {key: range_ for key, range_ in method.space.items() if key != "weights_lr"}
     ):
-        parts = assemble(method, parameters, protocols["quick"])
+        parts = assemble(method, parameters, QUICK)
         parts.loss.setup(5, 3)
         value, gradient = value_and_gradient(
             parts.loss, z, y, parts.miner(z, y) if parts.miner else None

@@ -33,14 +33,16 @@ from assay.miners.multi_similarity import MultiSimilarityMiner
 from assay.miners.random import RandomMiner
 from assay.miners.semihard import SemihardMiner
 from assay.pairs import Pairs, References, all_pairs
-from assay.protocols import BatchKind, Optimiser, Protocol, protocols, resolve
+from assay.protocols import BatchKind, Optimiser, Protocol, resolve
 from assay.registry import UnknownName
 from assay.samplers import samplers
 from assay.space import Choice, Integer, Range, Real, Space
 from assay.trunks import trunk_facts, trunks
+from miniature import resolved
 
-QUICK = Protocol("quick-like.v1", optimiser=Optimiser(lr=1e-3))
-RESOLVED = resolve(QUICK, "drawing", trunk_facts)
+DECLARED = Protocol("quick-like.v1", optimiser=Optimiser(lr=1e-3))
+QUICK = resolved(DECLARED)
+RESOLVED = resolve(DECLARED, "drawing", trunk_facts)
 TRAINED = [name for name in methods if methods[name].loss is not None]
 every_method = pytest.mark.parametrize("name", list(methods))
 every_trained_method = pytest.mark.parametrize("name", TRAINED)
@@ -208,7 +210,7 @@ def test_only_baselines_have_no_loss_and_nothing_to_search() -> None:
         "pretrained": ("pca", "pretrained"),
         "untrained": ("pca", "random"),
     }
-    wide = Protocol("p.v1", space=Space(lr=Real(1e-6, 1, log=True)))
+    wide = resolved(Protocol("p.v1", space=Space(lr=Real(1e-6, 1, log=True))))
     for name in found:
         assert space_of(methods[name], wide) == Space()
         assert defaults(methods[name], wide) == {}
@@ -248,9 +250,8 @@ def test_defaults_come_from_loss_miner_and_training() -> None:
 
 
 def test_a_protocol_adds_its_own_parameters_to_every_method() -> None:
-    wide = Protocol(
-        "p.v1", space=Space(lr=Real(1e-6, 1e-3, log=True)), optimiser=Optimiser(lr=5e-5)
-    )
+    space = Space(lr=Real(1e-6, 1e-3, log=True))
+    wide = resolved(Protocol("p.v1", space=space, optimiser=Optimiser(lr=5e-5)))
     assert set(space_of(methods["triplet"], wide)) == {"margin", "lr"}
     assert defaults(methods["triplet"], wide) == {"margin": 0.1, "lr": 5e-5}
 
@@ -576,7 +577,7 @@ def test_a_registry_knows_which_module_added_a_part(as_before: None, tmp_path: P
 
 @every_method
 def test_the_source_of_every_method_is_that_of_the_protocols_trunk_too(name: str) -> None:
-    on_vectors = resolve(QUICK, "features", trunk_facts)
+    on_vectors = resolve(DECLARED, "features", trunk_facts)
     assert source_of(methods[name], on_vectors) != source_of(methods[name], RESOLVED)
     assert source_of(methods["pretrained"], on_vectors) == source(BASELINE, trunk="identity")
 
@@ -845,4 +846,4 @@ def test_a_default_that_cannot_be_searched_is_refused_before_any_run(
             super().__init__()
 
     with pytest.raises(BadInput, match=r"odd: the default .* of 'knob' cannot be searched"):
-        defaults(Method("odd", Odd, space=Space(knob=space)), protocols["quick"])
+        defaults(Method("odd", Odd, space=Space(knob=space)), QUICK)

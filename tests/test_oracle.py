@@ -23,7 +23,7 @@ from assay.losses.loss import Loss
 from assay.methods import assemble, methods
 from assay.miners import miners
 from assay.pairs import References, Triplets, distances
-from assay.protocols import protocols
+from miniature import QUICK
 
 pytestmark = [
     # their SphereFaceLoss hands tensors to scipy, which NumPy 2 deprecates
@@ -567,7 +567,7 @@ def test_agrees_on_the_pairs_that_each_ones_multi_similarity_miner_keeps(
 def test_multi_similarity_mined_agrees_with_its_loss_and_miner_together() -> None:
     z, y = draw_batch(SIZES["unequal classes"], 1)
     parameters = {"alpha": 3.0, "beta": 40.0, "base": 0.4, "epsilon": 0.05}
-    parts = assemble(methods["multi_similarity_mined"], parameters, protocols["quick"])
+    parts = assemble(methods["multi_similarity_mined"], parameters, QUICK)
     assert parts.miner is not None
     mine, other = leaf(z), leaf(z)
     value = parts.loss(mine, y, parts.miner(mine, y))

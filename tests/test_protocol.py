@@ -4,6 +4,7 @@ modality of the data.
 
 import dataclasses
 import json
+import pickle
 import subprocess
 import sys
 import typing
@@ -25,7 +26,6 @@ from assay.protocols import (
     FirstStep,
     Form,
     Frozen,
-    Kind,
     Modality,
     Optimiser,
     Pooling,
@@ -36,15 +36,19 @@ from assay.protocols import (
     ResolvedProtocol,
     Search,
     TrunkFacts,
+    as_text,
     customise,
     protocols,
     resolve,
+    with_settings,
 )
+from assay.protocols.protocol import read_given
 from assay.protocols.quick import QUICK
 from assay.registry import UnknownName
 from assay.space import Real, Space
 from assay.study.bench import design_bench
 from assay.trunks import find, trunk_facts, weights
+from miniature import resolved
 
 GOLDEN = {
     "quick.v1": "4c68a00f519ba2e78032d18e992272d9a2c6ff9b0e40c78a1f8c60cadce93fa0",
@@ -119,24 +123,14 @@ OTHER: dict[str, Any] = {
     "training_metrics": ("pi_ratio",),
     "seed": 7,
     "space": Space(lr=Real(1e-6, 1e-3, log=True)),
-    "exceptions": (("triplet", ("dim=7",)),),
-    "given": (("triplet", ("margin=0.7",)),),
+    "exceptions": {"triplet": {"dim": 7}},
+    "given": {"triplet": {"margin": 0.7}},
 }
 """Another value of every field that is a setting."""
 
 
 def changed(setting: str) -> Protocol:
     return customise(BASE, [setting])
-
-
-def random_trunk(name: str) -> TrunkFacts:
-    """A trunk of any name, that takes what its name says and has no weights of its own."""
-    takes: Kind = "vectors" if name == "identity" else "images"
-    return TrunkFacts(takes, side=None, smallest=1, find_weights=lambda wanted: "none")
-
-
-def resolved(protocol: Protocol, modality: Modality = "photo") -> ResolvedProtocol:
-    return resolve(protocol, modality, random_trunk)
 
 
 RESOLVED_QUICK = resolved(QUICK)
@@ -282,8 +276,8 @@ LATER: dict[str, Any] = {
     "smallest_difference": 0.01,
     "metrics": ("precision_at_1", "r_precision", "map_at_r"),
     "training_metrics": (),
-    "exceptions": (),
-    "given": (),
+    "exceptions": {},
+    "given": {},
 }
 """Fields that came after the first protocols were published, at the values that those mean."""
 
@@ -1033,3 +1027,88 @@ def test_a_study_settles_what_was_left_to_it(mini_folder: Path) -> None:
     settled = design(mini_folder)
     assert (settled.trunk, settled.weights, settled.frozen) == ("conv", "none", "nothing")
     assert design(mini_folder, "frozen=batchnorm").frozen == "batchnorm"
+
+
+# --- Settings of single methods ---
+
+
+def test_settings_of_single_methods_cannot_be_changed_from_outside() -> None:
+    own = {"triplet": {"dim": 7}}
+    protocol = replace(BASE, exceptions=own)
+    before = protocol.fingerprint
+    own["triplet"]["dim"], own["margin"] = 8, {"dim": 9}
+    assert protocol.exceptions == {"triplet": {"dim": 7}}
+    assert protocol.fingerprint == before
+    with pytest.raises(TypeError):
+        protocol.exceptions["triplet"]["dim"] = 8  # type: ignore[index]
+    assert hash(protocol) == hash(replace(BASE, exceptions={"triplet": {"dim": 7}}))
+    assert pickle.loads(pickle.dumps(protocol)) == protocol
+
+
+def test_in_json_settings_of_single_methods_are_texts_as_people_write_them() -> None:
+    given = {
+        "triplet": {"margin": 0.05, "weights_lr": 5e-4, "over": "all"},
+        "arcface": {"scale": 8},
+    }
+    exceptions = {"triplet": {"dim": 7, "batch.embedding": (4, 2), "size": None, "compile": True}}
+    written = resolved(replace(BASE, given=given, exceptions=exceptions)).to_json()
+    assert written["given"] == [
+        ["triplet", ["margin=0.05", "weights_lr=5e-4", "over=all"]],
+        ["arcface", ["scale=8"]],
+    ]
+    assert written["exceptions"] == [
+        ["triplet", ["dim=7", "batch.embedding=4x2", "size=auto", "compile=true"]]
+    ]
+    read = ResolvedProtocol.from_json(json.loads(canonical(written)))
+    assert (read.given, read.exceptions) == (given, exceptions)
+
+
+@given(
+    st.one_of(
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.integers(),
+        st.booleans(),
+        st.text("abc0123456789.e+-"),
+    )
+)
+def test_a_given_value_is_read_as_it_was_written(value: Any) -> None:
+    name, found = read_given(as_text("name", value))
+    assert name == "name"
+    assert as_text(name, found) == as_text(name, value)
+    if not isinstance(value, str):
+        assert type(value)(found) == value
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dmi": 7}, "base.v1: dmi=7: no field 'dmi'"),
+        ({"dim": "wide"}, "base.v1: dim=wide: 'wide' is not a int"),
+        ({"dim": True}, "base.v1: dim=true: True is not a int"),
+        ({"dim": None}, "base.v1: dim=auto: None is not a int"),
+        ({"resize": "long"}, "base.v1: resize=long: 'long' is none of square, short, stretch"),
+        ({"batch.embedding": (4,)}, r"base.v1: batch.embedding=4: \(4,\) is not 8x4, or auto"),
+        ({"optimiser": 3}, "base.v1: optimiser=3: set optimiser.lr, "),
+        ({"dim": 0}, "dim is at least 1"),
+    ],
+)
+def test_a_value_that_a_field_does_not_take_is_refused(settings: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        with_settings(BASE, settings)
+
+
+def test_values_of_fields_are_applied_as_texts_are() -> None:
+    settings: Any = {
+        "dim": 16,
+        "size": None,
+        "optimiser.lr": 1,
+        "batch.embedding": (4, 2),
+        "augment.area": (0.5, 1),
+        "metrics": ("nmi", "f1"),
+        "frozen": "trunk",
+        "compile": True,
+    }
+    found = with_settings(BASE, settings)
+    assert found == customise(BASE, [as_text(*setting) for setting in settings.items()])
+    assert type(found.optimiser.lr) is float
+    assert with_settings(BASE, {}) is BASE

@@ -17,17 +17,19 @@ import torch
 
 from assay.errors import BadInput
 from assay.losses import losses
-from assay.methods import methods, read_parameters
+from assay.methods import methods, with_given
 from assay.metrics.metric import choose_metrics
 from assay.protocols import (
     Augment,
     Protocol,
+    as_text,
     customise,
     protocols,
     quick,
     reality_check,
     revisiting,
     unbiased,
+    with_settings,
 )
 from assay.records.store import Store
 from assay.records.untyped import study_records
@@ -36,7 +38,7 @@ from assay.space import Real
 from assay.study import design_bench
 from assay.trunks import find
 from equations import REFERENCE, Case, unit
-from miniature import MINI
+from miniature import MINI, resolved
 
 REALITY_CHECK = [
     "reality-check/cub.v1",
@@ -98,8 +100,8 @@ IN_COMMON: dict[str, dict[str, Any]] = {
         "folds": 4,
         "metrics": ("precision_at_1", "r_precision", "map_at_r"),
         "training_metrics": (),
-        "exceptions": (),
-        "given": (),
+        "exceptions": {},
+        "given": {},
     },
     "unbiased": {
         "weights": "pretrained",
@@ -137,7 +139,7 @@ IN_COMMON: dict[str, dict[str, Any]] = {
             "nmi",
         ),
         "training_metrics": (),
-        "given": (),
+        "given": {},
     },
     "revisiting": {
         "trunk": "resnet50",
@@ -167,7 +169,7 @@ IN_COMMON: dict[str, dict[str, Any]] = {
         "folds": 4,
         "metrics": ("recall_at_1", "recall_at_2", "recall_at_4", "nmi", "f1", "map_at_r"),
         "training_metrics": ("pi_ratio", "spectral_decay"),
-        "exceptions": (),
+        "exceptions": {},
     },
 }
 
@@ -184,19 +186,12 @@ OWN: dict[str, dict[str, Any]] = {
     "revisiting/any.v1": {},
 }
 
-SETTINGS = [
-    (name, path, value)
-    for name, own in OWN.items()
-    for path, value in {**IN_COMMON[name.partition("/")[0]], **own}.items()
-]
 
-
-@pytest.mark.parametrize(
-    ("name", "path", "value"), SETTINGS, ids=[f"{name}-{path}" for name, path, _ in SETTINGS]
-)
-def test_a_setting_is_that_of_the_paper(name: str, path: str, value: Any) -> None:
-    found = attrgetter(path)(protocols[name])
-    assert (dict(found) if path == "space" else found) == value
+def test_every_setting_is_that_of_the_paper() -> None:
+    for name, own in OWN.items():
+        for path, value in {**IN_COMMON[name.partition("/")[0]], **own}.items():
+            found = attrgetter(path)(protocols[name])
+            assert (dict(found) if path == "space" else found) == value, f"{name}: {path}"
 
 
 @pytest.mark.parametrize("name", [*REALITY_CHECK, *REVISITING])
@@ -215,15 +210,15 @@ def test_the_crop_of_the_unbiased_evaluation_is_224_of_256_pixels() -> None:
 
 @pytest.mark.parametrize(
     ("name", "trunk"),
-    [("unbiased/inception-bn.v1", []), ("unbiased/resnet50.v1", ["trunk=resnet18"])],
+    [("unbiased/inception-bn.v1", {}), ("unbiased/resnet50.v1", {"trunk": "resnet18"})],
 )
 def test_the_exceptions_of_the_unbiased_evaluation_hold_for_three_methods(
-    name: str, trunk: list[str]
+    name: str, trunk: dict[str, str]
 ) -> None:
-    assert dict(protocols[name].exceptions) == {
-        "structured_clustering": ("optimiser.kind=rmsprop",),
-        "proxy_softmax": ("dim=2048",),
-        "dreml": (*trunk, "dim=144"),
+    assert protocols[name].exceptions == {
+        "structured_clustering": {"optimiser.kind": "rmsprop"},
+        "proxy_softmax": {"dim": 2048},
+        "dreml": {**trunk, "dim": 144},
     }
 
 
@@ -253,8 +248,8 @@ def test_methods_that_see_raw_outputs_are_compared_by_distance_in_the_second_unb
     others so but `lifted`.
     """
     for name in BY_DISTANCE:
-        excepted = dict(protocols[name].exceptions)
-        assert set(excepted.values()) == {("similarity=euclidean",)}
+        excepted = protocols[name].exceptions
+        assert all(own == {"similarity": "euclidean"} for own in excepted.values())
         assert set(excepted) == {name for name, method in methods.items() if not method.normalise}
 
 
@@ -279,7 +274,7 @@ def test_the_paper_marks_those_methods_as_not_normalised() -> None:
 
 @pytest.mark.parametrize("name", BY_DISTANCE)
 def test_the_second_unbiased_version_names_only_methods_that_exist(name: str) -> None:
-    assert {method for method, _ in protocols[name].exceptions} <= set(methods)
+    assert set(protocols[name].exceptions) <= set(methods)
     assert not any("structured_clustering" in text for text in protocols[name].departures)
 
 
@@ -315,10 +310,10 @@ ON_SOP: dict[str, dict[str, Any]] = {
 
 def given_in(name: str) -> dict[str, dict[str, Any]]:
     """What a protocol gives each method, read as a study reads it."""
-    protocol = protocols[name]
+    protocol = resolved(protocols[name])
     return {
-        method: read_parameters(methods[method], protocol, texts)
-        for method, texts in protocol.given
+        method: with_given(methods[method], protocol, given)
+        for method, given in protocol.given.items()
     }
 
 
@@ -336,13 +331,12 @@ def test_the_other_boundary_of_the_margin_is_a_method_of_its_own() -> None:
 @every_protocol
 def test_every_exception_is_a_setting_that_can_be_made(name: str) -> None:
     protocol = protocols[name]
-    for method, settings in protocol.exceptions:
-        changed = customise(protocol, settings)
+    for method, settings in protocol.exceptions.items():
+        changed = with_settings(protocol, settings)
+        assert changed == customise(protocol, [as_text(*one) for one in settings.items()])
         assert changed.fingerprint != protocol.fingerprint
         assert changed.name.startswith(f"{name}+custom-")
         assert find(changed.trunk)
-        assert protocol.exceptions_for(method) == settings
-    assert protocol.exceptions_for("triplet") == ()
 
 
 @every_protocol
@@ -634,9 +628,8 @@ def test_nothing_is_refused_in_miniature(name: str) -> None:
     for design in designs[:-1]:
         assert design.trials == protocol.trials
         assert design.reproductions == protocol.reproductions
-        assert design.chosen == read_parameters(
-            design.method, protocol, protocol.given_for(design.method.name)
-        )
+        given = protocol.given.get(design.method.name, {})
+        assert design.chosen == with_given(design.method, design.protocol, given)
 
 
 @every_protocol

@@ -3,7 +3,6 @@
 import pytest
 
 from assay.methods import assemble, methods
-from assay.protocols import Protocol
 from assay.published import (
     DATA,
     REALITY_CHECK,
@@ -14,6 +13,7 @@ from assay.published import (
     reported,
 )
 from assay.published.names import PARAMETERS, UNBIASED, rows
+from miniature import QUICK
 
 FOURTEEN = [
     "contrastive",
@@ -52,7 +52,7 @@ def test_every_best_parameter_can_be_run(method: str, data: str) -> None:
     assert found is not None
     missing = set(methods[method].space) - set(found)
     assert missing == ({"regularisation"} if (method, data) == ("soft_triple", "sop") else set())
-    assert assemble(methods[method], found, Protocol("p.v1")) is not None
+    assert assemble(methods[method], found, QUICK) is not None
 
 
 def test_best_parameters_are_those_of_the_list() -> None:

@@ -16,6 +16,7 @@ from assay.records.store import Store
 from assay.records.untyped import study_records
 from assay.study import as_published, data_of, methods_published
 from assay.trunks import build
+from miniature import resolved
 from official import make_cub, shrink
 
 SMALL = (
@@ -91,17 +92,14 @@ def test_all_fourteen_methods_and_the_baseline_have_published_parameters():
 
 def test_every_published_setting_can_be_run():
     """Also those outside the declared ranges: a space bounds the search, not the constructor."""
-    from assay.methods import assemble, read_parameters
+    from assay.methods import assemble, with_given
 
     for data in ("cub", "cars", "sop"):
-        protocol = protocols[f"reality-check/{data}.v1"]
+        protocol = resolved(protocols[f"reality-check/{data}.v1"])
         for name in methods_published(data):
             if name != "pretrained":
                 found = best_parameters(name, data)
-                settings = [f"{key}={value}" for key, value in found.items()]
-                assemble(
-                    methods[name], read_parameters(methods[name], protocol, settings), protocol
-                )
+                assemble(methods[name], with_given(methods[name], protocol, found), protocol)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from assay.losses import losses
 from assay.methods import assemble, defaults, import_parts, methods
-from assay.protocols import protocols
+from miniature import QUICK
 
 FILE = Path(__file__).parents[1] / "benchmarks" / "same_loss.py"
 
@@ -72,12 +72,11 @@ def test_both_are_a_softmax_over_squared_distances_to_unit_proxies() -> None:
 def test_the_file_registers_both_in_one_space_with_one_set_of_defaults() -> None:
     import_parts([str(FILE)])
     softmax, proxies = methods["normalized_softmax_one_space"], methods["proxy_nca_one_space"]
-    quick = protocols["quick"]
     assert softmax.space == proxies.space == methods["normalized_softmax"].space
     assert (
-        defaults(softmax, quick)
-        == defaults(proxies, quick)
-        == defaults(methods["normalized_softmax"], quick)
+        defaults(softmax, QUICK)
+        == defaults(proxies, QUICK)
+        == defaults(methods["normalized_softmax"], QUICK)
     )
     assert (
         (softmax.batch, softmax.miner) == (proxies.batch, proxies.miner) == ("classification", None)
@@ -85,7 +84,7 @@ def test_the_file_registers_both_in_one_space_with_one_set_of_defaults() -> None
     z, y, weights = batch(2)
     found = []
     for method in (softmax, proxies):
-        parts = assemble(method, {**defaults(method, quick), "temperature": 0.2}, quick)
+        parts = assemble(method, {**defaults(method, QUICK), "temperature": 0.2}, QUICK)
         parts.loss.setup(5, 6)
         parts.loss.weights = torch.nn.Parameter(weights.clone())
         found.append(parts.loss(z, y).item())

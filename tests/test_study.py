@@ -55,7 +55,7 @@ def test_the_parameters_that_a_protocol_gives_take_the_place_of_defaults(feature
 
 
 def test_an_exception_holds_for_its_method_only(features, tmp_path):
-    protocol = replace(SMALL, exceptions=(("triplet", ("dim=4", "optimiser.kind=adam")),))
+    protocol = replace(SMALL, exceptions={"triplet": {"dim": 4, "optimiser.kind": "adam"}})
     done = bench(features, tmp_path / "s", ("triplet", "nt_xent"), protocol)
     resolved = [record_of(tmp_path / "s", key).announced.protocol.resolved for key in done.studies]
     assert [(one.dim, one.optimiser.kind) for one in resolved] == [

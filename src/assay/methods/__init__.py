@@ -17,6 +17,7 @@ from assay.methods.parameters import (
     departures,
     read_parameters,
     space_of,
+    with_given,
 )
 from assay.methods.plugins import import_parts, source_of, trunk_source
 from assay.miners import Miner, miners
@@ -75,4 +76,5 @@ __all__ = [
     "trunk_source",
     "trunks",
     "whole",
+    "with_given",
 ]

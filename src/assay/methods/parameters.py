@@ -2,14 +2,14 @@
 
 import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from assay.errors import BadInput
 from assay.losses.loss import Loss, Method
 from assay.miners import Miner, miners
-from assay.protocols import Protocol
+from assay.protocols import Protocol, ResolvedProtocol, as_text
 from assay.space import Parameters, Space, Value
 
 DEFAULT_WEIGHTS_LR = 3e-3
@@ -31,7 +31,7 @@ class Parts:
     weights_lr: float
 
 
-def assemble(method: Method, parameters: Parameters, protocol: Protocol) -> Parts:
+def assemble(method: Method, parameters: Parameters, protocol: ResolvedProtocol) -> Parts:
     """Build loss and miner; each parameter goes by its name to loss, miner or training.
 
     A name that several of them take, or none, raises `BadInput`.
@@ -56,12 +56,13 @@ def space_of(method: Method, protocol: Protocol) -> Space:
     return Space() if method.loss is None else method.space | protocol.space
 
 
-def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
+def defaults(method: Method, protocol: ResolvedProtocol) -> dict[str, Value]:
     """Return the default of each searched parameter: trial 0 of a search.
 
     >>> from assay.methods import methods
-    >>> from assay.protocols import protocols
-    >>> defaults(methods["triplet"], protocols["quick"])
+    >>> from assay.protocols import protocols, resolve
+    >>> from assay.trunks import trunk_facts
+    >>> defaults(methods["triplet"], resolve(protocols["quick"], "photo", trunk_facts))
     {'margin': 0.1}
     """
     space, own = space_of(method, protocol), _own_defaults(method)
@@ -98,16 +99,18 @@ def defaults(method: Method, protocol: Protocol) -> dict[str, Value]:
 
 
 def read_parameters(
-    method: Method, protocol: Protocol, settings: Iterable[str]
+    method: Method, protocol: ResolvedProtocol, settings: Sequence[str]
 ) -> dict[str, Value]:
-    """Return the method's parameters with `name=value` settings applied.
+    """Return the method's parameters with the `name=value` settings of `--param` applied.
 
     A value has the type of its default. The loss and the miner are built with all of them, so that
     a value that they refuse raises `BadInput` here.
 
     >>> from assay.methods import methods
-    >>> from assay.protocols import protocols
-    >>> read_parameters(methods["triplet"], protocols["quick"], ["margin=0.2"])
+    >>> from assay.protocols import protocols, resolve
+    >>> from assay.trunks import trunk_facts
+    >>> quick = resolve(protocols["quick"], "photo", trunk_facts)
+    >>> read_parameters(methods["triplet"], quick, ["margin=0.2"])
     {'margin': 0.2}
     """
     known = {**_own_defaults(method), **_training_defaults(protocol)}
@@ -115,19 +118,55 @@ def read_parameters(
     for setting in settings:
         name, sign, text = (word.strip() for word in setting.partition("="))
         if not sign or name not in known or name in method.fixed:
-            free = ", ".join(sorted(set(known) - set(method.fixed)))
-            raise BadInput(
-                f"--param {setting}: write name=value; the parameters of {method.name} are {free}"
-            )
+            raise BadInput(f"--param {setting}: write name=value; {_free(method, known)}")
         chosen[name] = _read_value(known[name], text, setting)
+    _check_parameters(method, protocol, chosen, f"--param {', '.join(settings)}")
+    return chosen
+
+
+def with_given(
+    method: Method, protocol: ResolvedProtocol, given: Mapping[str, Value]
+) -> dict[str, Value]:
+    """Return the method's parameters with given ones, as `read_parameters` does with texts.
+
+    >>> from assay.methods import methods
+    >>> from assay.protocols import protocols, resolve
+    >>> from assay.trunks import trunk_facts
+    >>> quick = resolve(protocols["quick"], "photo", trunk_facts)
+    >>> with_given(methods["triplet"], quick, {"margin": 1})
+    {'margin': 1.0}
+    """
+    known = {**_own_defaults(method), **_training_defaults(protocol)}
+    chosen = defaults(method, protocol)
+    for name, value in given.items():
+        label = f"{method.name}: {as_text(name, value)}"
+        if name not in known or name in method.fixed:
+            raise BadInput(f"{label} is given by {protocol.name}; {_free(method, known)}")
+        kind = type(known[name]) if isinstance(known[name], str | int) else float
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise BadInput(f"{label} is not of the kind of its default, {known[name]!r}")
+        chosen[name] = kind(value)
+    texts = ", ".join(as_text(*parameter) for parameter in given.items())
+    _check_parameters(method, protocol, chosen, f"{method.name}: {texts}")
+    return chosen
+
+
+def _free(method: Method, known: Iterable[str]) -> str:
+    names = ", ".join(sorted(set(known) - set(method.fixed)))
+    return f"the parameters of {method.name} are {names}"
+
+
+def _check_parameters(
+    method: Method, protocol: ResolvedProtocol, chosen: Parameters, label: str
+) -> None:
+    """Raise `BadInput` where a learning rate or a part of the method refuses its value."""
     for name in TRAINING:
         if not 0 < float(chosen.get(name, 1)) < math.inf:
-            raise BadInput(f"--param {name}={chosen[name]}: a learning rate is a number above 0")
+            raise BadInput(f"{label}: a learning rate is a number above 0")
     try:
         assemble(method, chosen, protocol)
     except (ValueError, TypeError) as error:
-        raise BadInput(f"--param {', '.join(settings)}: {error}") from None
-    return chosen
+        raise BadInput(f"{label}: {error}") from None
 
 
 def departures(method: Method) -> tuple[str, ...]:
@@ -152,10 +191,8 @@ def _miner_signature(method: Method) -> dict[str, Value]:
     return signature(miners[method.miner]) if method.miner else {}
 
 
-def _training_defaults(protocol: Protocol) -> dict[str, Value]:
-    """Return the learning rates; one that is still `auto` is NaN, which nothing trains with."""
-    lr = protocol.optimiser.lr
-    return {"lr": math.nan if lr is None else lr, "weights_lr": DEFAULT_WEIGHTS_LR}
+def _training_defaults(protocol: ResolvedProtocol) -> dict[str, Value]:
+    return {"lr": protocol.optimiser.lr, "weights_lr": DEFAULT_WEIGHTS_LR}
 
 
 def _taker(method: Method, name: str) -> str:

@@ -15,7 +15,7 @@ from assay.hashing import digest, digest_file
 from assay.losses import methods
 from assay.losses.loss import Method
 from assay.miners import miners
-from assay.protocols import Protocol
+from assay.protocols import ResolvedProtocol
 from assay.registry import replacing
 from assay.samplers import samplers
 from assay.trunks import Trunk, find
@@ -63,7 +63,7 @@ _imported: dict[str, str] = {}
 """Hash of each imported file by module name: a file edited since then is imported again."""
 
 
-def source_of(method: Method, protocol: Protocol) -> str:
+def source_of(method: Method, protocol: ResolvedProtocol) -> str:
     """Return a hash of the files in which the parts of a run are written.
 
     The parts are the trunk and the sampler of the protocol, and the method with its loss and miner.

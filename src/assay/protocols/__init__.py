@@ -5,7 +5,6 @@
 import difflib
 
 from assay.protocols import reality_check, revisiting, unbiased
-from assay.protocols.describe import describe_augment
 from assay.protocols.protocol import (
     FEWEST_CLASSES,
     NOT_ASKED,
@@ -13,7 +12,6 @@ from assay.protocols.protocol import (
     Augment,
     Batch,
     BatchKind,
-    ByMethod,
     Form,
     Frozen,
     Kind,
@@ -25,7 +23,9 @@ from assay.protocols.protocol import (
     Resize,
     Schedule,
     Search,
+    SettingValue,
     Similarity,
+    as_text,
 )
 from assay.protocols.quick import QUICK, QUICK_V2
 from assay.protocols.resolve import (
@@ -39,7 +39,7 @@ from assay.protocols.resolve import (
     kind_of,
     resolve,
 )
-from assay.protocols.settings import CUSTOM, customise
+from assay.protocols.settings import CUSTOM, customise, published_name, with_settings
 from assay.registry import Registry
 
 __all__ = [
@@ -51,7 +51,6 @@ __all__ = [
     "Augment",
     "Batch",
     "BatchKind",
-    "ByMethod",
     "FirstStep",
     "Form",
     "Frozen",
@@ -68,13 +67,16 @@ __all__ = [
     "ResolvedProtocol",
     "Schedule",
     "Search",
+    "SettingValue",
     "Similarity",
     "TrunkFacts",
+    "as_text",
     "customise",
-    "describe_augment",
     "kind_of",
     "protocols",
+    "published_name",
     "resolve",
+    "with_settings",
 ]
 
 

@@ -1,13 +1,14 @@
 """What a protocol holds, and its fingerprint."""
 
-import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from decimal import Decimal
+from typing import Any, Literal, TypeVar, cast
 
 from assay.errors import BadInput
 from assay.hashing import digest, plain
-from assay.space import Space
+from assay.space import Parameters, Space, Value
 
 Modality = Literal["drawing", "photo", "features"]
 """What the samples are. `auto` settings depend on this and on what is trained, see `Kind`."""
@@ -40,8 +41,8 @@ Schedule = Literal["constant", "cosine"]
 """Learning rate over a training: as it is, or falling to zero along half a cosine over all epochs.
 """
 
-ByMethod = tuple[tuple[str, tuple[str, ...]], ...]
-"""Settings (`name=value`) for single methods, by the method's name."""
+SettingValue = Value | tuple[Value, ...] | None
+"""Value of a setting; None is `auto`."""
 
 FEWEST_CLASSES = 16
 
@@ -175,8 +176,10 @@ class Protocol:
             of each run.
         seed: another seed gives an independent repetition of everything.
         space: parameters searched for every method, beside its own.
-        exceptions: other settings for single methods.
-        given: parameters of single methods instead of their defaults.
+        exceptions: other settings for single methods, by method and field:
+            `{"dreml": {"dim": 144}}`. A method may be named that Assay does not have yet.
+        given: parameters of single methods instead of their defaults, by method and parameter:
+            `{"histogram": {"bins": 64}}`.
         departures: where this differs from the paper it follows.
         about: one line for lists.
     """
@@ -219,10 +222,14 @@ class Protocol:
     training_metrics: tuple[str, ...] = ()
     seed: int = 0
     space: Space = field(default_factory=Space)
-    exceptions: ByMethod = ()
-    given: ByMethod = ()
+    exceptions: Mapping[str, Mapping[str, SettingValue]] = field(default_factory=dict)
+    given: Mapping[str, Parameters] = field(default_factory=dict)
     departures: tuple[str, ...] = ()
     about: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "exceptions", _frozen(self.exceptions))
+        object.__setattr__(self, "given", _frozen(self.given))
 
     @property
     def fingerprint(self) -> str:
@@ -240,20 +247,12 @@ class Protocol:
 
     def to_json(self) -> dict[str, Any]:
         """Return every field as a preregistration has it."""
-        return {**plain(replace(self, space=Space())), "space": self.space.describe()}
+        return cast("dict[str, Any]", plain(_as_json(vars(self))))
 
     @property
     def folds_of_a_trial(self) -> int:
         """How many folds a trial is validated on."""
         return self.folds if self.trial_folds is None else min(self.trial_folds, self.folds)
-
-    def exceptions_for(self, method: str) -> tuple[str, ...]:
-        """The settings that hold for this method only."""
-        return dict(self.exceptions).get(method, ())
-
-    def given_for(self, method: str) -> tuple[str, ...]:
-        """The parameters that this method has here instead of its defaults."""
-        return dict(self.given).get(method, ())
 
 
 # --- Which settings count ---
@@ -303,8 +302,8 @@ NEUTRAL: dict[str, Any] = {
     "compile": False,
     "metrics": ("precision_at_1", "r_precision", "map_at_r"),
     "training_metrics": (),
-    "exceptions": (),
-    "given": (),
+    "exceptions": {},
+    "given": {},
     "optimiser.kind": "rmsprop",
     "optimiser.decay_own": True,
     "optimiser.schedule": "constant",
@@ -315,9 +314,7 @@ def settings_of(protocol: Protocol, leave_out: Sequence[str]) -> dict[str, Any]:
     """Return the settings of a protocol as JSON has them, without those at neutral values."""
     own = {name: value for name, value in vars(protocol).items() if name not in leave_out}
     own["optimiser"] = _without_neutral(vars(protocol.optimiser), "optimiser.")
-    if "space" in own:
-        own["space"] = protocol.space.describe()
-    return typing.cast("dict[str, Any]", plain(_without_neutral(own)))
+    return cast("dict[str, Any]", plain(_as_json(_without_neutral(own))))
 
 
 def _without_neutral(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -326,3 +323,96 @@ def _without_neutral(settings: Mapping[str, Any], path: str = "") -> dict[str, A
         for name, value in settings.items()
         if path + name not in NEUTRAL or value != NEUTRAL[path + name]
     }
+
+
+# --- Settings of single methods ---
+
+
+V = TypeVar("V")
+
+
+class FrozenMapping(Mapping[str, V]):
+    """A mapping that cannot be changed, and keeps the order in which it was written."""
+
+    def __init__(self, values: Mapping[str, V]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> V:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+
+def _frozen(by_method: Mapping[str, Mapping[str, V]]) -> FrozenMapping[FrozenMapping[V]]:
+    return FrozenMapping({method: FrozenMapping(own) for method, own in by_method.items()})
+
+
+def _as_json(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of a protocol as its JSON has them.
+
+    `exceptions` and `given` are lists of texts there, in the order of the mappings:
+    `[["histogram", ["bins=64"]]]`. Published fingerprints are hashes of that form.
+    """
+    changed: dict[str, Any] = {}
+    for name in {"exceptions", "given"} & set(fields):
+        changed[name] = [
+            [method, [as_text(*setting) for setting in own.items()]]
+            for method, own in fields[name].items()
+        ]
+    if "space" in fields:
+        changed["space"] = fields["space"].describe()
+    return {**fields, **changed}
+
+
+def as_text(name: str, value: SettingValue) -> str:
+    """Return a setting as a person writes it: `name=value`, and a number in its shorter form.
+
+    >>> as_text("weights_lr", 5e-4), as_text("margin", 0.05), as_text("scale", 16.0)
+    ('weights_lr=5e-4', 'margin=0.05', 'scale=16')
+    >>> as_text("batch.embedding", (8, 4)), as_text("size", None), as_text("compile", True)
+    ('batch.embedding=8x4', 'size=auto', 'compile=true')
+    """
+    if isinstance(value, tuple):
+        between = "x" if all(isinstance(part, int) for part in value) else ","
+        return f"{name}={between.join(map(_value_as_text, value))}"
+    return f"{name}={_value_as_text(value)}"
+
+
+def read_given(text: str) -> tuple[str, Value]:
+    """Return name and value of a parameter that was written by `as_text`.
+
+    >>> read_given("weights_lr=5e-4"), read_given("bins=64"), read_given("over=all")
+    (('weights_lr', 0.0005), ('bins', 64), ('over', 'all'))
+    """
+    name, _, written = text.partition("=")
+    candidates: tuple[Callable[[str], Value], ...] = (
+        int,
+        float,
+        {"true": True, "false": False}.__getitem__,
+    )
+    for read in candidates:
+        with suppress(ValueError, KeyError):
+            if as_text(name, read(written)) == text:
+                return name, read(written)
+    return name, written
+
+
+def _value_as_text(value: Value | None) -> str:
+    if value is None:
+        return "auto"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        number = Decimal(repr(value)).normalize()
+        return min(f"{number:f}", f"{number:e}", key=len)
+    return str(value)

@@ -132,6 +132,9 @@ ANY = replace(
     about="reality check (2020) on your own data",
 )
 
+PAPER_DATA = {CUB.name: "cub", CARS.name: "cars", SOP.name: "sop"}
+"""Data set for which the paper published parameters and scores, by the protocol that follows it."""
+
 
 def _searched_anew(published: Protocol, data: str) -> Protocol:
     """Return version 2 of a protocol: as published, with 4 independent searches instead of one."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assay.errors import BadInput
-from assay.hashing import plain
 from assay.protocols.protocol import (
     NOT_TRAINING,
     Augment,
@@ -19,8 +18,10 @@ from assay.protocols.protocol import (
     Protocol,
     Resize,
     Schedule,
+    read_given,
     settings_of,
 )
+from assay.protocols.settings import read_setting
 from assay.space import read_space
 
 RANDOM_WEIGHTS = "none"
@@ -39,6 +40,30 @@ class ResolvedAugment(Augment):
     flip: float = field()
     rotation: float = field()
     shear: float = field()
+
+    @property
+    def in_words(self) -> str:
+        """Changes to training images, in one line.
+
+        >>> ResolvedAugment(
+        ...     area=(0.4, 1.0), aspect=(0.75, 1.3333), flip=0.0, rotation=0.0, shear=0.0
+        ... ).in_words
+        'crops of 40-100% of the area, width over height from 0.75 to 1.33; no mirror images'
+        >>> ResolvedAugment(
+        ...     area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.5, rotation=10.0, shear=0.0
+        ... ).in_words
+        'no crops, turned by up to 10 degrees; 50% are mirrored'
+        """
+        (least, most), (narrow, wide) = self.area, self.aspect
+        crops = f"crops of {100 * least:g}-{100 * most:g}% of the area"
+        parts = ["no crops" if least == most == 1 else crops]
+        if (narrow, wide) != (1, 1):
+            parts.append(f"width over height from {narrow:.3g} to {wide:.3g}")
+        for done, angle in (("turned", self.rotation), ("sheared", self.shear)):
+            if angle:
+                parts.append(f"{done} by up to {angle:g} degrees")
+        mirrored = f"{100 * self.flip:g}% are mirrored" if self.flip else "no mirror images"
+        return f"{', '.join(parts)}; {mirrored}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +186,10 @@ class ResolvedProtocol(Protocol):
             "augment": ResolvedAugment, "batch": ResolvedBatch, "optimiser": ResolvedOptimiser,
         }  # fmt: skip
         own = {name: _tuples(value) for name, value in data.items()}
+        own["exceptions"] = {
+            method: dict(map(read_setting, texts)) for method, texts in data["exceptions"]
+        }
+        own["given"] = {method: dict(map(read_given, texts)) for method, texts in data["given"]}
         for name, kind in nested.items():
             own[name] = kind(**{key: _tuples(value) for key, value in data[name].items()})
         return cls(**{**own, "space": read_space(data["space"])})
@@ -172,7 +201,7 @@ class ResolvedProtocol(Protocol):
         A setting at its neutral value is not in `data`, and neither are those that a run does not
         depend on: they have the values of `Protocol`.
         """
-        usual = plain(vars(Protocol("run")) | {"space": {}})
+        usual = Protocol("run").to_json()
         optimiser = {**usual["optimiser"], **data["optimiser"]}
         return cls.from_json({**usual, **data, "optimiser": optimiser})
 

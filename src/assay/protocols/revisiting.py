@@ -35,49 +35,43 @@ The study draws the pairs and triplets of its contrastive (61.50, 75.78, 73.21),
 of a batch.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from assay.protocols.protocol import Augment, Batch, ByMethod, Optimiser, Protocol
+from assay.protocols.protocol import Augment, Batch, Optimiser, Protocol
+from assay.space import Parameters
 
-GIVEN: ByMethod = (
-    ("contrastive", ("pos_margin=0", "neg_margin=1")),
-    ("triplet", ("margin=0.2", "distance=squared", "over=all")),
-    ("triplet_semihard", ("margin=0.2",)),
-    ("quadruplet", ("margin=0.2", "pair_margin=0.2")),
-    ("margin_distance_weighted", ("margin=0.2", "beta=1.2", "weights_lr=5e-4")),
-    ("margin_distance_weighted_near", ("margin=0.2", "weights_lr=5e-4")),
-    ("multi_similarity_mined", ("alpha=2", "beta=40", "base=0.5", "epsilon=0.1")),
-    ("lifted_generalized", ("margin=1",)),
-    ("angular", ("alpha=45",)),
-    ("histogram", ("bins=64",)),
-    ("arcface", ("margin=28.6", "scale=16", "weights_lr=5e-4")),
-    (
-        "soft_triple",
-        (
-            "centres=2",
-            "scale=8",
-            "gamma=0.1",
-            "margin=0.01",
-            "regularisation=0.2",
-            "weights_lr=1e-5",
-        ),
-    ),
-    ("normalized_softmax", ("temperature=0.05", "weights_lr=1e-5")),
-    ("proxy_nca_strict", ("scale=9", "weights_lr=5e-4")),
-)
+GIVEN: Mapping[str, Parameters] = {
+    "contrastive": {"pos_margin": 0, "neg_margin": 1},
+    "triplet": {"margin": 0.2, "distance": "squared", "over": "all"},
+    "triplet_semihard": {"margin": 0.2},
+    "quadruplet": {"margin": 0.2, "pair_margin": 0.2},
+    "margin_distance_weighted": {"margin": 0.2, "beta": 1.2, "weights_lr": 5e-4},
+    "margin_distance_weighted_near": {"margin": 0.2, "weights_lr": 5e-4},
+    "multi_similarity_mined": {"alpha": 2, "beta": 40, "base": 0.5, "epsilon": 0.1},
+    "lifted_generalized": {"margin": 1},
+    "angular": {"alpha": 45},
+    "histogram": {"bins": 64},
+    "arcface": {"margin": 28.6, "scale": 16, "weights_lr": 5e-4},
+    "soft_triple": {
+        "centres": 2,
+        "scale": 8,
+        "gamma": 0.1,
+        "margin": 0.01,
+        "regularisation": 0.2,
+        "weights_lr": 1e-5,
+    },
+    "normalized_softmax": {"temperature": 0.05, "weights_lr": 1e-5},
+    "proxy_nca_strict": {"scale": 9, "weights_lr": 5e-4},
+}
 """The study's parameters, and the learning rates of the methods' own weights as in its public code.
 """
 
-GIVEN_ON_SOP: ByMethod = tuple(
-    (
-        name,
-        {
-            "histogram": ("bins=10",),
-            "normalized_softmax": ("temperature=0.05", "weights_lr=2e-3"),
-        }.get(name, given),
-    )
-    for name, given in GIVEN
-)
+GIVEN_ON_SOP: Mapping[str, Parameters] = {
+    **GIVEN,
+    "histogram": {"bins": 10},
+    "normalized_softmax": {"temperature": 0.05, "weights_lr": 2e-3},
+}
 
 DEPARTURES = (
     (

@@ -1,4 +1,4 @@
-"""Settings of the command line, `field=value`: read by the type of their field, checked, and
+"""Settings of the command line, `--set field=value`: read by the type of their field, checked, and
 applied to a protocol.
 """
 
@@ -6,92 +6,133 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from assay.errors import BadInput
-from assay.protocols.protocol import Batch, Protocol
+from assay.protocols.protocol import Batch, Protocol, SettingValue, as_text
 
 CUSTOM = "+custom-"
 
+LARGEST_DIFFERENCE = 0.2
+"""Above 20 points hardly any two methods would count as different: 1 was meant as one point, which
+is 0.01.
+"""
+
+_FIXED = ("name", "space", "departures", "about", "exceptions", "given")
+"""Fields of a protocol that cannot be set."""
+
 
 def customise(protocol: Protocol, settings: Sequence[str]) -> Protocol:
-    """The protocol with `field=value` settings applied, typed and checked; its name tells that it
-    is no longer the published one.
+    """Return the protocol with `field=value` settings applied.
+
+    Its name then ends in `+custom-` and part of its fingerprint, since it is no longer the
+    published protocol. Where the settings change nothing, the protocol itself is returned.
 
     >>> customise(Protocol("p.v1"), ["dim=16", "batch.embedding=4x4"]).batch.embedding
     (4, 4)
     """
     changed = protocol
     for setting in settings:
-        path, sign, text = setting.partition("=")
+        path, sign, text = (word.strip() for word in setting.partition("="))
         if not sign:
             raise BadInput(f"--set {setting}: write field=value, for example --set dim=32")
-        changed = _set(changed, path.strip().split("."), text.strip(), setting)
+        if path == "batch" and text == "auto":
+            changed = replace(changed, batch=Batch(embedding=None, classification=None))
+        elif path == "batch" and text.isdigit():
+            changed = replace(changed, batch=changed.batch.of_size(int(text), setting))
+        else:
+            value = _read(_hint(path, f"--set {setting}"), text, f"--set {setting}")
+            changed = _with_value(changed, path.split("."), value)
+    return _renamed(changed, protocol)
+
+
+def with_settings(protocol: Protocol, settings: Mapping[str, SettingValue]) -> Protocol:
+    """Return the protocol with values of fields changed, as `customise` does with texts.
+
+    >>> with_settings(Protocol("p.v1"), {"optimiser.kind": "adam"}).optimiser.kind
+    'adam'
+    """
+    changed = protocol
+    for path, value in settings.items():
+        label = f"{protocol.name}: {as_text(path, value)}"
+        changed = _with_value(changed, path.split("."), _typed(_hint(path, label), value, label))
+    return _renamed(changed, protocol)
+
+
+def read_setting(setting: str) -> tuple[str, SettingValue]:
+    """Return path and value of a setting that was written by `as_text`.
+
+    >>> read_setting("optimiser.lr=1e-3")
+    ('optimiser.lr', 0.001)
+    """
+    path, _, text = setting.partition("=")
+    return path, _read(_hint(path, setting), text, setting)
+
+
+def published_name(name: str) -> str:
+    """Return the name of the published protocol that a customised one comes from.
+
+    >>> published_name("quick.v2+custom-0a1b2c3d")
+    'quick.v2'
+    """
+    return name.partition(CUSTOM)[0]
+
+
+def _renamed(changed: Protocol, protocol: Protocol) -> Protocol:
     _check(changed)
     if changed.fingerprint == protocol.fingerprint:
         return protocol
-    published = protocol.name.partition(CUSTOM)[0]
-    return replace(changed, name=f"{published}{CUSTOM}{changed.fingerprint[:8]}")
+    name = f"{published_name(protocol.name)}{CUSTOM}{changed.fingerprint[:8]}"
+    return replace(changed, name=name)
 
 
-_FIXED = ("name", "space", "departures", "about", "exceptions", "given")
+def _hint(path: str, label: str) -> Any:
+    """Return the annotated type of a field, such as `dim` or `optimiser.lr`."""
+    hints = typing.get_type_hints(Protocol)
+    hints = {name: hint for name, hint in hints.items() if name not in _FIXED}
+    name, *rest = path.split(".")
+    while True:
+        if name not in hints:
+            raise BadInput(f"{label}: no field {name!r}; the fields here are {', '.join(hints)}")
+        hint = hints[name]
+        nested = dataclasses.is_dataclass(hint)
+        if nested != bool(rest):
+            inner = f"{name}=..."
+            if nested:
+                inner = ", ".join(f"{name}.{part}" for part in typing.get_type_hints(hint))
+            raise BadInput(f"{label}: set {inner}")
+        if not nested:
+            return hint
+        hints, (name, *rest) = typing.get_type_hints(hint), rest
 
 
-def _set(value: Any, path: list[str], text: str, setting: str) -> Any:
-    hints = {
-        name: hint
-        for name, hint in typing.get_type_hints(type(value)).items()
-        if name not in _FIXED
-    }
+def _with_value(settings: Any, path: list[str], value: SettingValue) -> Any:
+    """Return the dataclass with another value of the field at `path`."""
     name, *rest = path
-    if name not in hints:
-        raise BadInput(
-            f"--set {setting}: no field {name!r}; the fields here are {', '.join(hints)}"
-        )
-    if name == "batch" and not rest and text == "auto":
-        return replace(value, batch=Batch(embedding=None, classification=None))
-    if name == "batch" and not rest and text.isdigit():
-        return replace(value, batch=value.batch.of_size(int(text), setting))
-    nested = dataclasses.is_dataclass(hints[name])
-    if nested != bool(rest):
-        inner = (
-            ", ".join(f"{name}.{part}" for part in typing.get_type_hints(hints[name]))
-            if nested
-            else f"{name}=..."
-        )
-        raise BadInput(f"--set {setting}: set {inner}")
-    new = (
-        _set(getattr(value, name), rest, text, setting)
-        if rest
-        else _read(hints[name], text, setting)
-    )
-    return replace(value, **{name: new})
+    new = _with_value(getattr(settings, name), rest, value) if rest else value
+    return replace(settings, **{name: new})
 
 
-def _read(hint: Any, text: str, setting: str) -> Any:
-    """The text as a value of the annotated type."""
-    optional = typing.get_origin(hint) in (types.UnionType, typing.Union)
+def _options(hint: Any) -> tuple[Any, bool]:
+    """Return an annotated type without None, and whether None was allowed."""
+    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
+        return hint, False
+    return next(option for option in typing.get_args(hint) if option is not type(None)), True
+
+
+def _read(hint: Any, text: str, label: str) -> Any:
+    """Return the text as a value of the annotated type."""
+    hint, optional = _options(hint)
     if optional and text == "auto":
         return None
-    if optional:
-        hint = next(option for option in typing.get_args(hint) if option is not type(None))
     if typing.get_origin(hint) is Literal and text not in typing.get_args(hint):
-        raise BadInput(f"--set {setting}: {text!r} is none of {', '.join(typing.get_args(hint))}")
+        raise BadInput(f"{label}: {text!r} is none of {', '.join(typing.get_args(hint))}")
     try:
         return _convert(hint, text)
     except (ValueError, KeyError):
-        example = (
-            "8x4"
-            if typing.get_origin(hint) is tuple
-            else "true or false"
-            if hint is bool
-            else f"a {hint.__name__}"
-        )
-        raise BadInput(
-            f"--set {setting}: {text!r} is not {example}{', or auto' if optional else ''}"
-        ) from None
+        raise _another_type(hint, optional, text, label) from None
 
 
 def _convert(hint: Any, text: str) -> Any:
@@ -105,18 +146,61 @@ def _convert(hint: Any, text: str) -> Any:
     return {"true": True, "false": False}[text] if hint is bool else hint(text)
 
 
-LARGEST_DIFFERENCE = 0.2
-"""Above 20 points hardly any two methods would count as different: 1 was meant as one point, which
-is 0.01.
-"""
+def _typed(hint: Any, value: SettingValue, label: str) -> Any:
+    """Return the value if it has the annotated type; a whole number where a float is wanted."""
+    hint, optional = _options(hint)
+    if optional and value is None:
+        return None
+    if typing.get_origin(hint) is Literal:
+        if value not in typing.get_args(hint):
+            raise BadInput(f"{label}: {value!r} is none of {', '.join(typing.get_args(hint))}")
+        return value
+    if typing.get_origin(hint) is tuple and isinstance(value, tuple):
+        kinds = typing.get_args(hint)
+        kinds = kinds[:1] * len(value) if kinds[1:] == (...,) else kinds
+        if len(kinds) == len(value):
+            return tuple(_typed(*pair, label) for pair in zip(kinds, value, strict=True))
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise _another_type(hint, optional, value, label)
+    return value
+
+
+def _another_type(hint: Any, optional: bool, value: object, label: str) -> BadInput:
+    example = (
+        "8x4"
+        if typing.get_origin(hint) is tuple
+        else "true or false"
+        if hint is bool
+        else f"a {hint.__name__}"
+    )
+    return BadInput(f"{label}: {value!r} is not {example}{', or auto' if optional else ''}")
+
+
+# --- Ranges ---
 
 _AT_LEAST = {
-    "dim": 1, "folds": 2, "iterations": 1, "shortest_epoch": 1, "epochs": 1, "validate_every": 1, "patience": 1, "trials": 0,
-    "startup": 0, "reproductions": 1, "threads": 1, "size": 1, "stored": 1, "searches": 1, "trial_folds": 1,
-}  # fmt: skip
+    "dim": 1,
+    "folds": 2,
+    "iterations": 1,
+    "shortest_epoch": 1,
+    "epochs": 1,
+    "validate_every": 1,
+    "patience": 1,
+    "trials": 0,
+    "startup": 0,
+    "reproductions": 1,
+    "threads": 1,
+    "size": 1,
+    "stored": 1,
+    "searches": 1,
+    "trial_folds": 1,
+}
 
 
 def _check(protocol: Protocol) -> None:
+    """Raise `BadInput` where a value is out of its range."""
     for name, least in _AT_LEAST.items():
         value = getattr(protocol, name)
         if value is not None and value < least:

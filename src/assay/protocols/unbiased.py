@@ -34,16 +34,23 @@ little more than an honest one):
     ========================= ============ ============ ============ ============
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from assay.protocols.protocol import Augment, Batch, Optimiser, Protocol
+from assay.protocols.protocol import Augment, Batch, Optimiser, Protocol, SettingValue
 from assay.space import Real, Space
 
 CROP = (224 / 256) ** 2
 """Share of an image of 256 x 256 that a crop of 224 x 224 keeps."""
 
-SCALED = "structured_clustering", ("optimiser.kind=rmsprop",)
-BITS = "proxy_softmax", ("dim=2048",)
+EXCEPTIONS: Mapping[str, Mapping[str, SettingValue]] = {
+    "structured_clustering": {"optimiser.kind": "rmsprop"},
+    "proxy_softmax": {"dim": 2048},
+    "dreml": {"dim": 144},
+}
+"""Other settings of version 1 for three methods, which Assay does not have yet. They are part of
+the published fingerprints, and wait for their methods.
+"""
 
 RAW = ("triplet_semihard_squared", "n_pairs", "n_pairs_symmetric", "angular_raw")
 """Methods without a normalised last layer in the paper (table 1), in the form whose loss sees raw
@@ -138,7 +145,7 @@ INCEPTION_BN = Protocol(
     reproductions=10,
     metrics=("recall_at_1", "recall_at_2", "recall_at_4", "recall_at_8", "recall_at_16", "nmi"),
     space=Space(lr=Real(1e-6, 1e-3, log=True)),
-    exceptions=(SCALED, BITS, ("dreml", ("dim=144",))),
+    exceptions=EXCEPTIONS,
     departures=(
         *DEPARTURES,
         BY_COSINE,
@@ -151,7 +158,7 @@ RESNET50 = replace(
     INCEPTION_BN,
     name="unbiased/resnet50.v1",
     trunk="resnet50",
-    exceptions=(SCALED, BITS, ("dreml", ("trunk=resnet18", "dim=144"))),
+    exceptions={**EXCEPTIONS, "dreml": {"trunk": "resnet18", "dim": 144}},
     departures=(
         *DEPARTURES,
         BY_COSINE,
@@ -168,7 +175,7 @@ def _by_distance(first: Protocol, trunk: str) -> Protocol:
     departures = tuple(
         BY_DISTANCE if one == BY_COSINE else one for one in first.departures if one != RMSPROP
     )
-    exceptions = tuple((method, ("similarity=euclidean",)) for method in RAW)
+    exceptions = {method: {"similarity": "euclidean"} for method in RAW}
     name, about = first.name.replace(".v1", ".v2"), f"unbiased (2019) by distance, {trunk}"
     return replace(first, name=name, exceptions=exceptions, departures=departures, about=about)
 

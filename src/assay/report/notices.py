@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from assay.protocols import ResolvedAugment, describe_augment
+from assay.protocols import ResolvedAugment
 from assay.records.untyped import StudyRecord
 from assay.stats import alpha_of_look
 from assay.tables import Across, Comparison, Sweep
@@ -63,7 +63,7 @@ def _augmentation(comparison: Comparison) -> list[str]:
         or not resolved.get("augment")
     ):
         return []
-    return [f"Training images: {describe_augment(ResolvedAugment(**resolved['augment']))}."]
+    return [f"Training images: {ResolvedAugment(**resolved['augment']).in_words}."]
 
 
 def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:

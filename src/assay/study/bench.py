@@ -1,7 +1,7 @@
 """A bench: the studies of several methods, driven side by side over one engine."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from assay.errors import BadInput
 from assay.losses.baselines import AS_IS
 from assay.methods import import_parts, methods
 from assay.progress import Progress, silent
-from assay.protocols import NOT_ASKED, Protocol, protocols
+from assay.protocols import NOT_ASKED, Protocol, SettingValue, as_text, protocols
 from assay.records.store import Store
 from assay.run import Keep
 from assay.study.conditions import Conditions, describe_data
@@ -242,12 +242,13 @@ def design_in(conditions: Conditions, names: Sequence[str]) -> list[Design]:
     """A design for each method in the conditions, or in one of its own where the protocol makes an
     exception for it.
     """
-    by_exceptions: dict[tuple[str, ...], Conditions] = {(): conditions}
+    by_exceptions: dict[Mapping[str, SettingValue], Conditions] = {}
     designs = []
     for name in names:
-        exceptions = conditions.protocol.exceptions_for(name)
-        check_exceptions(conditions.protocol, name)
-        own = by_exceptions.setdefault(exceptions, replace(conditions, exceptions=exceptions))
+        own, exceptions = conditions, conditions.protocol.exceptions.get(name)
+        if exceptions:
+            check_exceptions(conditions.protocol, name)
+            own = by_exceptions.setdefault(exceptions, replace(conditions, exceptions=exceptions))
         designs.append(Design(own, methods[name]))
     for used in {id(design.conditions): design.conditions for design in designs}.values():
         used.check_trunk()
@@ -270,11 +271,11 @@ def check_exceptions(protocol: Protocol, method: str) -> None:
     """Raise `BadInput` where a protocol gives one method another budget than the others: that is no
     equal condition.
     """
-    for setting in protocol.exceptions_for(method):
-        if setting.partition("=")[0].strip() in NOT_ASKED:
+    for path, value in protocol.exceptions[method].items():
+        if path in NOT_ASKED:
             raise BadInput(
-                f"{protocol.name}: its exception {setting!r} for {method} changes the budget; all"
-                " methods have the same"
+                f"{protocol.name}: its exception {as_text(path, value)!r} for {method} changes the"
+                " budget; all methods have the same"
             )
 
 

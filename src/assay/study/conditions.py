@@ -1,7 +1,7 @@
 """What all studies of a bench share."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from assay.hashing import digest
 from assay.losses.loss import Start
 from assay.methods import trunk_source
 from assay.progress import Progress, silent
-from assay.protocols import Protocol, ResolvedProtocol, customise, describe_augment, resolve
+from assay.protocols import Protocol, ResolvedProtocol, SettingValue, resolve, with_settings
 from assay.records.keys import Environment
 from assay.records.lines import AnnouncedData, Weights
 from assay.records.store import Store, place_file
@@ -51,7 +51,7 @@ class Conditions:
     protocol: Protocol
     device: str
     imports: tuple[str, ...] = ()
-    exceptions: tuple[str, ...] = ()
+    exceptions: Mapping[str, SettingValue] = field(default_factory=dict)
 
     @cached_property
     def resolved(self) -> ResolvedProtocol:
@@ -65,7 +65,7 @@ class Conditions:
 
     @property
     def _declared(self) -> Protocol:
-        return customise(self.protocol, self.exceptions)
+        return with_settings(self.protocol, self.exceptions)
 
     @property
     def starts(self) -> Start:
@@ -156,7 +156,7 @@ class Conditions:
         return (
             "none, heads are trained on features"
             if self.on_vectors
-            else describe_augment(self.resolved.augment)
+            else self.resolved.augment.in_words
         )
 
     def check_trunk(self) -> None:

@@ -13,7 +13,7 @@ from typing import Literal
 from assay.errors import BadInput
 from assay.hashing import digest_file
 from assay.losses.loss import Method
-from assay.methods import defaults, departures, methods, read_parameters, source_of, space_of
+from assay.methods import defaults, departures, methods, source_of, space_of, with_given
 from assay.protocols import Protocol, ResolvedProtocol
 from assay.records.keys import fold_seed, own_source, question_seed, run_seed, study_key
 from assay.records.lines import (
@@ -122,12 +122,10 @@ class Design:
         """The parameters of trial 0: the method's defaults,
         changed by what the protocol gives it.
         """
-        settings = self.protocol.given_for(self.method.name)
-        return (
-            read_parameters(self.method, self.protocol, settings)
-            if settings
-            else defaults(self.method, self.protocol)
-        )
+        given = self.protocol.given.get(self.method.name)
+        if given:
+            return with_given(self.method, self.protocol, given)
+        return defaults(self.method, self.protocol)
 
     @property
     def chosen(self) -> dict[str, Value]:

@@ -6,14 +6,13 @@ from pathlib import Path
 
 from assay.data import Dataset
 from assay.errors import BadInput
-from assay.methods import methods, read_parameters
-from assay.protocols import CUSTOM, Protocol, protocols
+from assay.methods import methods, with_given
+from assay.protocols import Protocol, protocols, published_name
+from assay.protocols.reality_check import PAPER_DATA
 from assay.published import DATA, best_parameters
 from assay.records.origin import GivenParameters, Published
 from assay.study.bench import Bench, Execution, check_data, design_bench, run_designs
 from assay.study.design import Design
-
-_NAMES = tuple(f"reality-check/{data}" for data in DATA)
 
 PAPER = "Musgrave et al. 2020"
 
@@ -65,7 +64,7 @@ def as_published(protocol: str) -> str:
     >>> as_published("reality-check/cub"), as_published("reality-check/cub.v1")
     ('reality-check/cub.v1', 'reality-check/cub.v1')
     """
-    return f"{protocol}.v1" if protocol in _NAMES else protocol
+    return f"{protocol}.v1" if f"{protocol}.v1" in PAPER_DATA else protocol
 
 
 def data_of(protocol: str) -> str:
@@ -75,17 +74,17 @@ def data_of(protocol: str) -> str:
     >>> data_of("reality-check/cub.v1")
     'cub'
     """
-    name, _, version = protocol.partition(CUSTOM)[0].rpartition(".v")
-    if name not in _NAMES:
-        raise BadInput(
-            f"{protocol}: parameters are published for {', '.join(_NAMES[:-1])} and {_NAMES[-1]}"
-        )
-    if version != "1":
+    name = published_name(protocol)
+    if name in PAPER_DATA:
+        return PAPER_DATA[name]
+    first = as_published(name.rpartition(".v")[0])
+    if first in PAPER_DATA:
         raise BadInput(
             f"{protocol}: the paper's parameters come from one search and 10 reproductions, which"
-            f" is {name}.v1; use that"
+            f" is {first}; use that"
         )
-    return name.rpartition("/")[2]
+    *others, last = (full.rpartition(".v")[0] for full in PAPER_DATA)
+    raise BadInput(f"{protocol}: parameters are published for {', '.join(others)} and {last}")
 
 
 def _with_published(design: Design) -> Design:
@@ -101,8 +100,5 @@ def _with_published(design: Design) -> Design:
             f"{design.method.name}: no parameters were published for {data}; those that have some"
             f" are {', '.join(methods_published(data))}"
         )
-    settings = [f"{name}={value}" for name, value in found.items()]
-    parameters = (
-        read_parameters(design.method, design.protocol, settings) if settings else design.first
-    )
+    parameters = with_given(design.method, design.protocol, found) if found else design.first
     return replace(design, given=GivenParameters(parameters, Published(PAPER, data)))

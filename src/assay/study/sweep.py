@@ -118,7 +118,7 @@ def _check_varied(
     if len({one.fingerprint for one in varied}) < len(varied):
         raise BadInput(f"--vary {vary}: two of these values are the same; name each once")
     for design in bases:
-        for own in (setting.partition("=")[0] for setting in design.conditions.exceptions):
+        for own in design.conditions.exceptions:
             if f"{own}.".startswith(f"{field}.") or f"{field}.".startswith(f"{own}."):
                 raise BadInput(
                     f"--vary {vary}: {design.conditions.protocol.name} has a {own} of its own for"
