@@ -1,6 +1,4 @@
-"""Named parts: a decorator fills the registry, a duplicate raises, a miss suggests the nearest
-name.
-"""
+"""Parts by name: a decorator registers a part, a duplicate raises, a miss suggests a name."""
 
 import difflib
 import importlib
@@ -13,13 +11,13 @@ from typing import Any, TypeVar
 
 from assay.errors import BadInput
 
-T = TypeVar("T")
-Part = TypeVar("Part")
+_T = TypeVar("_T")
+_Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True)
 class Paper:
-    """Where a method comes from."""
+    """The paper of a method."""
 
     title: str
     year: int
@@ -28,7 +26,7 @@ class Paper:
 
 
 class UnknownName(BadInput, KeyError):
-    """A name that no part has; says which one is nearest."""
+    """A name that no part has; the message suggests the nearest."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -39,8 +37,9 @@ _registries: list["Registry[Any]"] = []
 
 @contextmanager
 def replacing(module: str) -> Iterator[None]:
-    """What `module` adds inside takes the place of what it added before; on an error nothing of it
-    stays.
+    """Replace the parts that `module` added before by those that it adds inside.
+
+    After an error none of its parts is registered.
     """
     _forget(module)
     try:
@@ -56,9 +55,7 @@ def _forget(module: str) -> None:
 
 
 def _adding_module() -> str:
-    """Name of the module that is adding a part: the first on the stack that is no
-    registry's own.
-    """
+    """Return the name of the module that adds a part: the first on the stack without a registry."""
     frame = sys._getframe()
     while (
         frame.f_globals["__name__"] in (__name__, "assay.losses.loss", "assay.metrics.metric")
@@ -68,7 +65,7 @@ def _adding_module() -> str:
     return str(frame.f_globals["__name__"])
 
 
-class Registry(Mapping[str, T]):
+class Registry(Mapping[str, _T]):
     """Parts of one kind by name, in the order they were added.
 
     >>> shapes = Registry[object]("shape")
@@ -84,20 +81,20 @@ class Registry(Mapping[str, T]):
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self._parts: dict[str, T] = {}
+        self._parts: dict[str, _T] = {}
         self._origins: dict[str, str] = {}
         _registries.append(self)
 
-    def __call__(self, name: str) -> Callable[[Part], Part]:
-        """Decorator that adds what it decorates under `name`."""
+    def __call__(self, name: str) -> Callable[[_Part], _Part]:
+        """Return a decorator that registers a part under `name`."""
 
-        def add(part: Part) -> Part:
+        def add(part: _Part) -> _Part:
             self.set(name, part)  # type: ignore[arg-type]
             return part
 
         return add
 
-    def set(self, name: str, part: T) -> None:
+    def set(self, name: str, part: _T) -> None:
         """Add `part` under `name`, which must be free."""
         if name in self._parts:
             raise ValueError(
@@ -107,7 +104,7 @@ class Registry(Mapping[str, T]):
         self._origins[name] = _adding_module()
 
     def origin(self, name: str) -> str:
-        """The module that added the part called `name`."""
+        """Return the module that added the part called `name`."""
         return self._origins[name]
 
     def forget(self, module: str) -> None:
@@ -115,14 +112,14 @@ class Registry(Mapping[str, T]):
         for name in [name for name, origin in self._origins.items() if origin == module]:
             del self._parts[name], self._origins[name]
 
-    def __getitem__(self, name: str) -> T:
+    def __getitem__(self, name: str) -> _T:
         try:
             return self._parts[name]
         except KeyError:
             raise UnknownName(self.miss(name)) from None
 
     def miss(self, name: str) -> str:
-        """What to say of a name that no part has."""
+        """Return the message for a name that no part has."""
         near = difflib.get_close_matches(name, self._parts, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"no {self.kind} is called {name!r}{hint} (all: {', '.join(sorted(self._parts))})"
@@ -135,9 +132,7 @@ class Registry(Mapping[str, T]):
 
 
 def import_folder(package: str, path: Iterable[str]) -> None:
-    """Import every module of a package, in the order of their names, so that each registers its
-    parts.
-    """
+    """Import every module of a package, by name in order, so that each registers its parts."""
     for module in sorted(module.name for module in pkgutil.iter_modules(path)):
         importlib.import_module(f"{package}.{module}")
 

@@ -1,5 +1,4 @@
-"""Losses from elsewhere: a torch module, of pytorch-metric-learning or of one's own, becomes a
-`Loss`.
+"""Losses from other libraries: a torch module, for example of pytorch-metric-learning, as a `Loss`.
 
 Shapes: N batch, M references, P positive pairs, T triplets.
 """
@@ -20,7 +19,7 @@ from assay.pairs import Mined, Pairs, References, all_pairs
 from assay.registry import first_paragraph
 
 DIM, CLASSES = "embedding_size", "num_classes"
-"""What pytorch-metric-learning calls the dimensions of an embedding and the number of classes."""
+"""Names in pytorch-metric-learning of the dimensions of an embedding and the number of classes."""
 
 
 def adopt(
@@ -30,12 +29,12 @@ def adopt(
     dim: str | None = DIM,
     classes: str | None = CLASSES,
 ) -> type[Loss]:
-    """A loss that is computed by a module whose `forward` takes embeddings and labels.
+    """Return a loss that is computed by a module whose `forward` takes embeddings and labels.
 
-    Its parameters are those of the module's constructor, by name and with their defaults, also
-    those that the constructor hands on to its bases by `**kwargs`. A module that needs neither
-    dimensions nor classes is built at once, any other in `setup`. Where `forward` has them,
-    `indices_tuple` gets what a miner chose, `ref_emb` and `ref_labels` the references.
+    Its parameters are those of the module's constructor, by name and with their defaults, including
+    those that the constructor passes to its bases by `**kwargs`. A module that needs neither
+    dimensions nor classes is built at once, any other in `setup`. If `forward` has such parameters,
+    `indices_tuple` gets the choice of a miner, `ref_emb` and `ref_labels` the references.
 
     A method whose module has weights should have `weights_lr` in its space.
 
@@ -44,11 +43,11 @@ def adopt(
 
     Args:
         module: the class, not an instance: every trial builds its own.
-        normalise: whether to hand over unit vectors. Left out, the module gets embeddings as they
-            are, since those of pytorch-metric-learning normalise by themselves. A miner looks at
-            what the loss is given, so with a miner of cosines or distances on the sphere say True.
-        dim: which parameter is the number of dimensions; None to leave it to its default.
-        classes: which parameter is the number of classes; None to leave it to its default.
+        normalise: whether the module gets unit vectors. By default it gets embeddings as they are,
+            since losses of pytorch-metric-learning normalise by themselves. A miner sees the same
+            vectors as the loss, so with a miner of cosines or distances on the sphere say True.
+        dim: which parameter is the number of dimensions; None to keep its default.
+        classes: which parameter is the number of classes; None to keep its default.
     """
     _check_class(module)
     takes = _parameters(module, (dim, classes))
@@ -62,7 +61,7 @@ def adopt(
         ),
         "normalise": normalise,
         "adopts": module,
-        "told": {
+        "given_by_setup": {
             name: what for name, what in ((dim, "dim"), (classes, "classes")) if name in takes
         },
     }
@@ -71,42 +70,38 @@ def adopt(
 
 
 class Adopted(Loss):
-    """What `adopt` makes; subclass it to give a paper, departures, or parameters that are neither
-    numbers nor words.
+    """The loss that `adopt` makes.
+
+    Subclass it to add a paper, departures, or parameters that are neither numbers nor words.
 
     Attributes:
         adopts: the class of the module.
-        told: which of the module's parameters `setup` gives, and whether each is `dim` or
-            `classes`.
-        chosen: the others, as far as they were given.
+        given_by_setup: the module's parameters that `setup` gives, each as `dim` or `classes`.
+        chosen: the other parameters that were given.
         module: the module itself, once it is built.
     """
 
     adopts: ClassVar[type[nn.Module]]
-    told: ClassVar[dict[str, str]]
+    given_by_setup: ClassVar[dict[str, str]]
     chosen: dict[str, Any]
     module: nn.Module
 
     def setup(self, dim: int, classes: int) -> None:
         """Build the module if it depends on either number."""
-        if self.told:
+        if self.given_by_setup:
             numbers = {"dim": dim, "classes": classes}
             self.module = self.adopts(
-                **self.chosen, **{name: numbers[what] for name, what in self.told.items()}
+                **self.chosen, **{name: numbers[what] for name, what in self.given_by_setup.items()}
             )
 
     @classmethod
     def written_in(cls) -> tuple[type, ...]:
-        """The class that was declared, the module's, and those of its bases that are neither
-        torch's nor Python's.
-        """
+        """Return this class, the module's, and its bases that are not of torch or Python."""
         return (cls, *(part for part in cls.adopts.__mro__ if not _is_given(part)))
 
     @classmethod
     def distributions(cls) -> tuple[str, ...]:
-        """Names and versions of the installed packages that the module and its bases come from,
-        torch apart.
-        """
+        """Return names and versions of the packages of the module and its bases, except torch."""
         packages = {_package(part) for part in cls.adopts.__mro__ if not _is_given(part)}
         return tuple(
             sorted(
@@ -118,13 +113,12 @@ class Adopted(Loss):
 
     @classmethod
     def takes_mined(cls) -> bool:
-        """Whether the module's `forward` has a place for them."""
+        """Return whether the module's `forward` takes the choice of a miner."""
         return "indices_tuple" in inspect.signature(cls.adopts.forward).parameters
 
     def forward(
         self, z: Tensor, y: Tensor, mined: Mined | None, references: References | None
     ) -> Tensor:
-        """The module's value."""
         if "module" not in self._modules:
             raise ValueError(
                 f"{type(self).__name__} depends on the data: call setup(dim, classes) first"
@@ -132,16 +126,13 @@ class Adopted(Loss):
         self._check_taken("mined pairs", mined, "indices_tuple")
         self._check_taken("references", references, "ref_emb")
         if mined is None and references is not None and references.own is not None:
-            mined = all_pairs(
-                y, references
-            )  # else the module would take each sample for its own positive
+            # without pairs the module would take each sample for its own positive
+            mined = all_pairs(y, references)
         value = self.module(z, y, **self._extras(mined, references))
         return self._scalar(value, z.requires_grad and torch.is_grad_enabled())
 
     def _extras(self, mined: Mined | None, references: References | None) -> dict[str, Any]:
-        """Arguments beside embeddings and labels, under the names that they have in
-        pytorch-metric-learning.
-        """
+        """Return further arguments under their names in pytorch-metric-learning."""
         extras: dict[str, Any] = {} if mined is None else {"indices_tuple": indices(mined)}
         if references is not None:
             extras |= {"ref_emb": references.z, "ref_labels": references.y}
@@ -174,8 +165,7 @@ class Adopted(Loss):
 
 
 def indices(mined: Mined) -> tuple[Tensor, ...]:
-    """What was mined as pytorch-metric-learning writes it: (a, p, a, n) of pairs, (a, p, n) of
-    triplets.
+    """Return pairs as (a, p, a, n), triplets as (a, p, n), as pytorch-metric-learning does.
 
     >>> indices(Pairs(torch.eye(2, dtype=torch.bool), torch.zeros(2, 2, dtype=torch.bool)))
     (tensor([0, 1]), tensor([0, 1]), tensor([], dtype=torch.int64), tensor([], dtype=torch.int64))
@@ -215,18 +205,20 @@ def _check_name(module: type, takes: dict[str, Parameter], name: str | None, usu
 _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
-def _parameters(module: type[nn.Module], told: tuple[str | None, ...]) -> dict[str, Parameter]:
-    """Parameters of the constructor; of those handed on by `**kwargs` the ones with a default, or
-    that `setup` gives.
+def _parameters(
+    module: type[nn.Module], given_by_setup: tuple[str | None, ...]
+) -> dict[str, Parameter]:
+    """Return the constructor's parameters, and those that it passes to its bases by `**kwargs`.
 
-    One without is a base's business with its subclass, which fills it in.
+    A parameter of a base counts if it has a default or if `setup` gives it. Any other is filled in
+    by the subclass.
     """
     found: dict[str, Parameter] = {}
     for number, constructor in enumerate(_constructors(module)):
         own = list(inspect.signature(constructor).parameters.values())[1:]
         for item in own:
             if item.kind in _NAMED and (
-                number == 0 or item.default is not Parameter.empty or item.name in told
+                number == 0 or item.default is not Parameter.empty or item.name in given_by_setup
             ):
                 found.setdefault(item.name, item.replace(kind=Parameter.KEYWORD_ONLY))
         if all(item.kind is not Parameter.VAR_KEYWORD for item in own):
@@ -235,22 +227,20 @@ def _parameters(module: type[nn.Module], told: tuple[str | None, ...]) -> dict[s
 
 
 def _constructors(module: type[nn.Module]) -> list[Callable[..., None]]:
-    """Those of the class and its bases, in the order in which they call each other,
-    up to torch's.
-    """
+    """Return the constructors of the class and its bases up to torch's, in order of calls."""
     own = module.__mro__[: module.__mro__.index(nn.Module)]
     return [vars(part)["__init__"] for part in own if "__init__" in vars(part)]
 
 
 def _constructor(parameters: list[Parameter]) -> Callable[..., None]:
-    """A constructor that takes these by name and shows them to `inspect.signature`."""
+    """Return a constructor with these parameters, which `inspect.signature` shows."""
     signature = Signature([Parameter("self", Parameter.POSITIONAL_ONLY), *parameters])
 
     def construct(self: Adopted, /, **chosen: Any) -> None:
         signature.bind(self, **chosen)
         Loss.__init__(self)
         self.chosen = chosen
-        if not self.told:
+        if not self.given_by_setup:
             self.module = self.adopts(**chosen)
 
     construct.__signature__ = signature  # type: ignore[attr-defined]
@@ -262,7 +252,7 @@ def _package(part: type) -> str:
 
 
 def _is_given(part: type) -> bool:
-    """Whether a class is torch's, whose version stands in every run's key, or Python's."""
+    """Return whether a class is torch's, whose version is in every run's key, or Python's."""
     return _package(part) == "torch" or _package(part) in sys.stdlib_module_names
 
 

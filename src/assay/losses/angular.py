@@ -33,7 +33,6 @@ class Angular(Loss):
         self.squared_tangent = math.tan(math.radians(alpha)) ** 2
 
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
-        """The equation above."""
         return masked_mean(
             angles(z, triplets, references, self.squared_tangent), triplets.negative.any(1)
         )
@@ -63,7 +62,6 @@ class AngularRaw(Loss):
         self.regularisation = at_least(0, "regularisation", regularisation)
 
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
-        """The equation above."""
         length_P = (
             z.square().sum(1)[triplets.anchor] + references.z.square().sum(1)[triplets.positive]
         )
@@ -74,7 +72,7 @@ class AngularRaw(Loss):
 
 
 def angles(z: Tensor, triplets: Triplets, references: References, t: float) -> Tensor:
-    """The term of each positive pair (P,), t = tan^2(alpha)."""
+    """Return the term of each positive pair (P,), t = tan^2(alpha)."""
     s_NM = similarities(z, references.z)
     s_MM = s_NM if references.z is z else similarities(references.z, references.z)
     together_P1 = s_NM[triplets.anchor, triplets.positive][:, None]

@@ -1,5 +1,6 @@
-"""Softmax over cosines with a margin for the own class: CosFace, ArcFace, SphereFace. Shapes: N
-batch, C classes.
+"""Softmax over cosines with a margin for the own class: CosFace, ArcFace, SphereFace.
+
+Shapes: N batch, C classes.
 """
 
 import math
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
-from assay.losses.proxies import START, cosines, cross_entropy, of_own_class, with_own_class
+from assay.losses.proxies import PROXY_START, cosines, cross_entropy, of_own_class, with_own_class
 from assay.pairs import sine
 from assay.registry import Paper
 from assay.space import Integer, Real, Space, above, at_least, between, whole
@@ -32,14 +33,13 @@ class CosFace(Loss):
         "arxiv.org/abs/1801.09414",
         equation="4",
     )
-    departures = (START,)
+    departures = (PROXY_START,)
 
     def __init__(self, *, margin: float = 0.35, scale: float = 64.0) -> None:
         super().__init__()
         self.margin, self.scale = at_least(0, "margin", margin), above(0, "scale", scale)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The equation above."""
         s_NC = cosines(z, y, self.weights)
         own_N1 = of_own_class(s_NC, y) - self.margin
         return cross_entropy(self.scale * with_own_class(s_NC, y, own_N1), y)
@@ -66,7 +66,7 @@ class ArcFace(Loss):
         equation="3",
     )
     departures = (
-        START,
+        PROXY_START,
         (
             "the continuous extension beyond 180 degrees; the form that the reality check"
             " benchmarked had none"
@@ -79,7 +79,6 @@ class ArcFace(Loss):
         self.cos_m, self.sin_m = math.cos(math.radians(margin)), math.sin(math.radians(margin))
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The equation above."""
         s_NC = cosines(z, y, self.weights)
         own_N1 = of_own_class(s_NC, y)
         moved_N1 = own_N1 * self.cos_m - sine(own_N1) * self.sin_m
@@ -109,14 +108,16 @@ class SphereFace(Loss):
         "arxiv.org/abs/1704.08063",
         equation="7",
     )
-    departures = (START, "embeddings are normalised and scaled, and the margin is not annealed")
+    departures = (
+        PROXY_START,
+        "embeddings are normalised and scaled, and the margin is not annealed",
+    )
 
     def __init__(self, *, margin: int = 4, scale: float = 30.0) -> None:
         super().__init__()
         self.margin, self.scale = whole(1, "margin", margin), above(0, "scale", scale)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The equation above."""
         s_NC = cosines(z, y, self.weights)
         own_N1 = of_own_class(s_NC, y)
         turns_N1 = sum(
@@ -129,7 +130,7 @@ class SphereFace(Loss):
 
 
 def chebyshev(degree: int, cosine: Tensor) -> Tensor:
-    """cos(n theta) from cos(theta): T_n = 2 x T_(n-1) - T_(n-2)."""
+    """Return cos(n theta) from x = cos(theta): T_n = 2 x T_(n-1) - T_(n-2)."""
     before, now = torch.ones_like(cosine), cosine
     for _ in range(degree - 1):
         before, now = now, 2 * cosine * now - before

@@ -1,9 +1,8 @@
-"""The baselines: features of a trunk that nobody trained here. They have no loss and nothing to
-search.
+"""The baselines: features of a trunk without training. They have no loss and nothing to search.
 
 `as_is` is what the user has already: the trunk's features or the given vectors in full width.
-`pretrained` and `untrained` have as many dimensions as a trained embedding, by a PCA that is fitted
-on trainval, never on the test half.
+`pretrained` and `untrained` have as many dimensions as a trained embedding, by a PCA fitted on
+trainval, never on the test half.
 """
 
 from assay.losses.loss import Method, methods

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
-from assay.losses.proxies import START, cosines, is_own_class
+from assay.losses.proxies import PROXY_START, cosines, is_own_class
 from assay.pairs import Pairs, References, log1p_exp, log_sum_exp, masked_mean, similarities
 from assay.registry import Paper
 from assay.space import Real, Space, above, at_least
@@ -39,7 +39,6 @@ class Circle(Loss):
         self.margin, self.gamma = at_least(0, "margin", margin), above(0, "gamma", gamma)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above."""
         return encircle(similarities(z, references.z), pairs, self.margin, self.gamma)
 
 
@@ -57,21 +56,20 @@ class CircleClass(Loss):
 
     compares = "classes"
     paper = PAPER
-    departures = (START,)
+    departures = (PROXY_START,)
 
     def __init__(self, *, margin: float = 0.4, gamma: float = 256.0) -> None:
         super().__init__()
         self.margin, self.gamma = at_least(0, "margin", margin), above(0, "gamma", gamma)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The equation above."""
         s_NC = cosines(z, y, self.weights)
         own_NC = is_own_class(y, len(self.weights))
         return encircle(s_NC, Pairs(own_NC, ~own_NC), self.margin, self.gamma)
 
 
 def encircle(s_NM: Tensor, pairs: Pairs, margin: float, gamma: float) -> Tensor:
-    """The equation, on any similarities."""
+    """Compute the equation on any similarities."""
     constant_NM = s_NM.detach()
     pull_NM = -gamma * torch.relu(1 + margin - constant_NM) * (s_NM - 1 + margin)
     push_NM = gamma * torch.relu(constant_NM + margin) * (s_NM - margin)

@@ -1,6 +1,4 @@
-"""Contrastive, and the weak form in which the literature beats it. Shapes:
-N batch, M references.
-"""
+"""Contrastive, and the weak form of the literature. Shapes: N batch, M references."""
 
 import torch
 from torch import Tensor
@@ -44,16 +42,14 @@ class Contrastive(Loss):
         self.neg_margin = at_least(0, "neg_margin", neg_margin)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above."""
         return contrast(distances(z, references.z), pairs, self.pos_margin, self.neg_margin)
 
 
 def contrast(d_NM: Tensor, pairs: Pairs, pos_margin: float, neg_margin: float) -> Tensor:
-    """Mean of the non-zero [d - pos]+ over positives plus mean of the non-zero [neg - d]+ over
-    negatives.
+    """Return the mean of non-zero [d - pos]+ over positives plus that of [neg - d]+ over negatives.
 
-    Where a hinge is not zero it is linear, so its mean is that of the distances there, less or plus
-    the margin.
+    A hinge is linear where it is not zero, so its mean is the mean of the distances there, minus or
+    plus the margin.
     """
     with torch.no_grad():
         pull_NM = pairs.positive & (d_NM > pos_margin)

@@ -34,8 +34,7 @@ class FastAP(Loss):
         self.bins = whole(2, "bins", bins)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above; d^2 = 2 - 2s on unit vectors."""
-        squared_NM = 2 - 2 * similarities(z, references.z)
+        squared_NM = 2 - 2 * similarities(z, references.z)  # d^2 on unit vectors
         positive_NB, negative_NB = soft_histograms(squared_NM, pairs, 0, 4, self.bins)
         found_NB = positive_NB.cumsum(1)
         seen_NB = found_NB + negative_NB.cumsum(1)

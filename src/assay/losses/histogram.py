@@ -27,7 +27,6 @@ class Histogram(Loss):
         self.bins = whole(2, "bins", bins)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above."""
         positive_NB, negative_NB = soft_histograms(
             similarities(z, references.z), pairs, -1, 1, self.bins
         )

@@ -35,9 +35,7 @@ class Lifted(Loss):
         self.margin = at_least(0, "margin", margin)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above, over ordered pairs; a reference's negatives are the samples that have
-        it as theirs.
-        """
+        # over ordered pairs; the negatives of a reference are the samples that it is a negative of
         d_NM = distances(z, references.z)
         near_N1 = log_sum_exp(self.margin - d_NM, pairs.negative)[:, None]
         near_M = log_sum_exp(self.margin - d_NM, pairs.negative, dim=0)
@@ -69,7 +67,6 @@ class LiftedGeneralized(Loss):
         self.margin = at_least(0, "margin", margin)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above."""
         d_NM = distances(z, references.z)
         hinge_N = torch.relu(
             log_sum_exp(d_NM, pairs.positive) + log_sum_exp(self.margin - d_NM, pairs.negative)

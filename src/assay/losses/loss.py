@@ -1,6 +1,4 @@
-"""What a method is: a loss with its miner, batch and search space; and the registry that a loss's
-own file fills.
-"""
+"""`Loss`, and `Method`: a loss with its miner, batch and search space; and both registries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,15 +23,16 @@ from assay.registry import Paper, Registry
 from assay.space import Real, Space, Value
 
 WEIGHTS_LR = Real(1e-6, 1, log=True)
-"""Range of `weights_lr`, the learning rate of a method's own weights, in the space of every method
-that has some.
+"""Range of `weights_lr`, the learning rate of a method's own weights.
+
+It is in the space of every method that has such weights.
 """
 
 Compares = Literal["pairs", "triplets", "either", "classes", "anything"]
 
 Head = Literal["linear", "pca", "none"]
-"""What makes an embedding of a trunk's features: a trained layer, a PCA fitted on trainval, or
-nothing at all.
+"""The step from a trunk's features to an embedding: a trained layer, a PCA fitted on trainval, or
+nothing.
 """
 
 Start = Literal["any", "pretrained", "random"]
@@ -43,17 +42,17 @@ Start = Literal["any", "pretrained", "random"]
 class Loss(nn.Module):
     """A loss over embeddings `z` (N, D) and labels `y` (N,).
 
-    All that losses have in common happens before `forward`, so that a subclass's `forward` is the
-    equation: embeddings and references are normalised alike, half precision becomes single
-    precision, and what a miner chose, or else every pair of the batch, comes in the shape that the
-    loss compares.
+    Everything that losses share happens before `forward`, so that a subclass's `forward` is only
+    the equation: embeddings and references are normalised alike, half precision becomes single
+    precision, and the pairs or triplets of the miner, or else every pair of the batch, come in the
+    shape that the loss compares.
 
     Attributes:
-        normalise: whether the loss is about unit vectors.
-        compares: `pairs` and `triplets` get `forward(z, y, pairs, references)` with `Pairs` or
-            `Triplets`, `either` whichever was mined; `classes` get `forward(z, y)` and compare with
-            their own weights, so there is nothing to mine; `anything` gets all arguments as they
-            were given, None included.
+        normalise: whether the loss compares unit vectors.
+        compares: `pairs` and `triplets`: `forward(z, y, pairs, references)` with `Pairs` or
+            `Triplets`; `either`: with the kind that was mined; `classes`: `forward(z, y)`, which
+            compares with the loss's own weights, so that nothing can be mined; `anything`: all
+            arguments as they were given, None included.
         undecayed: names of weights that are kept out of weight decay.
     """
 
@@ -74,35 +73,32 @@ class Loss(nn.Module):
             )
 
     def setup(self, dim: int, classes: int) -> None:
-        """Make the weights that depend on the data: one for each class where the loss compares with
-        classes, else none.
+        """Make the weights that depend on the data.
+
+        There is one weight for each class if the loss compares with classes, else none.
         """
         if self.compares == "classes":
             self.weights = make_weights(classes, dim)
 
     @classmethod
     def written_in(cls) -> tuple[type, ...]:
-        """The classes whose source determines what the loss computes; a run's key holds the hashes
-        of their files.
-        """
+        """Return the classes whose source determines the loss: part of a run's key."""
         return (cls,)
 
     @classmethod
     def distributions(cls) -> tuple[str, ...]:
-        """Names and versions of installed packages that the loss is made of, torch apart; a run's
-        key holds them.
-        """
+        """Return names and versions of the loss's packages, except torch: part of a run's key."""
         return ()
 
     @classmethod
     def takes_mined(cls) -> bool:
-        """Whether a miner can feed the loss."""
+        """Return whether a miner can feed the loss."""
         return cls.compares != "classes"
 
     def __call__(
         self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None
     ) -> Tensor:
-        """The loss of a batch, a scalar."""
+        """Return the loss of a batch, a scalar."""
         self._check(z, y)
         with without_autocast(z.device):
             return self._value(as_compared(z, self.normalise), y, mined, references)
@@ -151,9 +147,7 @@ class Loss(nn.Module):
 
 
 def make_weights(*shape: int) -> nn.Parameter:
-    """Weights from N(0, 1/D), D the last of their dimensions: of unit expected norm, the same start
-    for every method.
-    """
+    """Return weights from N(0, 1/D), D the last dimension: of norm about 1, for every method."""
     return nn.Parameter(torch.randn(shape) / shape[-1] ** 0.5)
 
 
@@ -162,17 +156,17 @@ class Method:
     """A loss with its miner, batch and declared search space: what a benchmark compares.
 
     Args:
-        name: its identity, in tables and on the command line.
+        name: the identity, in tables and on the command line.
         loss: the class; None for a baseline, which is not trained.
         space: the parameters searched and their ranges.
         miner: name of the miner that feeds the loss.
         batch: which of the protocol's batch shapes it trains on; `pairs` is two images of each
             class.
         fixed: parameters that are neither searched nor left at the default of loss or miner.
-        own_departures: where the method differs from its paper, beside what its loss says.
+        own_departures: where the method differs from its paper, in addition to its loss.
         about: one line for lists.
-        head: what follows the trunk; a baseline has a PCA where it does not say otherwise.
-        starts: the weights of the trunk that the method is about; with others it is refused.
+        head: the layer after the trunk; the default of a baseline is a PCA.
+        starts: the weights of the trunk that the method needs; others are refused.
     """
 
     name: str
@@ -216,12 +210,12 @@ class Method:
 
     @property
     def paper(self) -> Paper | None:
-        """Where the loss comes from."""
+        """Paper of the loss."""
         return None if self.loss is None else self.loss.paper
 
     @property
     def departures(self) -> tuple[str, ...]:
-        """Where the loss and its use here differ from its paper."""
+        """Differences of the loss and of the method from the paper."""
         return (
             self.own_departures
             if self.loss is None
@@ -241,4 +235,4 @@ class MethodRegistry(Registry[Method]):
 methods = MethodRegistry("method")
 
 losses = Registry[type[Loss]]("loss")
-"""Losses by name; every module of this folder registers its own."""
+"""Losses by name. Every module of this folder registers its own."""

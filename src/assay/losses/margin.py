@@ -44,7 +44,6 @@ class Margin(Loss):
         self.beta = nn.Parameter(torch.tensor(float(at_least(0, "beta", beta))))
 
     def forward(self, z: Tensor, y: Tensor, mined: Mined, references: References) -> Tensor:
-        """The equation above."""
         return around(self.beta, self.margin, distances(z, references.z), mined)
 
 
@@ -71,11 +70,10 @@ class MarginPerClass(Loss):
         self.setup(dim=0, classes=0)
 
     def setup(self, dim: int, classes: int) -> None:
-        """One boundary per class."""
+        """Make one boundary per class."""
         self.beta = nn.Parameter(torch.full((classes,), float(self.start)))
 
     def forward(self, z: Tensor, y: Tensor, mined: Mined, references: References) -> Tensor:
-        """The equation above."""
         check_labels(y, len(self.beta))
         return around(
             self.beta.index_select(0, y.long())[:, None],
@@ -86,10 +84,10 @@ class MarginPerClass(Loss):
 
 
 def around(beta_N1: Tensor, margin: float, d_NM: Tensor, mined: Mined) -> Tensor:
-    """The equation, with each anchor's boundary.
+    """Compute the equation with each anchor's boundary.
 
-    A hinge is linear where it is above 0, so counting those gives the sum and its gradient as a
-    weighted sum of distances.
+    A hinge is linear where it is above 0. So counting such hinges for each pair gives the sum and
+    its gradient as a weighted sum of distances.
     """
     beyond_NM = d_NM - beta_N1
     with torch.no_grad():

@@ -34,7 +34,6 @@ class MultiSimilarity(Loss):
         self.base = between(-1, 1, "base", base)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above."""
         s_NM = similarities(z, references.z) - self.base
         pull_N = log1p_sum_exp(-self.alpha * s_NM, pairs.positive) / self.alpha
         push_N = log1p_sum_exp(self.beta * s_NM, pairs.negative) / self.beta

@@ -39,7 +39,6 @@ class NPairs(Loss):
         self.regularisation = at_least(0, "regularisation", regularisation)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above."""
         s_AA, counted_AA, length_A = one_pair_of_each_class(z, y, pairs, references)
         cost_A = log_sum_exp(s_AA, counted_AA) - s_AA.diagonal() + self.regularisation * length_A
         return cost_A.sum() / max(len(cost_A), 1)
@@ -66,7 +65,6 @@ class NPairsSymmetric(Loss):
         self.regularisation = at_least(0, "regularisation", regularisation)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above."""
         s_AA, counted_AA, length_A = one_pair_of_each_class(z, y, pairs, references)
         both_A = log_sum_exp(s_AA, counted_AA) + log_sum_exp(s_AA, counted_AA, dim=0)
         cost_A = both_A / 2 - s_AA.diagonal() + self.regularisation * length_A
@@ -76,9 +74,7 @@ class NPairsSymmetric(Loss):
 def one_pair_of_each_class(
     z: Tensor, y: Tensor, pairs: Pairs, references: References
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Inner products of the anchors with the positives (A, A) of A pairs, which of them count, and
-    |a|^2 + |p|^2 of each (A,).
-    """
+    """Return products of anchors and positives (A, A), which count, and |a|^2 + |p|^2 (A,)."""
     has_positive_N = pairs.positive.any(1)
     anchor_A = (has_positive_N & ~((y[:, None] == y).tril_(-1) & has_positive_N).any(1)).nonzero()[
         :, 0

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
-from assay.losses.proxies import START, cosines, cross_entropy
+from assay.losses.proxies import PROXY_START, cosines, cross_entropy
 from assay.registry import Paper
 from assay.space import Real, Space, above
 
@@ -25,14 +25,13 @@ class NormalizedSoftmax(Loss):
         "arxiv.org/abs/1704.06369",
         equation="3",
     )
-    departures = (START,)
+    departures = (PROXY_START,)
 
     def __init__(self, *, temperature: float = 0.05) -> None:
         super().__init__()
         self.temperature = above(0, "temperature", temperature)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The equation above."""
         return cross_entropy(cosines(z, y, self.weights) / self.temperature, y)
 
 

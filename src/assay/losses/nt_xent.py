@@ -42,7 +42,6 @@ class NTXent(Loss):
         self.temperature = above(0, "temperature", temperature)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above."""
         s_NM = similarities(z, references.z) / self.temperature
         others_N1 = log_sum_exp(s_NM, pairs.negative)[:, None]
         return masked_mean(log1p_exp(others_N1 - s_NM), pairs.positive)

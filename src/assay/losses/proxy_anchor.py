@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
-from assay.losses.proxies import START, cosines, is_own_class
+from assay.losses.proxies import PROXY_START, cosines, is_own_class
 from assay.pairs import log1p_sum_exp
 from assay.registry import Paper
 from assay.space import Real, Space, above, at_least
@@ -25,14 +25,13 @@ class ProxyAnchor(Loss):
     paper = Paper(
         "Proxy Anchor Loss for Deep Metric Learning", 2020, "arxiv.org/abs/2003.13911", equation="4"
     )
-    departures = (START,)
+    departures = (PROXY_START,)
 
     def __init__(self, *, alpha: float = 32.0, margin: float = 0.1) -> None:
         super().__init__()
         self.alpha, self.margin = above(0, "alpha", alpha), at_least(0, "margin", margin)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The equation above."""
         s_NC = self.alpha * cosines(z, y, self.weights)
         own_NC, shift = is_own_class(y, s_NC.shape[1]), self.alpha * self.margin
         pull_C = log1p_sum_exp(shift - s_NC, own_NC, dim=0)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
-from assay.losses.proxies import START, cosines, cross_entropy, is_own_class, of_own_class
+from assay.losses.proxies import PROXY_START, cosines, cross_entropy, is_own_class, of_own_class
 from assay.pairs import log_sum_exp, masked_mean
 from assay.registry import Paper
 from assay.space import Real, Space, above, at_least
@@ -37,7 +37,7 @@ class ProxyNCA(Loss):
             " check benchmarked"
         ),
         "the scale k is a parameter",
-        START,
+        PROXY_START,
     )
 
     def __init__(self, *, scale: float = 9.0) -> None:
@@ -45,7 +45,6 @@ class ProxyNCA(Loss):
         self.scale = above(0, "scale", scale)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The equation above."""
         return cross_entropy(2 * self.scale * cosines(z, y, self.weights), y)
 
 
@@ -61,14 +60,14 @@ class ProxyNCAStrict(Loss):
 
     compares = "classes"
     paper = PAPER
-    departures = ("the scale k is a parameter", START)
+    departures = ("the scale k is a parameter", PROXY_START)
 
     def __init__(self, *, scale: float = 9.0) -> None:
         super().__init__()
         self.scale = above(0, "scale", scale)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The equation above; with a single class there is no other proxy, and nothing to pay."""
+        # with a single class there is no other proxy, and the loss is 0
         s_NC = 2 * self.scale * cosines(z, y, self.weights)
         other_NC = ~is_own_class(y, s_NC.shape[1])
         return masked_mean(
@@ -88,34 +87,33 @@ class ProxyTriplet(Loss):
 
     compares = "classes"
     paper = PAPER
-    departures = ("all other proxies instead of one", START)
+    departures = ("all other proxies instead of one", PROXY_START)
 
     def __init__(self, *, margin: float = 1.0) -> None:
         super().__init__()
         self.margin = at_least(0, "margin", margin)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The equation above."""
         s_NC = cosines(z, y, self.weights)
         hinge_NC = torch.relu(2 * (s_NC - of_own_class(s_NC, y)) + self.margin)
         return (hinge_NC * ~is_own_class(y, s_NC.shape[1])).sum() / max(len(z), 1)
 
 
-SCALED = Space(scale=Real(0.01, 100), weights_lr=WEIGHTS_LR)
+SCALE_SPACE = Space(scale=Real(0.01, 100), weights_lr=WEIGHTS_LR)
 
 methods.add(
     Method(
         "proxy_nca",
         ProxyNCA,
         batch="classification",
-        space=SCALED,
+        space=SCALE_SPACE,
         about="cross-entropy over squared distances to one proxy per class",
     ),
     Method(
         "proxy_nca_strict",
         ProxyNCAStrict,
         batch="classification",
-        space=SCALED,
+        space=SCALE_SPACE,
         about="proxy-NCA with the own proxy left out of the denominator",
     ),
     Method(

@@ -44,7 +44,6 @@ class Quadruplet(Loss):
         )
 
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
-        """The equation above."""
         d_NM = distances(z, references.z)
         near, _ = triplet_hinges(d_NM, triplets, self.margin)
         d_P = d_NM[triplets.anchor, triplets.positive]
@@ -58,11 +57,11 @@ class Quadruplet(Loss):
 def pair_hinges(
     d_P: Tensor, label_P: Tensor, counted_P: Tensor, d_MM: Tensor, label_M: Tensor, margin: float
 ) -> Tensor:
-    """Mean of [d_ap - d_nn' + m]+ over the pairs that count and all pairs of references of two
-    other classes.
+    """Return the mean of [d_ap - d_nn' + m]+ over the pairs that count and all n, n'.
 
-    A hinge is linear where it is above 0, so counting how often each distance stands in such a one
-    gives the mean and its gradient; and counting takes a sort, not all P x Q combinations.
+    n and n' are references of two different classes, both other than the pair's. A hinge is linear
+    where it is above 0. So counting how often each distance stands in such a hinge gives the mean
+    and its gradient, and counting takes a sort, not all P x Q combinations.
     """
     one_Q, other_Q = (label_M[:, None] != label_M).triu().nonzero(as_tuple=True)
     d_Q = d_MM[one_Q, other_Q]
@@ -84,13 +83,14 @@ def pair_hinges(
 def crossings(
     low_Q: Tensor, group_Q: Tensor, high_P: Tensor, group_P: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """For each high value the low values of its group below it (P,), for each low value the high
-    ones above it (Q,).
+    """Count low values below high values, and high values above low values, within groups.
 
-    Also how many low values each high value's group has (P,).
+    Returns for each high value the low values of its group below it (P,), for each low value the
+    high values of its group above it (Q,), and for each high value all low values of its group
+    (P,).
     """
     value, group = torch.cat([high_P, low_Q]), torch.cat([group_P, group_Q])
-    order = value.argsort(stable=True)  # a high value comes before the low ones that equal it
+    order = value.argsort(stable=True)  # a high value comes before low values equal to it
     order = order[group[order].argsort(stable=True)]
     lows = F.pad((order >= len(high_P)).cumsum(0), (1, 0))
     groups, place = group[order], torch.arange(len(order), device=order.device)

@@ -45,7 +45,7 @@ class RankedList(Loss):
         )
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above; an anchor without such pairs of a kind pays nothing for them."""
+        # an anchor without pairs of a kind adds nothing to that term
         d_NM = distances(z, references.z)
         with torch.no_grad():
             outside_NM = pairs.positive & (d_NM > self.alpha - self.margin)

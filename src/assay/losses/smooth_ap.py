@@ -34,13 +34,11 @@ class SmoothAP(Loss):
         self.temperature = above(0, "temperature", temperature)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above."""
         s_NM = similarities(z, references.z) / self.temperature
         anchor_P, positive_P = pairs.positive.nonzero(as_tuple=True)
         above_PM = torch.sigmoid(s_NM[anchor_P] - s_NM[anchor_P, positive_P][:, None])
-        found_P = 0.5 + (above_PM * pairs.positive[anchor_P]).sum(
-            1
-        )  # p itself is among them, with sigmoid(0)
+        # the sum over positives holds p itself, as sigmoid(0) = 0.5
+        found_P = 0.5 + (above_PM * pairs.positive[anchor_P]).sum(1)
         seen_P = found_P + (above_PM * pairs.negative[anchor_P]).sum(1)
         positives_N = pairs.positive.sum(1)
         average_precision_N = torch.zeros_like(z[:, 0]).index_add(

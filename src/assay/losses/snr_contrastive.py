@@ -47,9 +47,7 @@ class SNRContrastive(Loss):
         self.regularisation = at_least(0, "regularisation", regularisation)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above; a vector of equal entries has no signal beyond rounding and is
-        compared with nothing.
-        """
+        # a vector of equal entries has no signal beyond rounding and is compared with nothing
         centred_ND, centred_MD = (rows - rows.mean(1, keepdim=True) for rows in (z, references.z))
         signal_N1 = centred_ND.square().sum(1, keepdim=True)
         heard_N1 = signal_N1 > 8 * torch.finfo(z.dtype).eps * z.square().sum(1, keepdim=True)

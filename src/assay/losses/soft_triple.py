@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, make_weights, methods
-from assay.losses.proxies import START, check_fit, cross_entropy, of_own_class, with_own_class
+from assay.losses.proxies import PROXY_START, check_fit, cross_entropy, of_own_class, with_own_class
 from assay.pairs import unit
 from assay.registry import Paper
 from assay.space import Real, Space, above, at_least, whole
@@ -33,7 +33,7 @@ class SoftTriple(Loss):
         2019,
         "arxiv.org/abs/1909.05235",
     )
-    departures = (START,)
+    departures = (PROXY_START,)
 
     def __init__(
         self,
@@ -53,11 +53,10 @@ class SoftTriple(Loss):
         )
 
     def setup(self, dim: int, classes: int) -> None:
-        """K centres per class."""
+        """Make K centres per class."""
         self.weights = make_weights(classes, self.centres, dim)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The equation above."""
         check_fit(z, y, self.weights)
         unit_CKD = unit(self.weights.flatten(0, 1).to(z.dtype)).view_as(self.weights)
         s_NCK = (z @ unit_CKD.flatten(0, 1).T).view(len(z), len(self.weights), self.centres)
@@ -68,7 +67,7 @@ class SoftTriple(Loss):
         ) + self._spread(unit_CKD)
 
     def _spread(self, unit_CKD: Tensor) -> Tensor | float:
-        """How far a class's centres lie apart, times its weight."""
+        """Return the term that merges the centres of a class."""
         classes, centres, _ = unit_CKD.shape
         if centres == 1:
             return 0.0

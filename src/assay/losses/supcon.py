@@ -29,7 +29,6 @@ class SupCon(Loss):
         self.temperature = above(0, "temperature", temperature)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above."""
         s_NM = similarities(z, references.z) / self.temperature
         everyone_N = log_sum_exp(s_NM, pairs.positive | pairs.negative)
         positives_N = pairs.positive.sum(1)

@@ -1,5 +1,6 @@
-"""Triplet, and the weak form in which the literature beats it. Shapes: N batch, M references, P
-positive pairs.
+"""Triplet, and the weak form of the literature.
+
+Shapes: N batch, M references, P positive pairs.
 """
 
 from torch import Tensor
@@ -52,7 +53,6 @@ class Triplet(Loss):
         self.over = one_of(("active", "all"), "over", over)
 
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
-        """The equation above."""
         total, active = triplet_hinges(self.apart(z, references.z), triplets, self.margin)
         return total / (
             active if self.over == "active" else triplets.negative.count_nonzero()

@@ -1,6 +1,4 @@
-"""Triplet as FaceNet has it, on semi-hard triplets. Shapes: N batch, M references, P positive
-pairs.
-"""
+"""Triplet of FaceNet, on semi-hard triplets. Shapes: N batch, M references, P positive pairs."""
 
 from torch import Tensor
 
@@ -37,7 +35,6 @@ class TripletMean(Loss):
         self.margin = at_least(0, "margin", margin)
 
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
-        """The equation above."""
         total, _ = triplet_hinges(distances(z, references.z), triplets, self.margin)
         return total / triplets.negative.count_nonzero().clamp(min=1)
 
@@ -62,10 +59,8 @@ class TripletSquared(Loss):
         self.margin = at_least(0, "margin", margin)
 
     def forward(self, z: Tensor, y: Tensor, triplets: Triplets, references: References) -> Tensor:
-        """The equation above."""
-        centre_D = z.detach().mean(
-            0
-        )  # what raw embeddings have in common would drown their differences
+        # a common offset of raw embeddings would cost the digits of their differences
+        centre_D = z.detach().mean(0)
         total, _ = triplet_hinges(
             squared_distances(z - centre_D, references.z - centre_D), triplets, self.margin
         )

@@ -36,7 +36,6 @@ class TupletMargin(Loss):
         self.cos_m, self.sin_m = math.cos(math.radians(margin)), math.sin(math.radians(margin))
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
-        """The equation above."""
         s_NM = similarities(z, references.z)
         slackened_NM = s_NM * self.cos_m + sine(s_NM) * self.sin_m
         others_N1 = log_sum_exp(self.scale * s_NM, pairs.negative)[:, None]

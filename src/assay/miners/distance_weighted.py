@@ -32,11 +32,11 @@ class DistanceWeightedMiner(Miner):
         self.limit = at_least(self.cutoff, "limit", limit)
 
     def mine(self, z: Tensor, y: Tensor, references: References) -> Triplets:
-        """The rule above; one of the weighted negatives wins a race of exponential clocks."""
         pairs = all_pairs(y, references)
         triplets = as_triplets(pairs)
         log_weight_NM = self.log_weights(distances(z, references.z), pairs.negative, z.shape[1])
         log_weight_PM = log_weight_NM[triplets.anchor]
+        # a race of exponential clocks draws one of the weighted negatives
         clock_PM = (
             torch.empty_like(log_weight_PM).exponential_().clamp_(min=torch.finfo(z.dtype).tiny)
         )
@@ -44,9 +44,7 @@ class DistanceWeightedMiner(Miner):
         return Triplets(triplets.anchor, triplets.positive, only(chosen_P, triplets.negative))
 
     def log_weights(self, d_NM: Tensor, negative_NM: Tensor, dim: int) -> Tensor:
-        """Logarithm of each negative's weight, up to a constant per row; -inf where it cannot be
-        drawn.
-        """
+        """Return log weights of negatives, up to a constant per row; -inf where never drawn."""
         raised_NM = d_NM.clamp(min=self.cutoff)
         admitted_NM = negative_NM & (d_NM <= self.limit)
         log_NM = (2 - dim) * raised_NM.log() - (dim - 3) / 2 * torch.log1p(

@@ -30,7 +30,7 @@ class EasyPositiveMiner(Miner):
         self.negatives = one_of(("semihard", "hard"), "negatives", negatives)
 
     def mine(self, z: Tensor, y: Tensor, references: References) -> Triplets:
-        """The rule above; an anchor that lacks either has no triplet."""
+        # an anchor without a positive or a negative has no triplet
         pairs, d_NM = all_pairs(y, references), distances(z, references.z)
         d_ap_N, nearest_N = d_NM.masked_fill(~pairs.positive, torch.inf).min(1)
         negative_NM = (

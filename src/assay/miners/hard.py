@@ -21,7 +21,7 @@ class HardMiner(Miner):
     )
 
     def mine(self, z: Tensor, y: Tensor, references: References) -> Triplets:
-        """The rule above; an anchor that lacks either has no triplet."""
+        # an anchor without a positive or a negative has no triplet
         pairs, d_NM = all_pairs(y, references), distances(z, references.z)
         farthest_N = d_NM.masked_fill(~pairs.positive, -torch.inf).argmax(1)
         negative_NM = hard(d_NM, pairs.negative) & pairs.positive.any(1)[:, None]
@@ -29,5 +29,5 @@ class HardMiner(Miner):
 
 
 def hard(d_NM: Tensor, negative_NM: Tensor) -> Tensor:
-    """Mask (N, M) with the nearest negative of each row; none where there is none."""
+    """Return a mask (N, M) of the nearest negative of each row, if it has one."""
     return only(d_NM.masked_fill(~negative_NM, torch.inf).argmin(1), negative_NM)

@@ -1,4 +1,4 @@
-"""What a miner is, and the registry that the modules of this folder fill."""
+"""`Miner`, and the registry that the modules of this folder fill."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -25,7 +25,7 @@ class Miner(ABC):
     run seeds.
 
     Attributes:
-        normalise: whether it looks at unit vectors; a method mines as its loss compares.
+        normalise: whether the miner sees unit vectors; in a method, as its loss does.
     """
 
     paper: ClassVar[Paper | None] = None
@@ -34,7 +34,7 @@ class Miner(ABC):
 
     @torch.no_grad()
     def __call__(self, z: Tensor, y: Tensor, references: References | None = None) -> Mined:
-        """What the loss should look at in this batch."""
+        """Return the pairs or triplets of this batch that the loss should compare."""
         check_batch(z, y)
         with without_autocast(z.device):
             z = as_compared(z, self.normalise)
@@ -51,7 +51,7 @@ class Miner(ABC):
 
     @abstractmethod
     def mine(self, z: Tensor, y: Tensor, references: References) -> Mined:
-        """The rule."""
+        """Apply the rule of the miner."""
 
 
 miners = Registry[type[Miner]]("miner")

@@ -31,7 +31,7 @@ class MultiSimilarityMiner(Miner):
         self.epsilon = at_least(0, "epsilon", epsilon)
 
     def mine(self, z: Tensor, y: Tensor, references: References) -> Pairs:
-        """The equations above; an anchor without positives keeps no negative, and the reverse."""
+        # an anchor without positives keeps no negative, and the reverse
         pairs = all_pairs(y, references)
         s_NM = z @ references.z.T
         hardest_positive_N1 = s_NM.masked_fill(~pairs.positive, torch.inf).amin(1, keepdim=True)

@@ -26,7 +26,6 @@ class RandomMiner(Miner):
         self.of = one_of(("pairs", "triplets"), "of", of)
 
     def mine(self, z: Tensor, y: Tensor, references: References) -> Mined:
-        """The rule above."""
         pairs = all_pairs(y, references)
         if self.of == "pairs":
             half = len(y) // 4
@@ -41,7 +40,7 @@ class RandomMiner(Miner):
 
 
 def _some(mask_NM: Tensor, count: int) -> Tensor:
-    """So many entries of the mask at random, or all of them where there are fewer."""
+    """Return a mask of `count` random entries of the mask, or of all if there are fewer."""
     ticket_NM = torch.rand(mask_NM.shape, device=mask_NM.device).masked_fill(~mask_NM, -1)
     chosen = ticket_NM.flatten().topk(min(count, mask_NM.numel())).indices
     return (

@@ -29,7 +29,6 @@ class SemihardMiner(Miner):
     )
 
     def mine(self, z: Tensor, y: Tensor, references: References) -> Triplets:
-        """The rule above."""
         triplets = as_triplets(all_pairs(y, references))
         d_NM = distances(z, references.z)
         d_ap_P = d_NM[triplets.anchor, triplets.positive]
@@ -38,8 +37,9 @@ class SemihardMiner(Miner):
 
 
 def semihard(d_PM: Tensor, d_ap_P: Tensor, negative_PM: Tensor) -> Tensor:
-    """Mask (P, M) with the one negative that is nearest beyond the positive, else the farthest;
-    none where there is none.
+    """Return a mask (P, M) of the nearest negative beyond the positive, else of the farthest.
+
+    A row without negatives stays empty.
     """
     beyond_PM = negative_PM & (d_PM > d_ap_P[:, None])
     nearest_P = d_PM.masked_fill(~beyond_PM, torch.inf).argmin(1)
@@ -49,5 +49,5 @@ def semihard(d_PM: Tensor, d_ap_P: Tensor, negative_PM: Tensor) -> Tensor:
 
 
 def only(chosen_P: Tensor, mask_PM: Tensor) -> Tensor:
-    """The mask with nothing left in each row but the chosen column."""
+    """Return the mask with only the chosen column of each row."""
     return torch.zeros_like(mask_PM).scatter(1, chosen_P[:, None], True) & mask_PM

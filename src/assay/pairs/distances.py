@@ -1,9 +1,10 @@
-"""Lengths, distances and angles with finite gradients everywhere. Shapes: N batch, M references, D
-dims.
+"""Lengths, distances and angles with finite gradients everywhere.
 
-What stands at the start of every loss carries its gradient in closed form: the numbers that
-automatic differentiation would give, in fewer operations, and 0 where there is no gradient. Second
-derivatives are refused.
+Shapes: N batch, M references, D dims.
+
+The functions that losses begin with have their gradient in closed form: the numbers of automatic
+differentiation in fewer operations, and 0 where there is no gradient. Second derivatives are
+refused.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -15,8 +16,9 @@ from torch.autograd.function import once_differentiable
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Inside, products are taken in the precision of what is multiplied: bfloat16 cannot tell
-    distances below 0.1 apart.
+    """Compute products inside in the precision of the factors.
+
+    bfloat16 cannot distinguish distances below 0.1.
     """
     return (
         torch.autocast(device.type, enabled=False)
@@ -26,37 +28,33 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
 
 
 def as_compared(z_ND: Tensor, normalise: bool) -> Tensor:
-    """Embeddings as losses and miners look at them: at least in single precision, unit vectors
-    where that is asked for.
-    """
+    """Return embeddings in at least single precision, as unit vectors if `normalise`."""
     z_ND = z_ND.float() if z_ND.dtype in (torch.float16, torch.bfloat16) else z_ND
     return unit(z_ND) if normalise else z_ND
 
 
 def unit(z_ND: Tensor) -> Tensor:
-    """Rows divided by their length; one whose length is 0 or infinite in its precision becomes
-    zeros, without gradient.
+    """Return rows divided by their length.
 
     u = z / |z|,  du = (dz - u (u . dz)) / |z|
+    A row whose length is 0 or infinite in its precision becomes zeros, without gradient.
     """
     return _Unit.apply(z_ND)[0]  # type: ignore[no-untyped-call, no-any-return]
 
 
 def similarities(z_ND: Tensor, references_MD: Tensor) -> Tensor:
-    """Inner products (N, M), on unit vectors the cosines."""
+    """Return inner products (N, M), the cosines of unit vectors."""
     if references_MD is z_ND:
         return _OwnSimilarities.apply(z_ND)[0]  # type: ignore[no-untyped-call, no-any-return]
     return z_ND @ references_MD.T
 
 
 def distances(z_ND: Tensor, references_MD: Tensor) -> Tensor:
-    """Euclidean distances (N, M) whose value and gradient are 0, not rounding noise or NaN, where
-    two vectors coincide.
+    """Return Euclidean distances (N, M); value and gradient are 0 where two vectors coincide.
 
     d = sqrt(|a|^2 + |b|^2 - 2ab),  dd = (a - b) / d . (da - db)
-    This is one matrix product instead of N x M x D differences, but its rounding error is a few
-    units in the last place of
-    |a|^2 + |b|^2: what is not above that cannot be told from 0 and is 0.
+    This is one matrix product instead of N x M x D differences. Its rounding error is a few units
+    in the last place of |a|^2 + |b|^2: a square that is not above this error becomes 0.
     """
     if references_MD is z_ND:
         return _OwnDistances.apply(z_ND)[0]  # type: ignore[no-untyped-call, no-any-return]
@@ -64,24 +62,24 @@ def distances(z_ND: Tensor, references_MD: Tensor) -> Tensor:
 
 
 def squared_distances(z_ND: Tensor, references_MD: Tensor) -> Tensor:
-    """Squares of `distances` (N, M), 0 where two vectors cannot be told apart."""
+    """Return squares of `distances` (N, M), 0 where two vectors differ by rounding only."""
     norms_NM = z_ND.square().sum(1)[:, None] + references_MD.square().sum(1)
     squared_NM = torch.addmm(norms_NM, z_ND, references_MD.T, alpha=-2)
     return torch.where(squared_NM < _noise(norms_NM.detach()), 0, squared_NM)
 
 
 def sine(cosine: Tensor) -> Tensor:
-    """Sine of an angle between 0 and 180 degrees, from its cosine: no arc cosine, and no gradient
-    at its two ends.
+    """Return the sine of an angle from 0 to 180 degrees from its cosine, without an arc cosine.
+
+    At both ends the gradient is 0.
     """
     return _Sine.apply(cosine)[0]  # type: ignore[no-untyped-call, no-any-return]
 
 
 class _ClosedForm(torch.autograd.Function):
-    """A function with a gradient of its own; what it gives beside its first output is for the
-    backward pass alone.
+    """A function with its own gradient; outputs after the first are for the backward pass only.
 
-    Written in two parts, forward and what to keep, so that it can be stacked by `torch.vmap`.
+    `forward` and `setup_context` are separate, so that `torch.vmap` can stack the function.
     """
 
     generate_vmap_rule = True
@@ -173,7 +171,7 @@ class _Sine(_ClosedForm):
 
 
 def _lengths(norms_NM: Tensor, z_ND: Tensor, references_MD: Tensor) -> tuple[Tensor, Tensor]:
-    """Distances and their inverses, both 0 where two vectors cannot be told apart."""
+    """Return distances and their inverses, both 0 where two vectors differ by rounding only."""
     squared_NM = torch.addmm(norms_NM, z_ND, references_MD.T, alpha=-2)
     inverse_NM = torch.where(squared_NM > _noise(norms_NM), squared_NM.rsqrt(), 0)
     return squared_NM.mul_(inverse_NM), inverse_NM

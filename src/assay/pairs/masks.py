@@ -1,7 +1,6 @@
-"""Which samples a loss compares. Shapes: N batch, M references, P positive pairs.
+"""The samples that a loss compares. Shapes: N batch, M references, P positive pairs.
 
-Nothing here enumerates triplets: they are positive pairs (P) times the negatives that go with each
-(P, M).
+Triplets are not enumerated: they are positive pairs (P) with a mask of negatives for each (P, M).
 """
 
 from dataclasses import dataclass
@@ -12,13 +11,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class References:
-    """What a batch is compared with: itself, or a memory of past batches.
+    """The samples that a batch is compared with: the batch itself, or a memory of past batches.
 
     Args:
         z: embeddings (M, D).
         y: labels (M,).
         own: each sample's own column among the references (N,), which is never its positive; None
-            where it has none.
+            if the references do not hold the batch.
     """
 
     z: Tensor
@@ -27,7 +26,7 @@ class References:
 
     @classmethod
     def of_batch(cls, z: Tensor, y: Tensor) -> "References":
-        """The batch itself."""
+        """Return the batch itself as references."""
         return cls(z, y, torch.arange(len(y), device=y.device))
 
 
@@ -43,8 +42,8 @@ class Pairs:
 class Triplets:
     """Positive pairs, and for each the references to push away.
 
-    No pair stands in two rows. One without a negative (`~negative.any(1)`) is no triplet and counts
-    for nothing; its positive may be any column.
+    No pair stands in two rows. A row without a negative (`~negative.any(1)`) is no triplet and has
+    no effect; its positive may be any column.
 
     Args:
         anchor: row of each pair's sample (P,).
@@ -61,7 +60,7 @@ Mined = Pairs | Triplets
 
 
 def check_batch(z: Tensor, y: Tensor) -> None:
-    """Refuse what is not embeddings (N, D) with labels (N,)."""
+    """Raise a `ValueError` unless these are embeddings (N, D) with integer labels (N,)."""
     if z.ndim != 2 or y.shape != z.shape[:1]:
         raise ValueError(
             f"z is of shape (N, D) and y of shape (N,), got {tuple(z.shape)} and {tuple(y.shape)}"
@@ -71,7 +70,7 @@ def check_batch(z: Tensor, y: Tensor) -> None:
 
 
 def check_mined(mined: Mined, count: int, references: int) -> None:
-    """Refuse what was not mined from this batch and these references."""
+    """Raise a `ValueError` unless this was mined from this batch and these references."""
     if not isinstance(mined, Pairs | Triplets):
         raise ValueError(f"what a miner chooses is Pairs or Triplets, got {type(mined).__name__}")
     rows = count if isinstance(mined, Pairs) else len(mined.anchor)
@@ -83,7 +82,10 @@ def check_mined(mined: Mined, count: int, references: int) -> None:
 
 
 def all_pairs(y: Tensor, references: References) -> Pairs:
-    """Every pair: positive where labels agree (not with oneself), negative where they differ."""
+    """Return every pair: positive where labels agree, negative where they differ.
+
+    A sample is not its own positive.
+    """
     same_NM = y[:, None] == references.y
     positive_NM = same_NM
     if references.own is not None:
@@ -92,7 +94,7 @@ def all_pairs(y: Tensor, references: References) -> Pairs:
 
 
 def as_pairs(mined: Mined, count: int) -> Pairs:
-    """The pairs that stand in what was mined for `count` samples, each once."""
+    """Return the pairs, each once, among the pairs or triplets mined for `count` samples."""
     if isinstance(mined, Pairs):
         return mined
     positive_NM, negative_NM = pair_counts(mined, count)
@@ -100,7 +102,7 @@ def as_pairs(mined: Mined, count: int) -> Pairs:
 
 
 def as_triplets(mined: Mined) -> Triplets:
-    """What was mined, each positive pair with every negative of its anchor where it was pairs."""
+    """Return triplets; pairs become each positive pair with every negative of its anchor."""
     if isinstance(mined, Triplets):
         return mined
     anchor_P, positive_P = mined.positive.nonzero(as_tuple=True)
@@ -108,9 +110,7 @@ def as_triplets(mined: Mined) -> Triplets:
 
 
 def pair_counts(mined: Mined, count: int) -> tuple[Tensor, Tensor]:
-    """In how many triplets each pair stands, as its positive and as its negative pair: two tables
-    (N, M).
-    """
+    """Return in how many triplets each pair is the positive and the negative pair: two (N, M)."""
     if isinstance(mined, Pairs):
         positives_N1 = mined.positive.sum(1, keepdim=True)
         negatives_N1 = mined.negative.sum(1, keepdim=True)

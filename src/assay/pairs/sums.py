@@ -1,6 +1,6 @@
-"""Sums and means over masks: without overflow, and 0 but still attached to the graph where a mask
-is empty.
+"""Sums and means over masks, without overflow.
 
+Over an empty mask they are 0, but still attached to the graph.
 Shapes: N batch, M references, P positive pairs, B histogram nodes.
 """
 
@@ -12,32 +12,33 @@ from assay.pairs.masks import Pairs, Triplets
 
 
 def log_sum_exp(x_NM: Tensor, mask_NM: Tensor, dim: int = 1) -> Tensor:
-    """Logarithm of the sum of e^x over the mask, along a dimension; -inf, without gradient, where
-    that is empty.
+    """Return the logarithm of the sum of e^x over the mask, along a dimension.
+
+    Over an empty mask it is -inf, without gradient.
     """
     return torch.where(mask_NM, x_NM, -torch.inf).logsumexp(dim)
 
 
 def log1p_exp(x: Tensor) -> Tensor:
-    """The function log(1 + e^x), exact at both ends."""
+    """Return log(1 + e^x), exact at both ends."""
     return F.softplus(x, threshold=50)
 
 
 def log1p_sum_exp(x_NM: Tensor, mask_NM: Tensor, dim: int = 1) -> Tensor:
-    """The function log(1 + sum of e^x over the mask), along a dimension; 0 where that is empty."""
+    """Return log(1 + sum of e^x over the mask), along a dimension; 0 over an empty mask."""
     return log1p_exp(log_sum_exp(x_NM, mask_NM, dim))
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the mask; 0 where that is empty, whatever `x` holds outside of it."""
+    """Return the mean over the mask, 0 over an empty one, whatever `x` holds outside."""
     return torch.where(mask, x, 0).sum() / mask.count_nonzero().clamp(min=1)
 
 
 def triplet_hinges(d_NM: Tensor, triplets: Triplets, margin: float) -> tuple[Tensor, Tensor]:
-    """Sum of [d_ap - d_an + m]+ over the triplets, and how many of them are above 0.
+    """Return the sum of [d_ap - d_an + m]+ over the triplets, and how many are above 0.
 
     A hinge is linear where it is above 0. Counting such triplets for each pair therefore gives the
-    sum and its gradient as a weighted sum of distances, and nothing of size (P, M) waits for the
+    sum and its gradient as a weighted sum of distances, and nothing of size (P, M) is kept for the
     backward pass.
     """
     anchor_P, positive_P = triplets.anchor, triplets.positive
@@ -55,17 +56,17 @@ def triplet_hinges(d_NM: Tensor, triplets: Triplets, margin: float) -> tuple[Ten
 def soft_histograms(
     x_NM: Tensor, pairs: Pairs, low: float, high: float, bins: int
 ) -> tuple[Tensor, Tensor]:
-    """Counts of each row's positive and negative pairs at the `bins` + 1 nodes (N, B) of a grid
-    from `low` to `high`.
+    """Return soft counts of positive and negative pairs of each row on a grid (N, B).
 
-    A value between two nodes is shared by them in proportion to its nearness (a triangular kernel
-    one step wide), so that counts are differentiable in it.
+    The grid has `bins` + 1 nodes from `low` to `high`. A value between two nodes counts for both,
+    in proportion to its nearness (a triangular kernel one step wide), so that counts are
+    differentiable.
     """
     place_NM = ((x_NM - low) * (bins / (high - low))).clamp(0, bins)
     below_NM = place_NM.detach().floor().clamp(max=bins - 1)
     counted_NM = (pairs.positive | pairs.negative).to(x_NM.dtype)
     upper_NM = (place_NM - below_NM) * counted_NM
-    # negatives are counted in a grid of their own, beside that of the positives
+    # negatives have a grid of their own, beside that of the positives
     node_NM = below_NM.nan_to_num().long() + pairs.negative * (bins + 1)
     counts_NB = x_NM.new_zeros(len(x_NM), 2 * (bins + 1)).scatter_add(
         1, node_NM, counted_NM - upper_NM
