@@ -282,12 +282,12 @@ def test_features_of_a_trunk_that_was_edited_since_are_not_used_again(benched, t
     for factor in (1, 2):
         mine = tmp_path / f"mine{factor}.py"
         mine.write_text(
-            "import torch\nfrom assay.trunks.trunk import Origin, Trunk,"
+            "import torch\nfrom assay.trunks.trunk import WeightsOrigin, Trunk,"
             f" trunks\n@trunks('mine{factor}')\nclass Mine(Trunk):\n    features = 3\n    def"
             " __init__(self, inputs, pooling='avg'):\n        super().__init__(inputs, pooling)\n "
             "       self.scale = torch.nn.Parameter(torch.ones(3))\n    def forward(self, x):\n   "
             f"     return x.mean((2, 3)) * self.scale * {factor}\n    @classmethod\n    def"
-            " origin(cls):\n        return Origin('nothing', 'mine', lambda: {'scale':"
+            " origin(cls):\n        return WeightsOrigin('nothing', 'mine', lambda: {'scale':"
             " torch.ones(3)})\n"
         )
         import_parts([str(mine)])

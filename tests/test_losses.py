@@ -996,7 +996,7 @@ def test_a_loss_without_its_weights_says_that_setup_is_missing(name: str) -> Non
 @pytest.mark.parametrize("dim", [4, 6, 1])
 def test_embeddings_of_another_size_than_the_weights_raise_with_both(name: str, dim: int) -> None:
     z, y = batch(dim=dim)
-    with pytest.raises(ValueError, match=rf"5 dimensions, got {dim}"):
+    with pytest.raises(ValueError, match=rf"dim=5, but embeddings have {dim} dimensions"):
         build(name, 5, 3)(z, y)
 
 

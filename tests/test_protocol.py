@@ -862,7 +862,7 @@ def test_a_trunk_without_weights_of_its_own_is_trained_from_scratch(
 
 def test_a_pretrained_trunk_is_frozen_unless_told_otherwise_and_named_by_its_weights() -> None:
     lite0 = Protocol("p.v1", trunk="lite0")
-    own = weights.resolve("lite0", "pretrained")
+    own = weights.resolve_weights("lite0", "pretrained")
     assert own is not None
     found = resolve(lite0, "photo", trunk_facts)
     assert (found.weights, found.frozen, found.size) == (own.digest, "trunk", 224)

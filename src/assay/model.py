@@ -145,7 +145,7 @@ def begin(architecture: Architecture, digest: str) -> Model:
     """
     model = Model(architecture)
     if digest != RANDOM_WEIGHTS and architecture.trunk != "identity":
-        weights.load(model.trunk, digest)
+        weights.load_weights(model.trunk, digest)
     return model
 
 

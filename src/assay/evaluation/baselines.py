@@ -116,7 +116,7 @@ def _baseline(
     halves = [trainval] if test is None else [trainval, test]
     try:
         resolved = resolve(protocol, trainval.modality, trunk_facts)
-        weights = trunk_weights.resolve(protocol.trunk, protocol.weights)
+        weights = trunk_weights.resolve_weights(protocol.trunk, protocol.weights)
         if protocol.weights != "none" and weights is None:
             return None
         start = "pretrained" if weights else "random weights"

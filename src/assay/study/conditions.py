@@ -61,7 +61,7 @@ class Conditions:
     @cached_property
     def weights(self) -> Weights | None:
         """Weights that the trunk starts from; None for random ones."""
-        return weights.resolve(self.resolved.trunk, self._declared.weights)
+        return weights.resolve_weights(self.resolved.trunk, self._declared.weights)
 
     @property
     def _declared(self) -> Protocol:

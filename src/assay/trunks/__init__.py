@@ -1,9 +1,11 @@
-"""Trunks by name. Every module of this folder is imported and registers its own."""
+"""Trunks by name, and the weights that they start from.
+
+Importing this package imports every module of the folder, and each registers its own.
+"""
 
 from assay.registry import import_folder
-from assay.trunks.lookup import build, find
-from assay.trunks.start import trunk_facts, with_weights
-from assay.trunks.trunk import Trunk, trunks
+from assay.trunks.trunk import Trunk, build, find, trunks
+from assay.trunks.weights import trunk_facts, with_weights
 
 import_folder(__name__, __path__)
 

@@ -1,8 +1,8 @@
 """Inception with batch normalisation, the trunk of most papers of this field.
 
-Ioffe and Szegedy 2015, arxiv.org/abs/1502.03167, Figure 5, as in the Caffe model of 2016: its names
-of layers, so that the public file bn_inception-52deb4733.pth fits, and its input: BGR, 0 to 255,
-less the mean colour.
+Ioffe and Szegedy 2015, arxiv.org/abs/1502.03167, Figure 5, as in the Caffe model of 2016. Layers
+have its names, so that the public file bn_inception-52deb4733.pth fits, and the input is its input:
+BGR, 0 to 255, minus the mean colour.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,16 +18,14 @@ from assay.protocols import Pooling
 from assay.trunks.downloads import from_address
 from assay.trunks.photo import Photo, channels_last
 from assay.trunks.pooling import make_pool
-from assay.trunks.trunk import Origin, trunks
+from assay.trunks.trunk import WeightsOrigin, trunks
 
 ADDRESS = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
 SHA256 = "52deb473314542a5c2f87e9e6f26f4ca42fe863d15f986414dbae8c2dfdd2353"
 
 
 class Block(NamedTuple):
-    """Widths of an inception block's branches; one without `one` and `pooled` halves the side of
-    its maps.
-    """
+    """Widths of an inception block's branches; a block without `pooled` halves its maps."""
 
     one: int
     three: tuple[int, int]
@@ -37,11 +35,11 @@ class Block(NamedTuple):
 
     @property
     def stride(self) -> int:
-        """1, or 2 where the block halves."""
+        """Stride: 2 if the block halves its maps, else 1."""
         return 1 if self.pooled else 2
 
     def out(self, before: int) -> int:
-        """Channels of all branches together; a halving block passes its pooled input on."""
+        """Return the channels of all branches; a halving block passes its pooled input on."""
         return self.one + self.three[1] + self.double[1] + (self.pooled or before)
 
 
@@ -63,7 +61,7 @@ Layer = tuple[str, int, int, int, int]
 
 
 def layers() -> Iterator[Layer]:
-    """Every convolution; each is followed by batch normalisation, called `<name>_bn`, and ReLU."""
+    """Yield every convolution; batch normalisation, called `<name>_bn`, and ReLU follow each."""
     yield "conv1_7x7_s2", 3, 64, 7, 2
     yield "conv2_3x3_reduce", 64, 64, 1, 1
     yield "conv2_3x3", 64, 192, 3, 1
@@ -96,12 +94,12 @@ class Body(nn.Module):
         self.pool = pool
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (N, 1024)."""
+        """Return features (N, 1024)."""
         features: Tensor = self.pool(self.maps(x))
         return features
 
     def maps(self, x: Tensor) -> Tensor:
-        """What the last block gives: (N, 1024, H / 32, W / 32)."""
+        """Return the maps of the last block: (N, 1024, H / 32, W / 32)."""
         halve = partial(F.max_pool2d, kernel_size=3, stride=2, ceil_mode=True)
         x = halve(self._unit("conv1_7x7_s2", x))
         x = halve(self._unit("conv2_3x3", self._unit("conv2_3x3_reduce", x)))
@@ -128,10 +126,10 @@ class BNInception(Photo):
     """Inception with batch normalisation (Ioffe and Szegedy 2015, arxiv.org/abs/1502.03167), the
     Caffe model.
 
-    Batch normalisation keeps the published momentum: in torch's sense 0.9 is the weight of the
-    newest batch, so that running statistics that are not frozen are nearly those of the last one.
-    The branches of its halving blocks agree for sides from one below a multiple of 32 to six above
-    it: 224 is one, and so is the 227 of the field's protocols.
+    Batch normalisation keeps the published momentum: in torch 0.9 is the weight of the newest
+    batch, so running statistics that are not frozen are nearly those of the last batch. The
+    branches of a halving block agree for sides from one below a multiple of 32 to six above it: 224
+    is such a side, and so is the 227 of the field's protocols.
     """
 
     name = "bn_inception"
@@ -155,13 +153,13 @@ class BNInception(Photo):
             )
 
     def normalise(self, x: Tensor) -> Tensor:
-        """BGR: 255 x less the mean colour."""
+        """Return BGR, 255 x minus the mean colour."""
         return super().normalise(x.flip(1))
 
     @classmethod
-    def origin(cls) -> Origin:
-        """The file that the papers use, ported from Caffe."""
-        return Origin("ImageNet-1k", ADDRESS.rpartition("/")[2], _fetch)
+    def origin(cls) -> WeightsOrigin:
+        """Return the source of the file that the papers use, ported from Caffe."""
+        return WeightsOrigin("ImageNet-1k", ADDRESS.rpartition("/")[2], _fetch)
 
 
 def _fetch() -> Mapping[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Files of weights as other people write them, fitted to a trunk."""
+"""Files of weights from elsewhere, fitted to a trunk."""
 
 import warnings
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ from assay.trunks.trunk import Trunk
 WRAPPERS = ("state_dict", "model")
 PREFIXES = ("module.", "backbone.")
 COUNTER = "num_batches_tracked"
-"""Batch normalisation counts batches only where it has no momentum; old files know nothing of it.
-"""
+"""Batch normalisation counts batches only if it has no momentum; old files have no counters."""
 
-State = Mapping[str, Tensor]
+StateDict = Mapping[str, Tensor]
 
 
-def read(path: Path) -> State:
-    """The tensors of a .safetensors, .pth, .pt, .tar or .bin file by name; nothing in it is ever
-    executed.
+def read_checkpoint(path: Path) -> StateDict:
+    """Return the tensors of a .safetensors, .pth, .pt, .tar or .bin file by name.
+
+    Nothing in the file is ever executed.
     """
     if not path.is_file():
         raise BadInput(f"--weights {path}: there is no such file")
@@ -39,7 +39,7 @@ def read(path: Path) -> State:
     }
     if path.suffix not in readers:
         raise BadInput(f"--weights {path}: a file of weights ends in {', '.join(readers)}")
-    state: State = _unwrap(readers[path.suffix](path))
+    state: StateDict = _unwrap(readers[path.suffix](path))
     wrong = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
     if wrong or not state:
         raise BadInput(
@@ -50,12 +50,15 @@ def read(path: Path) -> State:
 
 
 def body_of(trunk: Trunk) -> nn.Module:
-    """The part of a trunk whose weights are kept and loaded."""
+    """Return the part of a trunk whose weights are saved and loaded."""
     return trunk.body if isinstance(trunk, Photo) else trunk
 
 
 def expected(trunk: Trunk) -> dict[str, Tensor]:
-    """The weights and running statistics that a file must hold; a learned pooling starts anew."""
+    """Return the weights and running statistics that a file must hold.
+
+    A learned pooling is not among them: it starts from its defaults.
+    """
     body = body_of(trunk)
     pools = [name for name, module in body.named_modules() if isinstance(module, GeneralisedMean)]
     return {
@@ -65,9 +68,10 @@ def expected(trunk: Trunk) -> dict[str, Tensor]:
     }
 
 
-def fit(trunk: Trunk, state: State, what: str) -> dict[str, Tensor]:
-    """The state by the trunk's own names, in its shapes and types;
-    `what` is the file in messages.
+def fit_checkpoint(trunk: Trunk, state: StateDict, what: str) -> dict[str, Tensor]:
+    """Return the state by the trunk's own names, in its shapes and types.
+
+    `what` names the file in messages.
     """
     wanted = expected(trunk)
     named = _named(trunk, state, wanted)
@@ -93,7 +97,7 @@ def fit(trunk: Trunk, state: State, what: str) -> dict[str, Tensor]:
     return {name: fitted[name].to(tensor.dtype).contiguous() for name, tensor in wanted.items()}
 
 
-def _named(trunk: Trunk, state: State, wanted: State) -> dict[str, Tensor]:
+def _named(trunk: Trunk, state: StateDict, wanted: StateDict) -> dict[str, Tensor]:
     state = {_bare(name, wanted): tensor for name, tensor in state.items()}
     if not isinstance(trunk, Photo):
         return {name: tensor for name, tensor in state.items() if not name.endswith(COUNTER)}
@@ -106,14 +110,14 @@ def _named(trunk: Trunk, state: State, wanted: State) -> dict[str, Tensor]:
     }
 
 
-def _bare(name: str, wanted: State) -> str:
+def _bare(name: str, wanted: StateDict) -> str:
     while name not in wanted and name.startswith(PREFIXES):
         name = name.partition(".")[2]
     return name
 
 
 def _shaped(tensor: Tensor, like: Tensor) -> Tensor:
-    """The tensor, or the vector in a file that keeps batch normalisation's as (1, n)."""
+    """Return the tensor; some files hold vectors of batch normalisation as (1, n)."""
     return tensor.squeeze(0) if tensor.shape == (1, *like.shape) and like.ndim == 1 else tensor
 
 
@@ -145,10 +149,8 @@ def _read_torch(path: Path) -> Any:
         warnings.simplefilter("ignore")
         try:
             return torch.load(path, map_location="cpu", weights_only=True)
-        except (
-            Exception
-        ) as error:  # of many kinds, for a damaged file as for one that would run code
+        except Exception as error:  # many types, for damaged files and for files that run code
             raise BadInput(
                 f"--weights {path} is damaged, or holds more than weights: objects whose loading"
-                " runs code are refused; write it anew with torch.save(model.state_dict(), ...)"
+                " runs code are refused; write it again with torch.save(model.state_dict(), ...)"
             ) from error

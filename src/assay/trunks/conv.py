@@ -15,8 +15,8 @@ class Conv(Trunk):
     """Four 3x3 blocks (Vinyals et al. 2016, arxiv.org/abs/1606.04080, with other widths), then a
     pool over positions.
 
-    Pooling comes before batch normalisation, which then has a quarter of the work; the layout is
-    channels_last. The two make a training step on one CPU thread about twice as fast.
+    Pooling comes before batch normalisation, which then has a quarter of the work, and the layout
+    is channels_last. Together they make a training step on one CPU thread about twice as fast.
     """
 
     smallest = 2 ** len(WIDTHS)
@@ -31,7 +31,7 @@ class Conv(Trunk):
         self.pool = make_pool(pooling)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (N, 64)."""
+        """Return features (N, 64)."""
         centred = (2 * x - 1).contiguous(memory_format=torch.channels_last)
         features: Tensor = self.pool(self.blocks(centred))
         return features

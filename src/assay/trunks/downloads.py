@@ -1,6 +1,4 @@
-"""Weights from the network, without a hang: short time-outs, no retries, every failure an
-`OSError`.
-"""
+"""Weights from the network: short time-outs, no retries, every failure an `OSError`."""
 
 import contextlib
 import io
@@ -19,12 +17,13 @@ from torch import Tensor
 from assay.hashing import digest_file
 
 PATIENCE = 10
-"""Seconds without an answer after which an address counts as out of reach."""
+"""Seconds without an answer after which an address counts as unreachable."""
 
 
 def from_address(address: str, sha256: str) -> Mapping[str, Tensor]:
-    """The state dict at `address`, kept in torch's own cache; `sha256` is the file's hash or the
-    beginning of it.
+    """Return the state dict at `address`, which torch keeps in its own cache.
+
+    `sha256` is the file's hash or the beginning of it.
     """
     with quietly(), _patience():
         try:
@@ -44,7 +43,7 @@ def from_address(address: str, sha256: str) -> Mapping[str, Tensor]:
 
 
 def reachable(address: str) -> bool:
-    """Whether anything answers at `address`."""
+    """Return whether a server answers at `address`."""
     try:
         urllib.request.urlopen(
             urllib.request.Request(address, method="HEAD"), timeout=PATIENCE
@@ -58,7 +57,7 @@ def reachable(address: str) -> bool:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Neither warnings nor the chatter of download libraries; errors are raised as ever."""
+    """Suppress warnings and messages of download libraries inside; errors are still raised."""
     loggers = [logging.getLogger(name) for name in ("timm", "huggingface_hub")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

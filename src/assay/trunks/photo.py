@@ -1,4 +1,4 @@
-"""What the trunks made for photographs share: colour, normalisation, the sizes they take."""
+"""Shared by trunks for photographs: colour, normalisation, sizes of images."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -14,11 +14,12 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Photo(Trunk):
-    """A `body` behind (x - mean) / std per channel; grey images are repeated over the three
-    channels.
+    """A `body` after (x - mean) / std per channel; grey images are repeated over three channels.
 
-    `classifier` names the layers of public files that a trunk has no use for; a side is a multiple
-    of `multiple` pixels, and `only` that of a trunk that takes no other.
+    Attributes:
+        classifier: layers of public files that a trunk does not use.
+        multiple: the side of an image is a multiple of this number of pixels.
+        only: the side of images of a trunk that takes no other.
     """
 
     name: ClassVar[str]
@@ -45,20 +46,19 @@ class Photo(Trunk):
         self.register_buffer("_std", torch.tensor(self.std).view(3, 1, 1), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (N, features)."""
+        """Return features (N, features)."""
         self.check_side(x.shape[-2], x.shape[-1])
         features: Tensor = self.body(self.normalise(x).contiguous(memory_format=self.layout))
         return features
 
     def normalise(self, x: Tensor) -> Tensor:
-        """Three channels as the body expects them, from images with values in [0, 1]; a single
-        channel broadcasts.
-        """
+        """Return three channels as the body expects them, from images with values in [0, 1]."""
         return (x - self._mean) / self._std
 
     def translate(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The weights of a public file by the body's names; files that name them otherwise are
-        recognised here.
+        """Return the weights of a public file by the body's names.
+
+        Files with other names are recognised here.
         """
         return state
 
@@ -77,5 +77,5 @@ class Photo(Trunk):
 
 
 def channels_last(module: nn.Module) -> nn.Module:
-    """The module with its convolutions' weights laid out so."""
+    """Return the module with its weights in the layout channels_last."""
     return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]

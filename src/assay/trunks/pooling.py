@@ -10,7 +10,7 @@ class Average(nn.Module):
     """The mean over positions: f_c = 1/(HW) sum_p x_cp."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (N, C)."""
+        """Return features (N, C)."""
         return x.mean((2, 3))
 
 
@@ -21,7 +21,7 @@ class AveragePlusMax(nn.Module):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (N, C)."""
+        """Return features (N, C)."""
         return x.mean((2, 3)) + x.amax((2, 3))
 
 
@@ -42,12 +42,12 @@ class GeneralisedMean(nn.Module):
         self.least = least
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (N, C)."""
+        """Return features (N, C)."""
         return x.clamp(min=self.least).pow(self.exponent).mean((2, 3)).pow(1 / self.exponent)
 
 
 def make_pool(pooling: Pooling) -> nn.Module:
-    """The module called `pooling`, from maps (N, C, H, W) to features (N, C)."""
+    """Return the module called `pooling`, from maps (N, C, H, W) to features (N, C)."""
     pools: dict[Pooling, type[nn.Module]] = {
         "avg": Average,
         "avg+max": AveragePlusMax,

@@ -1,5 +1,6 @@
-"""Every model of timm as a trunk: the name is the identity (Wightman 2019,
-github.com/huggingface/pytorch-image-models).
+"""Every model of timm as a trunk, by its name in timm.
+
+Wightman 2019, github.com/huggingface/pytorch-image-models.
 """
 
 import importlib
@@ -18,16 +19,18 @@ from assay.trunks.downloads import quietly, reachable
 from assay.trunks.photo import Photo, channels_last
 from assay.trunks.pooling import make_pool
 from assay.trunks.torchvision import import_torchvision
-from assay.trunks.trunk import Origin
+from assay.trunks.trunk import WeightsOrigin
 
-DATA = {
-    "in1k": "ImageNet-1k", "in12k": "ImageNet-12k", "in21k": "ImageNet-21k", "in22k": "ImageNet-22k", "mae": "ImageNet-1k",
-    "fcmae": "ImageNet-1k", "dino": "ImageNet-1k", "ig1b": "Instagram-1B", "jft": "JFT-300M (Google's, private)",
-    "yfcc15m": "YFCC-15M", "yfcc100m": "YFCC-100M", "cc12m": "CC-12M", "sa1b": "SA-1B", "lvd142m": "LVD-142M",
-    "lvd1689m": "LVD-1689M", "sat493m": "SAT-493M", "laion400m": "LAION-400M", "laion2b": "LAION-2B",
-    "laiona": "LAION-Aesthetic", "openai": "WIT (OpenAI's, private)", "webli": "WebLI (Google's, private)",
-    "datacomp1b": "DataComp-1B", "datacompxl": "DataComp-XL", "dfn2b": "DFN-2B", "dfn5b": "DFN-5B", "m30m": "Merged-30M",
-    "m38m": "Merged-38M", "merged2b": "Merged-2B",
+PRETRAINING_DATA = {
+    "in1k": "ImageNet-1k", "in12k": "ImageNet-12k", "in21k": "ImageNet-21k",
+    "in22k": "ImageNet-22k", "mae": "ImageNet-1k", "fcmae": "ImageNet-1k", "dino": "ImageNet-1k",
+    "ig1b": "Instagram-1B", "jft": "JFT-300M (Google's, private)", "yfcc15m": "YFCC-15M",
+    "yfcc100m": "YFCC-100M", "cc12m": "CC-12M", "sa1b": "SA-1B", "lvd142m": "LVD-142M",
+    "lvd1689m": "LVD-1689M", "sat493m": "SAT-493M", "laion400m": "LAION-400M",
+    "laion2b": "LAION-2B", "laiona": "LAION-Aesthetic", "openai": "WIT (OpenAI's, private)",
+    "webli": "WebLI (Google's, private)", "datacomp1b": "DataComp-1B", "datacompxl": "DataComp-XL",
+    "dfn2b": "DFN-2B", "dfn5b": "DFN-5B", "m30m": "Merged-30M", "m38m": "Merged-38M",
+    "merged2b": "Merged-2B",
 }  # fmt: skip
 """Words of a pretrained tag that name the data."""
 
@@ -35,9 +38,8 @@ DATA = {
 class Timm(Photo):
     """A model of timm without its classifier, normalised as its own configuration says.
 
-    The mean over a convolutional network's positions gives way to the protocol's pooling; a
-    transformer pools in its own way, and takes other sides than its own where timm can stretch its
-    positions.
+    The protocol's pooling replaces the mean over a convolutional network's positions. A transformer
+    pools in its own way, and takes other sides of images if timm can stretch its positions.
     """
 
     libraries = ("timm",)
@@ -66,8 +68,8 @@ class Timm(Photo):
             self.body = channels_last(body)
 
     @classmethod
-    def origin(cls) -> Origin | None:
-        """The weights of the name's tag, or of the model's first one."""
+    def origin(cls) -> WeightsOrigin | None:
+        """Return the source of the weights of the name's tag, or of the model's first tag."""
         config = _config(cls.model)
         if not config.has_weights:
             return None
@@ -76,11 +78,11 @@ class Timm(Photo):
         def fetch() -> Mapping[str, Tensor]:
             return _fetch(full)
 
-        return Origin(pretrained_on(config.tag or ""), f"timm {full}", fetch)
+        return WeightsOrigin(pretrained_on(config.tag or ""), f"timm {full}", fetch)
 
 
 def has(name: str) -> bool:
-    """Whether timm has a model, and a pretrained tag, of this name."""
+    """Return whether timm has a model, and a pretrained tag, of this name."""
     if not _timm().is_model(name):
         return False
     try:
@@ -90,13 +92,13 @@ def has(name: str) -> bool:
 
 
 def names() -> list[str]:
-    """Every name that timm knows, with and without tags."""
+    """Return every name in timm, with and without tags."""
     return [*_timm().list_models(), *_timm().list_pretrained()]
 
 
 @cache
 def trunk_of(name: str) -> type[Timm]:
-    """The trunk around timm's model `name`."""
+    """Return the trunk around timm's model `name`."""
     config = _config(name)
     _, height, side = config.input_size
     if height != side:
@@ -118,14 +120,14 @@ def trunk_of(name: str) -> type[Timm]:
 
 
 def pretrained_on(tag: str) -> str:
-    """The data that a pretrained tag names, in order; an unknown tag as it is.
+    """Return the data that a pretrained tag names, in order; an unknown tag unchanged.
 
     >>> pretrained_on("augreg_in21k_ft_in1k")
     'ImageNet-21k, then ImageNet-1k'
     >>> pretrained_on("fb_r896")
     'fb_r896'
     """
-    known = [DATA[word] for word in tag.split("_") if word in DATA]
+    known = [PRETRAINING_DATA[word] for word in tag.split("_") if word in PRETRAINING_DATA]
     return ", then ".join(name for name, _ in itertools.groupby(known)) or tag or "unknown"
 
 
@@ -149,7 +151,7 @@ def _config(name: str) -> Any:
 
 
 def _create(name: str) -> Any:
-    """The model, its positions made to stretch where it can."""
+    """Return the model, with positions that stretch if it can."""
     with quietly():
         try:
             if _config(name).fixed_input_size:
@@ -161,9 +163,7 @@ def _create(name: str) -> Any:
 
 
 def _global_pool(body: nn.Module) -> Any:
-    """The module that takes the mean over a convolutional network's positions; None where there is
-    no such one.
-    """
+    """Return the module that averages a convolutional network's positions, if there is one."""
     select = importlib.import_module("timm.layers").SelectAdaptivePool2d
     found = [
         module
@@ -181,8 +181,9 @@ def _replace(select: Any, pooling: Pooling) -> None:
 
 
 def _fetch(name: str) -> Mapping[str, Tensor]:
-    """From the hub; its client retries for most of a minute, but told that it is offline looks into
-    its cache at once.
+    """Return weights from the hub or from its cache.
+
+    The hub's client retries for most of a minute. Set to offline, it looks into its cache at once.
     """
     constants = importlib.import_module("huggingface_hub").constants
     before = constants.HF_HUB_OFFLINE
@@ -192,7 +193,7 @@ def _fetch(name: str) -> Mapping[str, Tensor]:
             model = _timm().create_model(name, pretrained=True, num_classes=0)
     except Exception as error:  # the hub's client has other errors in every major version
         reason = (
-            f"{constants.ENDPOINT} is out of reach" if offline else " ".join(str(error).split())
+            f"{constants.ENDPOINT} cannot be reached" if offline else " ".join(str(error).split())
         )
         raise OSError(reason) from error
     finally:

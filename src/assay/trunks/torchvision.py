@@ -1,4 +1,4 @@
-"""torchvision's networks, and the door through which torchvision and timm are imported."""
+"""torchvision's networks, and the function that imports torchvision, also for timm."""
 
 import importlib
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from assay.protocols import Pooling
 from assay.trunks.downloads import from_address, quietly
 from assay.trunks.photo import Photo, channels_last
 from assay.trunks.pooling import make_pool
-from assay.trunks.trunk import Origin, trunks
+from assay.trunks.trunk import WeightsOrigin, trunks
 
 _OPERATORS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -23,10 +23,11 @@ _OPERATORS = (
 
 @cache
 def import_torchvision() -> ModuleType:
-    """torchvision, whichever build of it is installed.
+    """Return torchvision, whichever build is installed.
 
-    A build for another torch (CUDA beside a CPU-only torch) cannot load its compiled operators and
-    fails at import for want of two of them. No network here uses them: declaring them is enough.
+    A build for another torch (CUDA beside a CPU-only torch) cannot load its compiled operators, and
+    its import fails because two of them are missing. No network here uses them, so declaring them
+    is enough.
     """
     with quietly():
         try:
@@ -42,12 +43,13 @@ def import_torchvision() -> ModuleType:
 
 
 _kept: list[torch.library.Library] = []
-"""The declarations end with the object that made them."""
+"""Declarations last only as long as the object that made them."""
 
 
 class Torchvision(Photo):
-    """One of torchvision's networks without its classifier; its weights are the first published,
-    which the papers used.
+    """A network of torchvision without its classifier, with the weights that were published first.
+
+    The papers used those weights.
     """
 
     libraries = ("torchvision",)
@@ -62,15 +64,15 @@ class Torchvision(Photo):
         self.body = channels_last(body)
 
     @classmethod
-    def origin(cls) -> Origin:
-        """IMAGENET1K_V1."""
+    def origin(cls) -> WeightsOrigin:
+        """Return the source of IMAGENET1K_V1."""
         address = str(import_torchvision().models.get_model_weights(cls.name)["IMAGENET1K_V1"].url)
         file = address.rpartition("/")[2]
 
         def fetch() -> Mapping[str, Tensor]:
             return from_address(address, sha256=file.removesuffix(".pth").rpartition("-")[2])
 
-        return Origin("ImageNet-1k", file, fetch)
+        return WeightsOrigin("ImageNet-1k", file, fetch)
 
 
 @trunks("resnet18")

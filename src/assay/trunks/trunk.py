@@ -1,5 +1,6 @@
-"""What a trunk is, and the registry that the modules of this folder fill."""
+"""`Trunk`, and trunks by name: those of this folder, of the user, or any model of timm."""
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,17 +8,17 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from assay.protocols import Kind, Pooling
-from assay.registry import Registry
+from assay.registry import Registry, UnknownName
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Where the pretrained weights of a trunk come from.
+class WeightsOrigin:
+    """The source of a trunk's pretrained weights.
 
     Args:
-        pretrained_on: the data they were trained on.
+        pretrained_on: the data that they were trained on.
         source: the file, package or address, the same on every machine.
-        fetch: reads or downloads them; raises `OSError` where they cannot be had.
+        fetch: reads or downloads them; raises `OSError` if that fails.
     """
 
     pretrained_on: str
@@ -26,12 +27,17 @@ class Origin:
 
 
 class Trunk(nn.Module):
-    """Turns images (N, inputs, H, W) with values in [0, 1], or vectors (N, inputs), into features
-    (N, features).
+    """A network from images (N, inputs, H, W) or vectors (N, inputs) to features (N, features).
 
-    A trunk normalises its input and pools its maps itself. `smallest` is the least side of an image
-    in pixels, `side` the one it was made for; None leaves it to the modality of the data.
-    `libraries` are those that its network is written in, torch apart: a run's key holds their versions.
+    Images have values in [0, 1]. A trunk normalises its input and pools its maps itself.
+
+    Attributes:
+        takes: images or vectors.
+        smallest: the smallest side of an image in pixels.
+        side: the side of images that the trunk was made for; None: by the modality of the data.
+        libraries: packages, except torch, that the network is written in; their versions are part
+            of a run's key.
+        features: the number of features.
     """
 
     takes: ClassVar[Kind] = "images"
@@ -45,9 +51,38 @@ class Trunk(nn.Module):
         self.inputs, self.pooling = inputs, pooling
 
     @classmethod
-    def origin(cls) -> Origin | None:
-        """The weights meant by `--set weights=pretrained`; None where there are none."""
+    def origin(cls) -> WeightsOrigin | None:
+        """Return the source of `--set weights=pretrained`; None if there are no such weights."""
         return None
 
 
 trunks = Registry[type[Trunk]]("trunk")
+
+
+def find(name: str) -> type[Trunk]:
+    """Return the trunk called `name`.
+
+    A name that is not registered is looked up in timm, with or without a pretrained tag.
+    """
+    from assay.trunks import timm  # timm's trunks are trunks, so their module imports this one
+
+    if name in trunks:
+        return trunks[name]
+    if timm.has(name):
+        return timm.trunk_of(name)
+    near = difflib.get_close_matches(name, dict.fromkeys([*trunks, *timm.names()]), n=3)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    raise UnknownName(
+        f"no trunk is called {name!r}{hint} (all: {', '.join(sorted(trunks))}, and every name of"
+        " timm's)"
+    )
+
+
+def build(name: str, inputs: int, pooling: Pooling = "avg") -> Trunk:
+    """Return a new trunk with weights from torch's current random state.
+
+    `inputs` is the number of channels of images or of numbers in a vector.
+    """
+    kind = find(name)
+    # a user's own trunk may have no parameter `pooling`
+    return kind(inputs) if pooling == "avg" else kind(inputs, pooling)

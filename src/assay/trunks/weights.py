@@ -1,10 +1,9 @@
-"""Weights a trunk starts from. Whatever their origin, they are brought once into the cache and
-named by their hash.
+"""Weights that a trunk starts from. They are copied once into the cache and named by their hash.
 
 `<cache>/weights/<sha256>.safetensors` holds the tensors and nothing else, so that equal weights
-have one hash whatever their file was called; `<sha256>.json` beside it says for each trunk they
-were given for where they came from, as told last; `<trunk>.json` remembers which are a trunk's own.
-What trains reads only the first, never the network.
+have the same hash whatever the name of their file. `<sha256>.json` beside it holds, for each trunk
+that they were given for, where they came from. `<trunk>.json` says which weights are a trunk's own.
+Training reads only the first, never the network.
 """
 
 import os
@@ -20,19 +19,21 @@ from torch import Tensor
 from assay.errors import BadInput
 from assay.files import cache_folder, in_turn, read_json, usable_cache, write_atomically
 from assay.hashing import digest_bytes, pretty
+from assay.protocols import RANDOM_WEIGHTS, Protocol, TrunkFacts, customise
 from assay.records.lines import Weights
 from assay.trunks import checkpoints
-from assay.trunks.lookup import build, find
 from assay.trunks.photo import Photo
-from assay.trunks.trunk import Origin, Trunk
+from assay.trunks.trunk import Trunk, WeightsOrigin, build, find
 
 PRETRAINED, NONE = "pretrained", "none"
 LITE0 = "lite0"
 
 
-def resolve(trunk: str, weights: str) -> Weights | None:
-    """What `weights` means for `trunk`: `pretrained` its own, `none` or a trunk without any None,
-    else a hash in the cache.
+def resolve_weights(trunk: str, weights: str) -> Weights | None:
+    """Return the weights that a protocol's `weights` means for a trunk.
+
+    `pretrained` means the trunk's own, any other word than `none` a hash in the cache. None for
+    `none`, and for a trunk without weights of its own.
     """
     if weights == NONE:
         return None
@@ -45,32 +46,68 @@ def resolve(trunk: str, weights: str) -> Weights | None:
 
 
 def add_file(trunk: str, path: Path, pretrained_on: str | None = None) -> Weights:
-    """Bring a user's file into the cache: a state dict in .safetensors, .pth, .pt, .tar or .bin, by
-    the layers' public names.
+    """Copy a user's file into the cache and return its weights.
+
+    The file is a state dict in .safetensors, .pth, .pt, .tar or .bin, with the public names of
+    layers.
     """
-    state = checkpoints.read(path)
+    state = checkpoints.read_checkpoint(path)
     fitted = _fit(trunk, state, f"--weights {path}")
     return _keep(trunk, fitted, pretrained_on or f"unknown (file {path.name})", f"file {path.name}")
 
 
-def load(trunk: Trunk, digest: str) -> None:
-    """Put the weights of that hash into a built trunk; a learned pooling and counters of batches
-    stay as built.
+def load_weights(trunk: Trunk, digest: str) -> None:
+    """Load the weights of that hash into a built trunk.
+
+    A learned pooling and counters of batches stay as built.
     """
     content = _read(digest)
     if digest_bytes(content) != digest:
         raise BadInput(
-            f"{_path(digest)} is not what its name says: it was damaged or exchanged; remove it and"
-            " run again"
+            f"{_path(digest)} does not have the hash in its name: it was damaged or replaced;"
+            " remove it and run again"
         )
-    state = checkpoints.fit(trunk, unpack(content), f"{_path(digest).name} of the cache")
+    state = checkpoints.fit_checkpoint(trunk, unpack(content), f"{_path(digest).name} of the cache")
     checkpoints.body_of(trunk).load_state_dict(state, strict=False)
+
+
+def trunk_facts(name: str) -> TrunkFacts:
+    """Return the facts about a trunk that a protocol depends on."""
+    kind = find(name)
+
+    def find_weights(wanted: str) -> str:
+        found = resolve_weights(name, wanted)
+        return found.digest if found else RANDOM_WEIGHTS
+
+    return TrunkFacts(kind.takes, kind.side, kind.smallest, find_weights)
+
+
+def with_weights(protocol: Protocol, given: str, pretrained_on: str | None = None) -> Protocol:
+    """Return the protocol with the weights that `--weights` names.
+
+    They are `none`, `pretrained`, or a file, which is copied into the cache.
+    """
+    if given == RANDOM_WEIGHTS:
+        return customise(protocol, [f"weights={given}"])
+    if given == PRETRAINED:
+        if protocol.trunk == "auto" or resolve_weights(protocol.trunk, given) is None:
+            raise BadInput(
+                "--weights pretrained: this trunk has none; choose one that has, for example --set"
+                " trunk=lite0"
+            )
+        return customise(protocol, [f"weights={given}"])
+    if protocol.trunk == "auto":
+        raise BadInput(
+            f"--weights {given}: say which trunk they are of, for example --set trunk=resnet50"
+        )
+    added = add_file(protocol.trunk, Path(given), pretrained_on)
+    return customise(protocol, [f"weights={added.digest}"])
 
 
 def _by_digest(trunk: str, digest: str) -> Weights:
     described = _described(digest) if _is_there(digest) else {}
     if not described:
-        own = resolve(trunk, PRETRAINED) if len(digest) == 64 else None
+        own = resolve_weights(trunk, PRETRAINED) if len(digest) == 64 else None
         if own is None or own.digest != digest:
             raise BadInput(
                 f"weights={digest} are not in {_folder()}: give the file they came from with"
@@ -84,7 +121,7 @@ def _by_digest(trunk: str, digest: str) -> Weights:
     return described[trunk]
 
 
-def _remembered(trunk: str, origin: Origin) -> Weights | None:
+def _remembered(trunk: str, origin: WeightsOrigin) -> Weights | None:
     try:
         noted = Weights(**read_json(_note(trunk)))
     except (OSError, ValueError, TypeError):
@@ -93,7 +130,7 @@ def _remembered(trunk: str, origin: Origin) -> Weights | None:
     return noted if same and _is_there(noted.digest) and trunk in _described(noted.digest) else None
 
 
-def _fetched(trunk: str, origin: Origin) -> Weights:
+def _fetched(trunk: str, origin: WeightsOrigin) -> Weights:
     try:
         state = origin.fetch()
     except OSError as error:
@@ -115,22 +152,24 @@ def _fetched(trunk: str, origin: Origin) -> Weights:
     return weights
 
 
-def _fit(trunk: str, state: checkpoints.State, what: str) -> dict[str, Tensor]:
+def _fit(trunk: str, state: checkpoints.StateDict, what: str) -> dict[str, Tensor]:
     with torch.random.fork_rng(devices=[]):
         built = build(trunk, 3)
         if not checkpoints.expected(built):
             raise BadInput(f"the trunk {trunk!r} has no weights to load; leave out --weights")
         try:
-            return checkpoints.fit(built, state, what)
+            return checkpoints.fit_checkpoint(built, state, what)
         except BadInput:
             if isinstance(built, Photo):
                 raise
-            return checkpoints.fit(build(trunk, 1), state, what)
+            return checkpoints.fit_checkpoint(build(trunk, 1), state, what)
 
 
 def _keep(trunk: str, state: dict[str, Tensor], pretrained_on: str, source: str) -> Weights:
-    """The header has the tensors in an order of its own and no metadata, so the hash of the file is
-    one of the tensors.
+    """Write weights to the cache.
+
+    The file has its tensors sorted by name and no metadata, so its hash depends on the tensors
+    only.
     """
     content = save({name: state[name] for name in sorted(state)})
     weights = Weights(digest_bytes(content), pretrained_on, source)
@@ -150,9 +189,7 @@ def _keep(trunk: str, state: dict[str, Tensor], pretrained_on: str, source: str)
 
 
 def _described(digest: str) -> dict[str, Weights]:
-    """What is known of weights by the trunks they were given for; nothing where their note is
-    missing or damaged.
-    """
+    """Return weights by the trunks they were given for; empty if the note is missing or damaged."""
     try:
         return {
             trunk: Weights(digest, **about) for trunk, about in read_json(_sidecar(digest)).items()
@@ -170,7 +207,7 @@ def _check_readable(digest: str) -> None:
 
 
 def _is_there(digest: str) -> bool:
-    return os.path.isfile(_path(digest))  # noqa: PTH113 (a cache that cannot be entered holds nothing)
+    return os.path.isfile(_path(digest))  # noqa: PTH113 (a folder without access holds no file)
 
 
 def _read(digest: str) -> bytes:
