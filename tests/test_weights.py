@@ -263,7 +263,9 @@ def test_an_unknown_hash_is_refused(weights):
 def test_exchanged_weights_are_not_loaded(tmp_path, cache):
     one, two = (add_file(SMALL, saved(tmp_path / "mine.pth", small(seed))) for seed in (1, 2))
     shutil.copy(cache / f"{two.digest}.safetensors", cache / f"{one.digest}.safetensors")
-    with pytest.raises(BadInput, match=f"{one.digest}.safetensors does not have the hash in its name"):
+    with pytest.raises(
+        BadInput, match=f"{one.digest}.safetensors does not have the hash in its name"
+    ):
         loaded(SMALL, one.digest)
 
 
