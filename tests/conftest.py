@@ -10,11 +10,12 @@ from miniature import make_folder
 from shared_pool import POOL
 
 FIRST = (
-    "test_docs.py", "test_bench.py", "test_study.py", "test_verify.py", "test_faults.py", "test_seal.py", "test_ray.py",
-    "test_merge.py", "test_sweep.py", "test_reproduce.py", "test_protocols.py", "test_stack.py", "test_resume.py",
+    "test_docs.py", "test_bench.py", "test_study.py", "test_verify.py", "test_faults.py",
+    "test_seal.py", "test_ray.py", "test_engines.py", "test_merge.py", "test_sweep.py",
+    "test_reproduce.py", "test_protocols.py", "test_stack.py", "test_resume.py",
     "test_cli_models.py", "test_trunks.py", "test_report.py", "test_rerun.py",
 )  # fmt: skip
-"""Files that take longest: begun last, they would leave one of two processes without work."""
+"""The slowest files run first: started last, they would leave one of two processes idle."""
 
 
 def pytest_collection_modifyitems(items):
@@ -25,7 +26,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory):
-    """Tests neither use nor fill the user's cache."""
+    """Keep the tests out of the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ASSAY_CACHE", str(tmp_path_factory.getbasetemp().parent / "assay-cache"))
         yield
@@ -33,20 +34,20 @@ def _own_cache(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def _shared_pool():
-    """Worker processes end with the session."""
+    """End the shared worker processes with the session."""
     yield
     POOL.close()
 
 
 @pytest.fixture
 def mini_folder(tmp_path):
-    """A folder of 17 classes with 4 images each, the last class with one."""
+    """Make a folder of 17 classes with 4 images each, the last class with one."""
     return make_folder(tmp_path / "mini")
 
 
 @pytest.fixture
 def mini_features(tmp_path):
-    """An .npz of 16 classes with 5 vectors each."""
+    """Write an .npz of 16 classes with 5 vectors each."""
     draw = np.random.default_rng(0)
     y = np.repeat(np.arange(16), 5)
     path = tmp_path / "mini.npz"
@@ -56,7 +57,10 @@ def mini_features(tmp_path):
 
 @pytest.fixture
 def assay(monkeypatch, capsys):
-    """Run a command in this process: exit code, stdout, stderr; no lines of progress where slow."""
+    """Return a function that runs a command in this process: exit code, stdout, stderr.
+
+    Progress lines, which appear on a slow machine, are off.
+    """
     monkeypatch.setattr("assay.cli.progress.LINE_EVERY", float("inf"))
 
     def run(*words):
@@ -74,7 +78,7 @@ def assay(monkeypatch, capsys):
 
 @pytest.fixture
 def as_before(tmp_path_factory):
-    """Registries are put back after the test, and modules imported from a test's folder forgotten."""
+    """Restore the registries after the test and forget modules imported from its folder."""
     from assay.methods import losses, methods, miners
     from assay.samplers import samplers
     from assay.trunks import trunks

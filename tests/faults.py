@@ -34,7 +34,7 @@ RESULTS = "runs/*/[0-9a-f]*/result.json"
 def words(
     data: str, out: Path, methods: Sequence[str], settings: Sequence[str], *more: str
 ) -> list[str]:
-    """The words of a bench's command."""
+    """Return the words of a bench's command."""
     named = ["bench", "--data", data, "--out", str(out), "--methods", ",".join(methods), *more]
     return named + [part for setting in settings for part in ("--set", setting)]
 
@@ -49,7 +49,7 @@ def start(
     errors: Any = subprocess.PIPE,
     env: dict[str, str] | None = None,
 ) -> subprocess.Popen[str]:
-    """Begin a bench as a process of its own."""
+    """Start a bench as a process of its own."""
     command = [sys.executable, *program, *words(data, out, methods, settings, *more)]
     return subprocess.Popen(
         command, stderr=errors, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
@@ -57,7 +57,7 @@ def start(
 
 
 def end_well(process: subprocess.Popen[str]) -> str:
-    """Wait for the process, which must succeed; what it said on stderr."""
+    """Wait for the process, which must succeed; return what it printed on stderr."""
     _, errors = process.communicate()
     assert process.returncode == 0, errors
     return errors
@@ -84,12 +84,12 @@ def finished(store: Path) -> dict[str, bytes]:
 
 
 def computed(errors: str) -> list[str]:
-    """The runs that a bench has said to be done, by the first digits of their keys."""
+    """Return the runs that a bench reported as done, by the first digits of their keys."""
     return re.findall(r"run ([0-9a-f]{12}) done", errors)
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 180.0) -> Any:
-    """What the condition gives as soon as that is something."""
+    """Wait until the condition is true, and return its value."""
     end = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < end, "it did not happen"
@@ -101,7 +101,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 180.0) -> Any:
 
 
 def does(pid: int) -> str:
-    """What a process says that it is doing; nothing where it has ended."""
+    """Return the command line of a process, empty if the process has ended."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -111,7 +111,7 @@ def does(pid: int) -> str:
 
 
 def descendants(pid: int) -> set[int]:
-    """The processes that a process has begun, and those that these have."""
+    """Return the numbers of the processes below a process."""
     try:
         children = [
             int(child)
@@ -124,7 +124,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def workers_of(driver: subprocess.Popen[str]) -> list[int]:
-    """The worker processes of a driver on the local engine."""
+    """Return the worker processes of a driver on the local engine."""
     return sorted(pid for pid in descendants(driver.pid) if "assay.workers.program" in does(pid))
 
 
@@ -211,7 +211,7 @@ class Victims:
         time.sleep(self._draw.uniform(0, 0.1))
 
     def _begin_again(self) -> None:
-        """A bench may give a task up whose worker was killed three times, but it says how to go on."""
+        """Start the bench again after a task whose worker was killed three times."""
         said = self.log.read_text().splitlines()[-1]
         assert "a worker process died 3 times" in said and "run the same command again" in said, (
             said
@@ -253,7 +253,7 @@ class Disk:
         self._remount("rw", f"size={-(-size // 4096) * 4096}")
 
     def write_protect(self) -> None:
-        """Let nobody write to it, whoever they are."""
+        """Make it read-only, for root too."""
         self._remount("ro")
 
     def _remount(self, *options: str) -> None:
@@ -262,7 +262,7 @@ class Disk:
 
 @contextmanager
 def mounted(path: Path) -> Iterator[Disk]:
-    """A disk at the path; where mounting is not permitted, the test is skipped."""
+    """Mount a disk at the path; skip the test where mounting is not permitted."""
     path.mkdir()
     done = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(path)],
@@ -278,7 +278,7 @@ def mounted(path: Path) -> Iterator[Disk]:
 
 
 def space_of(store: Path) -> int:
-    """Bytes that the files and folders of a store take on a disk of pages."""
+    """Return the bytes that the files and folders of a store take on a disk of pages."""
     return sum(
         -(-path.stat().st_size // 4096) * 4096 for path in store.rglob("*") if path.is_file()
     )

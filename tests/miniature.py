@@ -20,8 +20,8 @@ from assay.study import Execution, run_bench
 
 CLASSES, IMAGES, SIDE = 17, 4, 16
 MINI = (
-    "searches=1", "search=bayesian", "trials=2", "trial_folds=auto", "startup=1", "reproductions=2", "iterations=4", "epochs=2",
-    "validate_every=1", "dim=8", "size=16",
+    "searches=1", "search=bayesian", "trials=2", "trial_folds=auto", "startup=1",
+    "reproductions=2", "iterations=4", "epochs=2", "validate_every=1", "dim=8", "size=16",
 )  # fmt: skip
 
 
@@ -40,7 +40,7 @@ QUICK = resolved(protocols["quick"])
 
 
 def draw_class(number: int, draw: np.random.Generator) -> np.ndarray:
-    """A stripe pattern of the class with noise on it."""
+    """Return a stripe pattern of the class with noise on it."""
     rows, columns = np.mgrid[:SIDE, :SIDE]
     angle = np.pi * number / CLASSES
     wave = np.sin((rows * np.cos(angle) + columns * np.sin(angle)) * 1.3)
@@ -68,9 +68,9 @@ def bench_on(engine, folder: Path, store: Path) -> None:
 
 
 def snapshot(store: Path, *, tested: bool = True) -> dict[str, object]:
-    """All that must be the same bytes: studies, ledgers (without the clock), runs, tables.
+    """Return all that must be the same bytes: studies, ledgers without the clock, runs, tables.
 
-    `tested` says whether what came of the test half belongs to it.
+    `tested` says whether to include what depends on the test half.
     """
     found: dict[str, object] = {}
     for path in sorted(store.rglob("*")):

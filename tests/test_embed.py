@@ -13,7 +13,6 @@ from PIL import Image
 
 import assay.embedding
 from assay.data.images import read_images
-from assay.devices import choose_device
 from assay.embedding import (
     Embedder,
     batch_of,
@@ -353,21 +352,3 @@ def test_a_folder_of_other_things_is_refused_with_the_command_that_makes_one(
     (tmp_path / "model" / WEIGHTS).write_bytes(b"spoilt")
     with pytest.raises(BadInput, match="cannot be read as a model folder"):
         load(tmp_path / "model")
-
-
-@pytest.mark.parametrize(
-    ("device", "said"),
-    [("gpu", "choose auto, cpu or cuda"), ("", "choose auto"), ("cuda", "sees no GPU")],
-)
-def test_a_device_that_is_not_there_is_refused(
-    device: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(BadInput, match=said):
-        choose_device(device)
-
-
-def test_auto_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    for there, chosen in ((True, "cuda"), (False, "cpu")):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
-        assert (choose_device("auto"), choose_device("cpu")) == (chosen, "cpu")

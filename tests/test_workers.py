@@ -12,11 +12,11 @@ import pytest
 from assay.engines import LocalEngine
 from assay.errors import BadInput
 from assay.workers import ProcessEnded, TaskFailed, WorkerPool, in_processes, in_threads
-from assay.workers.parallel import FEW, SHARE
+from assay.workers.parallel import ENOUGH, SHARE
 from faults import does, wait_for
 from tasks import Die, Importing, Where, die_at, die_once_at, fail_at, square, where
 
-MANY = range(FEW + 3 * SHARE + 5)
+MANY = range(ENOUGH + 3 * SHARE + 5)
 
 
 # --- the pool -------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_callers_in_several_threads_share_the_cores(two_cores):
 
 
 def test_few_values_stay_here(two_cores):
-    assert set(in_processes(where, MANY[: FEW - 1])) == {os.getpid()}
+    assert set(in_processes(where, MANY[: ENOUGH - 1])) == {os.getpid()}
 
 
 def test_one_core_needs_no_other_process(monkeypatch):

@@ -13,8 +13,8 @@ from assay.cli.options import (
     Data,
     Device,
     DeviceName,
-    Engine,
     EngineName,
+    EngineOption,
     Imports,
     Json,
     KeepWeights,
@@ -64,7 +64,7 @@ def bench(
             "--jpeg", help="Keep prepared images as JPEG of quality 95: a fifth of the disk."
         ),
     ] = False,
-    engine: Engine = EngineName.local,
+    engine: EngineOption = EngineName.local,
     address: Address = None,
     workers: Workers = None,
     device: DeviceName = Device.auto,

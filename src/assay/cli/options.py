@@ -65,7 +65,7 @@ Methods = Annotated[
 Out = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="The run store; an existing one is continued.")
 ]
-Engine = Annotated[
+EngineOption = Annotated[
     EngineName,
     typer.Option(
         "--engine",

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.options import Engine, EngineName, Imports, Workers
+from assay.cli.options import EngineName, EngineOption, Imports, Workers
 from assay.cli.show import duration, print_json, print_table
 
 if TYPE_CHECKING:
-    from assay.engines import Engine as Runner
+    from assay.engines import Engine
     from assay.records.store import Store
     from assay.status import Standing, Status
     from assay.verify import Finding, Repeated
@@ -221,7 +221,7 @@ def verify(
         typer.Option(help="Where the data of --rerun lie, if not where their name says."),
     ] = None,
     imports: Imports = None,
-    engine: Engine = EngineName.local,
+    engine: EngineOption = EngineName.local,
     workers: Workers = None,
     json: Json = False,
 ) -> None:
@@ -281,7 +281,7 @@ def _rerun(
     store: "Store",
     count: int,
     seed: int,
-    engine: "Runner",
+    engine: "Engine",
     data: str | None,
     imports: list[str],
     json: bool,

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from assay.workers.pool import ProcessEnded, WorkerPool
 
-T = TypeVar("T")
-R = TypeVar("R")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
-FEW = 64
-"""Values for which starting processes takes longer than the work."""
+ENOUGH = 64
+"""Values from which on processes are worth their start."""
 
 SHARE = 16
 """Values that a process gets at a time."""
@@ -28,7 +28,7 @@ _cores = threading.BoundedSemaphore(os.cpu_count() or 1)
 """Held while a process works, so that callers in several threads share the cores."""
 
 
-def in_threads(function: Callable[[T], R], values: Sequence[T]) -> list[R]:
+def in_threads(function: Callable[[Item], Result], values: Sequence[Item]) -> list[Result]:
     """Return the function of each value, in order, computed in threads.
 
     For work that does not hold the interpreter's lock.
@@ -38,14 +38,14 @@ def in_threads(function: Callable[[T], R], values: Sequence[T]) -> list[R]:
 
 
 def in_processes(
-    function: Callable[[T], R], values: Sequence[T], pool: WorkerPool = POOL
-) -> list[R]:
+    function: Callable[[Item], Result], values: Sequence[Item], pool: WorkerPool = POOL
+) -> list[Result]:
     """Return the function of each value, in order, computed in processes if there are many values.
 
     Function and values are picklable.
     """
     cores = len(os.sched_getaffinity(0))
-    if cores == 1 or len(values) < FEW:
+    if cores == 1 or len(values) < ENOUGH:
         return [function(value) for value in values]
     shares = [values[start : start + SHARE] for start in range(0, len(values), SHARE)]
     with ThreadPoolExecutor(cores) as threads:
@@ -53,14 +53,16 @@ def in_processes(
         return [result for results in done for result in results]
 
 
-def _run_share(pool: WorkerPool, function: Callable[[T], R], values: Sequence[T]) -> list[R]:
+def _run_share(
+    pool: WorkerPool, function: Callable[[Item], Result], values: Sequence[Item]
+) -> list[Result]:
     """Compute the values in a process of the pool, again in another where the first one dies."""
     died = None
     with _cores:
         for _ in range(2):
             worker = pool.take()
             try:
-                results: list[R] = worker.run(partial(_apply, function, values))
+                results: list[Result] = worker.run(partial(_apply, function, values))
                 return results
             except ProcessEnded as ended:
                 died = ended
@@ -72,5 +74,5 @@ def _run_share(pool: WorkerPool, function: Callable[[T], R], values: Sequence[T]
     ) from died
 
 
-def _apply(function: Callable[[T], R], values: Sequence[T]) -> list[R]:
+def _apply(function: Callable[[Item], Result], values: Sequence[Item]) -> list[Result]:
     return [function(value) for value in values]

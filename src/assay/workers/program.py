@@ -22,7 +22,7 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """Errors that are not a fault of the code: the message says what to do, no traceback is needed."""
 
 
-def main(handle: int, driver: int) -> None:
+def serve(handle: int, driver: int) -> None:
     """Run the tasks that the process `driver` sends over the socket `handle`."""
     prepare_process()
     threading.Thread(target=_end_with, args=(driver,), daemon=True).start()
@@ -67,4 +67,4 @@ def _end_with(driver: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    serve(int(sys.argv[1]), int(sys.argv[2]))

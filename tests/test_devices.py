@@ -1,4 +1,4 @@
-"""Freed memory is kept for the next tensor where the C library is glibc; elsewhere nothing happens."""
+"""The device that is chosen, torch's threads, and freed memory, which is kept under glibc."""
 
 import ctypes
 import platform
@@ -6,8 +6,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-from assay.devices import keep_freed_memory
+from assay.devices import choose_device, keep_freed_memory, torch_threads
+from assay.errors import BadInput
 
 COUNT_PAGES = """
 import resource
@@ -31,6 +33,35 @@ print(given_back, pages())
 """
 
 
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for device, message in {
+        "gpu": "choose auto, cpu or cuda",
+        "": "choose auto",
+        "cuda": "sees no GPU",
+    }.items():
+        with pytest.raises(BadInput, match=message):
+            choose_device(device)
+
+
+def test_auto_is_the_gpu_where_there_is_one(monkeypatch):
+    for there, chosen in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        assert (choose_device("auto"), choose_device("cpu")) == (chosen, "cpu")
+
+
+def test_torch_has_its_threads_back_after_the_block_even_if_it_fails():
+    before = torch.get_num_threads()
+
+    def fail():
+        with torch_threads(before + 2):
+            raise ZeroDivisionError(torch.get_num_threads())
+
+    with pytest.raises(ZeroDivisionError, match=str(before + 2)):
+        fail()
+    assert torch.get_num_threads() == before
+
+
 class Library:
     """A C library, with or without `mallopt`."""
 
@@ -42,7 +73,7 @@ class Library:
 
 @pytest.fixture
 def library(monkeypatch):
-    """Put another C library in the place of this one."""
+    """Return a function that replaces the C library."""
 
     def use(*names, system="linux"):
         found = Library(*names)
@@ -75,7 +106,7 @@ def test_nothing_is_mapped_and_nothing_trimmed(library):
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 def test_the_pages_of_a_large_tensor_are_fetched_once():
-    """Twenty tensors one after the other: without it each fetches its pages anew."""
+    """Twenty tensors in a row: if memory is given back, each fetches its pages again."""
     done = subprocess.run([sys.executable, "-c", COUNT_PAGES], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     given_back, kept = map(int, done.stdout.split())
