@@ -79,11 +79,12 @@ def assay(monkeypatch, capsys):
 @pytest.fixture
 def as_before(tmp_path_factory):
     """Restore the registries after the test and forget modules imported from its folder."""
+    from assay.data import datasets
     from assay.methods import losses, methods, miners
     from assay.samplers import samplers
     from assay.trunks import trunks
 
-    registries = (methods, losses, miners, samplers, trunks)
+    registries = (methods, losses, miners, samplers, trunks, datasets)
     before = [(dict(registry._parts), dict(registry._origins)) for registry in registries]
     yield
     for registry, (parts, origins) in zip(registries, before, strict=True):

@@ -22,7 +22,7 @@ from scipy.io import savemat
 from assay.data.sources import cars, cub, inshop, landmarks, omniglot, sop
 
 CLASSES, TRAINVAL, IMAGES = 20, 11, 3
-"""Not halves, so that an official split can be told from them."""
+"""Not halves, so that an official split differs from them."""
 
 
 def jpg(seed: int) -> bytes:

@@ -107,7 +107,7 @@ CHANGES = {"permuted": permute_labels, "replaced": replace_samples}
 
 
 def offer_changed(patch: pytest.MonkeyPatch, *kinds: str) -> None:
-    """Let `permuted-KIND:path` and `replaced-KIND:path` be data of the kind with another test half."""
+    """Register `permuted-KIND:` and `replaced-KIND:`, the kind with another test half."""
     for kind in kinds:
         for name, change in CHANGES.items():
             patch.setitem(
@@ -168,20 +168,20 @@ class Spy:
         )
 
     def _read(self) -> None:
-        """The samples themselves are asked for: by whichever study has got furthest."""
+        """The samples themselves are asked for: by the study that has got furthest."""
         ledgers = [read(path) for path in self._stores.glob("**/studies/*/ledger.jsonl")]
         self.openings.append(Opening("samples", max(ledgers, key=len, default=[])))
 
 
 @dataclass
 class _Watched(Noisy):
-    """Samples that tell when some of them are read."""
+    """Samples that report when some of them are read."""
 
-    tell: Callable[[], None]
+    report: Callable[[], None]
 
     def arrays(self, indices: Any, step: Any) -> Any:
         if self.rows.intersection(indices.tolist()):
-            self.tell()
+            self.report()
         return self.items.arrays(indices, step)
 
     def digest(self, index: int) -> str:

@@ -13,6 +13,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from assay.data.sources import archives
 from assay.data.sources.archives import is_archive, unpack
 from assay.errors import BadInput
 from assay.files import DRAFT
+from refusals import refusal
 
 FILES = {"birds/one.txt": b"one", "birds/deep/two.txt": b"two" * 1000, "list.txt": b""}
 MODES = {".tar": "w", ".tgz": "w:gz", ".tar.gz": "w:gz", ".tar.bz2": "w:bz2", ".tar.xz": "w:xz"}
@@ -126,9 +128,9 @@ def test_the_folder_is_in_the_cache_under_the_name_of_the_archive(
 
 
 def test_progress_counts_bytes_up_to_the_whole(tmp_path: Path) -> None:
-    told: list[tuple[str, int, int]] = []
-    unpack(write_zip(tmp_path / "birds.zip"), lambda *words: told.append(words))
-    assert told == [("birds.zip", 3, 3003), ("birds.zip", 3003, 3003), ("birds.zip", 3003, 3003)]
+    reports: list[tuple[str, int, int]] = []
+    unpack(write_zip(tmp_path / "birds.zip"), lambda *words: reports.append(words))
+    assert reports == [("birds.zip", 3, 3003), ("birds.zip", 3003, 3003), ("birds.zip", 3003, 3003)]
 
 
 class Bad(NamedTuple):
@@ -158,26 +160,24 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("bad", [*NAMES, *KINDS], ids=lambda bad: f"{bad.name!a} {bad.word}")
-@pytest.mark.parametrize("ending", [".tar", ".tgz"])
-def test_a_member_of_a_tar_that_leads_out_is_refused(
-    tmp_path: Path, cache: Path, ending: str, bad: Bad
-) -> None:
-    path = write_tar(tmp_path / f"birds{ending}", tar_member(bad.name, bad.kind, bad.target))
-    with pytest.raises(BadInput, match=re.escape(bad.word)) as refused:
-        unpack(path)
-    assert f"{path}: its member {bad.name!a} " in str(refused.value)
-    assert left_in(cache) == []
-    assert not (tmp_path / "evil.txt").exists()
+def check_refused(path: Path, bad: Bad, cache: Path) -> None:
+    message = refusal((path.name, bad), lambda: unpack(path))
+    assert bad.word in message, bad
+    assert f"{path}: its member {bad.name!a} " in message, bad
+    assert left_in(cache) == [], bad
 
 
-@pytest.mark.parametrize("bad", NAMES, ids=lambda bad: f"{bad.name!a}")
-def test_a_member_of_a_zip_that_leads_out_is_refused(tmp_path: Path, cache: Path, bad: Bad) -> None:
-    path = write_zip(tmp_path / "birds.zip", FILES | {bad.name: b"evil"})
-    with pytest.raises(BadInput, match=re.escape(bad.word)) as refused:
-        unpack(path)
-    assert f"{path}: its member {bad.name!a} " in str(refused.value)
-    assert left_in(cache) == []
+def test_a_member_of_a_tar_that_leads_out_is_refused(tmp_path: Path, cache: Path) -> None:
+    for bad, ending in product((*NAMES, *KINDS), (".tar", ".tgz")):
+        path = write_tar(tmp_path / f"birds{ending}", tar_member(bad.name, bad.kind, bad.target))
+        check_refused(path, bad, cache)
+        assert not (tmp_path / "evil.txt").exists(), bad
+
+
+def test_a_member_of_a_zip_that_leads_out_is_refused(tmp_path: Path, cache: Path) -> None:
+    for bad in NAMES:
+        path = write_zip(tmp_path / "birds.zip", FILES | {bad.name: b"evil"})
+        check_refused(path, bad, cache)
 
 
 @pytest.mark.parametrize(("mode", "word"), [(0o120777, "link"), (0o020666, "device")])
@@ -219,23 +219,20 @@ def test_an_encrypted_zip_is_refused(tmp_path: Path, cache: Path) -> None:
     assert left_in(cache) == []
 
 
-@pytest.mark.parametrize("ending", [".zip", *MODES])
-@pytest.mark.parametrize("keep", [0.0, 0.3, 0.7, 0.95])
-def test_an_archive_that_is_cut_off_is_refused(
-    tmp_path: Path, cache: Path, ending: str, keep: float
-) -> None:
-    path = tmp_path / f"birds{ending}"
+def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path, cache: Path) -> None:
     noise = {
         f"{number}.bin": bytes((7919 * number * byte >> 3) % 256 for byte in range(3000))
         for number in range(8)
     }
-    write_zip(path, noise) if ending == ".zip" else write_tar(path, files=noise)
-    content = path.read_bytes().rstrip(b"\0")  # a tar's end mark is zeros
-    path.write_bytes(content[: int(keep * len(content))])
-    with pytest.raises(BadInput, match="fetch it again") as refused:
-        unpack(path)
-    assert str(path) in str(refused.value)
-    assert left_in(cache) == []
+    for ending in (".zip", *MODES):
+        path = tmp_path / f"birds{ending}"
+        write_zip(path, noise) if ending == ".zip" else write_tar(path, files=noise)
+        content = path.read_bytes().rstrip(b"\0")  # a tar's end mark is zeros
+        for keep in (0.0, 0.3, 0.7, 0.95):
+            path.write_bytes(content[: int(keep * len(content))])
+            message = refusal((ending, keep), lambda path=path: unpack(path))
+            assert "fetch it again" in message and str(path) in message, (ending, keep)
+            assert left_in(cache) == [], (ending, keep)
 
 
 @pytest.mark.parametrize("ending", [".tar", ".tgz"])
@@ -306,7 +303,7 @@ UNPACKING = """
 import sys, time
 from pathlib import Path
 from assay.data.sources import archives
-written, real, told = [], archives._write, []
+written, real, reports = [], archives._write, []
 def write(*arguments):
     written.append(1)
     time.sleep(0.5)
@@ -314,8 +311,8 @@ def write(*arguments):
 archives._write = write
 print("ready", flush=True)
 sys.stdin.readline()
-archives.unpack(Path(sys.argv[1]), lambda what, done, total: told.append(what))
-print(len(written), any("waiting" in what for what in told))
+archives.unpack(Path(sys.argv[1]), lambda what, done, total: reports.append(what))
+print(len(written), any("waiting" in what for what in reports))
 """
 
 

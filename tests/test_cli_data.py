@@ -26,7 +26,7 @@ from sealed import receipt
 
 
 @pytest.fixture
-def spoilt(mini_folder):
+def damaged(mini_folder):
     """The miniature folder with something wrong of every kind."""
     for number in range(12):
         (mini_folder / "class03" / f"broken{number:02}.png").write_bytes(b"no image")
@@ -40,7 +40,7 @@ def spoilt(mini_folder):
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A cache that nobody has packed anything into."""
+    """A cache without packs."""
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -56,8 +56,8 @@ def packs(cache):
 # --- show -----------------------------------------------------------------------------------------
 
 
-def test_show_tells_people_what_is_wrong_and_what_that_means(assay, spoilt):
-    code, out, err = assay("data", "show", f"folder:{spoilt}")
+def test_show_names_problems_and_what_they_mean(assay, damaged):
+    code, out, err = assay("data", "show", f"folder:{damaged}")
     assert (code, err) == (0, "")
     assert (
         "LEAK: 1 image in both trainval and test\n    models are trained on what they are tested"
@@ -76,8 +76,8 @@ def test_show_tells_people_what_is_wrong_and_what_that_means(assay, spoilt):
     assert f"most often {SIDE} x {SIDE}" in out
 
 
-def test_show_names_the_first_ten_of_many(assay, spoilt):
-    _, out, _ = assay("data", "show", f"folder:{spoilt}")
+def test_show_names_the_first_ten_of_many(assay, damaged):
+    _, out, _ = assay("data", "show", f"folder:{damaged}")
     assert (
         "12 files that cannot be read\n    no bench starts before they are fixed or removed\n"
         in out
@@ -86,8 +86,8 @@ def test_show_names_the_first_ten_of_many(assay, spoilt):
     assert "      and 2 more, which --json lists\n" in out
 
 
-def test_show_gives_programs_all_of_it(assay, spoilt):
-    code, out, _ = assay("data", "show", f"folder:{spoilt}", "--json")
+def test_json_of_show_is_complete(assay, damaged):
+    code, out, _ = assay("data", "show", f"folder:{damaged}", "--json")
     facts = json.loads(out)
     problems = facts["problems"]
     assert code == 0
@@ -188,9 +188,8 @@ def table(folder):
     for path in sorted(folder.rglob("*.png")):
         number = int(path.parent.name[5:])
         role = "0,0" if number < 8 else "1,0" if int(path.stem) % 2 else "0,1"
-        lines.append(
-            f"{path},{path.parent.name},{'train' if number < 8 else 'test'},{role},{'ab'[number % 2]}"
-        )
+        half, further = "train" if number < 8 else "test", "ab"[number % 2]
+        lines.append(f"{path},{path.parent.name},{half},{role},{further}")
     (folder.parent / "table.csv").write_text("\n".join(lines))
     return f"table:{folder.parent / 'table.csv'}"
 
@@ -224,8 +223,8 @@ def test_splits_carry_the_marks_of_the_data_set(assay, mini_folder):
     assert sum(row[3] == "1" for row in rows) == 16
 
 
-def test_splits_of_spoilt_data_are_refused_with_one_line(assay, spoilt):
-    code, out, err = assay("data", "splits", f"folder:{spoilt}")
+def test_splits_of_damaged_data_are_refused_with_one_line(assay, damaged):
+    code, out, err = assay("data", "splits", f"folder:{damaged}")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "12 such samples" in err
 
@@ -244,8 +243,8 @@ def test_progress_goes_to_stderr(assay, mini_folder, cache, monkeypatch):
 # --- the contact sheet ----------------------------------------------------------------------------
 
 
-def test_show_draws_a_sheet(assay, spoilt, tmp_path):
-    code, out, _ = assay("data", "show", f"folder:{spoilt}", "--sheet", tmp_path / "sheet.png")
+def test_show_draws_a_sheet(assay, damaged, tmp_path):
+    code, out, _ = assay("data", "show", f"folder:{damaged}", "--sheet", tmp_path / "sheet.png")
     assert code == 0
     assert f"contact sheet: {tmp_path / 'sheet.png'}\n" in out
     with Image.open(tmp_path / "sheet.png") as sheet:
@@ -253,7 +252,7 @@ def test_show_draws_a_sheet(assay, spoilt, tmp_path):
         assert (sheet.width, sheet.height) == (1220, 1539)
         assert np.asarray(sheet).std() > 20
     _, out, _ = assay(
-        "data", "show", f"folder:{spoilt}", "--sheet", tmp_path / "sheet.png", "--json"
+        "data", "show", f"folder:{damaged}", "--sheet", tmp_path / "sheet.png", "--json"
     )
     assert json.loads(out)["sheet"] == str(tmp_path / "sheet.png")
 
@@ -427,8 +426,8 @@ def test_prepare_of_vectors(assay, mini_features, cache):
     )
 
 
-def test_prepare_of_spoilt_data_is_refused(assay, spoilt, cache):
-    code, out, err = assay("data", "prepare", f"folder:{spoilt}")
+def test_prepare_of_damaged_data_is_refused(assay, damaged, cache):
+    code, out, err = assay("data", "prepare", f"folder:{damaged}")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "data show" in err
     assert packs(cache) == []

@@ -13,6 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from assay.data.sources.folder import load_folder
 from assay.errors import BadInput
 from assay.protocols import FirstStep, Protocol
 from assay.registry import UnknownName
+from refusals import refusal
 from sealed import receipt
 
 SQUARE = FirstStep("square", 8)
@@ -162,13 +164,14 @@ OTHER_FORMATS = (
 )
 
 
-@pytest.mark.parametrize("name", [*NO_IMAGES, *KNOWN_TO_PILLOW_BY_NAME, *OTHER_FORMATS])
-def test_files_that_are_not_read_are_left_out_and_noted(birds: Path, name: str) -> None:
+def test_files_that_are_not_read_are_left_out_and_noted(birds: Path) -> None:
     before = load_folder(birds)
-    (birds / CLASSES[0] / name).write_bytes(b"no format it reads")
-    after = load_folder(birds)
-    assert after.ids == before.ids
-    assert left_out(after) == {Path(name).suffix or name: 1}
+    for name in (*NO_IMAGES, *KNOWN_TO_PILLOW_BY_NAME, *OTHER_FORMATS):
+        (birds / CLASSES[0] / name).write_bytes(b"no format it reads")
+        after = load_folder(birds)
+        assert after.ids == before.ids, name
+        assert left_out(after) == {Path(name).suffix or name: 1}, name
+        (birds / CLASSES[0] / name).unlink()
 
 
 def test_files_left_out_are_counted_by_their_ending_over_all_classes(birds: Path) -> None:
@@ -246,7 +249,7 @@ def test_a_large_class_is_not_compared_file_by_file(
 def test_a_postscript_program_is_not_run(
     birds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pillow hands such files to Ghostscript, whatever they are called."""
+    """Pillow hands such files to Ghostscript, whatever their names."""
     (tmp_path / "bin").mkdir()
     ghostscript = tmp_path / "bin" / "gs"
     ghostscript.write_text(f"#!/bin/sh\ntouch '{tmp_path / 'was run'}'\n")
@@ -374,25 +377,25 @@ def test_a_broken_image_is_named_whichever_half_it_belongs_to(
         load(f"folder:{birds}")
 
 
-@pytest.mark.parametrize("ending", ["png", "gif", "bmp", "tif", "webp", "jpg", "ppm", "jp2", "tga"])
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
-def test_an_image_cut_anywhere_is_named(tmp_path: Path, ending: str, share: float) -> None:
-    path = tmp_path / f"cut.{ending}"
-    picture(0, 40, 40).save(path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(BadInput, match=rf"cut\.{ending} cannot be read"):
-        read_image(path)
+def test_an_image_cut_anywhere_is_named(tmp_path: Path) -> None:
+    for ending in ("png", "gif", "bmp", "tif", "webp", "jpg", "ppm", "jp2", "tga"):
+        path = tmp_path / f"cut.{ending}"
+        picture(0, 40, 40).save(path)
+        whole = path.read_bytes()
+        for share in (0.0, 0.1, 0.5, 0.9):
+            path.write_bytes(whole[: int(len(whole) * share)])
+            message = refusal(f"{share} of .{ending}", lambda path=path: read_image(path))
+            assert f"cut.{ending} cannot be read" in message, share
 
 
 @pytest.mark.skipif(not features.check("avif"), reason="this Pillow reads no AVIF")
-def test_an_avif_with_spoilt_content_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "spoilt.avif"
+def test_an_avif_with_damaged_content_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.avif"
     picture(0, 40, 40).save(path)
     whole = path.read_bytes()
     start = whole.index(b"mdat") + 4
     path.write_bytes(whole[:start] + bytes(len(whole) - start))
-    with pytest.raises(BadInput, match=r"spoilt\.avif cannot be read"):
+    with pytest.raises(BadInput, match=r"damaged\.avif cannot be read"):
         read_image(path)
 
 
@@ -504,27 +507,22 @@ def test_the_formats_read_are_on_a_list() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "ending", ["bmp", "gif", "jpeg", "jp2", "mpo", "png", "ppm", "tga", "tiff", "webp"]
-)
-def test_every_format_on_the_list_is_read(tmp_path: Path, ending: str) -> None:
-    (tmp_path / "a").mkdir()
-    Image.new("RGB", (16, 16), (200, 200, 200)).save(tmp_path / "a" / f"grey.{ending}")
-    found = load_folder(tmp_path).items.arrays(np.array([0]), FirstStep("square", 16))
-    assert np.abs(found.astype(int) - 200).max() <= 3
+def test_every_format_on_the_list_is_read(tmp_path: Path) -> None:
+    for ending in ("bmp", "gif", "jpeg", "jp2", "mpo", "png", "ppm", "tga", "tiff", "webp"):
+        (tmp_path / ending / "a").mkdir(parents=True)
+        grey = Image.new("RGB", (16, 16), (200, 200, 200))
+        grey.save(tmp_path / ending / "a" / f"grey.{ending}")
+        items = load_folder(tmp_path / ending).items
+        found = np.asarray(items.arrays(np.array([0]), FirstStep("square", 16)))
+        assert np.abs(found.astype(int) - 200).max() <= 3, ending
 
 
-@pytest.mark.parametrize("kind", ["ICO", "ICNS", "PCX", "SGI", "DDS", "XBM", "MSP"])
-def test_another_format_is_not_read_under_the_name_of_one_on_the_list(
-    tmp_path: Path, kind: str
-) -> None:
-    picture(0, 16, 16).convert("1" if kind in ("XBM", "MSP") else "RGB").save(
-        tmp_path / "disguised.png", kind
-    )
-    with pytest.raises(
-        BadInput, match=r"disguised\.png cannot be read as an image \(not a format it knows\)"
-    ):
-        read_image(tmp_path / "disguised.png")
+def test_another_format_is_not_read_under_the_name_of_one_on_the_list(tmp_path: Path) -> None:
+    path = tmp_path / "disguised.png"
+    for kind in ("ICO", "ICNS", "PCX", "SGI", "DDS", "XBM", "MSP"):
+        picture(0, 16, 16).convert("1" if kind in ("XBM", "MSP") else "RGB").save(path, kind)
+        message = refusal(kind, lambda: read_image(path))
+        assert "disguised.png cannot be read as an image (not a format it knows)" in message, kind
 
 
 def test_a_format_on_the_list_is_read_under_the_name_of_another(tmp_path: Path) -> None:
@@ -659,16 +657,13 @@ def test_sixteen_bits_of_each_colour_are_scaled_to_eight(tmp_path: Path) -> None
     assert np.asarray(read_image(tmp_path / "deep.png")).tolist() == [[[255, 0, 128], [1, 1, 1]]]
 
 
-@pytest.mark.parametrize("ending", ["tif", "pfm"])
-@pytest.mark.parametrize("white", [1, 255, 65535])
-def test_an_image_of_floats_is_refused(tmp_path: Path, ending: str, white: int) -> None:
-    floats = np.linspace(0, white, 96, dtype=np.float32).reshape(8, 12)
-    Image.fromarray(floats).save(tmp_path / f"floats.{ending}")
-    with pytest.raises(
-        BadInput,
-        match=rf"floats\.{ending} holds floating-point pixels.*; save it with 8 or 16 bits",
-    ):
-        read_image(tmp_path / f"floats.{ending}")
+def test_an_image_of_floats_is_refused(tmp_path: Path) -> None:
+    for ending, white in product(("tif", "pfm"), (1, 255, 65535)):
+        path = tmp_path / f"floats.{ending}"
+        Image.fromarray(np.linspace(0, white, 96, dtype=np.float32).reshape(8, 12)).save(path)
+        message = refusal((ending, white), lambda path=path: read_image(path))
+        assert f"floats.{ending} holds floating-point pixels" in message, white
+        assert message.endswith("; save it with 8 or 16 bits"), white
 
 
 @pytest.mark.parametrize("orientation", list(ORIENTED))

@@ -228,13 +228,13 @@ def as_npy(content: bytes) -> bytes:
 
 
 def with_unknown_compression(content: bytes) -> bytes:
-    """The archive with a method of compression that nobody knows, in each entry of its directory."""
+    """Return the archive with an unknown compression in each entry of its directory."""
     first, *entries = content.split(b"PK\x01\x02")
     return b"PK\x01\x02".join([first, *(entry[:6] + b"\x63\x00" + entry[8:] for entry in entries)])
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "damage",
     [
         pytest.param(lambda _: b"", id="empty"),
         pytest.param(lambda _: b"no archive at all", id="text"),
@@ -249,21 +249,21 @@ def with_unknown_compression(content: bytes) -> bytes:
         pytest.param(lambda content: content.replace(b"PK\x01\x02", b"PK\x01\x03"), id="directory"),
     ],
 )
-def test_a_spoilt_cache_is_drawn_again(
+def test_a_damaged_cache_is_drawn_again(
     glyphs: Dataset,
     cache: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     draws: list[int],
-    spoil: object,
+    damage: object,
 ) -> None:
-    assert callable(spoil)
+    assert callable(damage)
     [file] = cache.iterdir()
-    (tmp_path / file.name).write_bytes(spoil(file.read_bytes()))
+    (tmp_path / file.name).write_bytes(damage(file.read_bytes()))
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
     assert trainval_fingerprint(load("glyphs")) == trainval_fingerprint(glyphs)
     assert trainval_fingerprint(load("glyphs")) == trainval_fingerprint(glyphs)
-    assert len(draws) == 1, "the spoilt file was not replaced"
+    assert len(draws) == 1, "the damaged file was not replaced"
 
 
 @pytest.mark.parametrize("place", ["file/below", "file"])

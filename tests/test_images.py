@@ -62,16 +62,16 @@ def test_a_turned_tiff_is_turned_once() -> None:
     assert (pixels(turned) == np.rot90(np.asarray(picture()), -1)).all()
 
 
-def with_notes(orientation: int, spoil: Callable[[bytes], bytes]) -> bytes:
-    """A photo with an orientation and the name of a program, spoilt in some way."""
+def with_notes(orientation: int, damage: Callable[[bytes], bytes]) -> bytes:
+    """A photo with an orientation and the name of a program, damaged in some way."""
     exif = Image.Exif()
     exif[0x0112], exif[0x0131], exif[0x8769] = orientation, "soft", {0x9003: "2020:01:01 00:00:00"}
-    return saved(picture(0, 64, 48), "JPEG", exif=spoil(exif.tobytes()))
+    return saved(picture(0, 64, 48), "JPEG", exif=damage(exif.tobytes()))
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 @pytest.mark.parametrize(
-    "spoil",
+    "damage",
     [
         lambda notes: notes[:14] + b"\xff" * 30,
         lambda notes: b"Exif\x00\x00nonsense",
@@ -79,12 +79,12 @@ def with_notes(orientation: int, spoil: Callable[[bytes], bytes]) -> bytes:
     ],
     ids=["noise", "text", "cut"],
 )
-def test_spoilt_notes_do_not_spoil_a_photo(spoil: Callable[[bytes], bytes]) -> None:
-    assert (pixels(with_notes(6, spoil)) == pixels(saved(picture(0, 64, 48), "JPEG"))).all()
+def test_damaged_notes_leave_a_photo_readable(damage: Callable[[bytes], bytes]) -> None:
+    assert (pixels(with_notes(6, damage)) == pixels(saved(picture(0, 64, 48), "JPEG"))).all()
 
 
 @pytest.mark.filterwarnings("ignore:Tag data larger than file")
-def test_a_photo_is_turned_upright_though_other_notes_are_spoilt() -> None:
+def test_a_photo_is_turned_upright_though_other_notes_are_damaged() -> None:
     def change_the_type_of_the_program(notes: bytes) -> bytes:
         assert b"\x01\x31\x00\x02" in notes
         return notes.replace(b"\x01\x31\x00\x02", b"\x01\x31\x00\x0a")
@@ -402,12 +402,16 @@ def test_an_interrupted_scan_goes_on_where_it_was(
 def test_a_killed_scan_goes_on_where_it_was(
     tmp_path: Path, paths: list[Path], opened: list[str]
 ) -> None:
-    code = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom assay.data import"
-        " image_files\nimage_files.SETTLED, image_files.AT_ONCE, image_files.COMMIT = 0, 2, -1\ndef die(what, done, total):\n   "
-        " if done == 4:\n        os.kill(os.getpid(), signal.SIGKILL)\nroot ="
-        " Path(sys.argv[1])\nimage_files.check_files([Path(path) for path in sys.argv[2:]], root, die)\n"
-    )
+    code = """
+import os, signal, sys
+from pathlib import Path
+from assay.data import image_files
+image_files.SETTLED, image_files.AT_ONCE, image_files.COMMIT = 0, 2, -1
+def die(stage, done, total):
+    if done == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+image_files.check_files([Path(path) for path in sys.argv[2:]], Path(sys.argv[1]), die)
+"""
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "data"), *map(str, paths)], capture_output=True
     )
@@ -419,11 +423,13 @@ def test_a_killed_scan_goes_on_where_it_was(
 def test_two_processes_may_scan_one_folder(
     tmp_path: Path, paths: list[Path], opened: list[str]
 ) -> None:
-    code = (
-        "import sys\nfrom pathlib import Path\nfrom assay.data import image_files\n"
-        "image_files.SETTLED, image_files.AT_ONCE, image_files.COMMIT = 0, 1, -1\nroot = Path(sys.argv[1])\n"
-        "print(len(image_files.check_files([Path(path) for path in sys.argv[2:]], root)))\n"
-    )
+    code = """
+import sys
+from pathlib import Path
+from assay.data import image_files
+image_files.SETTLED, image_files.AT_ONCE, image_files.COMMIT = 0, 1, -1
+print(len(image_files.check_files([Path(path) for path in sys.argv[2:]], Path(sys.argv[1]))))
+"""
     command = [sys.executable, "-c", code, str(tmp_path / "data"), *map(str, paths)]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate()[0] for process in both] == ["6\n", "6\n"]
@@ -444,17 +450,17 @@ def change_an_entry(file: Path) -> None:
     with sqlite3.connect(file) as connection:
         for path, entry in connection.execute("SELECT path, entry FROM seen_2").fetchall():
             stamp, (digest, *rest) = json.loads(entry)
-            spoilt = json.dumps([stamp, ["0" + digest[1:], *rest]])
-            connection.execute("UPDATE seen_2 SET entry = ? WHERE path = ?", (spoilt, path))
+            damaged = json.dumps([stamp, ["0" + digest[1:], *rest]])
+            connection.execute("UPDATE seen_2 SET entry = ? WHERE path = ?", (damaged, path))
     connection.close()
 
 
-@pytest.mark.parametrize("spoil", [overwrite, cut, change_an_entry, Path.unlink])
-def test_a_spoilt_memory_costs_the_work_again_and_no_more(
-    tmp_path: Path, paths: list[Path], opened: list[str], spoil: Callable[[Path], None]
+@pytest.mark.parametrize("damage", [overwrite, cut, change_an_entry, Path.unlink])
+def test_a_damaged_memory_costs_the_work_again_and_no_more(
+    tmp_path: Path, paths: list[Path], opened: list[str], damage: Callable[[Path], None]
 ) -> None:
     first = ImageFiles(paths, tmp_path / "data")
-    spoil(database())
+    damage(database())
     for expected in (6, 0):
         opened.clear()
         again = ImageFiles(paths, tmp_path / "data")
@@ -476,13 +482,13 @@ def test_progress_is_reported_to_the_callback(
     tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(image_files, "AT_ONCE", 4)
-    told: list[tuple[str, int, int]] = []
-    ImageFiles(paths, tmp_path / "data", progress=lambda *words: told.append(words))
-    assert told == [("checking images", done, 6) for done in (0, 4, 6)]
-    told.clear()
+    reports: list[tuple[str, int, int]] = []
+    ImageFiles(paths, tmp_path / "data", progress=lambda *words: reports.append(words))
+    assert reports == [("checking images", done, 6) for done in (0, 4, 6)]
+    reports.clear()
     paths[0].write_bytes(b"x")
-    ImageFiles(paths, tmp_path / "data", progress=lambda *words: told.append(words))
-    assert told == [("checking images", 5, 6), ("checking images", 6, 6)]
+    ImageFiles(paths, tmp_path / "data", progress=lambda *words: reports.append(words))
+    assert reports == [("checking images", 5, 6), ("checking images", 6, 6)]
 
 
 def test_the_code_that_decodes_is_part_of_what_is_remembered(

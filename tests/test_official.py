@@ -1,5 +1,5 @@
 """Published data sets: each form they are given in is the same data; what lacks, is too much or
-spoilt is named.
+damaged is named.
 """
 
 import re
@@ -190,7 +190,7 @@ def test_the_official_counts_are_asked_of_the_data(name: str, made: dict[str, Pa
 
 
 @every_miniature
-def test_a_folder_without_the_data_set_is_told_what_belongs_there(
+def test_a_folder_without_the_data_set_is_refused_with_what_belongs_there(
     name: str, tmp_path: Path
 ) -> None:
     kind = MINIATURES[name].kind
@@ -228,7 +228,7 @@ def test_missing_images_are_counted_and_the_first_named(
 
 
 @every_miniature
-def test_a_spoilt_image_is_named_by_load_and_let_through_by_inspect(
+def test_a_damaged_image_is_named_by_load_and_let_through_by_inspect(
     name: str, copy: Callable[[str], tuple[str, Path]]
 ) -> None:
     asked, _ = copy(name)
@@ -240,7 +240,7 @@ def test_a_spoilt_image_is_named_by_load_and_let_through_by_inspect(
     assert [row for row in range(len(dataset.labels)) if dataset.items.problem(row)] == [5]
 
 
-def test_several_spoilt_images_are_counted(copy: Callable[[str], tuple[str, Path]]) -> None:
+def test_several_damaged_images_are_counted(copy: Callable[[str], tuple[str, Path]]) -> None:
     asked, _ = copy("cub")
     for path in load(asked).items.paths[3:6]:
         put(path, b"")
@@ -464,7 +464,7 @@ def test_lists_of_cars_may_lie_beside_the_devkit_and_images_in_a_folder_of_the_s
         ),
     ],
 )
-def test_a_spoilt_mat_file_is_named(
+def test_a_damaged_mat_file_is_named(
     copy: Callable[[str], tuple[str, Path]], content: bytes | dict[str, object], word: str
 ) -> None:
     asked, root = copy("cars")

@@ -343,7 +343,7 @@ def test_what_was_begun_of_other_images_is_thrown_away(
     ]
 
 
-def spoil_the_log(partial: Path) -> None:
+def damage_the_log(partial: Path) -> None:
     (partial / "log").write_bytes((partial / "log").read_bytes()[:-9] + b"\x00\x00\n[24,9999]\n")
 
 
@@ -355,9 +355,9 @@ def lose_the_index(partial: Path) -> None:
     (partial / "index.bin").unlink()
 
 
-@pytest.mark.parametrize("spoil", [spoil_the_log, lose_pixels, lose_the_index])
-def test_a_spoilt_partial_pack_costs_work_and_nothing_else(
-    tmp_path: Path, trainval: TrainVal, spoil: Any
+@pytest.mark.parametrize("damage", [damage_the_log, lose_pixels, lose_the_index])
+def test_a_damaged_partial_pack_costs_work_and_nothing_else(
+    tmp_path: Path, trainval: TrainVal, damage: Any
 ) -> None:
     def stop(what: str, done: int, total: int) -> None:
         if done >= 10:
@@ -367,7 +367,7 @@ def test_a_spoilt_partial_pack_costs_work_and_nothing_else(
         patched.setattr(packs, "CHUNK", CHUNK)
         with pytest.raises(KeyboardInterrupt):
             write_pack(tmp_path / "pack", trainval, SHORT, progress=stop)
-    spoil(tmp_path / "pack.partial")
+    damage(tmp_path / "pack.partial")
     write_pack(tmp_path / "pack", trainval, SHORT)
     write_pack(tmp_path / "whole", trainval, SHORT)
     assert contents(tmp_path / "pack") == contents(tmp_path / "whole")
@@ -383,10 +383,12 @@ def count(self, indices, step):
     time.sleep(0.15)
     return arrays(self, indices, step)
 ImageFiles.arrays = count
-told = []
+reports = []
 """
-    telling = "print(len(chunks), len(packs.PackedImages(folder)), 'waiting' in ' '.join(told))\n"
-    code = counting + WRITE.format(progress="lambda what, *_: told.append(what)") + telling
+    printing = (
+        "print(len(chunks), len(packs.PackedImages(folder)), 'waiting' in ' '.join(reports))\n"
+    )
+    code = counting + WRITE.format(progress="lambda what, *_: reports.append(what)") + printing
     both = [run(root, tmp_path / "pack", code) for _ in range(2)]
     said = sorted(process.communicate()[0] for process in both)
     assert said == [f"0 {COUNT} True\n", f"5 {COUNT} False\n"]
@@ -395,18 +397,18 @@ told = []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pack", "whole"]
 
 
-def test_a_pack_appears_whole_and_progress_is_told(
+def test_a_pack_appears_whole_and_progress_is_reported(
     tmp_path: Path, trainval: TrainVal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[str, int, int]] = []
+    reports: list[tuple[str, int, int]] = []
 
     def progress(what: str, done: int, total: int) -> None:
-        told.append((what, done, total))
+        reports.append((what, done, total))
         assert not (tmp_path / "pack").exists()
 
     monkeypatch.setattr(packs, "CHUNK", CHUNK)
     write_pack(tmp_path / "pack", trainval, SHORT, progress=progress)
-    assert told == [("packing images", done, COUNT) for done in (0, 5, 10, 15, 20, 24)]
+    assert reports == [("packing images", done, COUNT) for done in (0, 5, 10, 15, 20, 24)]
 
 
 def test_a_pack_that_is_there_stays(
@@ -643,17 +645,17 @@ def change_the_channels(folder: Path) -> None:
 
 
 def overwrite(name: str, content: bytes) -> Any:
-    def spoil(folder: Path) -> None:
+    def damage(folder: Path) -> None:
         (folder / name).write_bytes(content)
 
-    return spoil
+    return damage
 
 
 def lose(name: str) -> Any:
-    def spoil(folder: Path) -> None:
+    def damage(folder: Path) -> None:
         (folder / name).unlink()
 
-    return spoil
+    return damage
 
 
 def empty(folder: Path) -> None:
@@ -676,11 +678,11 @@ SPOILT: dict[str, Any] = {
     "the note changed": change_the_channels,
     "everything gone": empty,
 }
-"""What may befall a pack in the cache."""
+"""Damage that a pack in the cache may have."""
 
 
 @pytest.mark.parametrize("how", SPOILT)
-def test_a_spoilt_pack_is_refused_by_who_reads_and_made_again_by_who_places(
+def test_a_damaged_pack_is_refused_on_reading_and_made_again_on_placing(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
@@ -723,7 +725,7 @@ def test_marks_that_are_gone_are_missed(
         "vectors gone",
     ],
 )
-def test_spoilt_vectors_are_refused_by_who_reads_and_made_again_by_who_places(
+def test_damaged_vectors_are_refused_on_reading_and_made_again_on_placing(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
@@ -768,7 +770,7 @@ def test_pixels_are_not_hashed_at_every_start(
     assert "pixels.bin" not in hashed
 
 
-def test_of_two_processes_one_makes_a_spoilt_pack_again(
+def test_of_two_processes_one_makes_a_damaged_pack_again(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))

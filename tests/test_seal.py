@@ -20,8 +20,8 @@ from official import MINIATURES, shrink
 from sealed import CHANGES, Spy, offer_changed
 
 SMALL = (
-    "trunk=conv", "weights=none", "size=16", "stored=18", "dim=4", "folds=2", "batch.embedding=3x2", "batch.classification=3x2",
-    "iterations=2", "epochs=2", "validate_every=1", "startup=1", "reproductions=1",
+    "trunk=conv", "weights=none", "size=16", "stored=18", "dim=4", "folds=2",
+    "batch.embedding=3x2", "batch.classification=3x2", "iterations=2", "epochs=2", "validate_every=1", "startup=1", "reproductions=1",
 )  # fmt: skip
 """Makes a miniature of any protocol; the trials of one that has any become two."""
 

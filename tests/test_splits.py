@@ -159,7 +159,7 @@ def unsorted_features(path: Path) -> tuple[str, list[int]]:
     return f"features:{path}", labels.tolist()
 
 
-def test_parts_are_told_in_the_order_of_the_samples(tmp_path: Path) -> None:
+def test_parts_are_listed_in_the_order_of_the_samples(tmp_path: Path) -> None:
     name, labels = unsorted_features(tmp_path / "f.npz")
     assert labels != sorted(labels)
     assert splits.parts(load(name), PROTOCOL) == [part_of(label) for label in labels]
@@ -188,7 +188,7 @@ def test_parts_of_data_that_cannot_be_split_are_refused() -> None:
         splits.parts(make([2] * 15), PROTOCOL)
 
 
-def test_the_list_of_splits_tells_the_part_of_every_sample(
+def test_the_list_of_splits_has_the_part_of_every_sample(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`assay data splits`, where the samples of the two halves stand in no order."""

@@ -140,7 +140,7 @@ def test_glyphs_have_one_size() -> None:
 # --- problems -------------------------------------------------------------------------------------
 
 
-def test_every_unreadable_file_is_found_and_is_nobodys_copy(tmp_path: Path) -> None:
+def test_every_unreadable_file_is_found_and_is_no_copy(tmp_path: Path) -> None:
     root = photos(tmp_path / "d")
     for name in ("c00/x.png", "c00/y.png", "c12/z.jpg"):
         (root / name).write_bytes(b"")
@@ -156,7 +156,7 @@ def test_every_unreadable_file_is_found_and_is_nobodys_copy(tmp_path: Path) -> N
     assert problems.leaks == problems.ambiguous == problems.repeats == problems.tiny == ()
 
 
-def test_copies_are_told_apart_by_what_they_spoil(tmp_path: Path) -> None:
+def test_copies_are_sorted_by_the_harm_they_do(tmp_path: Path) -> None:
     root = photos(tmp_path / "d")
     shutil.copy(root / "c01/0.png", root / "c01/again.png")
     shutil.copy(root / "c02/0.png", root / "c03/noise.png")
@@ -244,7 +244,7 @@ def test_narrow_vectors_have_no_near_copies() -> None:
     assert survey(dataset).problems.near == ()
 
 
-# --- what a bench is told -------------------------------------------------------------------------
+# --- what a bench reports -------------------------------------------------------------------------
 
 
 def test_what_concerns_trainval_alone_is_kept_apart(tmp_path: Path) -> None:
