@@ -7,10 +7,10 @@ import numpy as np
 from PIL import Image
 
 from assay.protocols import (
-    Kind,
     Modality,
     Protocol,
     ResolvedProtocol,
+    SampleKind,
     TrunkFacts,
     customise,
     protocols,
@@ -27,7 +27,7 @@ MINI = (
 
 def random_trunk(name: str) -> TrunkFacts:
     """A trunk of any name, which takes what its name says and has no weights of its own."""
-    takes: Kind = "vectors" if name == "identity" else "images"
+    takes: SampleKind = "vectors" if name == "identity" else "images"
     return TrunkFacts(takes, side=None, smallest=1, find_weights=lambda wanted: "none")
 
 

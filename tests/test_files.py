@@ -16,9 +16,9 @@ import pytest
 from assay.files import (
     DRAFT,
     cache_folder,
-    in_turn,
+    lock_in_turn,
+    lock_now,
     new_folder,
-    only_one,
     read_json,
     remove_drafts,
     remove_drafts_in,
@@ -31,8 +31,8 @@ import sys
 import threading
 import time
 from pathlib import Path
-from assay.files import only_one
-with only_one(Path(sys.argv[1])):
+from assay.files import lock_now
+with lock_now(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -328,10 +328,10 @@ def hold(lock: Path) -> "subprocess.Popen[str]":
 def test_a_second_process_does_not_get_the_lock(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with hold(lock) as holder:
-        with pytest.raises(BlockingIOError), only_one(lock):
+        with pytest.raises(BlockingIOError), lock_now(lock):
             pytest.fail("two processes hold one lock")
         holder.communicate()
-    with only_one(lock):
+    with lock_now(lock):
         assert lock.exists()
 
 
@@ -340,29 +340,29 @@ def test_the_lock_is_free_after_its_holder_is_killed(tmp_path: Path) -> None:
     with hold(lock) as holder:
         holder.send_signal(signal.SIGKILL)
         assert holder.wait() == -signal.SIGKILL
-    with only_one(lock):
+    with lock_now(lock):
         assert lock.exists()
 
 
 def test_the_lock_is_not_taken_twice_in_one_process(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with only_one(lock), pytest.raises(BlockingIOError), only_one(lock):
+    with lock_now(lock), pytest.raises(BlockingIOError), lock_now(lock):
         pytest.fail("the lock was taken twice")
 
 
 def test_the_lock_is_free_after_an_exception_inside(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with pytest.raises(ValueError, match="inside"), only_one(lock):
+    with pytest.raises(ValueError, match="inside"), lock_now(lock):
         raise ValueError("inside")
-    with only_one(lock):
+    with lock_now(lock):
         assert lock.exists()
 
 
 def test_who_does_not_get_the_lock_leaves_it_to_its_holder(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with only_one(lock):
+    with lock_now(lock):
         for _ in range(2):
-            with pytest.raises(BlockingIOError), only_one(lock):
+            with pytest.raises(BlockingIOError), lock_now(lock):
                 pytest.fail("the lock was taken twice")
 
 
@@ -371,9 +371,12 @@ def nobody_is_there() -> None:
 
 
 def test_a_turn_leaves_no_file_behind(tmp_path: Path) -> None:
-    with in_turn(tmp_path / "lock", nobody_is_there):
+    with lock_in_turn(tmp_path / "lock", nobody_is_there):
         assert names_in(tmp_path) == ["lock"]
-    with pytest.raises(ValueError, match="inside"), in_turn(tmp_path / "lock", nobody_is_there):
+    with (
+        pytest.raises(ValueError, match="inside"),
+        lock_in_turn(tmp_path / "lock", nobody_is_there),
+    ):
         raise ValueError("inside")
     assert names_in(tmp_path) == []
 
@@ -388,7 +391,7 @@ def test_a_turn_comes_after_that_of_the_holder(tmp_path: Path) -> None:
 
         releasing = threading.Thread(target=let_go)
         releasing.start()
-        with in_turn(lock, told.set):
+        with lock_in_turn(lock, told.set):
             assert holder.poll() is not None or holder.wait(10) is not None
         releasing.join()
     assert told.is_set()
@@ -399,7 +402,7 @@ def test_a_turn_comes_after_the_holder_was_killed(tmp_path: Path) -> None:
     with hold(lock) as holder:
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-    with in_turn(lock, nobody_is_there):
+    with lock_in_turn(lock, nobody_is_there):
         assert lock.exists()
 
 
@@ -410,7 +413,7 @@ def test_no_two_are_inside_at_once_though_the_file_comes_and_goes(tmp_path: Path
     def take_turns() -> None:
         nonlocal inside, most, turns
         for _ in range(50):
-            with in_turn(tmp_path / "lock", lambda: None):
+            with lock_in_turn(tmp_path / "lock", lambda: None):
                 inside += 1
                 most = max(most, inside)
                 time.sleep(0.0002)

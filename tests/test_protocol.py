@@ -24,8 +24,8 @@ from assay.protocols import (
     Batch,
     BatchKind,
     FirstStep,
-    Form,
     Frozen,
+    ImageForm,
     Modality,
     Optimiser,
     Pooling,
@@ -315,7 +315,7 @@ def test_a_setting_of_the_optimiser_that_came_later_does_so_too(
         ("frozen", Frozen),
         ("pooling", Pooling),
         ("resize", Resize),
-        ("form", Form),
+        ("form", ImageForm),
         ("search", Search),
     ],
 )

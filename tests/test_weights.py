@@ -24,7 +24,7 @@ from assay.records.lines import Weights
 from assay.trunks import build, find, lite0, trunks
 from assay.trunks import torchvision as torchvision_trunks
 from assay.trunks.trunk import Trunk, WeightsOrigin
-from assay.trunks.weights import NONE, add_file, load_weights, resolve_weights
+from assay.trunks.weights import add_file, load_weights, resolve_weights
 
 LITE0 = "0986093293325365b58094a1c012232e1e178df015bc525e6310d9f900ea046f"
 SMALL = "test_resnet"
@@ -120,7 +120,7 @@ def test_a_trunk_without_weights_of_its_own_has_none(name, cache):
 
 
 def test_none_is_none():
-    assert resolve_weights("lite0", NONE) is None
+    assert resolve_weights("lite0", "none") is None
 
 
 def test_weights_are_derived_once(monkeypatch):

@@ -23,7 +23,7 @@ from assay.errors import BadInput
 from assay.hashing import derive
 from assay.model import CARD, Architecture, Model, begin, read_model_folder
 from assay.progress import Progress, silent
-from assay.protocols import FirstStep, Kind, ResolvedProtocol, Similarity
+from assay.protocols import FirstStep, ResolvedProtocol, SampleKind, Similarity
 from assay.registry import UnknownName
 from assay.trunks import find, weights
 
@@ -196,7 +196,7 @@ class Embedder:
         return np.asarray(as_compared(z, self.similarity).numpy())
 
 
-def check_kind(called: str, takes: Kind, inputs: int, given: Kind, found: int) -> None:
+def check_kind(called: str, takes: SampleKind, inputs: int, given: SampleKind, found: int) -> None:
     """Raise `BadInput` where a model takes other samples than are given, or of another number of
     channels or numbers.
     """

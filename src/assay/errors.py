@@ -1,4 +1,4 @@
-"""What the user can mend: the command line prints the message on one line and exits with 2."""
+"""The error for what the user can fix; the command line prints its message and exits with 2."""
 
 
 class BadInput(ValueError):

@@ -1,43 +1,45 @@
-"""Files that are either whole or not there: write to a temporary name, fsync, rename."""
+"""Files and folders that appear whole or not at all, locks, and the cache folder."""
 
 import fcntl
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 DRAFT, DEAD = ".draft-", ".dead-"
+"""Beginnings of the names of unfinished files and folders, and of folders that are being removed.
+"""
 
-MANY = 64
-"""Files from which on one call for the whole system is quicker than one for each."""
+MANY_FILES = 64
+"""Above this number of files, one sync of the whole system is quicker than one sync per file."""
+
+
+# --- The cache folder ---
 
 
 def cache_folder() -> Path:
-    """Where what can be made again is kept between runs:
-    ASSAY_CACHE, else the user's cache folder.
-    """
+    """Return the folder for what can be computed again: ASSAY_CACHE, else the user's cache."""
     if chosen := os.environ.get("ASSAY_CACHE"):
-        return Path(os.path.expanduser(chosen))  # noqa: PTH111 (which raises nothing where ~ is nobody's)
+        return Path(os.path.expanduser(chosen))  # noqa: PTH111 (raises nothing for an unknown ~user)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay"
 
 
 def usable_cache() -> Path:
-    """The cache folder, made and tried; `OSError` with the remedy where it cannot be made or
-    written to.
+    """Create the cache folder, check that it can be written to, and return it.
 
-    Its users make a `BadInput` of that (`assay.errors` stands beside this module, not below it).
-    What is whole in a cache that cannot be written to may be read all the same: ask for this before
-    something is made.
+    Raises `OSError` with the remedy otherwise, of which callers make a `BadInput` (`assay.errors`
+    is on the same layer as this module). Call it before writing only: finished files in a read-only
+    cache can still be read.
     """
     try:
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as trial:
-            trial.write(b"x")
+        with tempfile.TemporaryFile(dir=folder) as stream:
+            stream.write(b"x")
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         chosen = (
@@ -50,9 +52,15 @@ def usable_cache() -> Path:
     return folder
 
 
+# --- Files and folders ---
+
+
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Put `content` at `path`; a reader sees the old file or the new one, never a part."""
-    with naming(path):
+    """Write `content` to `path`; a reader sees the old file or the new one, never a part.
+
+    The content goes to a temporary file, which is synced to the disk and then renamed.
+    """
+    with errors_naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=DRAFT)
         try:
@@ -69,10 +77,8 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Name `path` in an `OSError` that names nothing, as that of a full disk, or a draft that
-    nobody has heard of.
-    """
+def errors_naming(path: Path) -> Iterator[None]:
+    """Set the file name of an `OSError` that has none (disk full) or only a temporary one."""
     try:
         yield
     except OSError as error:
@@ -82,7 +88,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON document at `path`."""
+    """Return the JSON document in a file."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -97,10 +103,11 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def new_folder(final: Path) -> Iterator[Path]:
-    """Fill the folder yielded; on leaving it appears at `final` at once, or not at all where one is
-    there already.
+    """Yield an empty folder to fill; on leaving it is renamed to `final`.
+
+    Where `final` exists already, that one stays and the new folder is removed.
     """
-    with naming(final):
+    with errors_naming(final):
         final.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(dir=final.parent, prefix=DRAFT))
         os.chmod(draft, 0o755)
@@ -108,47 +115,48 @@ def new_folder(final: Path) -> Iterator[Path]:
             yield draft
             _sync_files([path for path in draft.rglob("*") if path.is_file()])
             sync_folder(draft)
-            _rename_unless_there(draft, final)
+            try:
+                draft.rename(final)
+            except OSError:
+                if not final.is_dir():
+                    raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         sync_folder(final.parent)
 
 
 def remove_drafts(folder: Path) -> None:
-    """Clear what killed processes left unfinished below `folder`.
+    """Remove what killed processes left unfinished in `folder` and below."""
+    _remove(folder.rglob(f"{DRAFT}*"), folder.rglob(f"{DEAD}*"))
+
+
+def remove_drafts_in(folder: Path) -> None:
+    """Remove what killed processes left unfinished in `folder` itself.
+
+    Files further below may be the user's, with any name.
+    """
+    _remove(folder.glob(f"{DRAFT}*"), folder.glob(f"{DEAD}*"))
+
+
+def _remove(drafts: Iterable[Path], dead: Iterable[Path]) -> None:
+    """Remove drafts, and dead folders that another process had begun to remove.
 
     A draft is renamed before it is emptied, so that a process that is still filling it cannot put
     it in place half empty.
     """
-    _remove(list(folder.rglob(f"{DRAFT}*")))
-    _clear(list(folder.rglob(f"{DEAD}*")))
-
-
-def remove_drafts_in(folder: Path) -> None:
-    """Clear what killed processes left unfinished in `folder` itself; what lies deeper may be other
-    people's, of any name.
-    """
-    _remove(list(folder.glob(f"{DRAFT}*")))
-    _clear(list(folder.glob(f"{DEAD}*")))
-
-
-def _remove(drafts: list[Path]) -> None:
-    for draft in drafts:
+    for draft in list(drafts):
         if draft.is_dir():
             with suppress(FileNotFoundError):
                 shutil.rmtree(draft.rename(draft.with_name(f"{DEAD}{draft.name}")))
         else:
             draft.unlink(missing_ok=True)
-
-
-def _clear(dead_ones: list[Path]) -> None:
-    for dead in dead_ones:
-        shutil.rmtree(dead, ignore_errors=True)
+    for folder in list(dead):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sync_files(paths: list[Path]) -> None:
-    """Make the files durable, one by one where they are few: each costs a wait for the disk."""
-    if len(paths) > MANY:
+    """Make the files durable, which costs a wait for the disk for each."""
+    if len(paths) > MANY_FILES:
         os.sync()
         return
     for path in paths:
@@ -156,20 +164,14 @@ def _sync_files(paths: list[Path]) -> None:
             os.fsync(stream.fileno())
 
 
-def _rename_unless_there(draft: Path, final: Path) -> None:
-    try:
-        draft.rename(final)
-    except OSError:
-        if not final.is_dir():
-            raise
+# --- Locks ---
 
 
 @contextmanager
-def only_one(path: Path) -> Iterator[None]:
-    """Hold the lock file at `path` while inside; raises `BlockingIOError` where another process
-    holds it.
+def lock_now(path: Path) -> Iterator[None]:
+    """Hold the lock file at `path`; raises `BlockingIOError` if another process holds it.
 
-    The kernel drops the lock when its holder dies, however it dies.
+    The kernel releases the lock when its holder dies.
     """
     with path.open("a+") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -177,16 +179,19 @@ def only_one(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def in_turn(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock file at `path` while inside, after the process that holds it now; `waiting` is
-    called where there is one.
+def lock_in_turn(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock file at `path`; wait for the process that holds it, and call `waiting` then.
 
-    The file is removed on leaving, so whoever gets the lock of a file that is no longer there tries
-    again.
+    The file is removed on leaving. A process that waited for the lock of a file that was removed
+    locks the new file instead.
     """
     while True:
         with path.open("a+") as stream:
-            _lock(stream, waiting)
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waiting()
+                fcntl.flock(stream, fcntl.LOCK_EX)
             if not _is_at(stream, path):
                 continue
             try:
@@ -196,15 +201,8 @@ def in_turn(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
             return
 
 
-def _lock(stream: IO[str], waiting: Callable[[], None]) -> None:
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        waiting()
-        fcntl.flock(stream, fcntl.LOCK_EX)
-
-
 def _is_at(stream: IO[str], path: Path) -> bool:
+    """Return whether the open file is still the one at `path`."""
     try:
         return os.path.samestat(os.fstat(stream.fileno()), path.stat())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""One byte sequence per value: canonical JSON and the hashes taken of it."""
+"""Canonical JSON, which is one text for equal values; hashes and seeds made from it."""
 
 import dataclasses
 import hashlib
@@ -10,8 +10,7 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """The value as what JSON can hold: dataclasses and mappings as objects, tuples and lists as
-    arrays.
+    """Return the value as JSON has it: dataclasses and mappings as objects, tuples as arrays.
 
     >>> plain({"batch": (8, 4)})
     {'batch': [8, 4]}
@@ -33,8 +32,9 @@ def plain(value: Any) -> Any:
 
 
 def canonical(value: Any) -> str:
-    """JSON with sorted keys and no spaces; equal values give equal text. NaN and infinity are
-    refused.
+    """Return JSON with sorted keys and no spaces; equal values give equal text.
+
+    NaN and infinities raise `ValueError`.
 
     >>> canonical({"b": 1, "a": (1.5, None)})
     '{"a":[1.5,null],"b":1}'
@@ -45,15 +45,13 @@ def canonical(value: Any) -> str:
 
 
 def pretty(value: Any) -> str:
-    """Indented JSON with sorted keys for files that people open; equal values give equal text."""
-    return (
-        json.dumps(plain(value), sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False)
-        + "\n"
-    )
+    """Return indented JSON with sorted keys, for files that people open."""
+    text = json.dumps(plain(value), sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False)
+    return f"{text}\n"
 
 
 def without_infinities(value: Any) -> Any:
-    """The value as JSON can hold it: infinities and NaN by their names, which `float` reads again.
+    """Return the value with infinities and NaN as texts, which `float` reads again.
 
     >>> without_infinities({"mean": float("inf"), "over_queries": [0.5, None]})
     {'mean': 'inf', 'over_queries': [0.5, None]}
@@ -66,23 +64,23 @@ def without_infinities(value: Any) -> Any:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of the canonical JSON, 64 hex digits."""
+    """Return the SHA-256 of the canonical JSON, 64 hex digits."""
     return digest_bytes(canonical(value).encode())
 
 
 def digest_bytes(content: bytes | memoryview) -> str:
-    """SHA-256 of the bytes, 64 hex digits."""
+    """Return the SHA-256 of the bytes, 64 hex digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def digest_file(path: Path) -> str:
-    """SHA-256 of a file's content, 64 hex digits."""
+    """Return the SHA-256 of a file's content, 64 hex digits."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def derive(*parts: str | int | None) -> int:
-    """A seed of 63 bits for the use that `parts` name.
+    """Return a seed of 63 bits for the purpose that `parts` name.
 
     >>> derive("trial", 0, 1) == derive("trial", 0, 1) != derive("trial", 1, 0)
     True

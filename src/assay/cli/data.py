@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from assay.data.seal import SealedTest
     from assay.data.splits import TrainVal
     from assay.progress import Progress
-    from assay.protocols import FirstStep, Form, Protocol, ResolvedProtocol
+    from assay.protocols import FirstStep, ImageForm, Protocol, ResolvedProtocol
 
 Data = Annotated[
     str, typer.Argument(metavar="DATA", help="A name or kind:path, see `assay list datasets`.")
@@ -121,7 +121,7 @@ def prepare(
         raise BadInput(
             f"{dataset.name} holds vectors, which cannot be kept as JPEG; leave out --jpeg"
         )
-    form: Form = "jpeg" if jpeg else resolved.form
+    form: ImageForm = "jpeg" if jpeg else resolved.form
     step = resolved.first_step
     needed = expected_bytes(trainval, step, form) + test.packed_bytes(step, form)
     _announce(dataset, resolved, form, needed, most)
@@ -168,7 +168,11 @@ def _load(
 
 
 def _announce(
-    dataset: "Dataset", protocol: "ResolvedProtocol", form: "Form", needed: int, most: int | None
+    dataset: "Dataset",
+    protocol: "ResolvedProtocol",
+    form: "ImageForm",
+    needed: int,
+    most: int | None,
 ) -> None:
     """Say what will be written and where, or refuse what is above the limit."""
     if most is not None and needed > most:
@@ -186,7 +190,7 @@ def _announce(
 
 
 def _above(
-    most: int, needed: int, dataset: "Dataset", protocol: "ResolvedProtocol", form: "Form"
+    most: int, needed: int, dataset: "Dataset", protocol: "ResolvedProtocol", form: "ImageForm"
 ) -> BadInput:
     remedies = ["raise the limit"]
     if dataset.modality != "features":
@@ -201,7 +205,7 @@ def _above(
     )
 
 
-def _stored(step: "FirstStep", form: "Form") -> str:
+def _stored(step: "FirstStep", form: "ImageForm") -> str:
     if not step.side:
         return "vectors"
     kinds = {
@@ -221,7 +225,7 @@ def _packs() -> Path:
     return cache_folder() / "packs"
 
 
-def _pack(trainval: "TrainVal", test: "SealedTest", step: "FirstStep", form: "Form") -> None:
+def _pack(trainval: "TrainVal", test: "SealedTest", step: "FirstStep", form: "ImageForm") -> None:
     """Pack both halves, each with a bar of its own."""
     from assay.cli.progress import follow
     from assay.data.packs import place_pack

@@ -62,9 +62,9 @@ def add_to(app: typer.Typer) -> None:
         elif kind == Kind.methods:
             _print_methods([_short(row) for row in _rows(kind)])
         elif kind == Kind.protocols:
-            _print_rows(
-                [{column: row[column] for column in PROTOCOL_COLUMNS} for row in _rows(kind)]
-            )
+            rows = _rows(kind)
+            _print_rows([{column: row[column] for column in PROTOCOL_COLUMNS} for row in rows])
+            _print_waiting(rows)
         else:
             _print_rows(_rows(kind))
 
@@ -72,6 +72,20 @@ def add_to(app: typer.Typer) -> None:
 def _print_rows(rows: Rows) -> None:
     folded = _folded(rows)
     print_table(list(folded[0]), [list(row.values()) for row in folded])
+
+
+def _print_waiting(protocols: Rows) -> None:
+    """Print for which methods settings of a protocol wait."""
+    waiting: dict[tuple[str, ...], list[str]] = {}
+    for row in protocols:
+        if row["waits_for"]:
+            waiting.setdefault(tuple(row["waits_for"]), []).append(row["name"])
+    for methods, names in waiting.items():
+        text = (
+            f"{', '.join(names)}: settings for {', '.join(methods)} wait for these methods, which"
+            " Assay does not have yet"
+        )
+        print(f"\n{textwrap.fill(text, WIDTH)}")
 
 
 def _rows(kind: Kind) -> Rows:
@@ -146,6 +160,7 @@ def _datasets() -> Rows:
 
 
 def _protocols() -> Rows:
+    from assay.methods import methods
     from assay.protocols import protocols
 
     return [
@@ -161,6 +176,7 @@ def _protocols() -> Rows:
             "folds": protocol.folds,
             "fingerprint": protocol.fingerprint,
             "departures": list(protocol.departures),
+            "waits_for": [method for method in protocol.exceptions if method not in methods],
         }
         for name, protocol in protocols.items()
     ]

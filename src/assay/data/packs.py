@@ -30,10 +30,10 @@ from assay.data.images import decoder_hash
 from assay.data.partial_pack import PartialPack
 from assay.data.paths import writable_cache
 from assay.errors import BadInput
-from assay.files import cache_folder, in_turn, new_folder, read_json, write_atomically
+from assay.files import cache_folder, lock_in_turn, new_folder, read_json, write_atomically
 from assay.hashing import canonical, digest, digest_file, plain, pretty
 from assay.progress import Progress, silent
-from assay.protocols import FirstStep, Form
+from assay.protocols import FirstStep, ImageForm
 from assay.records.ledger import SealError
 from assay.workers import in_threads
 
@@ -263,7 +263,7 @@ def _trace(path: Path) -> int | str:
 
 
 def place_pack(
-    half: Half, step: FirstStep, form: Form = "pixels", progress: Progress = silent
+    half: Half, step: FirstStep, form: ImageForm = "pixels", progress: Progress = silent
 ) -> Path:
     """Return the folder of a half's pack in the cache; write the pack unless it is there, intact.
 
@@ -291,7 +291,7 @@ def place_vectors(half: Half, name: str, make: Callable[[], Vectors]) -> Path:
         writable_cache()
         _remove_corrupt(folder)
         folder.parent.mkdir(exist_ok=True)
-        with in_turn(_beside(folder, ".lock"), lambda: None):
+        with lock_in_turn(_beside(folder, ".lock"), lambda: None):
             if not folder.exists():
                 write_vectors(folder, half, make())
     return folder
@@ -303,7 +303,7 @@ def _remove_corrupt(folder: Path) -> None:
     """
     if not folder.exists() and not folder.is_symlink():
         return
-    with in_turn(_beside(folder, ".lock"), lambda: None):
+    with lock_in_turn(_beside(folder, ".lock"), lambda: None):
         if is_intact(folder):
             return
         if folder.is_dir() and not folder.is_symlink():
@@ -322,7 +322,7 @@ def _packing_hash() -> str:
     return digest([decoder_hash(), *own])
 
 
-def expected_bytes(half: Half, step: FirstStep, form: Form = "pixels") -> int:
+def expected_bytes(half: Half, step: FirstStep, form: ImageForm = "pixels") -> int:
     """Return how many bytes the pack of a half will have: exact for pixels, about right for
     jpeg.
     """
@@ -331,7 +331,11 @@ def expected_bytes(half: Half, step: FirstStep, form: Form = "pixels") -> int:
 
 
 def write_pack(
-    folder: Path, half: Half, step: FirstStep, form: Form = "pixels", progress: Progress = silent
+    folder: Path,
+    half: Half,
+    step: FirstStep,
+    form: ImageForm = "pixels",
+    progress: Progress = silent,
 ) -> None:
     """Write the pack of a half to `folder`, unless it is there.
 
@@ -348,7 +352,7 @@ def write_pack(
     def waiting() -> None:
         progress("waiting for another process that packs these images", 0, len(half.y))
 
-    with in_turn(_beside(folder, ".lock"), waiting):
+    with lock_in_turn(_beside(folder, ".lock"), waiting):
         if not folder.exists():
             _write_images(folder, half, step, form, progress)
 
@@ -386,7 +390,7 @@ def _write_labels(folder: Path, half: Half) -> None:
 
 
 def _write_images(
-    folder: Path, half: Half, step: FirstStep, form: Form, progress: Progress
+    folder: Path, half: Half, step: FirstStep, form: ImageForm, progress: Progress
 ) -> None:
     about = _about(half) | {"step": plain(step), "form": form, "channels": half.inputs}
     needed, total = expected_bytes(half, step, form), len(half.y)

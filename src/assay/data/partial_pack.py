@@ -17,7 +17,7 @@ from PIL import Image
 
 from assay.data.dataset import Pixels
 from assay.files import sync_folder
-from assay.protocols import Form
+from assay.protocols import ImageForm
 from assay.workers import in_threads
 
 
@@ -33,7 +33,7 @@ class PartialPack:
         self.folder, self.pack, self.rows, self.size = folder, folder / "pack", 0, 0
         self._resume(about)
 
-    def append(self, chunk: list[Any], form: Form) -> None:
+    def append(self, chunk: list[Any], form: ImageForm) -> None:
         """Add a chunk of images; it counts once its line of the log is on disk."""
         contents = (
             [np.ascontiguousarray(image).data for image in chunk]

@@ -39,7 +39,7 @@ from assay.data.dataset import Dataset, Half, Labels
 from assay.data.packs import View, expected_bytes, place_pack, read_any
 from assay.errors import BadInput
 from assay.progress import Progress, silent
-from assay.protocols import FirstStep, Form
+from assay.protocols import FirstStep, ImageForm
 from assay.records.ledger import Receipt, SealError
 
 
@@ -130,7 +130,9 @@ class SealedTest:
         dataset = self.__half._dataset
         return tuple(note for note in dataset.notes if note not in dataset.left_out)
 
-    def pack(self, step: FirstStep, form: Form = "pixels", progress: Progress = silent) -> None:
+    def pack(
+        self, step: FirstStep, form: ImageForm = "pixels", progress: Progress = silent
+    ) -> None:
         """Pack the test half into the cache, so that the study which opens it need not.
 
         Nothing comes back, neither samples nor labels nor the folder; reading the packed half takes
@@ -138,7 +140,7 @@ class SealedTest:
         """
         place_pack(self.__half, step, form, progress)
 
-    def packed_bytes(self, step: FirstStep, form: Form = "pixels") -> int:
+    def packed_bytes(self, step: FirstStep, form: ImageForm = "pixels") -> int:
         """Return how many bytes the packed test half will have."""
         return expected_bytes(self.__half, step, form)
 

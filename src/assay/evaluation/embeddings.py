@@ -24,7 +24,7 @@ from assay.evaluation.model import EmbeddedPart
 from assay.files import write_atomically
 from assay.neighbours import Vectors
 from assay.progress import Progress, silent
-from assay.protocols import Kind, Protocol, Similarity, kind_of
+from assay.protocols import Protocol, SampleKind, Similarity, kind_of
 from assay.trunks import find
 
 OPTIONAL_ARRAYS = {
@@ -238,7 +238,7 @@ class _Samples:
 
     read: Read
     count: int
-    kind: Kind
+    kind: SampleKind
     inputs: int
     arrays: dict[str, Any]
 

@@ -23,7 +23,7 @@ from assay.embedding import (
 )
 from assay.model import CARD, Model
 from assay.progress import Progress
-from assay.protocols import Kind, Similarity, kind_of
+from assay.protocols import SampleKind, Similarity, kind_of
 from assay.run.finished import FinishedRun
 from assay.trunks import find
 
@@ -71,7 +71,7 @@ class EvaluatedModel:
 
     called: str
     build: Callable[[int], Model]
-    takes: Kind
+    takes: SampleKind
     inputs: int | None
     trainval: str | None = None
     fold: int | None = None

@@ -1,4 +1,4 @@
-"""What a protocol holds, and its fingerprint."""
+"""A protocol: its settings, its fingerprint, its JSON."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,10 +11,10 @@ from assay.hashing import digest, plain
 from assay.space import Parameters, Space, Value
 
 Modality = Literal["drawing", "photo", "features"]
-"""What the samples are. `auto` settings depend on this and on what is trained, see `Kind`."""
+"""Nature of the data. `auto` settings depend on it."""
 
-Kind = Literal["images", "vectors"]
-"""What samples are, and what a trunk takes."""
+SampleKind = Literal["images", "vectors"]
+"""Kind of samples, and of a trunk's input."""
 
 BatchKind = Literal["embedding", "classification", "pairs"]
 """Shapes of training batch: for methods that compare samples, for methods that compare with class
@@ -24,51 +24,55 @@ weights, and for methods that need two samples of each class.
 Resize = Literal["square", "short", "stretch"]
 Pooling = Literal["avg", "avg+max", "gem"]
 Frozen = Literal["nothing", "batchnorm", "trunk"]
-Form = Literal["pixels", "jpeg"]
-"""How images are kept after the first step: as they are, or as JPEG of quality 95 without
+ImageForm = Literal["pixels", "jpeg"]
+"""Form in which images are kept after the first step: as pixels, or as JPEG of quality 95 without
 subsampling of colours.
 """
 
 Search = Literal["bayesian", "quasi-random", "random"]
 
 Similarity = Literal["cosine", "euclidean"]
-"""How embeddings are compared: by the cosine, as unit vectors; or by Euclidean distance, as the
-network gives them.
+"""Comparison of embeddings: by the cosine, as unit vectors, or by Euclidean distance, without
+normalising them.
 """
 
 OptimiserKind = Literal["rmsprop", "adam", "adamw", "sgd"]
 Schedule = Literal["constant", "cosine"]
-"""Learning rate over a training: as it is, or falling to zero along half a cosine over all epochs.
+"""Learning rate during training: constant, or falling to zero along half a cosine over all epochs.
 """
 
 SettingValue = Value | tuple[Value, ...] | None
 """Value of a setting; None is `auto`."""
 
 FEWEST_CLASSES = 16
+"""Classes that a data set needs at least, so that halves and folds have enough of them."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Classes x images per class, for methods that compare samples and for those that compare with
-    class weights.
+    """Shapes of a training batch, classes x images per class; None is `auto`.
 
-    None is `auto`, by what is trained.
+    Args:
+        embedding: for methods that compare samples.
+        classification: for methods that compare samples with class weights.
     """
 
     embedding: tuple[int, int] | None = (8, 4)
     classification: tuple[int, int] | None = (32, 1)
 
     def of_size(self, images: int, setting: str) -> "Batch":
-        """Return batches of so many images, with as many of each class as in these; `auto` has as
-        many as by default.
+        """Return batches of `images` images, with as many per class as these have.
+
+        Where these are `auto`, the number per class is that of `Batch()`. `setting` is for the
+        message of a `BadInput`.
         """
         shapes = {}
         for kind, default in vars(Batch()).items():
             per_class = (getattr(self, kind) or default)[1]
             if images < 1 or images % per_class:
                 raise BadInput(
-                    f"--set {setting}: {images} images are no batch of {per_class} of each class;"
-                    f" set batch.{kind}"
+                    f"--set {setting}: {images} images cannot be a batch with {per_class} of each"
+                    f" class; set batch.{kind}"
                 )
             shapes[kind] = images // per_class, per_class
         return Batch(**shapes)
@@ -76,8 +80,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Augment:
-    """Ranges of the one affine resampling of a training batch; None is `auto`, by the modality of
-    the data.
+    """Ranges of the random changes to training images; None is `auto`, by the modality of the data.
+
+    All changes of an image are one affine resampling.
 
     Args:
         area: share of the image's area that a crop keeps.
@@ -96,16 +101,18 @@ class Augment:
 
 @dataclass(frozen=True)
 class Optimiser:
-    """For trunk and head; the method's own weights get one of the same kind with a searched
-    learning rate.
+    """Optimiser of trunk and head.
+
+    The method's own weights (proxies, class weights) have an optimiser of the same kind, with a
+    learning rate that is searched.
 
     Args:
-        lr: learning rate of trunk and head; None is `auto`, by what is trained.
-        momentum: of RMSprop and SGD; Adam has its own, 0.9 and 0.999.
-        weight_decay: of trunk and head.
+        lr: learning rate of trunk and head; None is `auto`.
+        momentum: momentum of RMSprop and SGD; Adam has its usual betas, 0.9 and 0.999.
+        weight_decay: weight decay of trunk and head.
         kind: the algorithm.
         decay_own: whether the method's own weights decay too.
-        schedule: of all learning rates; None is `auto`, by what is trained.
+        schedule: schedule of all learning rates; None is `auto`.
     """
 
     lr: float | None = 1e-6
@@ -118,69 +125,67 @@ class Optimiser:
 
 @dataclass(frozen=True)
 class Protocol:
-    """Equal conditions.
+    """Equal conditions for all methods of a bench, as declared.
+
+    Settings that are None or `auto` are replaced for the data and the trunk by `resolve`.
 
     Args:
-        name: ends in its version; a published protocol is never edited.
+        name: name, which ends in a version; a published protocol is never edited.
         trunk: name of the trunk, or `auto`.
-        weights: of the trunk before training: `pretrained` where it has some, `none`, or the hash
-            of a file's.
-        frozen: `batchnorm` keeps running statistics as they are (the affine weights train), `trunk`
-            trains the head alone on features computed once, without augmentation; None is `auto`:
-            the trunk where it is pretrained.
-        pooling: how a convolutional trunk's maps become features.
-        layer_norm: features are standardised, without weights of its own, before the head.
+        weights: weights of the trunk before training: `pretrained` (random where the trunk has
+            none), `none`, or the hash of weights in the cache.
+        frozen: what does not train: `nothing`; `batchnorm`, the running statistics (the affine
+            weights train); or `trunk`, so that the head alone trains, on features that are computed
+            once and without augmentation. None is `auto`: the trunk if it is pretrained.
+        pooling: pooling of a convolutional trunk's maps to features.
+        layer_norm: whether features are standardised before the head, without weights.
         size: side of the square input in pixels; None is `auto`.
-        resize: how an image is scaled once, before any augmentation; see `FirstStep`.
-        form: how they are kept after that: `pixels`, or `jpeg`, a fifth of the disk but not quite
-            the same images.
-        stored: side after that, of which training crops at random and evaluation the centre; None
-            is `size`.
-        dim: width of an embedding; 0, in the runs of a baseline: there is no head, the features are
-            the embedding.
-        similarity: how embeddings are compared in validation and test; see `Similarity`. What a
-            loss sees is its own matter.
+        resize: scaling of every image, once, before any augmentation; see `FirstStep`.
+        form: form in which scaled images are kept: `pixels`, or `jpeg`, which takes a fifth of the
+            disk and changes the images a little.
+        stored: side of the scaled images, of which training takes random crops and evaluation the
+            centre; None is `size`.
+        dim: width of an embedding; 0 in the runs of a baseline without a head.
+        similarity: comparison of embeddings in validation and test. A loss has its own.
         folds: class-disjoint parts of trainval, each validated once.
-        sampler: how training batches are drawn.
-        iterations: training steps in an epoch; None is one pass, as many batches as the training
-            fold's images fill.
-        shortest_epoch: steps that an epoch has at least where it is one pass; None is `auto`, by
-            what is trained: the head on vectors, or the network on images.
-        epochs: at most so many; None is `auto`.
+        sampler: name of the sampler, which draws the training batches.
+        iterations: training steps in an epoch; None is one pass over the images of the training
+            fold.
+        shortest_epoch: fewest steps of an epoch that is one pass; None is `auto`.
+        epochs: largest number of epochs; None is `auto`.
         validate_every: epochs between validations; None is `auto`.
         patience: epochs without a better validation after which training stops; None is `auto`.
-        searches: independent searches of a method, each with trials, a selection and reproductions
-            of its own.
-        search: how trials are chosen: `quasi-random` and `random` trials do not depend on one
-            another; `bayesian` ones come from a model of those before, after `startup` quasi-random
-            ones.
-        trials: parameter settings tried in a search; the first is the method's defaults. 0: nothing
-            is searched.
-        trial_folds: folds that a trial is validated on, the same for all trials of a search; None:
-            all of them.
+        searches: independent searches of a method, each with its own trials, selection and
+            reproductions.
+        search: choice of trials: `quasi-random` and `random` trials do not depend on each other;
+            `bayesian` trials come from a model of the earlier ones, after `startup` quasi-random
+            trials.
+        trials: parameter settings tried in a search; the first is the method's defaults. With 0
+            nothing is searched.
+        trial_folds: folds that a trial is validated on, the same for all trials of a search; None
+            is all folds.
         startup: quasi-random trials after the defaults, before the model of a bayesian search takes
             over.
-        prune: give a trial up whose first fold lies below the best trial's first fold by more than
-            this share; None: never.
+        prune: share by which the first fold of a trial may lie below the first fold of the best
+            trial; a trial further below is given up. None: no trial is given up.
         reproductions: runs of each search's chosen parameters with fresh seeds.
-        smallest_difference: in MAP@R, the smallest that matters; methods that differ by less are
-            called equivalent.
-        threads: torch threads of one run, whatever the number of workers.
-        autocast: compute the network in bfloat16 where the device is a GPU.
-        compile: let torch compile the network; pays off in long runs.
-        shrink_batch: where a fold trains on fewer classes than a batch holds, take fewer classes
-            and more images of each.
-        metrics: scores of the test half that tables show; MAP@R, by which verdicts go, is always
-            among those computed.
-        training_metrics: scores of the embeddings of the training classes, by the chosen checkpoint
-            of each run.
-        seed: another seed gives an independent repetition of everything.
-        space: parameters searched for every method, beside its own.
+        smallest_difference: smallest difference in MAP@R that matters; methods that differ by less
+            are called equivalent.
+        threads: torch threads of one run, for any number of workers.
+        autocast: whether the network computes in bfloat16 on a GPU.
+        compile: whether torch compiles the network, which pays off in long runs.
+        shrink_batch: whether a fold that trains on fewer classes than a batch holds takes fewer
+            classes and more images of each.
+        metrics: metrics of the test half that tables show; MAP@R, which decides verdicts, is always
+            computed.
+        training_metrics: metrics of the training classes, at the chosen checkpoint of each run.
+        seed: seed of everything; another seed gives an independent repetition.
+        space: parameters that are searched for every method, beside its own.
         exceptions: other settings for single methods, by method and field:
             `{"dreml": {"dim": 144}}`. A method may be named that Assay does not have yet.
         given: parameters of single methods instead of their defaults, by method and parameter:
             `{"histogram": {"bins": 64}}`.
-        departures: where this differs from the paper it follows.
+        departures: differences from the paper that the protocol follows.
         about: one line for lists.
     """
 
@@ -193,7 +198,7 @@ class Protocol:
     size: int | None = None
     resize: Resize = "square"
     stored: int | None = None
-    form: Form = "pixels"
+    form: ImageForm = "pixels"
     dim: int = 128
     similarity: Similarity = "cosine"
     augment: Augment = Augment()
@@ -251,7 +256,7 @@ class Protocol:
 
     @property
     def folds_of_a_trial(self) -> int:
-        """How many folds a trial is validated on."""
+        """Number of folds that a trial is validated on."""
         return self.folds if self.trial_folds is None else min(self.trial_folds, self.folds)
 
 

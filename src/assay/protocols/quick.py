@@ -2,11 +2,9 @@
 
     assay bench --data glyphs --protocol quick --methods contrastive,triplet
 
-Cost of v2: 4 searches, each of 6 quasi-random trials on 1 fold and 1 reproduction on 4 folds, are
-40 runs per method, about three seconds each on glyphs with one thread.
-Cost of v1: 5 trials and 3 reproductions on 4 folds are 32 runs.
-Score to expect of v2: on glyphs, a test MAP@R (separated) of 0.48 to 0.52 for contrastive, triplet
-and normalised softmax, 0.13 for the untrained trunk.
+Cost of v2: 4 searches, each with 6 quasi-random trials on 1 fold and 1 reproduction on 4 folds, are
+40 runs per method, about three seconds each on glyphs with one thread. Cost of v1: 5 trials and 3
+reproductions of 4 folds are 32 runs. docs/protocols.md has the scores to expect.
 """
 
 from dataclasses import replace

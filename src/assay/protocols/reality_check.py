@@ -1,42 +1,17 @@
-"""`reality-check/{cub,cars,sop,any}`: the procedure of A Metric Learning Reality Check.
+r"""`reality-check/{cub,cars,sop,any}`: the procedure of A Metric Learning Reality Check.
 
 Musgrave, Belongie and Lim, 2020, arxiv.org/abs/2003.08505.
 
-    assay bench --data cub:/data/cub --protocol reality-check/cub --methods
-    contrastive,triplet,arcface,pretrained
+    assay bench --data cub:/data/cub --protocol reality-check/cub \
+        --methods contrastive,triplet,arcface,pretrained
 
 Version 1 searches each method once, as the paper does: its intervals hold at the parameters that
 one search found. Version 2 has 4 independent searches of 50 trials, each with 10 reproductions, and
 its intervals are over searches. All else is the same.
 
-Why 4 searches: the half-width of a 95% t-interval over S values, in units of their spread, is 9.0,
-2.5, 1.6 and 1.2 for S = 2, 3, 4 and 5. From 3 to 4 the interval shrinks by 36% and the cost grows
-by 33%; from 4 to 5 by 22% and 25%. Why 10 reproductions: for T trials a search, the variance for a
-given number of runs is smallest at R = sqrt(T) sd_seed / sd_search. The seeds of the paper have a
-spread of about 0.4 points (MAP@R, separated, CUB). With a spread of the search of 0.14, 0.4 or 1
-point the best R is 20, 7 or 3; 10 reproductions lose 10%, 1% and 9% of the variance, 3 lose 96%, 9%
-and 0%.
-
-Cost: 50 trials and 10 reproductions of 4 folds are 240 runs a method, 4 searches 960. Assumed is a
-V100 in single precision that trains BN-Inception on 350 images a second and evaluates 1,000, and
-that early stopping leaves 50 epochs on CUB, 100 on Cars and 400 on SOP. A run is then 160,000,
-320,000 or 1,280,000 training images, or 8, 16 and 66 minutes with its validations: 33, 64 and 265
-GPU-hours a method for version 1, 132, 256 and 1,060 for version 2. `--set trial_folds=2` brings 960
-runs down to 560. Nobody has measured these hours here; `--dry-run` measures the machine at hand.
-
-Scores to expect (published; MAP@R in percent on the test half, four models concatenated /
-separated):
-
-    ============= ============= ============= =============
-    method        CUB           Cars          SOP
-    ============= ============= ============= =============
-    pretrained    14.21 / 14.53  5.91 /  5.64 23.44 / 21.36
-    contrastive   26.53 / 21.18 24.89 / 17.24 44.39 / 40.37
-    triplet       23.69 / 18.75 23.02 / 15.82 43.37 / 37.70
-    cosface       26.70 / 21.21 27.57 / 18.80 46.92 / 40.69
-    arcface       26.45 / 21.49 27.22 / 17.11 47.41 / 41.11
-    soft_triple   26.51 / 21.31 27.08 / 18.89 47.35 / 40.92
-    ============= ============= ============= =============
+Cost: 50 trials and 10 reproductions of 4 folds are 240 runs per method, 4 searches are 960.
+docs/protocols.md says why 4 searches and 10 reproductions, estimates the GPU-hours, and has the
+scores to expect.
 """
 
 from dataclasses import replace

@@ -12,11 +12,11 @@ from assay.protocols.protocol import (
     Batch,
     BatchKind,
     Frozen,
-    Kind,
     Modality,
     Optimiser,
     Protocol,
     Resize,
+    SampleKind,
     Schedule,
     read_given,
     settings_of,
@@ -226,7 +226,7 @@ class TrunkFacts:
             this trunk; `none` for random ones.
     """
 
-    takes: Kind
+    takes: SampleKind
     side: int | None
     smallest: int
     find_weights: Callable[[str], str]
@@ -251,7 +251,7 @@ _BY_MODALITY: dict[Modality, tuple[str, int, ResolvedAugment]] = {
 }
 """Trunk, size and augmentation that `auto` stands for."""
 
-_BY_KIND: dict[Kind, dict[str, Mapping[str, Any]]] = {
+_BY_KIND: dict[SampleKind, dict[str, Mapping[str, Any]]] = {
     "vectors": {
         "length": {"epochs": 30, "validate_every": 1, "patience": 2, "shortest_epoch": 30},
         "optimiser": {"lr": 2e-3, "schedule": "constant"},
@@ -268,7 +268,7 @@ network trained on images.
 """
 
 
-def kind_of(modality: Modality) -> Kind:
+def kind_of(modality: Modality) -> SampleKind:
     """Return whether samples of this modality are images or vectors.
 
     >>> kind_of("drawing")

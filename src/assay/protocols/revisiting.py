@@ -1,38 +1,13 @@
-"""`revisiting/{cub,cars,sop,any}`: Revisiting Training Strategies and Generalization Performance in
-Deep Metric Learning.
+r"""`revisiting/{cub,cars,sop,any}`: Revisiting Training Strategies and Generalization Performance
+in Deep Metric Learning.
 
 Roth, Milbich, Sinha, Gupta, Ommer and Cohen, 2020, arxiv.org/abs/2002.08473.
 
-    assay bench --data cub:/data/cub --protocol revisiting/cub --methods
-    contrastive,triplet,margin_distance_weighted,arcface
+    assay bench --data cub:/data/cub --protocol revisiting/cub \
+        --methods contrastive,triplet,margin_distance_weighted,arcface
 
-Cost: nothing is searched, and 5 reproductions of 4 folds are 20 runs a method. Assumed is a V100 in
-single precision that trains ResNet50 on 300 images a second and evaluates 800. 150 epochs of a fold
-are 655,200 training images on CUB, 890,400 on Cars and 6,686,400 on SOP, or 41, 56 and 418 minutes
-with a validation after each epoch: 14, 19 and 139 GPU-hours a method. Nobody has measured this
-here; `--dry-run` measures the machine at hand.
-
-Scores to expect (published; R@1 in percent on the test half, the best epoch on that half, of one
-model trained on all its training classes, so more than an honest one that leaves a quarter of them
-for validation):
-
-    ============================= ===== ===== =====
-    method                        CUB   Cars  SOP
-    ============================= ===== ===== =====
-    margin_distance_weighted      63.09 79.86 78.43
-    margin_distance_weighted_near 62.50 77.70 77.38
-    multi_similarity_mined        62.80 81.68 77.99
-    proxy_nca_strict              62.80 78.48
-    arcface                       62.67 79.16 77.71
-    normalized_softmax            61.66 78.91 76.92
-    soft_triple                   60.83 75.66
-    histogram                     60.55 76.47 71.30
-    triplet_semihard              60.09 72.51 73.61
-    ============================= ===== ===== =====
-
-The study draws the pairs and triplets of its contrastive (61.50, 75.78, 73.21), triplet (62.87,
-79.13, 77.39) and quadruplet (61.71, 76.34, 76.95) by distance; the methods of these names take all
-of a batch.
+Cost: nothing is searched, and 5 reproductions of 4 folds are 20 runs per method. docs/protocols.md
+estimates the GPU-hours, and has the scores to expect.
 """
 
 from collections.abc import Mapping

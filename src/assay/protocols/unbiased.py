@@ -1,37 +1,19 @@
-"""`unbiased/{inception-bn,resnet50}`: the settings of Unbiased Evaluation of Deep Metric Learning
-Algorithms.
+r"""`unbiased/{inception-bn,resnet50}`: Unbiased Evaluation of Deep Metric Learning Algorithms.
 
 Fehervari, Ravichandran and Appalaraju, 2019, arxiv.org/abs/1911.12528.
 
-    assay bench --data cub:/data/cub --protocol unbiased/inception-bn --methods
-    triplet_semihard,n_pairs,proxy_nca_strict assay sweep --data cub:/data/cub --protocol
-    unbiased/inception-bn --vary dim=16,32,64,128,256,512,1024,2048
+    assay bench --data cub:/data/cub --protocol unbiased/inception-bn \
+        --methods triplet_semihard,n_pairs,proxy_nca_strict
+    assay sweep --data cub:/data/cub --protocol unbiased/inception-bn \
+        --vary dim=16,32,64,128,256,512,1024,2048
 
-Version 1 compares all methods by the cosine. Version 2 compares the outputs of those methods by
-Euclidean distance, without normalising them, that the paper marks as having no normalised last
-layer and whose losses here see raw outputs; and it has no settings for methods that Assay does not
-have. Both search once: intervals hold at the parameters that one search found.
+Version 1 compares the embeddings of all methods by the cosine. Version 2 uses Euclidean distance,
+without normalising, for the methods that the paper marks as having no normalised last layer and
+whose losses here see raw outputs; and it has no settings for methods that Assay does not have. Both
+search once: their intervals hold at the parameters that one search found.
 
-Cost: 25 trials and 10 reproductions of 4 folds are 140 runs a method. Assumed is a V100 in single
-precision that trains BN-Inception on 350 images a second and ResNet50 on 300, and evaluates 1,000
-and 800, and that early stopping leaves 30 of at most 60 epochs, 720,000 training images. A run on
-CUB is then 35 or 41 minutes with its validations: 82 GPU-hours a method with BN-Inception, 96 with
-ResNet50. Nobody has measured this here; `--dry-run` measures the machine at hand.
-
-Scores to expect (published; R@1 in percent on the test half, the best epoch on that half, so a
-little more than an honest one):
-
-    ========================= ============ ============ ============ ============
-    method                    CUB, BN-Inc. CUB, ResNet  Cars, BN-I.  SOP, BN-I.
-    ========================= ============ ============ ============ ============
-    triplet_semihard_squared  50.9         48.2         60.94
-    n_pairs                   53.7         56.1         71.18        61.24
-    margin_distance_weighted  51.3         59.6         70.38        67.63
-    angular_raw               53.2         59.1         68.86        68.97
-    proxy_triplet             50.5         53.1         65.34        61.41
-    proxy_nca_strict          54.6         58.1         71.90        73.56
-    ranked_list               51.4         50.2         69.83
-    ========================= ============ ============ ============ ============
+Cost: 25 trials and 10 reproductions of 4 folds are 140 runs per method. docs/protocols.md estimates
+the GPU-hours, and has the scores to expect.
 """
 
 from collections.abc import Mapping

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from assay.errors import BadInput
-from assay.files import naming
+from assay.files import errors_naming
 from assay.hashing import canonical, digest
 from assay.records.codec import BadRecord
 from assay.records.lines import ENTRIES, Entry, Look, Peek, Preregistration
@@ -164,7 +164,7 @@ class Ledger:
             number, kind, body, previous, hashed, datetime.now(UTC).isoformat(timespec="seconds")
         )
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with naming(self.path):
+        with errors_naming(self.path):
             _append_whole(self.path, canonical(line).encode() + b"\n")
         self.lines.append(line)
         return line

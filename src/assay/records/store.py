@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from assay.errors import BadInput
-from assay.files import DRAFT, new_folder, only_one, read_json, remove_drafts, write_atomically
+from assay.files import DRAFT, lock_now, new_folder, read_json, remove_drafts, write_atomically
 from assay.hashing import pretty
 from assay.records.codec import FORMAT, check_format
 from assay.records.run import CHECKPOINTS, RunResult, check_run
@@ -63,7 +63,7 @@ class Store:
         _check_writable(self.root)
         with ExitStack() as stack:
             try:
-                stack.enter_context(only_one(self.root / "driver.lock"))
+                stack.enter_context(lock_now(self.root / "driver.lock"))
             except BlockingIOError:
                 by = self.driver() or "another process"
                 raise BadInput(

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from assay.protocols import Kind, Pooling
+from assay.protocols import Pooling, SampleKind
 from assay.registry import Registry, UnknownName
 
 
@@ -40,7 +40,7 @@ class Trunk(nn.Module):
         features: the number of features.
     """
 
-    takes: ClassVar[Kind] = "images"
+    takes: ClassVar[SampleKind] = "images"
     smallest: ClassVar[int] = 1
     libraries: ClassVar[tuple[str, ...]] = ()
     side: ClassVar[int | None] = None

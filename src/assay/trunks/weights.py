@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from assay.errors import BadInput
-from assay.files import cache_folder, in_turn, read_json, usable_cache, write_atomically
+from assay.files import cache_folder, lock_in_turn, read_json, usable_cache, write_atomically
 from assay.hashing import digest_bytes, pretty
 from assay.protocols import RANDOM_WEIGHTS, Protocol, TrunkFacts, customise
 from assay.records.lines import Weights
@@ -25,7 +25,7 @@ from assay.trunks import checkpoints
 from assay.trunks.photo import Photo
 from assay.trunks.trunk import Trunk, WeightsOrigin, build, find
 
-PRETRAINED, NONE = "pretrained", "none"
+PRETRAINED = "pretrained"
 LITE0 = "lite0"
 
 
@@ -35,7 +35,7 @@ def resolve_weights(trunk: str, weights: str) -> Weights | None:
     `pretrained` means the trunk's own, any other word than `none` a hash in the cache. None for
     `none`, and for a trunk without weights of its own.
     """
-    if weights == NONE:
+    if weights == RANDOM_WEIGHTS:
         return None
     if weights != PRETRAINED:
         return _by_digest(trunk, weights)
@@ -111,7 +111,7 @@ def _by_digest(trunk: str, digest: str) -> Weights:
         if own is None or own.digest != digest:
             raise BadInput(
                 f"weights={digest} are not in {_folder()}: give the file they came from with"
-                f" --weights FILE, or --weights {PRETRAINED} or {NONE}"
+                f" --weights FILE, or --weights {PRETRAINED} or {RANDOM_WEIGHTS}"
             )
         return own
     _check_readable(digest)
@@ -145,7 +145,7 @@ def _fetched(trunk: str, origin: WeightsOrigin) -> Weights:
         raise BadInput(
             f"the pretrained weights of {trunk!r} ({origin.source}) are not on this machine and"
             f" cannot be had ({error}); give --weights FILE, start from random ones with --weights"
-            f" {NONE}{other}"
+            f" {RANDOM_WEIGHTS}{other}"
         ) from error
     weights = _keep(trunk, _fit(trunk, state, origin.source), origin.pretrained_on, origin.source)
     write_atomically(_note(trunk), pretty(weights))
@@ -178,7 +178,7 @@ def _keep(trunk: str, state: dict[str, Tensor], pretrained_on: str, source: str)
     except OSError as error:
         raise BadInput(str(error)) from None
     write_atomically(_path(weights.digest), content)
-    with in_turn(_folder() / f"{weights.digest}.lock", lambda: None):
+    with lock_in_turn(_folder() / f"{weights.digest}.lock", lambda: None):
         known = _described(weights.digest) | {trunk: weights}
         notes = {
             name: {"pretrained_on": each.pretrained_on, "source": each.source}

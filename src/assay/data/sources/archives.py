@@ -18,7 +18,7 @@ from typing import IO, Self
 
 from assay.data.paths import writable_cache
 from assay.errors import BadInput
-from assay.files import cache_folder, in_turn, new_folder, remove_drafts_in
+from assay.files import cache_folder, lock_in_turn, new_folder, remove_drafts_in
 from assay.hashing import digest
 from assay.progress import Progress, silent
 
@@ -60,7 +60,7 @@ def unpack(archive: Path, progress: Progress = silent) -> Path:
     def waiting() -> None:
         progress(f"{archive.name}: waiting for another process that unpacks", 0, 1)
 
-    with in_turn(place.with_name("unpacked.lock"), waiting):
+    with lock_in_turn(place.with_name("unpacked.lock"), waiting):
         remove_drafts_in(place)
         if not final.is_dir():
             _unpack(archive, final, progress)
