@@ -22,7 +22,7 @@ import pytest
 from PIL import Image, ImageFile, features
 
 from assay.data import Dataset, load, splits
-from assay.data.images import FORMATS, MOST_PIXELS, decode, endings, first_step
+from assay.data.images import FORMATS, MOST_PIXELS, decode_image, endings, first_step
 from assay.data.sources.folder import load_folder
 from assay.errors import BadInput
 from assay.protocols import FirstStep, Protocol
@@ -80,7 +80,7 @@ def square(image: Image.Image, side: int) -> Any:
 
 
 def read_image(path: Path) -> Image.Image:
-    return decode(path.read_bytes(), path)
+    return decode_image(path.read_bytes(), path)
 
 
 def fingerprints(root: Path, folder: Path) -> tuple[str, str]:
@@ -549,7 +549,7 @@ def test_reading_in_many_threads_leaves_the_warnings_alone(
     monkeypatch.setattr(Image, "open", open_in_turn)
     before = list(warnings.filters)
     threads = {
-        name: threading.Thread(target=decode, args=(name.encode(), tmp_path / name))
+        name: threading.Thread(target=decode_image, args=(name.encode(), tmp_path / name))
         for name in names
     }
     for name in names:

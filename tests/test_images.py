@@ -22,7 +22,7 @@ from PIL import Image
 
 from assay.data import image_files, images
 from assay.data.image_files import ImageFiles
-from assay.data.images import MOST_PIXELS, decode, first_step, is_too_long, shape_after
+from assay.data.images import MOST_PIXELS, decode_image, first_step, is_too_long, shape_after
 from assay.errors import BadInput
 from assay.files import cache_folder
 from assay.protocols import FirstStep, Resize
@@ -43,7 +43,7 @@ def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
 
 
 def pixels(content: bytes) -> Any:
-    return np.asarray(decode(content, HERE))
+    return np.asarray(decode_image(content, HERE))
 
 
 def test_a_progressive_photo_is_the_same_picture() -> None:
@@ -54,7 +54,7 @@ def test_a_progressive_photo_is_the_same_picture() -> None:
 def test_a_progressive_photo_cut_short_is_refused() -> None:
     whole = saved(picture(0, 64, 48), "JPEG", progressive=True)
     with pytest.raises(BadInput, match=r"here\.jpg cannot be read as an image .*truncated"):
-        decode(whole[: len(whole) // 2], HERE)
+        decode_image(whole[: len(whole) // 2], HERE)
 
 
 def test_a_turned_tiff_is_turned_once() -> None:
@@ -145,7 +145,7 @@ def test_a_photo_that_claims_to_be_enormous_is_refused() -> None:
     with pytest.raises(
         BadInput, match=rf"would unpack to an enormous image, above {MOST_PIXELS:,} pixels"
     ):
-        decode(bytes(whole), HERE)
+        decode_image(bytes(whole), HERE)
 
 
 @pytest.mark.parametrize(

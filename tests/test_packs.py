@@ -288,7 +288,7 @@ def test_large_images_make_small_chunks(
     tmp_path: Path, trainval: TrainVal, read_rows: list[list[int]]
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(packs, "BUFFER", 2 * 8 * 8 * 3)
+        patched.setattr(packs, "CHUNK_BYTES", 2 * 8 * 8 * 3)
         write_pack(tmp_path / "pack", trainval, SQUARE)
     assert max(len(rows) for rows in read_rows) == 2
 

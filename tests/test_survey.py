@@ -22,7 +22,7 @@ from assay.data.contact_sheet import (
     IMAGES,
     MARGIN,
     MOUNT,
-    NAMES,
+    NAME_WIDTH,
     draw_sheet,
 )
 from assay.data.copies import find_flaws, flaws_of_trainval, near_pairs
@@ -354,7 +354,7 @@ def test_a_sample_is_asked_for_its_hash_once_and_no_file_is_read(
 
 def cell(sheet: Image.Image, row: int, column: int) -> np.ndarray:
     top = sheet.height - MARGIN + GAP - (CELL + GAP) * (CLASSES - row)
-    left = MARGIN + NAMES + column * (CELL + GAP)
+    left = MARGIN + NAME_WIDTH + column * (CELL + GAP)
     return np.asarray(sheet.crop((left, top, left + CELL, top + CELL)))
 
 
@@ -363,7 +363,7 @@ def test_a_sheet_shows_classes_from_first_to_last(tmp_path: Path) -> None:
     Image.new("RGB", (60, 60), "#ff0000").save(root / "c00" / "0.png")
     Image.new("RGB", (60, 60), "#0000ff").save(root / "c22" / "0.png")
     sheet = draw_sheet(inspect(f"folder:{root}"))
-    assert sheet.width == 2 * MARGIN + NAMES + CELL
+    assert sheet.width == 2 * MARGIN + NAME_WIDTH + CELL
     assert (cell(sheet, 0, 0) == (255, 0, 0)).all()
     assert (cell(sheet, CLASSES - 1, 0) == (0, 0, 255)).all()
     assert all(cell(sheet, row, 0).std() > 10 for row in range(CLASSES))
@@ -375,7 +375,7 @@ def test_names_stand_beside_their_images(tmp_path: Path) -> None:
     sheet = draw_sheet(inspect(f"folder:{root}"))
     for row in range(CLASSES):
         top = sheet.height - MARGIN + GAP - (CELL + GAP) * (CLASSES - row)
-        written = np.asarray(sheet.crop((0, top, MARGIN + NAMES, top + CELL)).convert("L"))
+        written = np.asarray(sheet.crop((0, top, MARGIN + NAME_WIDTH, top + CELL)).convert("L"))
         assert written.min() < 80
         assert (written[:, -GAP // 2 :] == 255).all()
 
@@ -390,7 +390,7 @@ def test_images_keep_their_shape_and_broken_ones_are_crossed_out(tmp_path: Path)
     dataset = inspect(f"folder:{root}")
     (root / "c00" / "3.png").write_bytes(b"not there when it was looked at")
     sheet = draw_sheet(dataset)
-    assert sheet.width == 2 * MARGIN + NAMES + IMAGES * (CELL + GAP) - GAP
+    assert sheet.width == 2 * MARGIN + NAME_WIDTH + IMAGES * (CELL + GAP) - GAP
     mount, grey = (
         tuple(int(colour[at : at + 2], 16) for at in (1, 3, 5)) for colour in (MOUNT, BROKEN)
     )
@@ -413,11 +413,11 @@ def test_a_file_that_changed_meanwhile_is_crossed_out(tmp_path: Path) -> None:
 
 def test_a_sheet_of_small_grey_and_of_few_images(mini_folder: Path) -> None:
     assert draw_sheet(load("glyphs")).size == (
-        2 * MARGIN + NAMES + IMAGES * (CELL + GAP) - GAP,
+        2 * MARGIN + NAME_WIDTH + IMAGES * (CELL + GAP) - GAP,
         1539,
     )
     mini = draw_sheet(load(f"folder:{mini_folder}"))
-    assert mini.size == (2 * MARGIN + NAMES + 4 * (CELL + GAP) - GAP, 1539)
+    assert mini.size == (2 * MARGIN + NAME_WIDTH + 4 * (CELL + GAP) - GAP, 1539)
     assert SIDE < CELL
     assert cell(mini, 0, 0).std() > 10
 

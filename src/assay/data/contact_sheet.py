@@ -14,7 +14,7 @@ from assay.workers import in_threads
 
 CLASSES, IMAGES = 12, 8
 CELL, GAP, MARGIN = 112, 8, 24
-NAMES = 220
+NAME_WIDTH = 220
 """Pixels that the names of the classes get, left of their images."""
 
 TITLE, PRINT, SMALL = 22, 17, 13
@@ -56,13 +56,15 @@ def draw_sheet(dataset: Dataset) -> Image.Image:
     classes = _spread(np.arange(len(dataset.class_names)), CLASSES)
     rows = [_spread(np.flatnonzero(dataset.labels == label), IMAGES) for label in classes.tolist()]
     top = MARGIN + TITLE + SMALL + 3 * GAP
-    width = 2 * MARGIN + NAMES + max((len(row) for row in rows), default=0) * (CELL + GAP) - GAP
+    width = (
+        2 * MARGIN + NAME_WIDTH + max((len(row) for row in rows), default=0) * (CELL + GAP) - GAP
+    )
     sheet = Image.new("RGB", (width, top + len(rows) * (CELL + GAP) - GAP + MARGIN), "white")
     _write_title(ImageDraw.Draw(sheet), dataset, len(rows))
     cells = [(row, column) for row, samples in enumerate(rows) for column in range(len(samples))]
     drawn = in_threads(lambda cell: _cell(dataset, int(rows[cell[0]][cell[1]])), cells)
     for (row, column), image in zip(cells, drawn, strict=True):
-        sheet.paste(image, (MARGIN + NAMES + column * (CELL + GAP), top + row * (CELL + GAP)))
+        sheet.paste(image, (MARGIN + NAME_WIDTH + column * (CELL + GAP), top + row * (CELL + GAP)))
     for row, label in enumerate(classes.tolist()):
         _write_name(ImageDraw.Draw(sheet), dataset, label, top + row * (CELL + GAP))
     return sheet
@@ -117,7 +119,7 @@ def _write_name(pen: ImageDraw.ImageDraw, dataset: Dataset, label: int, top: int
     """Write the name on up to three lines, and the number of images of the class."""
     images = int((dataset.labels == label).sum())
     font, small = ImageFont.load_default(PRINT), ImageFont.load_default(SMALL)
-    lines = _wrapped(dataset.class_names[label], font, NAMES - 2 * GAP)
+    lines = _wrapped(dataset.class_names[label], font, NAME_WIDTH - 2 * GAP)
     height = PRINT + 4
     for number, line in enumerate(lines):
         pen.text((MARGIN, top + GAP + number * height), line, fill=INK, font=font)

@@ -20,7 +20,7 @@ from assay.data.dataset import Labels, Pixels, Vectors
 from assay.data.images import (
     LONGEST,
     THUMB,
-    decode,
+    decode_image,
     decoder_hash,
     first_step,
     is_too_long,
@@ -129,7 +129,7 @@ def _read_image(step: FirstStep, channels: int, file: tuple[Path, str]) -> Pixel
         raise BadInput(
             f"{path} has changed since it was first read; leave the data alone while it is in use"
         )
-    return first_step(decode(content, path), step, channels)
+    return first_step(decode_image(content, path), step, channels)
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -214,7 +214,7 @@ def _check_file(path: Path) -> tuple[CheckedFile, bool]:
     try:
         content = _read_bytes(path)
         hash_ = digest_bytes(content)
-        image = decode(content, path)
+        image = decode_image(content, path)
         small = b64encode(thumbnail(image)).decode()
         return CheckedFile(hash_, *image.size, None, small), True
     except BadInput as error:

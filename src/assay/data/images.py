@@ -74,7 +74,7 @@ def decoder_hash() -> str:
     )
 
 
-def decode(content: bytes, path: Path) -> Image.Image:
+def decode_image(content: bytes, path: Path) -> Image.Image:
     """Decode an image, upright and in RGB: EXIF rotation applied, 16 bits scaled to 8, transparency
     laid on white. Of several pictures in a file the first is taken.
     """
@@ -143,7 +143,7 @@ def _opened(image: str | Path | Pixels, step: FirstStep) -> Image.Image:
     else:
         called = str(image)
         try:
-            opened = decode(Path(image).read_bytes(), Path(image))
+            opened = decode_image(Path(image).read_bytes(), Path(image))
         except OSError as error:
             raise BadInput(f"{image} cannot be read: {error.strerror}") from None
     if is_too_long(*opened.size, step):

@@ -38,10 +38,10 @@ from assay.records.ledger import SealError
 from assay.workers import in_threads
 
 CHUNK = 256
-BUFFER = 2**26
+CHUNK_BYTES = 2**26
 """Images, and about as many bytes, that are held in memory at a time."""
 
-LARGE = ("pixels.bin", "x.npy")
+LARGE_FILES = ("pixels.bin", "x.npy")
 """Files that are checked by their length alone, not by a hash: they may have 30 GB."""
 
 JPEG_SHARE = 0.2
@@ -256,7 +256,7 @@ def is_intact(folder: Path) -> bool:
 
 def _trace(path: Path) -> int | str:
     """Return the length of a large file, the hash of a small one."""
-    return path.stat().st_size if path.name in LARGE else digest_file(path)
+    return path.stat().st_size if path.name in LARGE_FILES else digest_file(path)
 
 
 # --- Writing ---
@@ -398,7 +398,7 @@ def _write_images(
     there = begun.stat().st_size if begun.exists() else 0
     if needed - there > shutil.disk_usage(folder.parent).free:
         raise _no_space(folder, needed)
-    chunk = max(1, min(CHUNK, BUFFER // (step.side**2 * half.inputs)))
+    chunk = max(1, min(CHUNK, CHUNK_BYTES // (step.side**2 * half.inputs)))
     try:
         partial = PartialPack(_beside(folder, ".partial"), canonical(about))
         progress("packing images", partial.rows, total)

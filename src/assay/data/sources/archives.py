@@ -24,7 +24,7 @@ from assay.progress import Progress, silent
 
 TAR = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 ENDINGS = (".zip", *TAR)
-BLOCK = 1 << 20
+COPY_BYTES = 1 << 20
 """Bytes that are copied at a time."""
 
 
@@ -173,7 +173,7 @@ def _tar(archive: Path) -> Iterator[list[Member]]:
         if not opened.ended:
             raise EOFError("its end is missing")
         # compressed archives are checked at their end, so read to there
-        while opened.fileobj is not None and opened.fileobj.read(BLOCK):
+        while opened.fileobj is not None and opened.fileobj.read(COPY_BYTES):
             pass
         yield [
             Member(_checked(archive, info.name), info.size, partial(opened.extractfile, info))
@@ -266,7 +266,7 @@ def _copy(archive: Path, member: Member, target: Path) -> int:
     assert source is not None, "links and folders were left out"
     written = 0
     with source, target.open("xb") as stream:
-        while chunk := source.read(min(BLOCK, member.size - written + 1)):
+        while chunk := source.read(min(COPY_BYTES, member.size - written + 1)):
             written += stream.write(chunk)
             if written > member.size:
                 raise _refused(
