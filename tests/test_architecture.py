@@ -73,6 +73,16 @@ SAMPLES_OF_BOTH_HALVES = {"labels", "items", "first_test_class", "_dataset", "_i
 """Attributes by which samples and labels of a data set can be had without regard to the seal."""
 
 
+KNOW_THE_BORDER = {
+    "data/dataset.py": "says where it is",
+    "data/splits.py": "makes trainval of the classes before it",
+    "data/seal.py": "makes the test half of the classes after it",
+    "data/copies.py": "says in words which copies cross it",
+    "data/survey.py": "says in words what is in both halves",
+}
+"""Files that ask which classes are the test half's, and why they may."""
+
+
 def called(tree):
     """Names of the functions and classes that a module calls."""
     for node in ast.walk(tree):
@@ -104,6 +114,12 @@ def test_only_data_reads_samples_without_regard_to_the_seal():
         if not name.startswith("data/") and "assay.data" in text:
             found = SAMPLES_OF_BOTH_HALVES & set(reached(ast.parse(text)))
             assert not found, f"{name} reads {found}: take a half from splits or the seal"
+
+
+def test_no_other_file_asks_which_classes_are_the_test_halfs():
+    files = {path.relative_to(ROOT).as_posix(): path.read_text() for path in ROOT.rglob("*.py")}
+    found = {name for name, text in files.items() if "first_test_class" in text}
+    assert found == set(KNOW_THE_BORDER)
 
 
 def test_the_check_of_the_seal_sees_a_way_round_it():

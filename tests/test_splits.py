@@ -1,4 +1,4 @@
-"""Halves and folds by class, the seal on the test half, and the views that tasks get to see."""
+"""Halves and folds by class, the seal on the test half, and the packs that tasks get to see."""
 
 import csv
 import sys

@@ -11,8 +11,8 @@ gets trainval. The test half, samples with labels, leaves the seal in these ways
 |                              | the half on disk                   |         |                 |
 | `look(Reason.RECORDED_LOOK)` | a model of no study, but trained   | samples | `looks.jsonl` of|
 |                              | on this trainval                   |         | the model folder|
-| `look(Reason.FOREIGN_LOOK)`  | a model or embeddings made without | samples | nowhere, as the |
-|                              | this trainval                      |         | command says    |
+| `look(Reason.FOREIGN_LOOK)`  | a model or a file of embeddings of | samples | nowhere, as the |
+|                              | no study on these data             |         | command says    |
 | `look(Reason.BASELINE)`      | a trunk as it is, trained on       | samples | nowhere, as the |
 |                              | nothing of these data              |         | command says    |
 | `everything(dataset)`        | a file of vectors of every sample  | samples | nowhere         |
@@ -20,6 +20,10 @@ gets trainval. The test half, samples with labels, leaves the seal in these ways
 | `summary`                    | how large it is                    | counts  | `data show`     |
 | `pack`, `packed_bytes`       | to fill the cache beforehand       | a size  | nowhere         |
 | `flaws`, `left_out`          | what is wrong with it              | words   | ledger: seal    |
+
+`assay data show` and `assay data splits` read a data set as a whole, for people and before anything
+is trained: `survey`, `contact_sheet` and `splits.listing` print counts, names, problems and
+pictures, and nothing that trains or selects calls them.
 
 The seal guards against mistakes; it is not a sandbox. A method is Python code, and code that wants
 to read the test images from the disk can. What holds is tested: changed test labels or test images
@@ -47,7 +51,7 @@ class Reason(StrEnum):
     """A reason to look at the test half without the receipt of a study."""
 
     RECORDED_LOOK = "a look by a model of no study, recorded in the folder of the model"
-    FOREIGN_LOOK = "a look by a model or by embeddings made without this trainval"
+    FOREIGN_LOOK = "a look by a model or a file of embeddings of no study on these data"
     BASELINE = "a trunk as it is, trained on nothing of these data"
 
 
