@@ -1,17 +1,40 @@
 """Finished studies as their records would say them, and stores made of them, without a single run."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from assay.records.keys import Environment
 from assay.records.ledger import Kind, read
+from assay.records.lines import (
+    Peek,
+    PeekedRun,
+    PeekedTrial,
+    Preregistration,
+    Reproduction,
+    TestScores,
+    Trial,
+)
 from assay.records.store import Store
-from assay.records.untyped import StudyRecord
-from entries import write_raw
+from assay.records.study import StudyRecord
+from assay.space import Edge
+from assay.tables.family import BASELINES
+from entries import (
+    HASH,
+    announcement,
+    budget,
+    reproduction,
+    scored,
+    seal,
+    selection,
+    trial,
+    write_raw,
+)
 
 METRICS = ("precision_at_1", "r_precision", "map_at_r")
 Body = dict[str, Any]
+Line = TypeVar("Line", Trial, Reproduction)
 
 
 def simulate(
@@ -32,7 +55,7 @@ def simulate(
     resolved: Mapping[str, Any] | None = None,
     announced: Mapping[str, Any] | None = None,
     reproductions: Sequence[Body] = (),
-    peek: Body | None = None,
+    peek: Peek | Body | None = None,
     key: str | None = None,
 ) -> StudyRecord:
     """A finished study with these MAP@R values; concatenated scores are a little higher, P@1 and
@@ -46,93 +69,83 @@ def simulate(
     )
     searched = trials is None or bool(trials)
     searches = len(by_search)
-    done = [
-        {
-            "search": s,
-            "trial": 0,
-            "status": "finished",
-            "map_at_r": 0.5,
-            "parameters": {"margin": 0.1},
-            "runs": [],
-        }
-        for s in range(searches)
-    ]
     own: Body = {"metrics": list(metrics)} if tuple(metrics) != METRICS else {}
+    counts = budget(
+        searches,
+        int(searched),
+        len(by_search[0]),
+        folds=4,
+        trial_folds=4,
+        reproduction_runs=len(reproductions),
+    )
+    body = announcement(
+        method,
+        year=year,
+        trainval=trainval,
+        data=data,
+        protocol=name,
+        fingerprint=protocol,
+        own_budget=counts,
+        environment=Environment("cpu", 1, torch, HASH),
+    ).to_json()
+    body["protocol"]["resolved"] |= {**own, **(resolved or {})}
+    body["method"]["baseline"] = method in BASELINES
+    body["data"]["modality"] = "features"
+    for part, value in (announced or {}).items():
+        body[part] = {**body[part], **value} if part in ("data", "method") else value
+    tried = [{"search": search} for search in range(searches)] if trials is None else trials
     return StudyRecord(
         key=key or method,
-        announced={
-            "method": {
-                "name": method,
-                "paper": None if year is None else {"year": year},
-                "defaults": {"margin": 0.1},
-                "departures": [],
-                "batch_shrunk": False,
-                "batch": [8, 4],
-            },
-            "protocol": {
-                "name": name,
-                "fingerprint": protocol,
-                "resolved": {
-                    "dim": 64,
-                    "departures": [],
-                    "trunk": "conv",
-                    **own,
-                    **(resolved or {}),
-                },
-            },
-            "data": {"name": data, "trainval": trainval, "classes": 10, "samples": 100},
-            "space": {
-                "margin": {"kind": "Real", "low": 0.0, "high": 2.0, "log": False, "natural": "low"}
-            },
-            "environment": {"torch": torch, "device": "cpu", "threads": 1},
-            "versions": {"assay": "0", "source": "0" * 64},
-            "budget": {
-                "folds": 4,
-                "searches": searches,
-                "trials": int(searched),
-                "trial_folds": 4,
-                "reproductions": len(by_search[0]),
-                "reproduction_runs": len(reproductions),
-            },
-            **(announced or {}),
-        },
-        preregistration="0" * 64,
-        trials=list(done if trials is None else trials),
-        selections=[
-            {
-                "search": s,
-                "trial": 0 if searched else None,
-                "parameters": {"margin": 0.1},
-                "edges": edges or {},
-            }
-            for s in range(searches)
-        ],
-        reproductions=list(reproductions),
-        seal={"test": test, "classes": 10, "samples": 100},
-        tests=[
-            {"search": s, "reproduction": r, **_test(score, metrics, fold_noise)}
-            for s, row in enumerate(by_search)
-            for r, score in enumerate(row)
-        ],
-        peek=peek,
+        announced=Preregistration.from_json(body, "ledger.jsonl"),
+        preregistration=HASH,
+        trials=tuple(_like(trial(0, 0.5), one) for one in tried),
+        selections=tuple(
+            selection(
+                0 if searched else None,
+                search,
+                edges={parameter: Edge(**edge) for parameter, edge in (edges or {}).items()},
+            )
+            for search in range(searches)
+        ),
+        reproductions=tuple(_like(reproduction(), one) for one in reproductions),
+        seal=seal(test),
+        tests=tuple(
+            _test(search, number, score, metrics, fold_noise)
+            for search, row in enumerate(by_search)
+            for number, score in enumerate(row)
+        ),
+        looks=(),
+        peek=_peek(peek) if isinstance(peek, dict) else peek,
     )
 
 
-def _test(score: float, metrics: Sequence[str], fold_noise: float | None) -> Body:
+def _peek(body: Body) -> Peek:
+    """Return the peek of this JSON, in which hashes of weights may be left out."""
+    epochs = [{"weights": {}, **entry} for entry in body["epochs"]]
+    return Peek.from_json({**body, "epochs": epochs}, "ledger.jsonl")
+
+
+def _like(entry: Line, changes: Body) -> Line:
+    """Return the entry with these fields of its JSON changed."""
+    return type(entry).from_json({**entry.to_json(), **changes}, "ledger.jsonl")
+
+
+def _test(
+    search: int, number: int, score: float, metrics: Sequence[str], fold_noise: float | None
+) -> TestScores:
     separated = {
         metric: score + 0.1 * (metric in ("precision_at_1", "recall_at_1")) for metric in metrics
     }
-    concatenated = {metric: value + 0.03 for metric, value in separated.items()}
-    test: Body = {
-        "separated": {**separated, "queries": 10, "skipped": 0},
-        "concatenated": concatenated,
-    }
-    if fold_noise is not None:
-        shifts = (-fold_noise, fold_noise, -fold_noise, fold_noise)
-        test["folds"] = [
+    shifts = () if fold_noise is None else (-fold_noise, fold_noise, -fold_noise, fold_noise)
+    return scored(
+        number,
+        search,
+        separated={**separated, "queries": 10, "skipped": 0},
+        concatenated={metric: value + 0.03 for metric, value in separated.items()},
+        folds=tuple(
             {metric: value + shift for metric, value in separated.items()} for shift in shifts
-        ]
-    return test
+        ),
+    )
 
 
 def paired(
@@ -151,27 +164,28 @@ def paired(
 
 def peeked(
     draw: np.random.Generator, count: int, epoch: float, trials: Sequence[Sequence[float]]
-) -> Body:
+) -> Peek:
     """A peek in which the best checkpoint lies `epoch` above the chosen one, give or take, in each
     of four folds.
     """
-    epochs = [
-        {
-            "search": 0,
-            "reproduction": r,
-            "fold": f,
-            "run": "r",
-            "chosen": 2,
-            "test": {"0": 0.1, "2": 0.4, "4": 0.4 + abs(draw.normal(epoch, epoch / 4))},
-        }
-        for r in range(count)
-        for f in range(4)
-    ]
-    scored = [
-        {"search": 0, "trial": number, "validation": 0.5 - number / 100, "test": list(test)}
+    epochs = tuple(
+        PeekedRun(
+            search=0,
+            reproduction=number,
+            fold=fold,
+            run="r",
+            chosen=2,
+            test={0: 0.1, 2: 0.4, 4: 0.4 + abs(draw.normal(epoch, epoch / 4))},
+            weights={0: HASH, 2: HASH, 4: HASH},
+        )
+        for number in range(count)
+        for fold in range(4)
+    )
+    tried = tuple(
+        PeekedTrial(0, number, 0.5 - number / 100, tuple(test))
         for number, test in enumerate(trials)
-    ]
-    return {"test": "e" * 64, "epochs": epochs, "trials": scored}
+    )
+    return Peek("e" * 64, epochs, tried)
 
 
 def write_store(store: Store, records: Sequence[StudyRecord]) -> Store:
@@ -180,14 +194,16 @@ def write_store(store: Store, records: Sequence[StudyRecord]) -> Store:
         folder = store.study(record.key)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "ledger.jsonl"
-        lines: list[tuple[Kind, Any]] = [
-            ("preregistration", record.announced),
-            *(("trial", trial) for trial in record.trials),
-            *(("selection", selection) for selection in record.selections),
-            *(("reproduction", entry) for entry in record.reproductions),
-            ("seal", record.seal),
-            *(("test", test) for test in record.tests),
-            *((("peek", record.peek),) if record.peek is not None else ()),
+        assert record.seal is not None
+        entries = [
+            record.announced,
+            *record.trials,
+            *record.selections,
+            *record.reproductions,
+            record.seal,
+            *record.tests,
+            *((record.peek,) if record.peek is not None else ()),
         ]
+        lines: list[tuple[Kind, Any]] = [(entry.kind, entry.to_json()) for entry in entries]
         write_raw(path, lines[len(read(path)) if path.exists() else 0 :])
     return store

@@ -22,7 +22,7 @@ from assay.errors import BadInput
 from assay.protocols import customise, protocols
 from assay.records.ledger import read
 from assay.records.store import Store
-from assay.records.untyped import study_records
+from assay.records.study import study_records
 from assay.study import Execution, Silent, design_bench, plan_bench, run_sweep
 from faults import computed, end_well, finished, start
 from miniature import MINI, make_folder, snapshot
@@ -279,8 +279,7 @@ def test_trial_0_is_the_defaults_and_every_method_has_the_same_budget(benched):
     _, store = benched
     trained = [record for method, record in records(store).items() if method in TWO]
     assert all(
-        record.trials[0]["parameters"] == record.announced["method"]["defaults"]
-        for record in trained
+        record.trials[0]["parameters"] == record.announced.method.defaults for record in trained
     )
     assert {len(record.trials) for record in trained} == {2}
 
@@ -310,7 +309,7 @@ def test_losing_trials_keep_their_hashes_but_not_their_weights(benched):
         kept = [
             (Store(store).run(run["key"]) / "model.safetensors").exists() for run in trial["runs"]
         ]
-        assert kept == [trial["trial"] == record.selection["trial"]] * 4
+        assert kept == [trial["trial"] == record.selection.trial] * 4
         assert all(len(Store(store).result(run["key"]).weights) == 64 for run in trial["runs"])
 
 
@@ -380,7 +379,7 @@ def test_a_diverged_trial_fails_counts_and_is_never_selected(tmp_path, mini_feat
     assert record.trials[0]["status"] == "failed"
     assert record.trials[0]["map_at_r"] is None
     assert len(record.trials) == 4
-    assert record.trials[record.selection["trial"]]["status"] == "finished"
+    assert record.trials[record.selection.trial]["status"] == "finished"
     page = (tmp_path / "store" / "report" / "index.html").read_text()
     assert re.search(r"unstable: \d of 4 trials diverged", page)
 
@@ -407,7 +406,7 @@ def test_features_have_a_baseline_without_an_interval(tmp_path, mini_features):
     bench(f"features:{mini_features}", tmp_path / "store")
     record = records(tmp_path / "store")["pretrained"]
     assert (len(record.tests), len(record.reproductions), record.trials) == (1, 1, [])
-    assert record.announced["protocol"]["resolved"]["trunk"] == "identity"
+    assert record.announced.protocol.resolved.trunk == "identity"
     table = next((tmp_path / "store" / "report" / "tables").glob("*-scores.md")).read_text()
     assert "±" not in next(line for line in table.splitlines() if "pretrained" in line)
 
@@ -443,8 +442,7 @@ def test_features_of_a_random_trunk_as_they_are_have_a_run_for_every_seed(benche
         (1, None),
     ]
     vectors = [
-        np.load(Store(store).test_vectors(e["key"], record.seal["test"]))
-        for e in record.reproductions
+        np.load(Store(store).test_vectors(e["key"], record.seal.test)) for e in record.reproductions
     ]
     assert vectors[0].shape[1] > 4 * SMALL.dim
     assert not np.allclose(*vectors)
@@ -560,9 +558,9 @@ def test_allowed_leaks_are_said_before_training_and_recorded_when_the_seal_is_op
         ),
     ]
     for record in records(store).values():
-        assert record.announced["data"]["left_out"] == left_out[:1]
-        assert "problems" not in record.announced["data"]
-        assert (record.seal["problems"], record.seal["left_out"]) == ([LEAK], left_out[1:])
+        assert record.announced.data.left_out == left_out[:1]
+        assert "problems" not in record.announced.data
+        assert (record.seal.problems, record.seal.left_out) == ([LEAK], left_out[1:])
 
 
 def test_conflicting_labels_inside_trainval_are_announced(mini_folder, tmp_path):
@@ -604,7 +602,7 @@ def test_a_fixed_baseline_is_scored_on_nested_principal_components(tmp_path, min
 
 def test_a_small_data_set_shrinks_the_batch_and_says_so(benched):
     _, store = benched
-    method = records(store)["normalized_softmax"].announced["method"]
+    method = records(store)["normalized_softmax"].announced.method
     assert (method["batch"], method["batch_shrunk"]) == ([6, 5], True)
     assert "batches were 6 classes x 5 images" in (store / "report" / "index.html").read_text()
 

@@ -26,7 +26,7 @@ from assay.miners.semihard import SemihardMiner
 from assay.pairs import Pairs, References, Triplets, all_pairs, as_triplets
 from assay.protocols import Optimiser, Protocol, resolve
 from assay.records.store import Store
-from assay.records.untyped import study_records
+from assay.records.study import study_records
 from assay.samplers import samplers
 from assay.space import Real, Space
 from assay.train import optimiser_of, step
@@ -712,7 +712,7 @@ def test_adopted_methods_are_benched_continued_and_refused_when_edited(
     assert (tmp_path / "store" / "report" / "index.html").exists()
     found = {record.method: record for record in study_records(Store(tmp_path / "store"))}
     assert all(record.complete for record in found.values())
-    assert found["their_arcface"].announced["method"]["paper"] is None
+    assert found["their_arcface"].announced.method.paper is None
     assert set(found["their_arcface"].trials[0]["parameters"]) == {"margin", "weights_lr"}
     again = run_bench(tmp_path, mini_features)
     assert again.returncode == 0

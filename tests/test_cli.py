@@ -390,7 +390,7 @@ def test_other_code_or_settings_do_not_continue_a_study(assay, store, tmp_path):
     import shutil
 
     from assay.records.store import Store
-    from assay.records.untyped import study_records
+    from assay.records.study import study_records
 
     other = shutil.copytree(store, tmp_path / "store")
     key = next(record.key for record in study_records(Store(other)) if record.method == "triplet")

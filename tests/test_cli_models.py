@@ -24,7 +24,7 @@ from assay.model import read_model
 from assay.protocols import protocols
 from assay.records.ledger import read
 from assay.records.store import Store
-from assay.records.untyped import study_records
+from assay.records.study import study_records
 from assay.trunks import build
 from assay.trunks.lite0 import Lite0
 from miniature import IMAGES, MINI, make_folder
@@ -465,11 +465,11 @@ def test_embeddings_are_split_as_the_images_would_be(assay, trained, table):
     dataset = load(f"table:{table}")
     trainval, _ = splits.of(dataset, protocols["quick"])
     half = Half(dataset, np.flatnonzero(dataset.labels >= 8))
-    assert (record.announced["data"]["classes"], record.announced["data"]["samples"]) == (
+    assert (record.announced.data.classes, record.announced.data.samples) == (
         8,
         len(trainval.y),
     )
-    answers = arrays(Store(Path("store")).answers(record.seal["test"]))
+    answers = arrays(Store(Path("store")).answers(record.seal.test))
     for name, value in (("y", half.y), ("query", half.query), ("gallery", half.gallery)):
         assert answers[name].tolist() == value.tolist()
     vectors = arrays("f.npz")
@@ -948,7 +948,7 @@ def test_a_bench_hands_over_the_model_whose_vectors_it_scored(mini, benched, met
     model = package.load(place)
     dataset = load(f"folder:{mini}")
     paths = [mini / dataset.ids[row] for row in np.flatnonzero(dataset.labels >= TEST_CLASSES)]
-    stored = np.load(Store(benched).test_vectors(model.card["run"], record.seal["test"]))
+    stored = np.load(Store(benched).test_vectors(model.card["run"], record.seal.test))
     np.testing.assert_allclose(model.embed(paths), stored, atol=1e-5)
     entry = next(entry for entry in record.reproductions if entry["key"] == model.card["run"])
     assert (model.card["study"], model.card["preregistration"]) == (

@@ -24,7 +24,7 @@ from assay.methods import import_parts
 from assay.model import read_model
 from assay.protocols import customise, protocols
 from assay.records.store import Store
-from assay.records.untyped import study_records
+from assay.records.study import study_records
 from assay.study import design_bench
 from assay.trunks.lite0 import Lite0
 from miniature import MINI, make_folder, snapshot
@@ -141,9 +141,7 @@ def test_the_features_as_they_are_have_no_head(benched):
     (entry,) = record.reproductions
     folder = Store(benched[1]).run(entry["key"])
     assert (entry["fold"], read_model(folder / "model.safetensors").architecture.dim) == (None, 0)
-    assert (
-        np.load(Store(benched[1]).test_vectors(entry["key"], record.seal["test"])).shape[1] == 1280
-    )
+    assert np.load(Store(benched[1]).test_vectors(entry["key"], record.seal.test)).shape[1] == 1280
     assert record.tests[0]["separated"] == record.tests[0]["concatenated"]
 
 
@@ -164,8 +162,8 @@ def test_the_model_that_is_handed_over_takes_images_and_gives_the_vectors_of_its
     dataset = load(f"folder:{folder}")
     rows = np.flatnonzero(dataset.labels >= 8)
     z = model.embed([folder / dataset.ids[row] for row in rows])
-    stored = np.load(Store(out).test_vectors(model.card["run"], record.seal["test"]))
-    assert Half(dataset, rows).fingerprint == record.seal["test"]
+    stored = np.load(Store(out).test_vectors(model.card["run"], record.seal.test))
+    assert Half(dataset, rows).fingerprint == record.seal.test
     expected = stored[
         :, : z.shape[1]
     ]  # a deterministic baseline keeps more components for the concatenated score

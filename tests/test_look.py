@@ -17,8 +17,7 @@ from assay.evaluation import EvaluatedModel
 from assay.protocols import customise, protocols
 from assay.records.ledger import Ledger, SealError, read
 from assay.records.store import Store
-from assay.records.study import read_record
-from assay.records.untyped import study_records
+from assay.records.study import read_record, study_records
 from assay.run.finished import FinishedRun
 from assay.verify import verify
 from entries import write_raw
@@ -196,7 +195,7 @@ def test_a_look_sees_the_vectors_that_the_study_saw(place, method):
     part = EvaluatedModel.of_run(run).part(
         "test", Half(dataset, rows), np.arange(len(rows)), lambda stage, done, total: None
     )
-    stored = np.load(store().test_vectors(run.key, record.seal["test"]))[:, : PROTOCOL.dim]
+    stored = np.load(store().test_vectors(run.key, record.seal.test))[:, : PROTOCOL.dim]
     np.testing.assert_allclose(
         part.z.numpy(), stored / np.linalg.norm(stored, axis=1, keepdims=True), rtol=1e-6
     )
@@ -214,7 +213,7 @@ def test_a_look_is_recorded_and_counted(assay, look):
         "look",
         {
             "run": key,
-            "test": record.seal["test"],
+            "test": record.seal.test,
             "similarity": "cosine",
             "metrics": found["mean"],
             "queries": 40,
@@ -294,7 +293,7 @@ def test_what_is_not_finite_is_recorded_by_its_name(look):
 
 def test_the_selected_trial_may_be_looked_at_too(look):
     record = record_of("triplet")
-    key = record.trials[record.selection["trial"]]["runs"][1]["key"]
+    key = record.trials[record.selection.trial]["runs"][1]["key"]
     assert list(look(key)[0]["parts"]) == ["fold 1"]
     assert "look 1 at test" in look(key, "--test")[1]
     assert problems() == []
@@ -349,7 +348,7 @@ def test_on_other_data_no_study_is_concerned(look):
 )
 def test_before_the_study_has_ended_there_is_no_look(assay, place, kind, message):
     record = record_of("triplet")
-    key = record.trials[record.selection["trial"]]["runs"][0]["key"]
+    key = record.trials[record.selection.trial]["runs"][0]["key"]
     cut("triplet", kind)
     before = ledgers()
     code, out, err = assay("evaluate", store().run(key), "--data", "features:data.npz", "--test")

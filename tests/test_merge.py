@@ -22,7 +22,7 @@ from assay.protocols import customise, protocols
 from assay.records.ledger import BrokenLedger, Ledger, read
 from assay.records.run import read_history
 from assay.records.store import Store
-from assay.records.untyped import study_records
+from assay.records.study import study_records
 from assay.report import write_report
 from assay.study.merge import Contribution, merge
 from assay.tables import comparisons
@@ -309,7 +309,7 @@ def remove_run(store):
 
 def spoil_vectors(store):
     record = record_of(store, "triplet")
-    path = Store(store).test_vectors(record.reproductions[0]["key"], record.seal["test"])
+    path = Store(store).test_vectors(record.reproductions[0]["key"], record.seal.test)
     np.save(path, np.load(path) + 1)
 
 

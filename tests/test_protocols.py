@@ -33,7 +33,7 @@ from assay.protocols import (
     with_settings,
 )
 from assay.records.store import Store
-from assay.records.untyped import study_records
+from assay.records.study import study_records
 from assay.registry import UnknownName
 from assay.space import Real
 from assay.study import design_bench

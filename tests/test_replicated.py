@@ -16,8 +16,7 @@ from assay.protocols import customise, protocols
 from assay.records.benches import declared_benches, looks_of
 from assay.records.keys import run_seed
 from assay.records.store import Store
-from assay.records.study import classes_file
-from assay.records.untyped import study_records
+from assay.records.study import classes_file, study_records
 from assay.study.design import drawn_folds
 from assay.verify import verify
 from miniature import snapshot
@@ -74,7 +73,7 @@ def test_every_search_has_its_trials_selection_and_reproductions(benched):
     assert [(trial["search"], trial["trial"]) for trial in record.trials] == [
         (s, t) for s in range(3) for t in range(2)
     ]
-    assert [selection["search"] for selection in record.selections] == [0, 1, 2]
+    assert [selection.search for selection in record.selections] == [0, 1, 2]
     assert all(len(trial["runs"]) == 2 for trial in record.trials), (
         "a trial is validated on two folds"
     )
@@ -189,11 +188,11 @@ def test_the_search_that_validates_best_is_handed_over(benched):
         for search in range(3)
     ]
     means = [sum(row) / len(row) for row in by_search]
-    assert record.selection["search"] == means.index(max(means))
+    assert record.selection.search == means.index(max(means))
     (folder,) = (Store(benched).root / "models").glob(f"*contrastive-{record.key[:8]}")
     card = json.loads((folder / "model.json").read_text())
-    assert (card["search"], card["searches"]) == (record.selection["search"], 3)
-    assert card["parameters"] == record.selection["parameters"]
+    assert (card["search"], card["searches"]) == (record.selection.search, 3)
+    assert card["parameters"] == record.selection.parameters
 
 
 def test_a_baseline_has_as_many_reproductions_as_a_searched_method_has_in_all(features, tmp_path):
@@ -201,7 +200,7 @@ def test_a_baseline_has_as_many_reproductions_as_a_searched_method_has_in_all(fe
     given = customise(SMALL, ["trials=0"])
     run(features, tmp_path / "store", ["triplet"], given)
     record = records(tmp_path / "store")["triplet"]
-    assert (record.searches, len(record.tests), record.announced["budget"]["reproductions"]) == (
+    assert (record.searches, len(record.tests), record.announced.budget.reproductions) == (
         1,
         6,
         6,

@@ -11,7 +11,7 @@ import pytest
 import assay
 from assay.protocols import customise, protocols
 from assay.records.store import Store
-from assay.records.untyped import study_records
+from assay.records.study import study_records
 from assay.stats import t_interval
 from assay.tables import Comparison, comparisons, render, sentence, summary, tables_of
 from miniature import MINI
@@ -202,9 +202,9 @@ def test_the_page_says_what_was_announced(store):
     text = (store.root / "report" / "index.html").read_text()
     for record in study_records(store):
         assert record.preregistration in text
-        assert record.announced["protocol"]["fingerprint"] in text
-        assert record.announced["data"]["trainval"] in text
-        assert record.seal["test"] in text
+        assert record.announced.protocol.fingerprint in text
+        assert record.announced.data.trainval in text
+        assert record.seal.test in text
     assert "hinges are not squared" in text
     assert "undecided" in text
     assert "at the parameters that one search found" in text

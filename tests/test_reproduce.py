@@ -13,7 +13,7 @@ from assay.methods import methods
 from assay.protocols import protocols
 from assay.published import DATA, best_parameters
 from assay.records.store import Store
-from assay.records.untyped import study_records
+from assay.records.study import study_records
 from assay.study import as_published, data_of, methods_published
 from assay.trunks import build
 from miniature import resolved
@@ -61,11 +61,11 @@ def test_one_command_runs_the_published_parameters_and_judges_each_method(assay,
     for name in ("contrastive", "soft_triple"):
         record, published = records[name], best_parameters(name, "cub")
         assert not record.trials
-        assert record.selection["parameters"] == record.announced["given"]["parameters"]
-        assert {key: record.selection["parameters"][key] for key in published} == pytest.approx(
+        assert record.selection.parameters == record.announced.given.parameters
+        assert {key: record.selection.parameters[key] for key in published} == pytest.approx(
             published
         )
-        assert record.announced["given"]["origin"] == {
+        assert record.announced.given.origin == {
             "kind": "published",
             "paper": "Musgrave et al. 2020",
             "data": "cub",
@@ -81,7 +81,7 @@ def test_a_parameter_that_was_not_published_has_its_default(assay, cub):
     assert reproduce(assay, cub, "--methods", "contrastive,pretrained")[0] == 0
     for record in study_records(Store(cub / "store")):
         own = methods[record.method].space
-        assert set(own) <= set(record.selection["parameters"])
+        assert set(own) <= set(record.selection.parameters)
 
 
 def test_all_fourteen_methods_and_the_baseline_have_published_parameters():

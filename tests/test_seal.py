@@ -14,7 +14,7 @@ from assay.cli.app import app
 from assay.protocols import protocols
 from assay.records.ledger import completing_line
 from assay.records.store import Store
-from assay.records.untyped import study_records
+from assay.records.study import study_records
 from miniature import make_folder, snapshot
 from official import MINIATURES, shrink
 from sealed import CHANGES, Spy, offer_changed

@@ -15,8 +15,10 @@ import pytest
 
 from assay.metric_names import direction, heading
 from assay.published import reported
+from assay.records.lines import Preregistration
+from assay.records.origin import GivenParameters
 from assay.records.store import Store
-from assay.records.untyped import StudyRecord
+from assay.records.study import StudyRecord
 from assay.report import write_report
 from assay.report.figures import draw
 from assay.report.notices import notices_of, notices_of_sweep
@@ -64,6 +66,11 @@ def given_for(data: str) -> dict[str, Any]:
 
 
 PUBLISHED = {"given": given_for("cub")}
+
+
+def published(record: StudyRecord, data: str) -> Preregistration:
+    """The announcement of a study, with parameters that were published for a data set."""
+    return replace(record.announced, given=GivenParameters.from_json(given_for(data), "a test"))
 
 
 def bench(count: int = 10, seed: int = 0, **settings: Any) -> tuple[StudyRecord, ...]:
@@ -145,7 +152,7 @@ def test_searched_and_given_studies_of_one_protocol_are_two_comparisons_with_two
     tmp_path: Any,
 ) -> None:
     given = [
-        replace(record, key=f"{record.key}-given", announced={**record.announced, **PUBLISHED})
+        replace(record, key=f"{record.key}-given", announced=published(record, "cub"))
         for record in bench()
     ]
     found = comparisons(store_of(tmp_path, *bench(), *given))
@@ -246,7 +253,7 @@ def test_metrics_of_training_embeddings_have_a_table_of_their_own() -> None:
             "key": "k",
             "status": "finished",
             "validation": {"map_at_r": 0.5},
-            "training": {"pi_ratio": 0.2 + r / 10 + f / 100, "spectral_decay": None if r else 0.4},
+            "training": {"pi_ratio": 0.2 + r / 10 + f / 100, "spectral_decay": "inf" if r else 0.4},
         }
         for r in range(2)
         for f in range(2)
@@ -896,7 +903,7 @@ def test_ranks_of_published_parameters_say_that_nothing_was_searched(tmp_path: A
         replace(
             record,
             key=f"{record.key}-{data}",
-            announced={**record.announced, "given": given_for(data)},
+            announced=published(record, data),
         )
         for seed, data in enumerate(("cub", "cars"))
         for record in bench(

@@ -29,7 +29,7 @@ from assay.model import (
 from assay.protocols import Protocol, customise, protocols
 from assay.records.run import Run
 from assay.records.store import Store
-from assay.records.untyped import study_records
+from assay.records.study import study_records
 from assay.run import (
     CheckpointScoring,
     HalfLabels,
@@ -247,13 +247,13 @@ def test_a_bench_scores_each_method_as_its_exception_says(
     store = Store(out)
     for record in study_records(store):
         similarity = "euclidean" if record.method == "n_pairs" else "cosine"
-        assert record.announced["protocol"]["resolved"]["similarity"] == similarity
+        assert record.announced.protocol.resolved.similarity == similarity
         assert record.seal is not None
-        answers = read_answers(store.answers(record.seal["test"]))
+        answers = read_answers(store.answers(record.seal.test))
         assert answers is not None
         for test in record.tests:
             vectors_of_folds = [
-                np.load(store.test_vectors(key, record.seal["test"])) for key in test["runs"]
+                np.load(store.test_vectors(key, record.seal.test)) for key in test["runs"]
             ]
             lengths = np.linalg.norm(np.concatenate(vectors_of_folds), axis=1)
             assert (np.abs(lengths - 1) < 1e-5).all() == (similarity == "cosine")

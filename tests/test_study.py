@@ -132,7 +132,7 @@ def test_a_new_study_begins_afresh_and_both_stay_in_the_record(features, tmp_pat
     assert before.items() <= snapshot(tmp_path / "s").items()
     records = [record_of(tmp_path / "s", done.studies[0]) for done in (first, second)]
     assert [record.announced.generation for record in records] == [0, 1]
-    assert [record.announced.space["margin"].high for record in records] == [2.0, 3.0]
+    assert [record.announced.space.margin.high for record in records] == [2.0, 3.0]
     assert bench(features, tmp_path / "s").studies == second.studies
     assert bench(features, tmp_path / "s", new_study=True).studies not in (
         first.studies,

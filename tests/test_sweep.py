@@ -11,7 +11,7 @@ from assay.engines import InlineEngine
 from assay.errors import BadInput
 from assay.protocols import customise, protocols
 from assay.records.store import Store
-from assay.records.untyped import study_records
+from assay.records.study import study_records
 from assay.study import Execution, run_bench, run_sweep
 from assay.study.sweep import read_values
 from miniature import MINI, snapshot
@@ -36,36 +36,32 @@ def test_every_value_runs_the_parameters_that_were_selected_under_the_protocol_i
     assert len(done.bases) == len(METHODS) and len(done.studies) == 3 * len(METHODS)
     for key in done.studies:
         record = records[key]
-        base = records[record.announced["sweep"]["base"]]
+        base = records[record.announced.sweep.base]
         assert base.key in done.bases and base.method == record.method
-        assert not record.trials and record.announced["budget"]["trials"] == 0
+        assert not record.trials and record.announced.budget.trials == 0
         assert (
-            record.selection["parameters"]
-            == base.selection["parameters"]
-            == record.announced["given"]["parameters"]
+            record.selection.parameters
+            == base.selection.parameters
+            == record.announced.given.parameters
         )
-        assert record.announced["protocol"]["resolved"]["dim"] == int(
-            record.announced["sweep"]["value"]
-        )
+        assert record.announced.protocol.resolved.dim == int(record.announced.sweep.value)
 
 
 def test_every_value_has_a_sealed_study_with_all_its_reproductions(swept):
     done, records = swept
     for key in done.studies:
         assert records[key].complete and records[key].seal
-        assert len(records[key].tests) == records[key].announced["budget"]["reproductions"]
+        assert len(records[key].tests) == records[key].announced.budget.reproductions
 
 
 def test_the_value_that_the_protocol_has_computes_no_run_again(swept):
     done, records = swept
     same = [
-        records[key]
-        for key in done.studies
-        if records[key].announced["sweep"]["value"] == str(SMALL.dim)
+        records[key] for key in done.studies if records[key].announced.sweep.value == str(SMALL.dim)
     ]
     assert len(same) == len(METHODS)
     for record in same:
-        base = records[record.announced["sweep"]["base"]]
+        base = records[record.announced.sweep.base]
         assert [entry["key"] for entry in record.reproductions] == [
             entry["key"] for entry in base.reproductions
         ]

@@ -2,12 +2,12 @@
 
 from collections import Counter
 
-from assay.protocols import ResolvedAugment
-from assay.records.untyped import StudyRecord
+from assay.records.study import StudyRecord
 from assay.stats import alpha_of_look
 from assay.tables import Across, Comparison, Sweep
 from assay.tables.comparison import generation_of
 from assay.tables.form import number_of
+from assay.tables.sweep import point_of
 
 
 def notices_of(comparison: Comparison) -> list[str]:
@@ -43,27 +43,20 @@ def notices_of_sweep(sweep: Sweep) -> list[str]:
 def departures_of(comparison: Comparison) -> list[tuple[str, str]]:
     """Where protocol and methods depart from their papers, each with whose departure it is."""
     protocol = [
-        (comparison.protocol, text)
-        for text in comparison.announced["protocol"]["resolved"]["departures"]
+        (comparison.protocol, text) for text in comparison.announced.protocol.resolved.departures
     ]
     records = (*comparison.records, *comparison.unfinished)
     return protocol + [
-        (record.method, text)
-        for record in records
-        for text in record.announced["method"]["departures"]
+        (record.method, text) for record in records for text in record.announced.method.departures
     ]
 
 
 def _augmentation(comparison: Comparison) -> list[str]:
     """Return how training images are changed; nothing where a head is trained on vectors."""
-    resolved = comparison.announced["protocol"]["resolved"]
-    if (
-        resolved["trunk"] == "identity"
-        or resolved.get("frozen") == "trunk"
-        or not resolved.get("augment")
-    ):
+    resolved = comparison.announced.protocol.resolved
+    if resolved.trunk == "identity" or resolved.frozen == "trunk":
         return []
-    return [f"Training images: {ResolvedAugment(**resolved['augment']).in_words}."]
+    return [f"Training images: {resolved.augment.in_words}."]
 
 
 def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:
@@ -118,8 +111,8 @@ def _unfinished(record: StudyRecord) -> str:
 
 def _of_study(record: StudyRecord) -> list[str]:
     notices = [*_exceptions(record)]
-    if record.announced["method"]["batch_shrunk"]:
-        classes, images = record.announced["method"]["batch"]
+    if record.announced.method.batch_shrunk:
+        classes, images = record.announced.method.batch
         notices.append(
             f"{record.method}: a fold trains on fewer classes than the protocol's batch holds, so"
             f" batches were {classes} classes x {images} images."
@@ -132,10 +125,10 @@ def _of_study(record: StudyRecord) -> list[str]:
 def _edges(record: StudyRecord) -> list[str]:
     """Return the ends of ranges that searches chose, with how many of them did."""
     found = Counter(
-        (name, edge["end"], edge["bound"])
+        (name, edge.end, edge.bound)
         for selection in record.selections
-        for name, edge in selection["edges"].items()
-        if not edge["natural"]
+        for name, edge in selection.edges.items()
+        if not edge.natural
     )
     return [
         f"{record.method}: the chosen {name} lies at the {end} end of its range"
@@ -147,14 +140,13 @@ def _edges(record: StudyRecord) -> list[str]:
 
 def _place(record: StudyRecord) -> str:
     """Where in its sweep a study stands."""
-    return "{method} at {field}={value}".format(method=record.method, **record.announced["sweep"])
+    point = point_of(record)
+    return f"{record.method} at {point.field}={point.value}"
 
 
 def _exceptions(record: StudyRecord) -> list[str]:
     """Settings that the protocol has for this method alone."""
-    own = dict(record.announced["protocol"]["resolved"].get("exceptions", ())).get(
-        record.method, ()
-    )
+    own = dict(record.announced.protocol.resolved.exceptions).get(record.method, ())
     return (
         [f"{record.method}: the protocol makes an exception for it: {', '.join(own)}."]
         if own
@@ -164,9 +156,9 @@ def _exceptions(record: StudyRecord) -> list[str]:
 
 def _lost_trials(record: StudyRecord) -> list[str]:
     lost = {
-        "diverged": sum(trial["status"] == "failed" for trial in record.trials),
+        "diverged": sum(trial.status == "failed" for trial in record.trials),
         "were given up after their first fold": sum(
-            trial["status"] == "pruned" for trial in record.trials
+            trial.status == "pruned" for trial in record.trials
         ),
     }
     return [
@@ -177,7 +169,7 @@ def _lost_trials(record: StudyRecord) -> list[str]:
 
 
 def _diverged(record: StudyRecord) -> list[str]:
-    diverged = sum(run["status"] == "diverged" for run in record.reproductions)
+    diverged = sum(run.status == "diverged" for run in record.reproductions)
     if not diverged:
         return []
     return [

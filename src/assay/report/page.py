@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from assay.files import read_json
 from assay.records.store import Store
-from assay.records.untyped import StudyRecord
+from assay.records.study import StudyRecord
 from assay.report.figures import FORMS
 from assay.report.notices import departures_of, given_notices, notices_of, notices_of_sweep
 from assay.tables import (
@@ -153,8 +153,8 @@ def _cost(store: Store, record: StudyRecord) -> dict[str, Any]:
     """Runs and seconds of a study; wall-clock times are kept apart from results and appear here
     only.
     """
-    entries = [run for trial in record.trials for run in trial["runs"]] + record.reproductions
-    timings = [store.run(entry["key"]) / "timing.json" for entry in entries]
+    entries = list(record.run_entries())
+    timings = [store.run(entry.key) / "timing.json" for entry in entries]
     seconds = [float(read_json(path)["seconds"]) for path in timings if path.exists()]
     return {
         "method": record.method,

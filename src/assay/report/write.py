@@ -9,7 +9,7 @@ from assay.errors import BadInput
 from assay.files import write_atomically
 from assay.hashing import pretty
 from assay.records.store import Store
-from assay.records.untyped import StudyRecord
+from assay.records.study import StudyRecord
 from assay.report.diagrams import critical_difference_diagram, sweep_figure
 from assay.report.figures import (
     FORMS,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from assay.hashing import digest
+from assay.records.origin import Published
 from assay.stats import Friedman, friedman, ranks, ties
 from assay.stats.ranks import SAMPLED
-from assay.tables.comparison import SETTINGS, Comparison, Setting, source_and_data
+from assay.tables.comparison import SETTINGS, Comparison, Setting
 from assay.tables.form import Table, p_value
 
 FEWEST_DATA_SETS, FEWEST_METHODS = 2, 3
@@ -40,14 +41,14 @@ class Across:
         """Names of the data sets; two of one name are told apart by what is in them."""
         names = [part.data for part in self.parts]
         return [
-            name if names.count(name) == 1 else f"{name} ({part.announced['data']['trainval'][:6]})"
+            name if names.count(name) == 1 else f"{name} ({part.announced.data.trainval[:6]})"
             for name, part in zip(names, self.parts, strict=True)
         ]
 
     @property
     def given_by(self) -> str | None:
-        """Who chose the parameters, where they were not searched."""
-        return source_and_data(self.parts[0].given_by)[0] or None
+        """Where the parameters come from, in words, where they were not searched."""
+        return _source(self.parts[0])
 
     @property
     def slug(self) -> str:
@@ -67,6 +68,12 @@ class Across:
         return friedman(self.means(setting))
 
 
+def _source(comparison: Comparison) -> str | None:
+    """Return where parameters come from, in words; a paper gives them for one data set each."""
+    origin = comparison.origin
+    return f"published by {origin.paper}" if isinstance(origin, Published) else comparison.given_by
+
+
 def across(comparisons: Sequence[Comparison]) -> list[Across]:
     """The comparisons that share a protocol and at least three methods over at least two
     data sets.
@@ -74,15 +81,12 @@ def across(comparisons: Sequence[Comparison]) -> list[Across]:
     families: dict[tuple[str, str], dict[str, Comparison]] = {}
     for comparison in sorted(comparisons, key=lambda one: (-len(one.records), one.slug)):
         if len(comparison.records) >= FEWEST_METHODS:
-            source, _ = source_and_data(
-                comparison.given_by
-            )  # published parameters are given for one data set each
             place = (
                 family_of(comparison.protocol),
-                f"{source} {digest(comparison.announced['environment'])}",
+                f"{_source(comparison)} {digest(comparison.announced.environment)}",
             )
             families.setdefault(place, {}).setdefault(
-                comparison.announced["data"]["trainval"], comparison
+                comparison.announced.data.trainval, comparison
             )
     found = [
         Across(protocol, tuple(sorted(by_data.values(), key=lambda one: one.slug)))

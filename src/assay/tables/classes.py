@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.records.store import Store
-from assay.records.study import classes_file
-from assay.records.untyped import StudyRecord
+from assay.records.study import StudyRecord, classes_file
 
 Vector = NDArray[np.float64]
 
@@ -31,7 +30,7 @@ class ClassScores:
 def class_scores(store: Store, record: StudyRecord) -> ClassScores | None:
     """Return the mean over a study's reproductions; None where one of them has no file."""
     folder = store.study(record.key)
-    files = [classes_file(folder, test["search"], test["reproduction"]) for test in record.tests]
+    files = [classes_file(folder, test.search, test.reproduction) for test in record.tests]
     if not files or not all(file.is_file() for file in files):
         return None
     found = [_read(file) for file in files]

@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from assay.hashing import digest
-from assay.metric_names import DEFAULT_METRICS, direction, expand
+from assay.metric_names import direction, expand
 from assay.records.benches import DeclaredBench
-from assay.records.origin import GivenParameters
-from assay.records.untyped import StudyRecord
+from assay.records.lines import AnnouncedData, Preregistration, Seal
+from assay.records.origin import ParameterOrigin, Searched
+from assay.records.study import StudyRecord
 from assay.stats import Difference, Interval, compare, relative_gain, t_interval
 from assay.tables.classes import ClassScores
 from assay.tables.family import Family, better_than, family_of, is_baseline
@@ -60,57 +61,62 @@ class Comparison:
                 "a table holds one protocol, data set, environment and origin of parameters, got"
                 f" {len(found)} combinations"
             )
-        tested = {record.seal["test"] for record in self.records if record.seal}
+        tested = {record.seal.test for record in self.records if record.seal}
         if len(tested) > 1:
             raise ValueError(f"a table holds one test half, got {len(tested)}")
         if len(set(self.methods)) < len(self.methods):
             raise ValueError(
                 f"a table holds one study of each method, got {', '.join(self.methods)}"
             )
-        if any("sweep" in record.announced for record in self.records):
+        if any(record.announced.sweep is not None for record in self.records):
             raise ValueError("a table holds no study of a sweep; those stand with their sweep")
 
     @property
-    def announced(self) -> Mapping[str, Any]:
+    def announced(self) -> Preregistration:
         """Protocol, data and versions, as preregistered."""
         return (*self.records, *self.unfinished, *self.replaced, *self.hidden)[0].announced
 
     @property
     def data(self) -> str:
         """Name of the data set."""
-        return str(self.announced["data"]["name"])
+        return str(self.announced.data.name)
 
     @property
     def protocol(self) -> str:
         """Name of the protocol."""
-        return str(self.announced["protocol"]["name"])
+        return str(self.announced.protocol.name)
+
+    @property
+    def origin(self) -> ParameterOrigin:
+        """Where the parameters come from."""
+        return self.announced.origin
 
     @property
     def given_by(self) -> str | None:
-        """Who chose the parameters, where they were not searched."""
-        return source_of_parameters(self.announced) or None
+        """Where the parameters come from, in words, where they were not searched."""
+        return None if isinstance(self.origin, Searched) else str(self.origin)
 
     @property
     def trunk(self) -> str:
         """The trunk, what it had learnt before, and how much of it was trained."""
-        resolved, weights = self.announced["protocol"]["resolved"], self.announced.get("weights")
-        if resolved["trunk"] == "identity":
+        resolved, weights = self.announced.protocol.resolved, self.announced.weights
+        if resolved.trunk == "identity":
             seen = self.pretrained_on
             return "features as they were given" + (
                 f", by a model pretrained on {seen}" if seen else ""
             )
-        start = f"pretrained on {weights['pretrained_on']}" if weights else "from random weights"
+        start = f"pretrained on {weights.pretrained_on}" if weights else "from random weights"
         frozen = {
             "trunk": ", frozen: only the head was trained",
             "batchnorm": ", its batch normalisation frozen",
         }
-        return f"{resolved['trunk']}, {start}{frozen.get(resolved.get('frozen'), '')}"
+        return f"{resolved.trunk}, {start}{frozen.get(resolved.frozen, '')}"
 
     @property
     def pretrained_on(self) -> str | None:
         """What trunk or features have learnt from before, where it is known."""
-        weights = self.announced.get("weights")
-        found = weights["pretrained_on"] if weights else self.announced["data"].get("pretrained_on")
+        weights = self.announced.weights
+        found = weights.pretrained_on if weights else self.announced.data.pretrained_on
         return None if found is None else str(found)
 
     @property
@@ -126,21 +132,14 @@ class Comparison:
         opened test half.
         """
         opened = [record.seal for record in self.records if record.seal]
-        said = [self.announced["data"], *opened[:1]]
-        return [
-            text
-            for part in said
-            for name in ("problems", "left_out")
-            for text in part.get(name, ())
-        ]
+        parts: list[AnnouncedData | Seal] = [self.announced.data, *opened[:1]]
+        return [text for part in parts for text in (*part.problems, *part.left_out)]
 
     @property
     def slug(self) -> str:
         """A name for files."""
         half = (
-            self.records[0].seal["test"][:8]
-            if self.records and self.records[0].seal
-            else "untested"
+            self.records[0].seal.test[:8] if self.records and self.records[0].seal else "untested"
         )
         given = f"-{digest(self.given_by)[:8]}" if self.given_by else ""
         return file_name(self.announced, half, self.protocol) + given
@@ -190,7 +189,7 @@ class Comparison:
     @cached_property
     def smallest(self) -> float:
         """The smallest difference in MAP@R that matters, as declared."""
-        return float(self.announced["protocol"]["resolved"].get("smallest_difference", 0.01))
+        return float(self.announced.protocol.resolved.smallest_difference)
 
     @property
     def replicated(self) -> bool:
@@ -352,11 +351,8 @@ def _is_one_draw(record: StudyRecord) -> bool:
     )
 
 
-def _has_random_trunk(announced: Mapping[str, Any]) -> bool:
-    return (
-        announced.get("weights") is None
-        and announced["data"].get("modality", "features") != "features"
-    )
+def _has_random_trunk(announced: Preregistration) -> bool:
+    return announced.weights is None and announced.data.modality != "features"
 
 
 def ended(comparison: Comparison) -> Sequence[StudyRecord]:
@@ -370,37 +366,28 @@ def conditions(record: StudyRecord) -> tuple[str, ...]:
     """All that must agree within a table."""
     announced = record.announced
     return (
-        announced["protocol"]["fingerprint"],
-        announced["data"]["trainval"],
-        digest(announced["environment"]),
-        source_of_parameters(announced),
+        announced.protocol.fingerprint,
+        announced.data.trainval,
+        digest(announced.environment),
+        str(announced.origin),
     )
 
 
-def source_of_parameters(announced: Mapping[str, Any]) -> str:
-    """Who chose the parameters; nothing where the study itself searched for them."""
-    if "given" not in announced:
-        return ""
-    return str(GivenParameters.from_json(announced["given"], "ledger.jsonl").origin)
-
-
-def metrics_of(announced: Mapping[str, Any]) -> list[str]:
+def metrics_of(announced: Preregistration) -> list[str]:
     """The metrics of the test half that a preregistration names; a family by its members."""
-    return expand(announced["protocol"]["resolved"].get("metrics", DEFAULT_METRICS))
+    return expand(announced.protocol.resolved.metrics)
 
 
-def file_name(announced: Mapping[str, Any], half: str, protocol: str) -> str:
+def file_name(announced: Preregistration, half: str, protocol: str) -> str:
     """Data, halves, protocol and environment in letters that any file system takes."""
-    where = digest(announced["environment"])[:8]
-    words = (
-        f"{announced['data']['name']}-{announced['data']['trainval'][:8]}-{half}-{protocol}-{where}"
-    )
+    where = digest(announced.environment)[:8]
+    words = f"{announced.data.name}-{announced.data.trainval[:8]}-{half}-{protocol}-{where}"
     return re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
 
 
 def generation_of(record: StudyRecord) -> int:
     """How often the study was begun again before this one."""
-    return int(record.announced.get("generation", 0))
+    return int(record.announced.generation)
 
 
 def has_ended(record: StudyRecord) -> bool:
@@ -408,17 +395,7 @@ def has_ended(record: StudyRecord) -> bool:
     return (record.complete and record.seal is not None) or record.failed
 
 
-def source_and_data(given_by: str | None) -> tuple[str, str]:
-    """Who gave the parameters, and for which data set where that is said.
-
-    >>> source_and_data("published by Musgrave et al. 2020 for cub")
-    ('published by Musgrave et al. 2020', 'cub')
-    """
-    source, _, data = (given_by or "").partition(" for ")
-    return source, data
-
-
 def year_of(record: StudyRecord) -> int | None:
     """Of the method's paper."""
-    paper = record.announced["method"]["paper"]
-    return int(paper["year"]) if paper else None
+    paper = record.announced.method.paper
+    return int(paper.year) if paper else None

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from assay.losses.baselines import AS_IS
 from assay.records.benches import DeclaredBench, looks_of
-from assay.records.untyped import StudyRecord
+from assay.records.study import StudyRecord
 from assay.stats import Difference
 from assay.study.design import TWIN
 
@@ -159,13 +159,13 @@ def _keys(records: Sequence[StudyRecord]) -> set[str]:
 def is_baseline(name: str, record: StudyRecord | None) -> bool:
     """Return whether a method is not trained; of one without a study its name has to tell."""
     by_name = name in BASELINES
-    return by_name if record is None else bool(record.announced["method"].get("baseline", by_name))
+    return by_name if record is None else bool(record.announced.method.baseline)
 
 
 def twin_of(name: str, record: StudyRecord | None) -> str | None:
     """Return the method that this one is a control twin of."""
     by_name = name.removesuffix(TWIN) if name.endswith(TWIN) else None
-    return by_name if record is None else record.announced.get("twin_of")
+    return by_name if record is None else record.announced.twin_of
 
 
 def is_settled(difference: Difference) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from assay.losses.baselines import AS_IS
 from assay.records.benches import DeclaredBench, declared_benches, in_turn
 from assay.records.store import Store
-from assay.records.untyped import StudyRecord, study_records
+from assay.records.study import StudyRecord, study_records
 from assay.tables.classes import class_scores
 from assay.tables.comparison import Comparison, conditions, generation_of, has_ended, year_of
 from assay.tables.family import is_baseline, pairs_before
@@ -19,7 +19,7 @@ def comparisons(store: Store, keys: Iterable[str] | None = None) -> list[Compari
     """
     groups: dict[tuple[str, ...], list[StudyRecord]] = {}
     for record in records_of(store, keys):
-        if "sweep" not in record.announced:
+        if record.announced.sweep is None:
             groups.setdefault(conditions(record), []).append(record)
     found = [part for key in sorted(groups) for part in _by_test_half(groups[key])]
     benches = in_turn(declared_benches(store))
@@ -78,9 +78,9 @@ def _by_test_half(records: Sequence[StudyRecord]) -> list[Comparison]:
     standing, replaced = newest(records)
     done = [record for record in standing if record.complete and record.seal]
     unfinished = tuple(sorted((record for record in standing if record not in done), key=by_year))
-    halves = sorted({record.seal["test"] for record in done if record.seal})
+    halves = sorted({record.seal.test for record in done if record.seal})
     parts = [
-        tuple(sorted((r for r in done if r.seal and r.seal["test"] == half), key=by_year))
+        tuple(sorted((r for r in done if r.seal and r.seal.test == half), key=by_year))
         for half in halves
     ]
     others = unfinished, tuple(sorted(replaced, key=by_year))

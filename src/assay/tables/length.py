@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
-from assay.records.untyped import StudyRecord
+from assay.records.lines import Reproduction
+from assay.records.study import StudyRecord
 from assay.tables.comparison import Comparison
 from assay.tables.form import Table
 
@@ -57,7 +57,7 @@ def length(comparison: Comparison) -> Table | None:
             "best_epoch_last": _at_the_end(runs),
             "share": _at_the_end(runs) / len(runs),
             "best_epoch_first": _at_the_start(runs),
-            "median_best_epoch": median(run["best_epoch"] for run in runs),
+            "median_best_epoch": median(run.best_epoch for run in runs),
             "ended": _in_words(record, runs),
         }
         for record, runs in found
@@ -99,24 +99,24 @@ def length(comparison: Comparison) -> Table | None:
     )
 
 
-def _trained(record: StudyRecord) -> list[dict[str, Any]]:
+def _trained(record: StudyRecord) -> list[Reproduction]:
     """Return the reproduction runs that were trained and say at which epoch they ended."""
-    return [run for run in record.reproductions if run.get("last_epoch")]
+    return [run for run in record.reproductions if run.last_epoch]
 
 
-def _in_words(record: StudyRecord, runs: Sequence[dict[str, Any]]) -> str:
+def _in_words(record: StudyRecord, runs: Sequence[Reproduction]) -> str:
     if not_converged(record):
         return "not converged"
     return "mostly not trained" if _mostly_unmoved(runs) else "stopped by itself"
 
 
-def _mostly_unmoved(runs: Sequence[dict[str, Any]]) -> bool:
+def _mostly_unmoved(runs: Sequence[Reproduction]) -> bool:
     return 2 * _at_the_start(runs) > len(runs)
 
 
-def _at_the_start(runs: Sequence[dict[str, Any]]) -> int:
-    return sum(run["best_epoch"] == 0 for run in runs)
+def _at_the_start(runs: Sequence[Reproduction]) -> int:
+    return sum(run.best_epoch == 0 for run in runs)
 
 
-def _at_the_end(runs: Sequence[dict[str, Any]]) -> int:
-    return sum(run["best_epoch"] == run["last_epoch"] for run in runs)
+def _at_the_end(runs: Sequence[Reproduction]) -> int:
+    return sum(run.best_epoch == run.last_epoch for run in runs)

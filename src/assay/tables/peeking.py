@@ -2,11 +2,11 @@
 result.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from assay.records.untyped import StudyRecord
+from assay.records.lines import Peek, PeekedRun, PeekedTrial
+from assay.records.study import StudyRecord
 from assay.stats import Interval, bootstrap_bound, t_interval
 from assay.stats.bounds import FEWEST_FOR_BOUND
 from assay.tables.comparison import Comparison
@@ -56,8 +56,8 @@ def price(record: StudyRecord) -> Price:
     return Price(
         method=record.method,
         honest=t_interval(record.units("separated", "map_at_r")),
-        epoch=bootstrap_bound(_gains_by_epoch(record.searches, record.peek["epochs"])),
-        parameters=_gain_by_parameters(record, record.peek["trials"]),
+        epoch=bootstrap_bound(_gains_by_epoch(record.searches, record.peek.epochs)),
+        parameters=_gain_by_parameters(record, record.peek.trials),
     )
 
 
@@ -107,49 +107,46 @@ def peeking(comparison: Comparison) -> Table | None:
     )
 
 
-def _had_a_choice(peek: Mapping[str, Any]) -> bool:
-    return any(len(entry["test"]) > 1 for entry in peek["epochs"])
+def _had_a_choice(peek: Peek) -> bool:
+    return any(len(entry.test) > 1 for entry in peek.epochs)
 
 
-def _gains_by_epoch(searches: int, entries: Sequence[Mapping[str, Any]]) -> list[float]:
+def _gains_by_epoch(searches: int, entries: Sequence[PeekedRun]) -> list[float]:
     """Return for each search, or for each reproduction of a single one, the mean gain of the best
     checkpoint over the chosen.
     """
     by_unit: dict[int, list[float]] = {}
     for entry in entries:
-        gained = max(entry["test"].values()) - entry["test"][str(entry["chosen"])]
-        by_unit.setdefault(entry["search" if searches > 1 else "reproduction"], []).append(gained)
+        gained = max(entry.test.values()) - entry.test[entry.chosen]
+        unit = entry.search if searches > 1 else entry.reproduction
+        by_unit.setdefault(unit, []).append(gained)
     return [sum(gained) / len(gained) for gained in by_unit.values()]
 
 
-def _gain_by_parameters(
-    record: StudyRecord, trials: Sequence[Mapping[str, Any]]
-) -> Interval | None:
+def _gain_by_parameters(record: StudyRecord, trials: Sequence[PeekedTrial]) -> Interval | None:
     """Return the gain of the trial that is best on test over the selected one, over searches; None
     where none was selected.
     """
     gains = [
-        _gain_of_search(
-            selection["trial"], [trial for trial in trials if trial["search"] == search]
-        )
+        _gain_of_search(selection.trial, [trial for trial in trials if trial.search == search])
         for search, selection in enumerate(record.selections)
-        if selection["trial"] is not None
+        if selection.trial is not None
     ]
     known = [gain for gain in gains if gain is not None]
     return bootstrap_bound(known) if known else None
 
 
-def _gain_of_search(chosen: int, trials: Sequence[Mapping[str, Any]]) -> float | None:
+def _gain_of_search(chosen: int, trials: Sequence[PeekedTrial]) -> float | None:
     """Return the mean over folds of the best trial on test minus that of the chosen one; only
     finished trials are looked at.
     """
-    selected = next((trial["test"] for trial in trials if trial["trial"] == chosen), None)
+    selected = next((trial.test for trial in trials if trial.trial == chosen), None)
     if selected is None:
         return None
     finished = [
-        trial["test"]
+        trial.test
         for trial in trials
-        if trial["validation"] is not None and len(trial["test"]) == len(selected)
+        if trial.validation is not None and len(trial.test) == len(selected)
     ]
     return float(max(map(sum, [selected, *finished])) - sum(selected)) / len(selected)
 

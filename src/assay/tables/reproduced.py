@@ -9,12 +9,10 @@ from assay.metric_names import DEFAULT_METRICS, heading
 from assay.protocols import CUSTOM
 from assay.published import DATA, Elsewhere, Reported, elsewhere, reported
 from assay.published.studies import Study
+from assay.records.origin import Published
 from assay.stats import Interval
-from assay.tables.comparison import SETTINGS, Comparison, Setting, source_and_data
+from assay.tables.comparison import SETTINGS, Comparison, Setting
 from assay.tables.form import Table, percent
-
-BY = "published"
-"""How the source of parameters begins where a paper gave them."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +65,8 @@ def pairs(comparison: Comparison) -> list[Pair]:
     """Every score that was published for these methods on the data set whose published parameters
     were run.
     """
-    source, data = source_and_data(comparison.given_by)
-    if not source.startswith(BY) or data not in DATA:
+    origin = comparison.origin
+    if not isinstance(origin, Published) or origin.data not in DATA:
         return []
     return [
         Pair(method, setting, metric, found, comparison.interval(method, setting, metric))
@@ -76,7 +74,7 @@ def pairs(comparison: Comparison) -> list[Pair]:
         for metric in comparison.metrics
         if metric in DEFAULT_METRICS
         for method in comparison.methods
-        if (found := reported(method, data, metric, setting)) is not None
+        if (found := reported(method, origin.data, metric, setting)) is not None
     ]
 
 
@@ -189,7 +187,7 @@ def _others(comparison: Comparison) -> Iterator[tuple[str, Elsewhere, Interval]]
     studies: dict[str, Study] = {"unbiased": "unbiased", "revisiting": "revisiting"}
     if family not in studies:
         return
-    trunk = comparison.announced["protocol"]["resolved"]["trunk"]
+    trunk = comparison.announced.protocol.resolved.trunk
     for method in comparison.methods:
         for one in elsewhere(method, comparison.data, studies[family]):
             if one.trunk == trunk and one.metric in comparison.metrics:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from assay.records.untyped import StudyRecord
+from assay.records.study import StudyRecord
+from assay.space import Edge
 from assay.tables.comparison import Comparison, ended
 from assay.tables.form import Table
 
@@ -38,7 +39,7 @@ def parameters(comparison: Comparison) -> Table:
 def handed_on(comparison: Comparison) -> str:
     """Return which search's model is kept in `models/`, where there are several."""
     found = [
-        f"{record.method} {selection['search']}"
+        f"{record.method} {selection.search}"
         for record in comparison.records
         if record.searches > 1 and (selection := record.selection) is not None
     ]
@@ -54,20 +55,18 @@ def handed_on(comparison: Comparison) -> str:
 def trials(comparison: Comparison) -> Table:
     """Every trial of every search."""
     estimated = any(
-        trial["status"] == "pruned" for record in ended(comparison) for trial in record.trials
+        trial.status == "pruned" for record in ended(comparison) for trial in record.trials
     )
     raw = [
         {
             "method": record.method,
-            "search": trial["search"],
-            "trial": trial["trial"],
-            "status": trial["status"],
-            "validation_map_at_r": trial["map_at_r"],
-            **({"estimate": trial.get("estimate")} if estimated else {}),
-            "selected": (trial["search"], trial["trial"]) in _selected(record),
-            "parameters": "; ".join(
-                f"{name}={value}" for name, value in trial["parameters"].items()
-            ),
+            "search": trial.search,
+            "trial": trial.trial,
+            "status": trial.status,
+            "validation_map_at_r": trial.map_at_r,
+            **({"estimate": trial.estimate} if estimated else {}),
+            "selected": (trial.search, trial.trial) in _selected(record),
+            "parameters": "; ".join(f"{name}={value}" for name, value in trial.parameters.items()),
         }
         for record in ended(comparison)
         for trial in record.trials
@@ -99,8 +98,8 @@ def trials(comparison: Comparison) -> Table:
     )
 
 
-def _selected(record: StudyRecord) -> set[tuple[int, int]]:
-    return {(selection["search"], selection["trial"]) for selection in record.selections}
+def _selected(record: StudyRecord) -> set[tuple[int, int | None]]:
+    return {(selection.search, selection.trial) for selection in record.selections}
 
 
 def _validation(row: Mapping[str, Any]) -> str:
@@ -114,29 +113,29 @@ def _validation(row: Mapping[str, Any]) -> str:
 
 
 def _parameter_rows(record: StudyRecord) -> list[dict[str, Any]]:
-    space: Mapping[str, Mapping[str, Any]] = record.announced["space"]
+    space: Mapping[str, Mapping[str, Any]] = record.announced.space.describe()
     return [
         {
             "method": record.method,
-            "search": selection["search"],
+            "search": selection.search,
             "parameter": name,
             "chosen": value,
-            "default": record.announced["method"]["defaults"].get(name, ""),
+            "default": record.announced.method.defaults.get(name, ""),
             "low": space.get(name, {}).get("low"),
             "high": space.get(name, {}).get("high"),
             "options": space.get(name, {}).get("options"),
             "log": space.get(name, {}).get("log"),
-            "edge": _edge_text(selection["edges"].get(name)),
+            "edge": _edge_text(selection.edges.get(name)),
         }
         for selection in record.selections
-        for name, value in selection["parameters"].items()
+        for name, value in (selection.parameters or {}).items()
     ]
 
 
-def _edge_text(edge: Mapping[str, Any] | None) -> str:
+def _edge_text(edge: Edge | None) -> str:
     if edge is None:
         return ""
-    return f"at the {edge['end']} end, natural" if edge["natural"] else f"at the {edge['end']} end"
+    return f"at the {edge.end} end, natural" if edge.natural else f"at the {edge.end} end"
 
 
 def _range_cells(row: Mapping[str, Any]) -> list[str]:

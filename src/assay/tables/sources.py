@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assay.records.untyped import StudyRecord
+from assay.records.study import StudyRecord
 from assay.stats import (
     Component,
     Components,
@@ -151,9 +151,7 @@ def _sources(comparison: Comparison, record: StudyRecord) -> Sources:
         else Components(None, None, None)
     )
     folds = [
-        [float(fold["map_at_r"]) for fold in test["folds"]]
-        for test in record.tests
-        if test.get("folds")
+        [float(fold["map_at_r"]) for fold in test.folds] for test in record.tests if test.folds
     ]
     per_class = comparison.classes.get(record.key)
     by_name = {

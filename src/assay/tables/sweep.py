@@ -4,12 +4,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from assay.hashing import digest
 from assay.metric_names import heading
+from assay.protocols import ResolvedProtocol
+from assay.records.lines import Preregistration
+from assay.records.origin import SweepPoint
 from assay.records.store import Store
-from assay.records.untyped import StudyRecord
+from assay.records.study import StudyRecord
 from assay.stats import Interval, t_interval
 from assay.tables.comparison import SETTINGS, Setting, file_name, generation_of, metrics_of
 from assay.tables.form import Table, raw_interval, score
@@ -41,22 +45,20 @@ class Sweep:
     unfinished: tuple[StudyRecord, ...] = ()
 
     @property
-    def announced(self) -> Mapping[str, Any]:
+    def announced(self) -> Preregistration:
         """Data and versions, as preregistered."""
         return (*self.records, *self.unfinished)[0].announced
 
     @property
     def data(self) -> str:
         """Name of the data set."""
-        return str(self.announced["data"]["name"])
+        return str(self.announced.data.name)
 
     @property
     def slug(self) -> str:
         """A name for files."""
         half = (
-            self.records[0].seal["test"][:8]
-            if self.records and self.records[0].seal
-            else "untested"
+            self.records[0].seal.test[:8] if self.records and self.records[0].seal else "untested"
         )
         return file_name(self.announced, half, f"{self.protocol}-{self.field}")
 
@@ -65,22 +67,17 @@ class Sweep:
         """The study at each method and value; a base stands at its own value where the sweep has
         none there.
         """
-        own = {
-            (record.method, str(record.announced["sweep"]["value"])): record
-            for record in self.records
-        }
+        own = {(record.method, point_of(record).value): record for record in self.records}
         known = {_number(value): value for _, value in own if _number(value) is not None}
         for base in self.bases:
-            value = value_of(base.announced["protocol"]["resolved"], self.field)
+            value = value_of(base.announced.protocol.resolved, self.field)
             own.setdefault((base.method, known.get(_number(value), value)), base)
         return own
 
     @cached_property
     def values(self) -> list[str]:
         """In order: of size where all are numbers, else as they were written, the base's last."""
-        announced = [
-            value for record in self.records for value in record.announced["sweep"]["values"]
-        ]
+        announced = [value for record in self.records for value in point_of(record).values]
         present = {value for _, value in self.places}
         ordered = list(
             dict.fromkeys(value for value in (*announced, *sorted(present)) if value in present)
@@ -104,9 +101,7 @@ class Sweep:
     def base_values(self) -> set[str]:
         """The values under which the parameters were selected."""
         known = {_number(value): value for value in self.values if _number(value) is not None}
-        found = [
-            value_of(base.announced["protocol"]["resolved"], self.field) for base in self.bases
-        ]
+        found = [value_of(base.announced.protocol.resolved, self.field) for base in self.bases]
         return {known.get(_number(value), value) for value in found}
 
     @cached_property
@@ -136,7 +131,7 @@ def sweeps(store: Store, keys: Iterable[str] | None = None) -> list[Sweep]:
     by_key = {record.key: record for record in records}
     groups: dict[tuple[str, ...], list[StudyRecord]] = {}
     for record in records:
-        if "sweep" in record.announced:
+        if record.announced.sweep is not None:
             groups.setdefault(_conditions(record), []).append(record)
     found = [part for key in sorted(groups) for part in _by_test_half(groups[key], by_key)]
     return sorted(found, key=lambda sweep: sweep.slug)
@@ -189,17 +184,18 @@ def sweep_table(sweep: Sweep) -> Table:
     )
 
 
-def value_of(resolved: Mapping[str, Any], field: str) -> str:
-    """The value of a field as it would be written on the command line.
+def point_of(record: StudyRecord) -> SweepPoint:
+    """Return the place of a study in its sweep."""
+    point = record.announced.sweep
+    assert point is not None, "only studies of a sweep are asked"
+    return point
 
-    >>> value_of({"dim": 64, "batch": {"embedding": [8, 4], "classification": [32, 1]}}, "batch")
-    '32'
-    """
-    value: Any = resolved
-    for part in field.split("."):
-        value = value[part]
+
+def value_of(resolved: ResolvedProtocol, field: str) -> str:
+    """Return the value of a field as it would be written on the command line."""
+    value = attrgetter(field)(resolved)
     if field == "batch":
-        return str(math.prod(value["embedding"]))
+        return str(math.prod(resolved.batch.embedding))
     return _written(value)
 
 
@@ -208,7 +204,7 @@ def _written(value: Any) -> str:
         return "auto"
     if isinstance(value, bool):
         return str(value).lower()
-    return "x".join(map(str, value)) if isinstance(value, list) else str(value)
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _number(value: str) -> float | None:
@@ -223,13 +219,12 @@ def _cell(interval: Interval | None, metric: str) -> str:
 
 
 def _conditions(record: StudyRecord) -> tuple[str, ...]:
-    announced = record.announced
-    sweep = announced["sweep"]
+    announced, point = record.announced, point_of(record)
     return (
-        sweep["field"],
-        sweep["protocol"],
-        announced["data"]["trainval"],
-        digest(announced["environment"]),
+        point.field,
+        point.protocol,
+        announced.data.trainval,
+        digest(announced.environment),
     )
 
 
@@ -239,7 +234,7 @@ def _of_newest_bases(
     """Of each method the points whose parameters its latest study has selected."""
 
     def age(record: StudyRecord) -> int:
-        base = by_key.get(record.announced["sweep"]["base"])
+        base = by_key.get(point_of(record).base)
         return -1 if base is None else generation_of(base)
 
     latest: dict[str, int] = {}
@@ -250,24 +245,21 @@ def _of_newest_bases(
 
 def _by_test_half(records: Sequence[StudyRecord], by_key: Mapping[str, StudyRecord]) -> list[Sweep]:
     records = _of_newest_bases(records, by_key)
-    values = dict.fromkeys(record.announced["sweep"]["value"] for record in records)
+    values = dict.fromkeys(point_of(record).value for record in records)
     standing = [
         record
         for value in values
-        for record in newest(r for r in records if r.announced["sweep"]["value"] == value)[0]
+        for record in newest(r for r in records if point_of(r).value == value)[0]
     ]
-    field, protocol = (
-        records[0].announced["sweep"]["field"],
-        records[0].announced["sweep"]["protocol"],
-    )
+    field, protocol = point_of(records[0]).field, point_of(records[0]).protocol
     done = [record for record in standing if record.complete and record.seal]
     unfinished = tuple(record for record in standing if record not in done)
-    halves = sorted({record.seal["test"] for record in done if record.seal})
+    halves = sorted({record.seal.test for record in done if record.seal})
     return [
         Sweep(
             field,
             protocol,
-            tuple(sorted((r for r in done if r.seal and r.seal["test"] == half), key=by_year)),
+            tuple(sorted((r for r in done if r.seal and r.seal.test == half), key=by_year)),
             tuple(_bases(standing, by_key, half)),
             unfinished if number == 0 else (),
         )
@@ -278,6 +270,6 @@ def _by_test_half(records: Sequence[StudyRecord], by_key: Mapping[str, StudyReco
 def _bases(
     records: Iterable[StudyRecord], by_key: Mapping[str, StudyRecord], half: str
 ) -> list[StudyRecord]:
-    keys = dict.fromkeys(record.announced["sweep"]["base"] for record in records)
+    keys = dict.fromkeys(point_of(record).base for record in records)
     found = [by_key[key] for key in keys if key in by_key]
-    return [base for base in found if base.complete and base.seal and base.seal["test"] == half]
+    return [base for base in found if base.complete and base.seal and base.seal.test == half]

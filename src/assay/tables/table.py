@@ -1,10 +1,10 @@
 """The tables of scores: with intervals and ranks, over folds, and on training embeddings."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from assay.metric_names import direction, heading, in_percent
-from assay.records.untyped import StudyRecord
+from assay.records.study import StudyRecord
 from assay.stats import deviation, spread, t_interval
 from assay.tables.comparison import SETTINGS, Comparison, Setting
 from assay.tables.form import Raw, Table, number_of, points, raw_interval, score
@@ -27,8 +27,8 @@ def scores(comparison: Comparison) -> Table:
         for column, cell in enumerate(cells)
         for method in _best(comparison, *cell)
     }
-    dim = int(comparison.announced["protocol"]["resolved"]["dim"])
-    folds = int(comparison.announced["budget"]["folds"])
+    dim = int(comparison.announced.protocol.resolved.dim)
+    folds = int(comparison.announced.budget.folds)
     headings = {
         "concatenated": f"Concatenated ({folds} x {dim})",
         "separated": f"Separated ({dim})",
@@ -81,9 +81,7 @@ def over_folds(comparison: Comparison) -> Table | None:
     scores of its folds.
     """
     metrics = [metric for metric in comparison.metrics if in_percent(metric)]
-    records = [
-        record for record in comparison.records if any("folds" in test for test in record.tests)
-    ]
+    records = [record for record in comparison.records if any(test.folds for test in record.tests)]
     if not records:
         return None
     raw = [
@@ -157,7 +155,7 @@ def _cells(comparison: Comparison, metrics: Sequence[str]) -> list[Cell]:
 
 
 def _scores_note(comparison: Comparison) -> str:
-    test = comparison.records[0].tests[0]["separated"]
+    test = comparison.records[0].tests[0].separated
     plain = [heading(metric) for metric in comparison.metrics if not in_percent(metric)]
     unit = f"in percent but for {', '.join(plain)}" if plain else "in percent"
     searched = "" if comparison.given_by else "; the selected trials are not among them"
@@ -174,11 +172,11 @@ def _scores_note(comparison: Comparison) -> str:
 
 def _baselines(comparison: Comparison) -> str:
     """Return what the baselines among the rows are."""
-    announced = [record.announced["method"] for record in comparison.records]
+    announced = [record.announced.method for record in comparison.records]
     return "".join(
-        f"{one['name']}: {one['about']}. "
-        for one in announced
-        if one.get("baseline") and one.get("about")
+        f"{method.name}: {method.about}. "
+        for method in announced
+        if method.baseline and method.about
     )
 
 
@@ -211,9 +209,9 @@ def _units(comparison: Comparison) -> str:
 def _fold_scores(record: StudyRecord, metric: str) -> list[list[float]]:
     """The single models' scores, reproduction by reproduction."""
     return [
-        [float(fold[metric]) for fold in test["folds"] if metric in fold]
+        [float(fold[metric]) for fold in test.folds if metric in fold]
         for test in record.tests
-        if "folds" in test
+        if test.folds
     ]
 
 
@@ -226,11 +224,11 @@ def _training_scores(record: StudyRecord) -> dict[str, list[float]]:
     """Return each metric's mean over folds, unit by unit; infinite where one fold has no finite
     value.
     """
-    by_unit: dict[int, list[dict[str, float | None]]] = {}
+    by_unit: dict[int, list[Mapping[str, float]]] = {}
     for entry in record.reproductions:
-        if entry.get("training"):
-            unit = entry["search"] if record.searches > 1 else entry["reproduction"]
-            by_unit.setdefault(unit, []).append(entry["training"])
+        if entry.training:
+            unit = entry.search if record.searches > 1 else entry.reproduction
+            by_unit.setdefault(unit, []).append(entry.training)
     metrics = dict.fromkeys(
         metric for folds in by_unit.values() for fold in folds for metric in fold
     )

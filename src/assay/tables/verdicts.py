@@ -5,7 +5,7 @@ beside it.
 import math
 from collections.abc import Sequence
 
-from assay.records.untyped import StudyRecord
+from assay.records.study import StudyRecord
 from assay.stats import Difference
 from assay.tables.comparison import Comparison, Setting
 from assay.tables.family import is_settled
@@ -128,7 +128,7 @@ def _setting(record: StudyRecord, unit: str, needed: int) -> str:
     """
     if unit == "search":
         return f"--set searches={needed}"
-    searches = int(record.announced["protocol"]["resolved"].get("searches", 1))
+    searches = int(record.announced.protocol.resolved.searches)
     return f"--set reproductions={math.ceil(needed / searches)}"
 
 
