@@ -188,14 +188,14 @@ def _in_process(loop: str, folder: str) -> float:
 
 def our_loop(folder: str, compiled: bool) -> float:
     from assay.data.packs import place_pack, read_pack
-    from assay.model import begin
+    from assay.model import untrained_model
 
     keep_freed_memory()
     dataset = load(f"folder:{folder}")
     protocol = resolve(replace(RESNET, compile=compiled), dataset.modality, trunk_facts)
     trainval, _ = splits.of(dataset, protocol)
     view = read_pack(place_pack(trainval, protocol.first_step))
-    model = begin(Architecture.under(protocol, 3), "none")
+    model = untrained_model(Architecture.under(protocol, 3), "none")
     return _median_step(training_step("contrastive", model, view, protocol))
 
 

@@ -8,7 +8,7 @@ import torch
 
 from assay.data.packs import View, write_vectors
 from assay.data.splits import folds_of_labels
-from assay.methods import Parts, defaults, methods
+from assay.methods import BuiltMethod, defaults, methods
 from assay.model import Model
 from assay.protocols import Batch, Optimiser, Protocol, ResolvedProtocol, resolve
 from assay.records.keys import Environment
@@ -64,7 +64,7 @@ def runs_of(
 
 def fit_one(
     model: Model,
-    parts: Parts,
+    parts: BuiltMethod,
     train: View,
     validation: View,
     protocol: ResolvedProtocol,

@@ -12,8 +12,9 @@ from assay.errors import BadInput
 from assay.hashing import canonical
 from assay.metrics import evaluate
 from assay.protocols import Protocol
-from assay.run import HalfLabels, agree, check_metrics, score
+from assay.run import HalfLabels, check_metrics, score_reproduction
 from assay.train import mean_scores
+from assay.verify.scores import agree
 
 DRAW = np.random.default_rng(0)
 Y = np.repeat(np.arange(6), 5)
@@ -29,7 +30,7 @@ def unit(z: np.ndarray) -> torch.Tensor:
 
 
 def test_metrics_of_single_queries_and_of_the_whole_are_scored_alike() -> None:
-    found, _ = score(FOLDS, HalfLabels(Y), 4, EVERY)
+    found, _ = score_reproduction(FOLDS, HalfLabels(Y), 4, EVERY)
     names = (*EVERY, "map_at_r")
     together = evaluate(
         F.normalize(torch.cat([torch.from_numpy(z) for z in FOLDS], dim=1), dim=1), Y, names
@@ -47,13 +48,13 @@ def test_metrics_of_single_queries_and_of_the_whole_are_scored_alike() -> None:
 
 
 def test_map_at_r_is_among_the_scores_whatever_is_asked_for() -> None:
-    assert set(score(FOLDS, HalfLabels(Y), 4, ("nmi",))[0]["separated"]) == {
+    assert set(score_reproduction(FOLDS, HalfLabels(Y), 4, ("nmi",))[0]["separated"]) == {
         "nmi",
         "map_at_r",
         "queries",
         "skipped",
     }
-    assert set(score(FOLDS, HalfLabels(Y), 4, ())[0]["separated"]) == {
+    assert set(score_reproduction(FOLDS, HalfLabels(Y), 4, ())[0]["separated"]) == {
         "map_at_r",
         "queries",
         "skipped",
@@ -61,15 +62,15 @@ def test_map_at_r_is_among_the_scores_whatever_is_asked_for() -> None:
 
 
 def test_a_metric_that_looks_further_than_there_are_references_has_no_value() -> None:
-    found = score(FOLDS, HalfLabels(Y), 4, ("recall_at_29", "recall_at_30", "precision_at_1"))[0][
-        "separated"
-    ]
+    found = score_reproduction(
+        FOLDS, HalfLabels(Y), 4, ("recall_at_29", "recall_at_30", "precision_at_1")
+    )[0]["separated"]
     assert found["recall_at_29"] == 1
     assert found["recall_at_30"] == "nan"
     assert isinstance(found["precision_at_1"], float)
     gallery = np.arange(30) % 5 < 2
     for query, k in ((~gallery, 12), (None, 11)):
-        found = score(
+        found = score_reproduction(
             FOLDS, HalfLabels(Y, query, gallery), 4, (f"recall_at_{k}", f"recall_at_{k + 1}")
         )[0]["concatenated"]
         assert found[f"recall_at_{k}"] == 1
@@ -79,7 +80,7 @@ def test_a_metric_that_looks_further_than_there_are_references_has_no_value() ->
 def test_sums_over_classes_add_up_to_the_scores() -> None:
     query = np.arange(30) % 3 == 0
     for answers in (HalfLabels(Y), HalfLabels(Y, query, ~query)):
-        found, by_class = score(FOLDS, answers, 4, ("map_at_r",))
+        found, by_class = score_reproduction(FOLDS, answers, 4, ("map_at_r",))
         for setting in ("separated", "concatenated"):
             assert by_class[setting].sum() / by_class["queries"].sum() == pytest.approx(
                 found[setting]["map_at_r"]
@@ -88,7 +89,7 @@ def test_sums_over_classes_add_up_to_the_scores() -> None:
 
 
 def test_the_sum_of_a_class_is_that_of_its_own_queries() -> None:
-    _, by_class = score(FOLDS[:1], HalfLabels(Y), 4, ("map_at_r",))
+    _, by_class = score_reproduction(FOLDS[:1], HalfLabels(Y), 4, ("map_at_r",))
     own = HalfLabels(Y).evaluate(torch.from_numpy(FOLDS[0]), ["map_at_r"]).per_query("map_at_r")
     for label in np.unique(Y):
         assert by_class["separated"][label] == pytest.approx(np.nansum(own[label == Y]))
@@ -105,14 +106,14 @@ def test_counts_stay_whole() -> None:
 def test_an_infinite_score_is_told_by_its_name() -> None:
     """A direction in which nothing varies: singular values fall to nothing."""
     flat = [np.concatenate([z[:, :3], np.zeros((30, 1), dtype=np.float32)], axis=1) for z in FOLDS]
-    found, _ = score(flat, HalfLabels(Y), 4, ("spectral_decay",))
+    found, _ = score_reproduction(flat, HalfLabels(Y), 4, ("spectral_decay",))
     assert found["separated"]["spectral_decay"] == "inf"
     assert found["folds"][0]["spectral_decay"] == "inf"
     assert agree(json.loads(canonical(found)), found)
 
 
 def test_scores_agree_with_themselves_and_with_nothing_else() -> None:
-    found, _ = score(FOLDS, HalfLabels(Y), 4, EVERY)
+    found, _ = score_reproduction(FOLDS, HalfLabels(Y), 4, EVERY)
     said = json.loads(canonical({**found, "vectors": ["hash"]}))
     assert not agree(found, said), "hashes were not computed again"
     del said["vectors"]

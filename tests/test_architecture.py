@@ -142,6 +142,7 @@ PUBLIC = {
     "assay.data": ["Dataset", "datasets", "inspect", "load"],
     "assay.losses": ["losses", "methods"],
     "assay.methods": [
+        "BuiltMethod",
         "Choice",
         "Integer",
         "Loss",
@@ -150,7 +151,6 @@ PUBLIC = {
         "Miner",
         "Pairs",
         "Paper",
-        "Parts",
         "Real",
         "References",
         "Space",
@@ -165,6 +165,7 @@ PUBLIC = {
         "defaults",
         "departures",
         "describe",
+        "fixed_pattern",
         "import_parts",
         "inside",
         "losses",

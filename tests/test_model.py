@@ -18,10 +18,10 @@ from assay.model import (
     WEIGHTS,
     Architecture,
     Model,
-    begin,
     pack_model,
     read_model,
     read_model_folder,
+    untrained_model,
     with_trunk,
     write_model_folder,
 )
@@ -132,7 +132,7 @@ def test_the_random_state_decides_on_the_weights() -> None:
     states = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
-        states.append(begin(ARCHITECTURES["plain"], "none").state())
+        states.append(untrained_model(ARCHITECTURES["plain"], "none").state())
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert not torch.equal(states[0]["head.weight"], states[2]["head.weight"])
 
@@ -157,7 +157,7 @@ def test_the_state_is_a_copy() -> None:
 def test_a_head_on_frozen_features_and_its_trunk_are_one_model(change: dict[str, Any]) -> None:
     declared = Protocol("p.v1", trunk="lite0", size=64, stored=70, dim=5)
     protocol = resolve(replace(declared, **change), "photo", trunk_facts)
-    trunk = begin(
+    trunk = untrained_model(
         Architecture.under(replace(protocol, frozen="nothing"), 3, 0), protocol.weights
     ).trunk
     head = with_a_past(Architecture.under(protocol, trunk.features))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from assay.losses import losses
 from assay.losses.loss import Loss
-from assay.methods import Parts
+from assay.methods import BuiltMethod
 from assay.miners import miners
 from assay.pairs import Pairs, References, Triplets
 from assay.protocols import protocols, resolve
@@ -341,7 +341,7 @@ def test_pitfall_23_the_boundary_is_not_decayed(name: str) -> None:
         before = [weight.detach().clone() for weight in weights]
         for weight in weights:
             weight.grad = torch.zeros_like(weight)
-        optimiser_of(model, Parts(loss, None, 0.1, 0.1), protocol).step()
+        optimiser_of(model, BuiltMethod(loss, None, 0.1, 0.1), protocol).step()
         moved = [
             not torch.equal(weight, start) for weight, start in zip(weights, before, strict=True)
         ]

@@ -26,7 +26,7 @@ from assay.data.packs import View, write_pack
 from assay.hashing import derive
 from assay.losses import losses
 from assay.losses.loss import Loss
-from assay.methods import Parts, assemble, defaults, methods
+from assay.methods import BuiltMethod, assemble, defaults, methods
 from assay.miners import miners
 from assay.model import Architecture, Model
 from assay.pairs import Mined, References
@@ -165,7 +165,7 @@ class World:
         loss = self.loss()
         loss.setup(4, 6)
         torch.manual_seed(1)
-        parts = Parts(loss, self.miner and self.miner(), 0.01, 0.01)
+        parts = BuiltMethod(loss, self.miner and self.miner(), 0.01, 0.01)
         self.heard.clear()
         found = fit_one(model, parts, seen, unseen, self.protocol, SHAPE, 5, on_epoch, resume_file)
         return found, model, loss
@@ -325,7 +325,7 @@ def test_batches_left_out_read_no_image() -> None:
     labels = np.repeat(np.arange(6), 5)
     view = View(Guarded(), labels)  # type: ignore[arg-type]
     model = Model(Architecture("conv", 3, 16, 4))
-    parts = Parts(losses["triplet"](), None, 0.01, 0.01)
+    parts = BuiltMethod(losses["triplet"](), None, 0.01, 0.01)
     network = OneNetwork(ON_IMAGES, SHAPE, CPU)
     network.open(1, 2000)
     network.add(0, Trainee(model, parts, view, np.arange(30), view, seed=3), done=1000)

@@ -168,7 +168,7 @@ def test_labels_need_not_be_numbered_from_zero() -> None:
 
 
 def test_more_classes_than_there_are_raise_with_both_numbers() -> None:
-    with pytest.raises(ValueError, match="batch of 8 classes needs as many, got 7"):
+    with pytest.raises(ValueError, match="batch of 8 classes cannot be drawn from 7"):
         draw(1, labels(), (8, 2))
 
 

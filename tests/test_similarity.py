@@ -36,7 +36,7 @@ from assay.run import (
     Training,
     Unsealed,
     check_metrics,
-    score,
+    score_reproduction,
     single_vectors,
 )
 from assay.study import design_bench
@@ -88,7 +88,7 @@ FOLDS = [
 
 
 def test_scores_are_those_of_a_direct_evaluation_by_distance() -> None:
-    found = score(FOLDS, HalfLabels(Y), 4, METRICS, "euclidean")[0]
+    found = score_reproduction(FOLDS, HalfLabels(Y), 4, METRICS, "euclidean")[0]
     together = evaluate(np.concatenate(FOLDS, axis=1), Y, METRICS, similarity="euclidean")
     apart = [evaluate(z, Y, METRICS, similarity="euclidean") for z in FOLDS]
     for name in METRICS:
@@ -97,7 +97,10 @@ def test_scores_are_those_of_a_direct_evaluation_by_distance() -> None:
         assert found["separated"][name] == pytest.approx(
             np.mean([scores[name] for scores in apart])
         )
-    assert found["concatenated"] != score(FOLDS, HalfLabels(Y), 4, METRICS)[0]["concatenated"]
+    assert (
+        found["concatenated"]
+        != score_reproduction(FOLDS, HalfLabels(Y), 4, METRICS)[0]["concatenated"]
+    )
 
 
 def test_concatenated_squared_distances_are_the_sum_of_those_of_the_folds() -> None:
@@ -112,7 +115,7 @@ def test_concatenated_squared_distances_are_the_sum_of_those_of_the_folds() -> N
             key=lambda one: squared[query, one],
         )
         hits += Y[order[0]] == Y[query]
-    assert score(FOLDS, HalfLabels(Y), 4, METRICS, "euclidean")[0]["concatenated"][
+    assert score_reproduction(FOLDS, HalfLabels(Y), 4, METRICS, "euclidean")[0]["concatenated"][
         "recall_at_1"
     ] == pytest.approx(hits / 30)
 

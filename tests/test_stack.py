@@ -19,7 +19,7 @@ from assay.data.packs import View
 from assay.losses import losses
 from assay.losses.adopt import adopt
 from assay.losses.loss import Loss
-from assay.methods import Method, Parts, methods, space_of
+from assay.methods import BuiltMethod, Method, methods, space_of
 from assay.miners import miners
 from assay.miners.miner import Miner
 from assay.model import Architecture, Model
@@ -566,7 +566,7 @@ def head(trunk: str = "identity") -> Model:
 
 
 def to_train(loss: Loss, miner: Any = None, trunk: str = "identity") -> Trainee:
-    parts = Parts(loss, miner, 0.01, 0.01)
+    parts = BuiltMethod(loss, miner, 0.01, 0.01)
     return Trainee(head(trunk), parts, VIEW, np.arange(4), VIEW, seed=0)
 
 

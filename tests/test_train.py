@@ -18,7 +18,7 @@ from assay.data.packs import View
 from assay.embedding import embed_samples, fit_pca
 from assay.losses import losses
 from assay.losses.loss import Loss
-from assay.methods import Parts
+from assay.methods import BuiltMethod
 from assay.metrics import evaluate
 from assay.miners import miners
 from assay.model import Architecture, Model
@@ -87,8 +87,8 @@ def new_model(seed: int = 0, trunk: str = "identity", inputs: int = 8) -> Model:
 
 def parts_of(
     loss: Loss, lr: float = 0.01, weights_lr: float = 0.01, miner: str | None = None
-) -> Parts:
-    return Parts(loss, miners[miner]() if miner else None, lr, weights_lr)
+) -> BuiltMethod:
+    return BuiltMethod(loss, miners[miner]() if miner else None, lr, weights_lr)
 
 
 def train(

@@ -21,7 +21,7 @@ from assay.data.images import read_images
 from assay.devices import choose_device, torch_threads
 from assay.errors import BadInput
 from assay.hashing import derive
-from assay.model import CARD, Architecture, Model, begin, read_model_folder
+from assay.model import CARD, Architecture, Model, read_model_folder, untrained_model
 from assay.progress import Progress, silent
 from assay.protocols import FirstStep, ResolvedProtocol, SampleKind, Similarity
 from assay.registry import UnknownName
@@ -125,7 +125,7 @@ def trunk_features(
     """
     architecture = Architecture.whole(protocol, inputs, dim=0)
     torch.manual_seed(derive(protocol.seed, "model"))
-    model = begin(architecture, protocol.weights).to(device)
+    model = untrained_model(architecture, protocol.weights).to(device)
 
     def some(numbers: Labels, step: FirstStep) -> Samples:
         return read(rows[numbers], step)
@@ -254,7 +254,7 @@ def load(
             f"the trunk {name!r} has no pretrained weights to embed with; train a model first, or"
             " use lite0"
         )
-    model = begin(Architecture(str(name), inputs, kind.side or 0, 0), found.digest)
+    model = untrained_model(Architecture(str(name), inputs, kind.side or 0, 0), found.digest)
     return Embedder(
         model.to(on),
         {"trunk": str(name), "pretrained_on": found.pretrained_on, "weights": found.digest},

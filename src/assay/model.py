@@ -1,5 +1,7 @@
-"""A model: trunk and head, kept as one safetensors file that says what it is, alone or in a folder
-with its card.
+"""A model: trunk and head, and its files.
+
+The weights are one safetensors file with the architecture in its header. A model folder holds them
+and a card, which says where the model comes from.
 """
 
 import json
@@ -32,7 +34,7 @@ CARD = "model.json"
 
 @dataclass(frozen=True)
 class Architecture:
-    """What must be known to build the model again and to feed it.
+    """All that is needed to build a model and to prepare its inputs.
 
     Args:
         trunk: name of the trunk.
@@ -42,7 +44,7 @@ class Architecture:
         pooling: how a convolutional trunk's maps become features.
         layer_norm: whether features are standardised before the head.
         resize: how an image is scaled before the centre is cut out of it.
-        stored: side after that; 0 for vectors.
+        stored: side of the scaled image; 0 for vectors.
         similarity: how embeddings are compared.
     """
 
@@ -60,9 +62,7 @@ class Architecture:
     def under(
         cls, protocol: ResolvedProtocol, inputs: int, dim: int | None = None
     ) -> "Architecture":
-        """What runs of a protocol train: the head alone where the trunk is frozen, else
-        everything.
-        """
+        """Return what runs of a protocol train: the head if the trunk is frozen, else the model."""
         width = protocol.dim if dim is None else dim
         if protocol.frozen == "trunk":
             return cls(
@@ -77,7 +77,7 @@ class Architecture:
 
     @classmethod
     def whole(cls, protocol: ResolvedProtocol, inputs: int, dim: int) -> "Architecture":
-        """Trunk and head of a protocol, frozen or not."""
+        """Return trunk and head of a protocol, whether the trunk is frozen or not."""
         step = protocol.first_step
         return cls(
             trunk=protocol.trunk,
@@ -93,14 +93,12 @@ class Architecture:
 
     @property
     def first_step(self) -> FirstStep:
-        """What is done to an image before its centre is cut out."""
+        """How an image is scaled before its centre is cut out."""
         return FirstStep(self.resize, self.stored or self.size)
 
     @property
     def described(self) -> dict[str, Any]:
-        """The fields as files hold them; the usual similarity is left out, as in files from before
-        there was another.
-        """
+        """The fields as files hold them, without the similarity if it is the usual one."""
         return {
             name: value
             for name, value in vars(self).items()
@@ -109,8 +107,9 @@ class Architecture:
 
 
 class Model(nn.Module):
-    """Trunk and linear head, from torch's current random state;
-    its output is not yet normalised.
+    """Trunk and linear head, with random weights from torch's generator.
+
+    Its output (N, dim) is not normalised.
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -127,21 +126,22 @@ class Model(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Embeddings (N, dim)."""
+        """Return embeddings (N, dim)."""
         z: Tensor = self.head(self.norm(self.trunk(x)))
         return z
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of all weights and running statistics, on the CPU."""
+        """Return a copy of all weights and running statistics, on the CPU."""
         return {
             name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             for name, tensor in self.state_dict().items()
         }
 
 
-def begin(architecture: Architecture, digest: str) -> Model:
-    """A model before training: its trunk with the weights of that hash, `none` for random ones, its
-    head at random.
+def untrained_model(architecture: Architecture, digest: str) -> Model:
+    """Return a model before training.
+
+    Its trunk has the weights with this hash, or random ones if it is `none`; its head is random.
     """
     model = Model(architecture)
     if digest != RANDOM_WEIGHTS and architecture.trunk != "identity":
@@ -150,24 +150,23 @@ def begin(architecture: Architecture, digest: str) -> Model:
 
 
 def with_trunk(trained: Model, protocol: ResolvedProtocol, inputs: int) -> Model:
-    """The whole model of what a run has trained: itself,
-    or the frozen trunk with it as its head.
-    """
+    """Return the whole model: the trained one, or the frozen trunk with the trained head."""
     if protocol.frozen != "trunk":
         return trained
-    model = begin(Architecture.whole(protocol, inputs, trained.architecture.dim), protocol.weights)
+    whole = Architecture.whole(protocol, inputs, trained.architecture.dim)
+    model = untrained_model(whole, protocol.weights)
     model.norm, model.head = trained.norm, trained.head
     return model
 
 
 def pack_model(architecture: Architecture, state: Mapping[str, Tensor]) -> bytes:
-    """The weights as a safetensors file, the architecture in its header."""
+    """Return the weights as a safetensors file, with the architecture in its header."""
     packed: bytes = save(dict(state), metadata={"architecture": canonical(architecture.described)})
     return packed
 
 
 def read_model(path: Path) -> Model:
-    """The model kept in the file at `path`."""
+    """Read a model from a file of weights."""
     with safe_open(str(path), framework="pt") as file:
         architecture = Architecture(**json.loads(file.metadata()["architecture"]))
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -177,9 +176,7 @@ def read_model(path: Path) -> Model:
 
 
 def write_model_folder(folder: Path, model: Model, card: Mapping[str, Any]) -> None:
-    """Place a model folder: the weights, and a card that says for people and programs what the
-    model is and comes from.
-    """
+    """Write a model folder: the weights, and a card that says where the model comes from."""
     with new_folder(folder) as draft:
         (draft / WEIGHTS).write_bytes(pack_model(model.architecture, model.state()))
         (draft / CARD).write_text(
@@ -188,7 +185,7 @@ def write_model_folder(folder: Path, model: Model, card: Mapping[str, Any]) -> N
 
 
 def read_model_folder(folder: Path) -> tuple[Model, dict[str, Any]]:
-    """The model in a folder, and its card."""
+    """Read the model in a folder, and its card."""
     try:
         return read_model(folder / WEIGHTS), dict(read_json(folder / CARD))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:

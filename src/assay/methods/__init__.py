@@ -11,7 +11,7 @@ from assay.losses.adopt import adopt
 from assay.losses.loss import WEIGHTS_LR, Loss, Method
 from assay.methods.describe import describe, methods_by_year
 from assay.methods.parameters import (
-    Parts,
+    BuiltMethod,
     assemble,
     defaults,
     departures,
@@ -23,7 +23,7 @@ from assay.methods.plugins import import_parts, source_of, trunk_source
 from assay.miners import Miner, miners
 from assay.pairs import Mined, Pairs, References, Triplets
 from assay.registry import Paper
-from assay.samplers import samplers
+from assay.samplers import fixed_pattern, samplers
 from assay.space import (
     Choice,
     Integer,
@@ -40,6 +40,7 @@ from assay.trunks import Trunk, trunks
 
 __all__ = [
     "WEIGHTS_LR",
+    "BuiltMethod",
     "Choice",
     "Integer",
     "Loss",
@@ -48,7 +49,6 @@ __all__ = [
     "Miner",
     "Pairs",
     "Paper",
-    "Parts",
     "Real",
     "References",
     "Space",
@@ -62,6 +62,7 @@ __all__ = [
     "defaults",
     "departures",
     "describe",
+    "fixed_pattern",
     "import_parts",
     "inside",
     "losses",

@@ -22,8 +22,8 @@ NO_DEFAULT: object = inspect.Parameter.empty
 
 
 @dataclass(frozen=True)
-class Parts:
-    """A method with its parameters filled in."""
+class BuiltMethod:
+    """Loss and miner of a method, built from its parameters, and its learning rates."""
 
     loss: Loss
     miner: Miner | None
@@ -31,7 +31,7 @@ class Parts:
     weights_lr: float
 
 
-def assemble(method: Method, parameters: Parameters, protocol: ResolvedProtocol) -> Parts:
+def assemble(method: Method, parameters: Parameters, protocol: ResolvedProtocol) -> BuiltMethod:
     """Build loss and miner; each parameter goes by its name to loss, miner or training.
 
     A name that several of them take, or none, raises `BadInput`.
@@ -45,7 +45,7 @@ def assemble(method: Method, parameters: Parameters, protocol: ResolvedProtocol)
     if miner is not None:
         miner.normalise = method.normalise
     loss = method.loss(**by_taker["loss"])
-    return Parts(loss, miner, float(training["lr"]), float(training["weights_lr"]))
+    return BuiltMethod(loss, miner, float(training["lr"]), float(training["weights_lr"]))
 
 
 def space_of(method: Method, protocol: Protocol) -> Space:

@@ -8,9 +8,8 @@ from assay.run.testing import (
     Scoring,
     TestEmbedding,
     Unsealed,
-    agree,
     check_metrics,
-    score,
+    score_reproduction,
 )
 from assay.run.training import Training, compute, train_alone
 
@@ -22,10 +21,9 @@ __all__ = [
     "TestEmbedding",
     "Training",
     "Unsealed",
-    "agree",
     "check_metrics",
     "compute",
-    "score",
+    "score_reproduction",
     "single_model",
     "single_vectors",
     "train_alone",

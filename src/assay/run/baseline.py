@@ -5,7 +5,7 @@ that is fitted on trainval. Where the trunk starts from random weights, each fol
 its own seed and `dim` components, as a trained method has. Where the trunk is pretrained, or there
 is no head to fit, nothing depends on fold or seed, and one run stands for all folds:
 
-- its fold is None, and it is validated on every fold (`folds_of`): its scores are the means;
+- its fold is None, and it is validated on every fold (`folds_of_run`): its scores are the means;
 - its PCA has `folds * dim` components, as many as the models of all folds have together
   (`components_of`). Its vectors are scored whole where the vectors of all folds are concatenated;
 - components are nested, so the first `dim` of them are the vector of a single model
@@ -22,13 +22,13 @@ from assay.data.splits import Fold, folds_of_labels
 from assay.embedding import as_compared, fit_pca, outputs
 from assay.hashing import derive
 from assay.metrics import evaluate
-from assay.model import Architecture, Model, begin
+from assay.model import Architecture, Model, untrained_model
 from assay.protocols import Similarity
 from assay.records.run import Checkpoint, Run
-from assay.train import Fit, mean_scores, summary
+from assay.train import Fit, mean_scores, with_counts
 
 
-def folds_of(run: Run, view: View) -> list[Fold]:
+def folds_of_run(run: Run, view: View) -> list[Fold]:
     """Return the fold of a run; all folds if the run stands for all."""
     folds = folds_of_labels(view.y, run.protocol.folds)
     return folds if run.fold is None else [folds[run.fold]]
@@ -64,15 +64,17 @@ def compute_baseline(run: Run, view: View) -> Fit:
     protocol, device = run.protocol, torch.device(run.environment.device)
     torch.manual_seed(derive(run.seed, "model"))
     wanted = components_of(run)
-    model = begin(Architecture.under(protocol, view.inputs, wanted), protocol.weights).to(device)
+    model = untrained_model(Architecture.under(protocol, view.inputs, wanted), protocol.weights).to(
+        device
+    )
     features = model.norm(outputs(model.trunk, view.x, model.architecture.size, device))
     width = min(wanted, features.shape[1], len(features) - 1)
     if width:
         model.head = fit_pca(features, width)
     z = single_vectors(model.head(features), protocol.dim, protocol.similarity).detach()
     scores = [
-        summary(evaluate(z[rows], view.y[rows], similarity=protocol.similarity))
-        for rows in (fold.validation for fold in folds_of(run, view))
+        with_counts(evaluate(z[rows], view.y[rows], similarity=protocol.similarity))
+        for rows in (fold.validation for fold in folds_of_run(run, view))
     ]
     checkpoint = Checkpoint(0, None, mean_scores(scores))
     architecture = replace(model.architecture, dim=width)

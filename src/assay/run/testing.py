@@ -1,9 +1,9 @@
 """The opened test half: tasks that embed it with finished runs, and the scores of the vectors."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from assay.records.ledger import Receipt
 from assay.records.run import WEIGHTS
 from assay.records.store import Store, place_file
 from assay.run.baseline import single_vectors
-from assay.train import mean_scores, summary
+from assay.train import mean_scores, with_counts
 from assay.workers import Needs
 
 Sums = NDArray[np.float64]
@@ -101,7 +101,7 @@ class HalfLabels:
         asked, classes = self.y if self.query is None else self.y[self.query], int(self.y.max()) + 1
         values = np.isfinite(found).astype(np.float64), np.nan_to_num(found)
         by_class = np.stack([np.bincount(asked, own, classes).astype(np.float64) for own in values])
-        return {**{one.label: math.nan for one in chosen}, **summary(scores)}, by_class
+        return {**{one.label: math.nan for one in chosen}, **with_counts(scores)}, by_class
 
     @property
     def references(self) -> int:
@@ -111,7 +111,7 @@ class HalfLabels:
         return int(gallery.sum()) - int((query & gallery).any())
 
 
-def score(
+def score_reproduction(
     vectors: Sequence[np.ndarray[Any, Any]],
     labels: HalfLabels,
     dim: int,
@@ -146,31 +146,8 @@ def score(
     return dict(without_infinities(found)), by_class
 
 
-def agree(again: Any, said: Any, tolerance: float = 1e-9) -> bool:
-    """Return whether scores that were computed again equal all of the recorded ones.
-
-    >>> agree({"nmi": 0.5, "folds": ["inf"]}, {"nmi": 0.5, "folds": ["inf"]})
-    True
-    >>> agree({"nmi": 0.5}, {"nmi": 0.6})
-    False
-    """
-    if isinstance(said, Mapping):
-        return isinstance(again, Mapping) and all(
-            name in again and agree(again[name], said[name], tolerance) for name in said
-        )
-    if isinstance(said, list):
-        return (
-            isinstance(again, list)
-            and len(again) == len(said)
-            and all(map(partial(agree, tolerance=tolerance), again, said))
-        )
-    if isinstance(said, str) or isinstance(again, str):
-        return bool(again == said)
-    return bool(abs(again - said) <= tolerance)
-
-
 def check_metrics(protocol: Protocol) -> None:
-    """Raise `BadInput` if the protocol names a metric that its similarity, or nothing, has."""
+    """Raise `BadInput` if the protocol names an unknown metric, or one that needs the cosine."""
     for field in ("metrics", "training_metrics"):
         names: tuple[str, ...] = getattr(protocol, field)
         try:
@@ -293,7 +270,9 @@ class Scoring(OnTestHalf):
         paths = [self.test.vectors(key) for key in self.keys]
         vectors, labels = [np.load(path) for path in paths], HalfLabels.of(self.test.read())
         with torch_threads(self.test.threads):
-            scores, by_class = score(vectors, labels, self.dim, self.metrics, self.similarity)
+            scores, by_class = score_reproduction(
+                vectors, labels, self.dim, self.metrics, self.similarity
+            )
         return {**scores, "vectors": [digest_file(path) for path in paths]}, pack_arrays(by_class)
 
 

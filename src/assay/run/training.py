@@ -22,10 +22,10 @@ from assay.files import sync_folder
 from assay.hashing import canonical, derive, digest, digest_bytes, pretty
 from assay.methods import assemble, import_parts, methods
 from assay.metrics.metric import choose_metrics
-from assay.model import Architecture, Model, begin, pack_model, with_trunk
+from assay.model import Architecture, Model, pack_model, untrained_model, with_trunk
 from assay.records.run import CHECKPOINTS, WEIGHTS, Run, RunResult, Timing
 from assay.records.store import Keep, Store
-from assay.run.baseline import compute_baseline, folds_of, single_vectors
+from assay.run.baseline import compute_baseline, folds_of_run, single_vectors
 from assay.run.testing import HalfLabels
 from assay.train import (
     SAVE_AFTER,
@@ -184,14 +184,14 @@ def make_trainee(run: Run, view: View, validated: dict[int | None, View] | None 
     assert run.fold is not None
     protocol, fold = run.protocol, folds_of_labels(view.y, run.protocol.folds)[run.fold]
     torch.manual_seed(derive(run.seed, "model"))
-    model = begin(Architecture.under(protocol, view.inputs), protocol.weights)
+    model = untrained_model(Architecture.under(protocol, view.inputs), protocol.weights)
     torch.manual_seed(derive(run.seed, "method"))
-    parts = assemble(methods[run.method], run.parameters, protocol)
-    parts.loss.setup(protocol.dim, len(np.unique(view.y[fold.train])))
+    method = assemble(methods[run.method], run.parameters, protocol)
+    method.loss.setup(protocol.dim, len(np.unique(view.y[fold.train])))
     kept = {} if validated is None else validated
     if run.fold not in kept:
         kept[run.fold] = view.rows(fold.validation)
-    return Trainee(model, parts, view, fold.train, kept[run.fold], run.seed)
+    return Trainee(model, method, view, fold.train, kept[run.fold], run.seed)
 
 
 def _train(runs: Sequence[Run], view: View, workspace: Workspace | None) -> list[Fit]:
@@ -227,7 +227,7 @@ def _train_stacked(runs: Sequence[Run], view: View, workspace: Workspace | None)
 
     fits: dict[int, Fit] = {}
     keys = [stack_key(one, protocol, batch) for one in trainees]
-    floats = [tuple(floats_of(one.parts).values()) for one in trainees]
+    floats = [tuple(floats_of(one.method).values()) for one in trainees]
     for numbers in _equal(range(len(runs)), keys):
         try:
             fits |= train(numbers, floats_differ=True)
@@ -280,7 +280,7 @@ def _training_scores(run: Run, view: View, found: Fit) -> dict[str, float]:
     model.load_state_dict(found.weights)
     model.to(device)
     scores = []
-    for fold in folds_of(run, view):
+    for fold in folds_of_run(run, view):
         samples = view.rows(fold.train)
         z = embed_samples(model, samples.x, model.architecture.size, device, similarity)
         z = single_vectors(z, run.protocol.dim, similarity)

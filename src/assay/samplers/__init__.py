@@ -1,5 +1,6 @@
-"""Samplers by name: endless batches of indices. Every module of this folder is imported and
-registers its own.
+"""Samplers by name: which samples are in each training batch.
+
+Every module of this folder is imported and registers its own; `sampler.py` says what a sampler is.
 """
 
 from assay.registry import import_folder

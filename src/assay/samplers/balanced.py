@@ -10,17 +10,20 @@ from assay.samplers.sampler import Indices, fixed_pattern, samplers
 @samplers("balanced")
 @fixed_pattern
 def balanced(y: Indices, batch: tuple[int, int], seed: int) -> Iterator[Indices]:
-    """C different classes a batch, M images of each (Song et al. 2016, arxiv.org/abs/1511.06452;
-    SPC-M in the revisiting study).
+    """Draw C different classes a batch, M images of each (Song et al. 2016,
+    arxiv.org/abs/1511.06452; SPC-M in the revisiting study).
 
-    All classes are drawn once before any comes again. A class with fewer than M images repeats
-    them, as evenly as can be. A whole round of classes is drawn at once, without a loop over
+    All classes are drawn once before any is drawn again. A class with fewer than M images repeats
+    them as evenly as possible. A whole round of classes is drawn at once, without a loop over
     samples.
     """
     classes, per_class = batch
     images, counts = np.argsort(y, kind="stable"), np.unique(y, return_counts=True)[1]
     if classes > len(counts):
-        raise ValueError(f"a batch of {classes} classes needs as many, got {len(counts)}")
+        raise ValueError(
+            f"a batch of {classes} classes cannot be drawn from {len(counts)}: use fewer classes"
+            " a batch"
+        )
     starts, draw = np.cumsum(counts) - counts, np.random.default_rng(seed)
     waiting = np.empty(0, dtype=np.int64)
     while True:
@@ -33,8 +36,9 @@ def balanced(y: Indices, batch: tuple[int, int], seed: int) -> Iterator[Indices]
 
 
 def _apart_from(waiting: Indices, shuffled: Indices) -> Indices:
-    """Return the next round of classes, those still waiting from the last one at its end: no batch
-    holds one twice.
+    """Return the next round of classes, with those that still wait from the last round at its end.
+
+    So no batch holds a class twice.
     """
     waits = np.zeros(len(shuffled), dtype=bool)
     waits[waiting] = True
@@ -43,7 +47,7 @@ def _apart_from(waiting: Indices, shuffled: Indices) -> Indices:
 
 
 def _draw_places(counts_R: Indices, per_class: int, draw: np.random.Generator) -> Indices:
-    """Places (R, M) of images in classes of these sizes."""
+    """Return places (R, M) of images in classes of these sizes."""
     places_RM = np.empty((len(counts_R), per_class), dtype=np.int64)
     many = counts_R >= per_class
     places_RM[many] = _without_repeats(counts_R[many], per_class, draw)
@@ -52,8 +56,9 @@ def _draw_places(counts_R: Indices, per_class: int, draw: np.random.Generator) -
 
 
 def _without_repeats(counts_R: Indices, per_class: int, draw: np.random.Generator) -> Indices:
-    """Different places: each is drawn among those that are left, by counting past the ones that are
-    taken.
+    """Return different places in each class.
+
+    Each is drawn among the places that are left, by counting past those that are taken.
     """
     uniform_MR = draw.random((per_class, len(counts_R)))
     drawn_MR = np.empty((per_class, len(counts_R)), dtype=np.int64)
@@ -66,7 +71,7 @@ def _without_repeats(counts_R: Indices, per_class: int, draw: np.random.Generato
 
 
 def _with_repeats(counts_R: Indices, per_class: int, draw: np.random.Generator) -> Indices:
-    """All places in random order, then all again in another one, until there are enough."""
+    """Return all places in random order, then all again in another order, until enough."""
     number_W = np.arange(2 * per_class)
     round_RW, place_RW = np.divmod(number_W, counts_R[:, None])
     whole_R1 = -(-per_class // counts_R[:, None]) * counts_R[:, None]

@@ -13,7 +13,7 @@ from assay.data.packs import View, expected_bytes
 from assay.devices import torch_threads
 from assay.embedding import embed_samples
 from assay.methods import assemble, defaults
-from assay.model import Architecture, begin
+from assay.model import Architecture, untrained_model
 from assay.protocols import FirstStep, Protocol
 from assay.study.conditions import Conditions
 from assay.study.design import Design
@@ -120,14 +120,14 @@ def _sample(conditions: Conditions, rows: Labels) -> tuple[View, float]:
 def _measure(conditions: Conditions, sample: View, designs: Sequence[Design]) -> tuple[float, int]:
     """Seconds of one full run, and bytes of a model."""
     protocol, device = conditions.resolved, torch.device("cpu")
-    model = begin(Architecture.under(protocol, sample.inputs), protocol.weights)
+    model = untrained_model(Architecture.under(protocol, sample.inputs), protocol.weights)
     weights = sum(parameter.numel() for parameter in model.parameters()) * 4
     design = next((design for design in designs if design.trials), None)
     if design is None:
         return 0.0, weights
-    parts = assemble(design.method, defaults(design.method, protocol), protocol)
-    parts.loss.setup(protocol.dim, int(sample.y.max()) + 1)
-    trainee = Trainee(model, parts, sample, np.arange(len(sample.y)), sample, seed=0)
+    method = assemble(design.method, defaults(design.method, protocol), protocol)
+    method.loss.setup(protocol.dim, int(sample.y.max()) + 1)
+    trainee = Trainee(model, method, sample, np.arange(len(sample.y)), sample, seed=0)
     network = OneNetwork(protocol, design.batch, device)
     network.open(1, STEPS)
     network.add(0, trainee, done=0)

@@ -65,13 +65,13 @@ def fit(
     All models have equally many steps in an epoch. Those for which the stepper has no room wait
     until others have ended. If the file holds the state of a killed training, go on from there.
     """
-    runs = _Runs(trainees, stepper, resume_file.load() if resume_file else None)
-    while runs.active:
-        losses = [stepper.step(runs.next_batches()) for _ in range(runs.iterations)]
-        runs.end_epoch(losses)
-        if resume_file and runs.active and runs.just_validated and stepper.can_be_saved:
-            resume_file.save(runs.state)
-    return [validator.fit for _, validator in sorted(runs.validators.items())]
+    queue = _Queue(trainees, stepper, resume_file.load() if resume_file else None)
+    while queue.active:
+        losses = [stepper.step(queue.next_batches()) for _ in range(queue.iterations)]
+        queue.end_epoch(losses)
+        if resume_file and queue.active and queue.just_validated and stepper.can_be_saved:
+            resume_file.save(queue.state)
+    return [validator.fit for _, validator in sorted(queue.validators.items())]
 
 
 @dataclass
@@ -82,11 +82,11 @@ class _Active:
     epoch: int
 
 
-class _Runs:
-    """The trainees by their numbers: those that wait, those in training, the validator of each.
+class _Queue:
+    """The trainees of a `fit` by number: some wait, some are in training, some have ended.
 
-    A model begins only right after the validations of the others: then there is nothing to save
-    but weights, generators and results.
+    A model begins only right after the validations of the others: then a state is nothing but
+    weights, generators and results.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from assay.data.augment import augment
 from assay.hashing import derive
-from assay.methods import Parts
+from assay.methods import BuiltMethod
 from assay.model import Model
 from assay.protocols import ResolvedProtocol
 from assay.train.batches import Drawn
@@ -51,7 +51,7 @@ class OneNetwork:
         A user's loss may count its calls or fill a memory of its own: such a training begins anew
         after a kill.
         """
-        return self._beside is not None and beside_weights(self._trainee.parts) == self._beside
+        return self._beside is not None and beside_weights(self._trainee.method) == self._beside
 
     def open(self, places: int, steps: int) -> None:
         """Remember the number of steps, which the learning rates follow."""
@@ -60,13 +60,14 @@ class OneNetwork:
 
     def add(self, number: int, trainee: Trainee, done: int) -> nn.Module:
         """Move model and loss to the device; return the network, compiled if that is asked for."""
-        self._trainee, self._beside = trainee, beside_weights(trainee.parts)
+        self._trainee, self._beside = trainee, beside_weights(trainee.method)
         self._x = trainee.view.rows(trainee.train).x
         self._crops = torch.Generator().manual_seed(derive(trainee.seed, "augment"))
-        trainee.model.eval()  # as validation leaves it; the next step changes that
-        self._network = prepare(trainee.model, self.protocol, self.device)
-        trainee.parts.loss.to(self.device)
-        self._optimiser = optimiser_of(trainee.model, trainee.parts, self.protocol, done)
+        model = trainee.model.to(self.device)
+        model.eval()  # as validation leaves it; the next step changes that
+        self._network = cast("nn.Module", torch.compile(model)) if self.protocol.compile else model
+        trainee.method.loss.to(self.device)
+        self._optimiser = optimiser_of(model, trainee.method, self.protocol, done)
         return self._network
 
     def remove(self, number: int) -> None:
@@ -81,7 +82,7 @@ class OneNetwork:
         set_rates(self._optimiser, protocol.optimiser.schedule, self._steps)
         x = augment(self._x[indices], protocol.augment, protocol.size, self._crops, device)
         y = torch.from_numpy(labels)
-        return {number: step(self._network, one.parts, self._optimiser, x, y, protocol, device)}
+        return {number: step(self._network, one.method, self._optimiser, x, y, protocol, device)}
 
     def state(self, number: int) -> SavedState:
         """Return weights and buffers, what the optimiser has gathered, and the generators."""
@@ -89,7 +90,7 @@ class OneNetwork:
         return SavedState.join(
             {
                 "model": tensors_state(weights_of(one.model)),
-                "loss": tensors_state(weights_of(one.parts.loss)),
+                "loss": tensors_state(weights_of(one.method.loss)),
                 "optimiser": optimiser_state(self._optimiser),
                 "random": random_state(self.device, self._crops),
             }
@@ -98,18 +99,9 @@ class OneNetwork:
     def restore(self, number: int, state: SavedState) -> None:
         """Set weights, optimiser and generators to a saved state."""
         restore_tensors(weights_of(self._trainee.model), state.part("model"))
-        restore_tensors(weights_of(self._trainee.parts.loss), state.part("loss"))
+        restore_tensors(weights_of(self._trainee.method.loss), state.part("loss"))
         restore_optimiser(self._optimiser, state.part("optimiser"))
         restore_random_state(self.device, self._crops, state.part("random"))
-
-
-def prepare(model: Model, protocol: ResolvedProtocol, device: torch.device) -> nn.Module:
-    """Move the model to the device; return it, compiled if the protocol says so.
-
-    The compiled network has the same weights.
-    """
-    model.to(device)
-    return cast("nn.Module", torch.compile(model)) if protocol.compile else model
 
 
 def set_training(model: Model, protocol: ResolvedProtocol) -> None:
@@ -127,7 +119,7 @@ def set_training(model: Model, protocol: ResolvedProtocol) -> None:
 
 def step(
     network: nn.Module,
-    parts: Parts,
+    method: BuiltMethod,
     optimiser: torch.optim.Optimizer,
     x: Tensor,
     y: Tensor,
@@ -139,8 +131,8 @@ def step(
         device.type, torch.bfloat16, enabled=protocol.autocast and device.type == "cuda"
     ):
         z, y = network(x.to(device)), y.to(device)
-    mined = parts.miner(z.detach(), y) if parts.miner else None
-    value = parts.loss(z, y, mined)
+    mined = method.miner(z.detach(), y) if method.miner else None
+    value = method.loss(z, y, mined)
     optimiser.zero_grad()
     value.backward()  # type: ignore[no-untyped-call]
     optimiser.step()

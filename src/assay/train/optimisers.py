@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.methods import Parts
+from assay.methods import BuiltMethod
 from assay.protocols import ResolvedOptimiser, ResolvedProtocol, Schedule
 
 Group = dict[str, Any]
@@ -18,18 +18,18 @@ Beside torch's own entries: `rate`, which the schedule starts from, and `done`, 
 
 
 def optimiser_of(
-    model: nn.Module, parts: Parts, protocol: ResolvedProtocol, done: int = 0
+    model: nn.Module, method: BuiltMethod, protocol: ResolvedProtocol, done: int = 0
 ) -> torch.optim.Optimizer:
     """Return the optimiser of a model and its method, which have taken `done` steps."""
-    own = dict(parts.loss.named_parameters())
-    groups = groups_of(list(model.parameters()), own, parts, protocol, done)
+    own = dict(method.loss.named_parameters())
+    groups = groups_of(list(model.parameters()), own, method, protocol, done)
     return make_optimiser(groups, protocol.optimiser)
 
 
 def groups_of(
     weights: Sequence[Tensor],
     own: Mapping[str, Tensor],
-    parts: Parts,
+    method: BuiltMethod,
     protocol: ResolvedProtocol,
     done: int = 0,
 ) -> list[Group]:
@@ -37,19 +37,19 @@ def groups_of(
 
     The method names which of its own weights do not decay; if the protocol says so, none do.
     """
-    undecayed = parts.loss.undecayed
+    undecayed = method.loss.undecayed
     unknown = sorted(set(undecayed) - set(own))
     if unknown:
         raise ValueError(
-            f"{type(parts.loss).__name__}.undecayed names {unknown[0]!r}, but its weights are"
+            f"{type(method.loss).__name__}.undecayed names {unknown[0]!r}, but its weights are"
             f" {', '.join(own) or 'none'}"
         )
     constant = undecayed if protocol.optimiser.decay_own else tuple(own)
     decaying = [weight for name, weight in own.items() if name not in constant]
     groups: list[Group] = [
-        {"params": list(weights), "lr": parts.lr},
-        {"params": decaying, "lr": parts.weights_lr},
-        {"params": [own[name] for name in constant], "lr": parts.weights_lr, "weight_decay": 0.0},
+        {"params": list(weights), "lr": method.lr},
+        {"params": decaying, "lr": method.weights_lr},
+        {"params": [own[name] for name in constant], "lr": method.weights_lr, "weight_decay": 0.0},
     ]
     head, *others = ({**group, "rate": group["lr"], "done": done} for group in groups)
     return [head, *(group for group in others if group["params"])]

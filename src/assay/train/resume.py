@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from assay.files import write_atomically
 from assay.hashing import canonical, digest, digest_bytes, digest_file
-from assay.methods import Parts
+from assay.methods import BuiltMethod
 from assay.model import Architecture, pack_model
 
 SAVE_AFTER = 60.0
@@ -227,16 +227,16 @@ def restore_random_state(device: torch.device, own: torch.Generator, state: Save
         torch.cuda.set_rng_state(state.tensors["device"], device)
 
 
-def beside_weights(parts: Parts) -> str | None:
+def beside_weights(method: BuiltMethod) -> str | None:
     """Return a hash of what loss and miner hold beside weights, and of the shapes of the weights.
 
     None if they hold an object other than numbers, words and functions of a module: it may change
     without any sign of it.
     """
-    modules = {name: own_attributes(module) for name, module in parts.loss.named_modules()}
-    shapes = {name: list(tensor.shape) for name, tensor in weights_of(parts.loss).items()}
+    modules = {name: own_attributes(module) for name, module in method.loss.named_modules()}
+    shapes = {name: list(tensor.shape) for name, tensor in weights_of(method.loss).items()}
     try:
-        return digest([modules, shapes, own_attributes(parts.miner) if parts.miner else None])
+        return digest([modules, shapes, own_attributes(method.miner) if method.miner else None])
     except (TypeError, ValueError):
         return None
 

@@ -1,11 +1,12 @@
 """Operations on stacked tensors that give each row the same bits, whatever it is stacked with.
-Shapes: S rows of the stack.
 
-Two kinds do not by themselves. A BLAS sums in another order where a matrix begins at another place
-in a cache line, and in a stack of matrices whose size is no multiple of a line that place differs
-from row to row: here every matrix begins at the start of a line. Some functions are computed by
-another formula for the last few numbers that do not fill a vector register: here every row is
-filled up to whole registers.
+Two kinds of torch's operations do not. A BLAS sums in another order if a matrix begins at another
+place in a cache line, and that place differs from row to row if the size of a matrix is no multiple
+of a line: here every matrix begins at the start of a line. Some functions use another formula for
+the last few numbers, which do not fill a vector register: here every row is padded to whole
+registers.
+
+Shapes: S rows of the stack.
 """
 
 import math
@@ -25,8 +26,9 @@ REGISTERS = 32
 
 
 def product(first: Tensor, second: Tensor, out: Tensor | None = None) -> Tensor:
-    """`torch.bmm` of (S, A, B) and (S, B, C), each row as if it were alone; into `out` where that
-    is given.
+    """Return `torch.bmm` of (S, A, B) and (S, B, C), each row as if it were alone.
+
+    The result is written to `out` if that is given.
     """
     shape = len(first), first.shape[1], second.shape[2]
     if (
@@ -43,18 +45,17 @@ def product(first: Tensor, second: Tensor, out: Tensor | None = None) -> Tensor:
 def sum_and_product(
     added: Tensor, first: Tensor, second: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
-    """`torch.baddbmm`, each row as if it were alone."""
+    """Return `torch.baddbmm`, each row as if it were alone."""
     scaled = product(first, second)
     return beta * added + (scaled if alpha == 1 else alpha * scaled)
 
 
 def by_registers(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function of each number, computed by the same formula for every number of a row
-    (S, ...).
-    """
+    """Return an elementwise function that uses the same formula for every number of a row."""
 
     def computed(*arguments: Any) -> Tensor:
-        tensors = torch.broadcast_tensors(*(one for one in arguments if isinstance(one, Tensor)))  # type: ignore[no-untyped-call]
+        given = [one for one in arguments if isinstance(one, Tensor)]
+        tensors = torch.broadcast_tensors(*given)  # type: ignore[no-untyped-call]
         others = [one for one in arguments if not isinstance(one, Tensor)]
         shape = tensors[0].shape
         rows = [one.reshape(shape[0] if shape else 1, -1) for one in tensors]
@@ -67,7 +68,7 @@ def by_registers(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def with_rows_apart(traced: GraphModule) -> GraphModule:
-    """The recorded operations, those replaced that would give a row other bits in another stack."""
+    """Replace the traced operations that would give a row other bits in another stack."""
     aten = torch.ops.aten
     ours: dict[Any, Callable[..., Tensor]] = {
         aten.bmm.default: product,
@@ -87,16 +88,14 @@ def with_rows_apart(traced: GraphModule) -> GraphModule:
 
 
 def _fills_lines(stack: Tensor) -> bool:
-    """Whether every matrix begins at the start of a line;
-    a stack of one is judged as one of many.
-    """
+    """Return whether every matrix begins at the start of a line, as it would in a larger stack."""
     numbers = stack.shape[1] * stack.shape[2]
     dense = len(stack) == 1 or stack.stride(0) == numbers
     return dense and numbers * stack.element_size() % LINE == 0 and stack.data_ptr() % LINE == 0
 
 
 def _aligned(stack: Tensor) -> Tensor:
-    """The same matrices, each at the start of a line, by rows or by columns as they were."""
+    """Return the matrices, each at the start of a line, by rows or by columns as they were."""
     if _fills_lines(stack):
         return stack
     strides = stack.stride(1), stack.stride(2)

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from assay.data.augment import CPU
 from assay.data.dataset import Labels
 from assay.hashing import digest
-from assay.methods import Parts
+from assay.methods import BuiltMethod
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
 from assay.samplers.sampler import has_fixed_pattern
@@ -32,20 +33,18 @@ from assay.train.resume import SavedState, own_attributes
 from assay.train.rows import product, with_rows_apart
 from assay.train.trainee import Trainee
 
-CPU = torch.device("cpu")
-
-WIDEST = 16
+MOST_HEADS = 16
 """Heads that are trained at the same time at most: more of them share no more."""
 
-NARROWEST = 8
+FEWEST_HEADS = 8
 """Heads that are trained at the same time at least: with fewer, much of a step is overhead."""
 
-CACHED = 3 << 20
+CACHE_BYTES = 3 << 20
 """Bytes of weights that are trained at the same time: with the optimiser's own tensors, more do
 not fit into the caches.
 """
 
-FEWEST = 4
+SMALLEST_STACK = 4
 """Places from which on it costs more to trace again for fewer than it saves."""
 
 Gradients = Callable[..., list[Tensor]]
@@ -64,7 +63,7 @@ def can_stack(trainee: Trainee, device: torch.device) -> bool:
     Assay's losses and miners are functions of their arguments. A user's own may count its calls or
     draw numbers, which a trace would not see.
     """
-    loss, miner = trainee.parts.loss, trainee.parts.miner
+    loss, miner = trainee.method.loss, trainee.method.miner
     own = all(
         type(part).__module__.startswith("assay.") for part in (loss, miner) if part is not None
     )
@@ -78,18 +77,19 @@ def stack_key(trainee: Trainee, protocol: ResolvedProtocol, batch: tuple[int, in
     These are the shapes of the loss's own weights, the steps of an epoch, and what loss and miner
     hold beside real numbers.
     """
-    shapes = tuple(tuple(weight.shape) for weight in trainee.parts.loss.parameters())
-    held = {name: value for name, value in _held(trainee.parts).items() if type(value) is not float}
-    return shapes, iterations_of(protocol, len(trainee.train), batch), digest(held)
+    shapes = tuple(tuple(weight.shape) for weight in trainee.method.loss.parameters())
+    held = _held(trainee.method).items()
+    others = {name: value for name, value in held if type(value) is not float}
+    return shapes, iterations_of(protocol, len(trainee.train), batch), digest(others)
 
 
-def floats_of(parts: Parts) -> dict[str, float]:
+def floats_of(method: BuiltMethod) -> dict[str, float]:
     """Return the real numbers that loss and miner hold, such as margins."""
-    return {name: value for name, value in _held(parts).items() if type(value) is float}
+    return {name: value for name, value in _held(method).items() if type(value) is float}
 
 
-def _held(parts: Parts) -> dict[str, Any]:
-    owners = {"loss": parts.loss, "miner": parts.miner}
+def _held(method: BuiltMethod) -> dict[str, Any]:
+    owners = {"loss": method.loss, "miner": method.miner}
     return {
         f"{owner}.{name}": value
         for owner, part in owners.items()
@@ -100,8 +100,8 @@ def _held(parts: Parts) -> dict[str, Any]:
 
 def count_places(trainee: Trainee) -> int:
     """Return how many heads like this one are trained at the same time."""
-    fitting = CACHED // sum(weight.nbytes for weight in _weights(trainee).values())
-    return max(NARROWEST, min(WIDEST, fitting))
+    fitting = CACHE_BYTES // sum(weight.nbytes for weight in _weights(trainee).values())
+    return max(FEWEST_HEADS, min(MOST_HEADS, fitting))
 
 
 @dataclass
@@ -206,7 +206,7 @@ class HeadStack:
         It has a group for each learning rate, and if they follow a schedule for each number of
         steps taken. An empty place is computed with the batch of the first head.
         """
-        if self.places > FEWEST and len(self._members) <= self.places // 2:
+        if self.places > SMALLEST_STACK and len(self._members) <= self.places // 2:
             moved = [(number, one, self.state(number)) for number, one in self._members.items()]
             self.open(len(moved), self._steps)
             for number, one, state in moved:
@@ -219,7 +219,7 @@ class HeadStack:
         merged: dict[Hashable, Group] = {}
         for member in self._members.values():
             head, own = self._weights.at(member.place)
-            for group in groups_of(head, own, member.trainee.parts, self.protocol, member.done):
+            for group in groups_of(head, own, member.trainee.method, self.protocol, member.done):
                 key = group["lr"], group.get("weight_decay"), scheduled and group["done"]
                 merged.setdefault(key, {**group, "params": []})["params"] += group["params"]
         optimiser = make_optimiser(list(merged.values()), self.protocol.optimiser)
@@ -235,14 +235,14 @@ class _StackedWeights:
     """
 
     def __init__(self, first: Trainee, places: int, floats_differ: bool) -> None:
-        self._loss, self._miner = first.parts.loss, first.parts.miner
+        self._loss, self._miner = first.method.loss, first.method.miner
         # A trace begins with numbers that can occur: those of the first head in every place.
         self._all = {
             name: torch.empty(places, *weight.shape).copy_(weight.detach())
             for name, weight in _weights(first).items()
         }
         self._of_loss = [name for name in self._all if name.startswith("loss.")]
-        floats = floats_of(first.parts) if floats_differ else {}
+        floats = floats_of(first.method) if floats_differ else {}
         self._floats = {name: torch.full((places,), value) for name, value in floats.items()}
         self._slopes = {name: torch.zeros_like(weight) for name, weight in self._all.items()}
         self._rows = [
@@ -260,7 +260,7 @@ class _StackedWeights:
             row.copy_(weight.detach())
             weight.data = row
             self.gathered.pop(row, None)
-        floats = floats_of(trainee.parts)
+        floats = floats_of(trainee.method)
         for name, values in self._floats.items():
             values[place] = floats[name]
 
@@ -351,7 +351,7 @@ class _StackedWeights:
 
 def _weights(trainee: Trainee) -> dict[str, nn.Parameter]:
     """Return the weights of a head and of its loss by name."""
-    modules = {"head": trainee.model.head, "loss": trainee.parts.loss}
+    modules = {"head": trainee.model.head, "loss": trainee.method.loss}
     return {
         f"{part}.{name}": weight
         for part, module in modules.items()
@@ -365,7 +365,7 @@ def _knows_classes(trainee: Trainee) -> bool:
     A loss that has nothing for each class cannot know them. Where all batches have the same pattern
     of labels, such a loss gets the same labels every time, and nothing in it depends on values.
     """
-    loss, classes = trainee.parts.loss, int(trainee.y.max()) + 1
+    loss, classes = trainee.method.loss, int(trainee.y.max()) + 1
     return loss.compares in ("classes", "anything") or any(
         weight.ndim and len(weight) == classes for weight in loss.parameters()
     )

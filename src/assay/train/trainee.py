@@ -8,7 +8,7 @@ from torch import Tensor
 
 from assay.data.dataset import Labels
 from assay.data.packs import View, renumber
-from assay.methods import Parts
+from assay.methods import BuiltMethod
 from assay.model import Model
 from assay.records.run import Checkpoint
 
@@ -29,7 +29,7 @@ class Trainee:
 
     Args:
         model: trained in place.
-        parts: loss, miner and learning rates.
+        method: loss, miner and learning rates.
         view: samples, which all trainees of a `fit` share.
         train: rows of the view to train on.
         validation: samples to validate on.
@@ -39,7 +39,7 @@ class Trainee:
     """
 
     model: Model
-    parts: Parts
+    method: BuiltMethod
     view: View
     train: Labels
     validation: View

@@ -17,7 +17,7 @@ from assay.records.run import Checkpoint
 from assay.train.resume import SavedState
 from assay.train.trainee import Trainee
 
-Status = Literal["finished", "diverged"]
+FitStatus = Literal["finished", "diverged"]
 NOTHING_FOUND = {
     "precision_at_1": 0.0,
     "r_precision": 0.0,
@@ -45,7 +45,7 @@ class Fit:
     history: list[Checkpoint]
     best: Checkpoint
     weights: dict[str, Tensor]
-    status: Status = "finished"
+    status: FitStatus = "finished"
     training: dict[str, float] = field(default_factory=dict)
 
 
@@ -111,7 +111,7 @@ class Validator:
     def _begin(self) -> None:
         model, scores = self._trainee.model, self._validate()
         first = Checkpoint(0, None, scores or NOTHING_FOUND)
-        status: Status = "finished" if scores else "diverged"
+        status: FitStatus = "finished" if scores else "diverged"
         self.fit = Fit(model.architecture, [first], first, model.state(), status)
         self.done = scores is None
         if self._trainee.on_validation:
@@ -148,10 +148,10 @@ class Validator:
         z = embed_samples(self._network, samples.x, size, self._device, similarity)
         if not torch.isfinite(z).all():
             return None
-        return summary(evaluate(z, samples.y, similarity=similarity))
+        return with_counts(evaluate(z, samples.y, similarity=similarity))
 
 
-def summary(scores: Scores) -> dict[str, float]:
+def with_counts(scores: Scores) -> dict[str, float]:
     """Return the means, and how many queries they are over."""
     return {**scores, "queries": scores.queries, "skipped": scores.skipped}
 

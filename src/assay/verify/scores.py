@@ -3,6 +3,7 @@ looked at it later.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from assay.records.ledger import Line, completing_line
 from assay.records.store import Store
 from assay.records.study import classes_file
 from assay.records.untyped import StudyRecord
-from assay.run import HalfLabels, agree, score
+from assay.run import HalfLabels, score_reproduction
 from assay.study.conditions import read_answers
 from assay.verify.announced import run_protocol
 
@@ -116,7 +117,9 @@ def _scores_of(
         return
     protocol = run_protocol(record.announced)
     vectors = [np.load(path, allow_pickle=False) for path in paths.values()]
-    again, by_class = score(vectors, answers, protocol.dim, protocol.metrics, protocol.similarity)
+    again, by_class = score_reproduction(
+        vectors, answers, protocol.dim, protocol.metrics, protocol.similarity
+    )
     settings = [
         name
         for name in ("concatenated", "separated", "folds")
@@ -210,3 +213,26 @@ def _checkpoints_of(
         said["test"].get(str(said["chosen"]), "none"), folds[position]["map_at_r"]
     ):
         yield "what it says of the chosen epoch is not the test score of the run"
+
+
+def agree(again: Any, said: Any, tolerance: float = 1e-9) -> bool:
+    """Return whether scores that were computed again equal all of the recorded ones.
+
+    >>> agree({"nmi": 0.5, "folds": ["inf"]}, {"nmi": 0.5, "folds": ["inf"]})
+    True
+    >>> agree({"nmi": 0.5}, {"nmi": 0.6})
+    False
+    """
+    if isinstance(said, Mapping):
+        return isinstance(again, Mapping) and all(
+            name in again and agree(again[name], said[name], tolerance) for name in said
+        )
+    if isinstance(said, list):
+        return (
+            isinstance(again, list)
+            and len(again) == len(said)
+            and all(map(partial(agree, tolerance=tolerance), again, said))
+        )
+    if isinstance(said, str) or isinstance(again, str):
+        return bool(again == said)
+    return bool(abs(again - said) <= tolerance)
