@@ -1,7 +1,8 @@
-"""Samplers: what is in a batch, what comes round, and that labels stay with their images."""
+"""Samplers: which samples are in a batch, how often each comes, and what a seed decides."""
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
-from assay.samplers import samplers
-from assay.samplers.sampler import Indices
+from assay.samplers import fixed_pattern, samplers
+from assay.samplers.sampler import Indices, has_fixed_pattern
 
 few_examples = settings(max_examples=40, deadline=None)
 every_sampler = pytest.mark.parametrize("name", list(samplers))
@@ -75,7 +76,7 @@ def test_every_class_is_drawn_once_before_any_comes_again(
 
 @given(size=st.integers(1, 9), per_class=st.integers(1, 20), seed=st.integers(0, 2**62))
 @few_examples
-def test_a_small_class_repeats_its_images_as_evenly_as_can_be(
+def test_a_small_class_repeats_its_images_as_evenly_as_possible(
     size: int, per_class: int, seed: int
 ) -> None:
     y = labels((size,))
@@ -107,7 +108,7 @@ def test_labels_stay_with_their_images_where_a_class_has_fewer_than_wanted() -> 
 
 
 def test_no_class_fills_two_slots_where_rounds_meet() -> None:
-    """Pitfall 37. 5 classes, 3 a batch: each second batch begins with what the round before left."""
+    """Pitfall 37. 5 classes, 3 a batch: each second batch begins with the rest of a round."""
     y = labels((4,) * 5)
     for seed in range(30):
         for indices in draw(10, y, (3, 2), seed):
@@ -161,6 +162,24 @@ def test_two_samplers_do_not_disturb_each_other(name: str) -> None:
     assert [part.tolist() for part in mixed] == [part.tolist() for part in alone]
 
 
+@every_sampler
+def test_a_declared_pattern_of_labels_is_that_of_every_batch(name: str) -> None:
+    """Heads on vectors rely on it: their losses get these labels instead of the batch's own."""
+    if has_fixed_pattern(samplers[name]):
+        y = labels()
+        for indices in draw(20, y, (3, 4), name=name):
+            assert len(set(classes_of(indices, y, 4))) == 3
+
+
+def test_a_sampler_declares_no_pattern_unless_it_says_so() -> None:
+    def plain(y: Indices, batch: tuple[int, int], seed: int) -> Iterator[Indices]:
+        yield from samplers["balanced"](y, batch, seed)
+
+    assert has_fixed_pattern(samplers["balanced"])
+    assert not has_fixed_pattern(plain)
+    assert has_fixed_pattern(fixed_pattern(plain))
+
+
 def test_labels_need_not_be_numbered_from_zero() -> None:
     y = labels() * 10 - 35
     for indices in draw(5, y, (7, 3)):
@@ -180,7 +199,7 @@ def test_indices_are_whole_numbers_of_64_bits() -> None:
 
 
 def places(size: int, per_class: int, count: int, seed: int = 0) -> list[tuple[int, ...]]:
-    """What is drawn of one class of `size` images."""
+    """Return the images drawn from one class of `size` images, batch by batch."""
     y = np.zeros(size, dtype=np.int64)
     return [tuple(indices.tolist()) for indices in draw(count, y, (1, per_class), seed)]
 

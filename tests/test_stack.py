@@ -156,7 +156,7 @@ def test_heads_trained_together_are_those_trained_alone(name: str) -> None:
         )
         assert_same_weights(last, others)
         assert_same_weights(
-            dict(one.parts.loss.named_parameters()), dict(other.parts.loss.named_parameters())
+            dict(one.method.loss.named_parameters()), dict(other.method.loss.named_parameters())
         )
 
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +12,11 @@ from assay.hashing import plain
 from assay.metrics import Scores, evaluate
 from assay.model import Architecture
 from assay.protocols import ResolvedProtocol
+from assay.records.lines import RunStatus
 from assay.records.run import Checkpoint
 from assay.train.resume import SavedState
 from assay.train.trainee import Trainee
 
-FitStatus = Literal["finished", "diverged"]
 NOTHING_FOUND = {
     "precision_at_1": 0.0,
     "r_precision": 0.0,
@@ -45,7 +44,7 @@ class Fit:
     history: list[Checkpoint]
     best: Checkpoint
     weights: dict[str, Tensor]
-    status: FitStatus = "finished"
+    status: RunStatus = "finished"
     training: dict[str, float] = field(default_factory=dict)
 
 
@@ -111,7 +110,7 @@ class Validator:
     def _begin(self) -> None:
         model, scores = self._trainee.model, self._validate()
         first = Checkpoint(0, None, scores or NOTHING_FOUND)
-        status: FitStatus = "finished" if scores else "diverged"
+        status: RunStatus = "finished" if scores else "diverged"
         self.fit = Fit(model.architecture, [first], first, model.state(), status)
         self.done = scores is None
         if self._trainee.on_validation:
