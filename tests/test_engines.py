@@ -180,6 +180,8 @@ def test_closing_ends_running_tasks_and_cancels_waiting_ones(engine, tmp_path):
     assert waiting[-1].cancelled()
     pids = [int(mark.read_text()) for mark in marks]
     wait_for(lambda: not any("Sleep" in does(pid) or "program" in does(pid) for pid in pids))
+    with engine:
+        assert engine.submit(Square(3)).result() == 9
 
 
 # --- inline ---------------------------------------------------------------------------------------

@@ -51,15 +51,11 @@ class LocalEngine:
 
     def __enter__(self) -> Self:
         self._closing = False
-        gpus = [
-            self._gpus[number % len(self._gpus)] for number in range(self.workers) if self._gpus
-        ]
-        variables = [{VISIBLE_GPUS: gpu} for gpu in gpus] or [{}] * self.workers
-        self._threads = [
-            threading.Thread(target=self._serve, args=(own,), daemon=True) for own in variables
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads = []
+        for number in range(self.workers):
+            own = {VISIBLE_GPUS: self._gpus[number % len(self._gpus)]} if self._gpus else {}
+            self._threads.append(threading.Thread(target=self._serve, args=(own,), daemon=True))
+            self._threads[-1].start()
         return self
 
     def __exit__(self, *exception: object) -> None:

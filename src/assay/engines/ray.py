@@ -81,7 +81,6 @@ class RayEngine:
         self._waiting: deque[tuple[Task, Future[Any]]] = deque()
         self._running: dict[ObjectRef[Any], tuple[Task, Future[Any]]] = {}
         self._events: queue.SimpleQueue[ObjectRef[Any] | None] = queue.SimpleQueue()
-        self._refreshed = 0.0
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -89,10 +88,11 @@ class RayEngine:
             self._marks = stack.enter_context(_marked(self._shared))
             if not ray.is_initialized():
                 connect(self._address, stack)
+            self._possible.clear()
             self._check_room(Needs())
             self.workers = self._limit or _slots(Needs())
             self._stack = stack.pop_all()
-        self._closing = False
+        self._closing, self._refreshed = False, 0.0
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
         return self
@@ -158,6 +158,8 @@ class RayEngine:
         reference.future().add_done_callback(lambda _: self._events.put(reference))
 
     def _complete(self, reference: "ObjectRef[Any]") -> None:
+        if reference not in self._running:  # a task that was lost when the engine was closed before
+            return
         task, future = self._running.pop(reference)
         try:
             done, value = ray.get(reference)
