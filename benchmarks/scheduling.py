@@ -35,7 +35,7 @@ from assay.records.store import Store
 from assay.space import Real, Space
 from assay.study.bench import Execution, run_bench
 from assay.study.drive import drive
-from assay.study.progress import Board, Silent, State
+from assay.study.progress import Board, Listener, State
 from assay.study.search import TrialResult, ask
 from assay.study.study import Steps, Study
 
@@ -114,7 +114,7 @@ class Stub(Study):
         """Nothing."""
 
 
-class Memory(Silent):
+class Memory(Listener):
     """Notes the size of this process as tasks are done."""
 
     def __init__(self, studies: Sequence[Stub], at: Sequence[int]) -> None:
@@ -132,11 +132,11 @@ def resident() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def carry_out(studies: Sequence[Study], engine: Engine, listener: Silent | None = None) -> float:
+def carry_out(studies: Sequence[Study], engine: Engine, listener: Listener | None = None) -> float:
     """Seconds that the bench of these studies takes."""
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
-        drive(studies, engine, listener or Silent(), Board(Store.create(Path(folder) / "store")))
+        drive(studies, engine, listener or Listener(), Board(Store.create(Path(folder) / "store")))
         return time.perf_counter() - begin
 
 

@@ -23,7 +23,7 @@ from assay.protocols import customise, protocols
 from assay.records.ledger import read
 from assay.records.store import Store
 from assay.records.study import study_records
-from assay.study import Execution, Silent, design_bench, plan_bench, run_sweep
+from assay.study import Execution, Listener, design_bench, plan_bench, run_sweep
 from faults import computed, end_well, finished, start
 from miniature import MINI, make_folder, snapshot
 from sealed import replace_test_images, swap_test_labels
@@ -494,7 +494,7 @@ def test_a_baseline_of_another_trunk_is_refused(
 # --- what is wrong with the data ------------------------------------------------------------------
 
 
-class Hearing(Silent):
+class Hearing(Listener):
     """Keeps what is said."""
 
     def __init__(self):

@@ -301,7 +301,7 @@ def test_prepare_says_what_it_takes_and_packs_both_halves_once(assay, mini_folde
     assert sum(file.stat().st_size for file in cache.glob("packs/*/pixels.bin")) == 65 * 48 * 48 * 3
     code, out, _ = assay("data", "prepare", f"folder:{mini_folder}")
     assert code == 0
-    assert out.endswith("nothing left to do: all of it is there already\n")
+    assert out.endswith("nothing left to do: both halves are packed already\n")
     assert len(packs(cache)) == 2
 
 
@@ -414,7 +414,7 @@ def test_prepare_of_vectors(assay, mini_features, cache):
     assert "80 vectors" in out
     assert out.endswith("packed both halves\n")
     assert assay("data", "prepare", f"features:{mini_features}")[1].endswith(
-        "nothing left to do: all of it is there already\n"
+        "nothing left to do: both halves are packed already\n"
     )
     code, _, err = assay("data", "prepare", f"features:{mini_features}", "--jpeg")
     assert code == 2

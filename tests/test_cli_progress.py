@@ -8,9 +8,12 @@ from contextlib import suppress
 import pytest
 from rich.console import Console
 
-from assay.cli.progress import Lines, Panel
+from assay.cli.progress import LineListener, TableListener
 
-LISTENERS = {"lines": Lines, "panel": lambda: Panel(Console(stderr=True, force_terminal=True))}
+LISTENERS = {
+    "lines": LineListener,
+    "table": lambda: TableListener(Console(stderr=True, force_terminal=True)),
+}
 
 
 @pytest.mark.parametrize("kind", LISTENERS)
@@ -36,7 +39,7 @@ def test_in_another_thread_signals_are_left_alone():
     seen = []
 
     def listen():
-        with Lines() as listener:
+        with LineListener() as listener:
             listener.tick([], None)
             seen.append(signal.getsignal(signal.SIGINT))
 

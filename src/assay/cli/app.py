@@ -7,7 +7,12 @@ import sys
 import typer
 from rich.console import Console
 
-from assay.cli import bench, data, evaluate, lists, merge, models, reproduce, stores, sweep
+from assay.cli.bench import bench, reproduce, sweep
+from assay.cli.data import data_commands
+from assay.cli.evaluate import evaluate
+from assay.cli.lists import list_
+from assay.cli.models import baselines, embed, train
+from assay.cli.stores import merge, report, status, verify
 from assay.devices import keep_freed_memory
 from assay.errors import BadInput
 
@@ -19,20 +24,17 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-lists.add_to(app)
-data.add_to(app)
-bench.add_to(app)
-sweep.add_to(app)
-reproduce.add_to(app)
-for command in (models.baselines, models.train, models.embed, evaluate.evaluate):
+app.command(name="list")(list_)
+app.add_typer(data_commands, name="data")
+for command in (bench, sweep, reproduce, baselines, train, embed, evaluate):
     app.command()(command)
-stores.add_to(app)
-merge.add_to(app)
+for command in (status, report, verify, merge):
+    app.command()(command)
 
 
 @app.callback(invoke_without_command=True)
 def assay(
-    version: bool = typer.Option(False, "--version", help="Say which version this is."),
+    version: bool = typer.Option(False, "--version", help="Print the version."),
 ) -> None:
     """Deep metric learning, put to a fair test.
 
@@ -74,7 +76,7 @@ def main() -> None:
 
 
 def _explain(error: OSError) -> str:
-    """What the system would not do, with which file, and what helps where the disk is full."""
+    """Return which file the system failed on and why, and what helps where the disk is full."""
     if error.strerror is None or error.filename is None:
         return error.strerror or str(error)
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -1,75 +1,38 @@
-"""`assay bench`: the main job."""
+"""`assay bench`, `sweep` and `reproduce`: methods compared under one protocol."""
 
-import shutil
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from assay.cli.options import (
-    STORE,
-    Address,
-    AllowLeaks,
-    Data,
-    Device,
-    DeviceName,
+    METHODS,
+    BenchOptions,
+    DataOption,
     EngineName,
-    EngineOption,
-    Imports,
-    Json,
-    KeepWeights,
+    KeepWeightsOption,
     KeptWeights,
-    Methods,
-    NewStudy,
-    Out,
-    PretrainedOn,
-    ProtocolName,
-    Settings,
-    Weights,
-    Workers,
-    carrying_out,
-    choose_protocol,
+    MethodsOption,
+    NewStudyOption,
+    ProtocolOption,
     split_names,
+    with_bench_options,
 )
-from assay.cli.show import duration, print_json, print_table, size
-
-FEW = 3
-"""Disagreements between single and concatenated models that are printed; the report has all."""
-if TYPE_CHECKING:
-    from assay.study import Plan
-
-FULL_WIDTH = 126
-"""Columns that the whole table of scores needs; a narrower terminal gets the scores of single
-models only.
-"""
+from assay.cli.results import print_plan, print_result, print_sweep
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command()(bench)
-
-
+@with_bench_options
 def bench(
-    data: Data = "glyphs",
-    methods: Methods = "contrastive,triplet,multi_similarity,normalized_softmax",
-    protocol: ProtocolName = "quick",
-    out: Out = STORE,
-    imports: Imports = None,
-    settings: Settings = None,
-    weights: Weights = None,
-    pretrained_on: PretrainedOn = None,
+    data: DataOption = "glyphs",
+    methods: MethodsOption = METHODS,
+    protocol: ProtocolOption = "quick",
     jpeg: Annotated[
         bool,
         typer.Option(
             "--jpeg", help="Keep prepared images as JPEG of quality 95: a fifth of the disk."
         ),
     ] = False,
-    engine: EngineOption = EngineName.local,
-    address: Address = None,
-    workers: Workers = None,
-    device: DeviceName = Device.auto,
-    keep_weights: KeepWeights = KeptWeights.best,
-    new_study: NewStudy = False,
+    keep_weights: KeepWeightsOption = KeptWeights.best,
+    new_study: NewStudyOption = False,
     control: Annotated[
         str | None,
         typer.Option(
@@ -86,14 +49,14 @@ def bench(
             help="Compare every method with this one only; by default above ten.",
         ),
     ] = None,
-    allow_leaks: AllowLeaks = False,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run", help="Say how many runs, how long and how much disk; do nothing."
         ),
     ] = False,
-    json: Json = False,
+    *,
+    options: BenchOptions,
 ) -> None:
     """Compare METHODS on DATA under one protocol, and write a report.
 
@@ -101,165 +64,111 @@ def bench(
 
     Example: assay bench --data folder:birds --methods contrastive,triplet --set searches=8
     """
-    changes = [*(settings or ()), *(["form=jpeg"] if jpeg else [])]
-    chosen = choose_protocol(protocol, changes, weights, pretrained_on, imports)
-    names = split_names(methods)
-    if dry_run:
-        from assay.engines import choose_engine
-        from assay.study import plan_bench
-
-        here = "local" if engine == EngineName.ray else engine.value  # a cluster's size is unknown
-        _print_plan(
-            plan_bench(
-                data,
-                names,
-                chosen,
-                imports=imports or (),
-                workers=choose_engine(here, workers, device=device).workers,
-                device=device,
-                allow_leaks=allow_leaks,
-                control=control,
-                reference=reference,
-            ),
-            json,
-        )
-        return
+    from assay.engines import choose_engine
     from assay.records.store import Store
     from assay.report import write_report
-    from assay.study import run_bench
+    from assay.study import plan_bench, run_bench
 
-    with carrying_out(
-        out, engine, address, workers, device, imports, keep_weights, allow_leaks
-    ) as execution:
-        benched = run_bench(
+    chosen = options.protocol(protocol, ["form=jpeg"] if jpeg else [])
+    if dry_run:
+        # the size of a Ray cluster is not known before it is there
+        engine = "local" if options.engine == EngineName.ray else options.engine.value
+        plan = plan_bench(
             data,
-            names,
+            split_names(methods),
             chosen,
-            out,
+            imports=options.imports or (),
+            workers=choose_engine(engine, options.workers, device=options.device).workers,
+            device=options.device,
+            allow_leaks=options.allow_leaks,
+            control=control,
+            reference=reference,
+        )
+        print_plan(plan, options.json)
+        return
+    with options.executing(keep_weights) as execution:
+        done = run_bench(
+            data,
+            split_names(methods),
+            chosen,
+            options.out,
             execution,
             new_study=new_study,
             control=control,
             reference=reference,
         )
-    print_result(out, benched.studies, write_report(Store(out)), json)
+    print_result(options.out, done.studies, write_report(Store(options.out)), options.json)
 
 
-def _print_plan(planned: "Plan", json: bool) -> None:
-    """Print what a bench would cost."""
-    if json:
-        print_json(planned)
-        return
-    rows = [
-        [name, str(runs), "{} x {}".format(*planned.batch[name])]
-        for name, runs in planned.runs.items()
-    ]
-    print_table(["method", "runs", "batch (classes x images)"], rows, right=(1,))
-    print(f"a searched method: {planned.budget}")
-    if planned.reference:
-        print(f"every method is compared with {planned.reference} (--reference)")
-    print(
-        f"{planned.total} runs with {planned.workers} worker{'s' * (planned.workers != 1)}: "
-        f"at most about {duration(planned.seconds)}, about {size(planned.bytes)} of disk"
-    )
+@with_bench_options
+def sweep(
+    vary: Annotated[
+        str,
+        typer.Option(
+            metavar="FIELD=VALUE,...", help="A field of the protocol and the values to give it."
+        ),
+    ],
+    data: DataOption = "glyphs",
+    methods: MethodsOption = METHODS,
+    protocol: ProtocolOption = "quick",
+    *,
+    options: BenchOptions,
+) -> None:
+    """Show how scores change with one field of the protocol, such as dim, batch, trunk, sampler,
+    frozen, optimiser.weight_decay or augment.flip.
 
+    Parameters are searched once, under the protocol as it is (a bench that the store has is not run
+    again); then each METHOD is reproduced and tested at every value with them.
 
-def print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) -> None:
-    """Print the answer, scores and verdicts of the comparisons that hold these studies, and where
-    the report is.
+    Example: assay sweep --data glyphs --methods contrastive,triplet --vary dim=16,32,64,128
     """
     from assay.records.store import Store
-    from assay.tables import comparisons
+    from assay.report import write_report
+    from assay.study import run_sweep
 
-    ours = [one.view(studies) for one in comparisons(Store(out)) if _holds(one, studies)]
-    if json:
-        print_json(
-            {
-                "out": str(out),
-                "report": str(page),
-                "comparisons": [_result(comparison) for comparison in ours],
-            }
-        )
-        return
-    for comparison in ours:
-        _print_comparison(comparison)
-    print(f"report: {page}")
+    chosen = options.protocol(protocol)
+    with options.executing() as execution:
+        done = run_sweep(data, split_names(methods), chosen, vary, options.out, execution)
+    print_sweep(options.out, done.studies, write_report(Store(options.out)), options.json)
 
 
-def _holds(comparison: Any, studies: tuple[str, ...]) -> bool:
-    return any(record.key in studies for record in (*comparison.records, *comparison.unfinished))
+@with_bench_options
+def reproduce(
+    data: DataOption,
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated names of methods with published parameters, or 'all' of them."
+        ),
+    ] = "all",
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help=(
+                "reality-check/cub, /cars or /sop, version 1: whose published parameters and"
+                " scores."
+            )
+        ),
+    ] = "reality-check/cub.v1",
+    new_study: NewStudyOption = False,
+    *,
+    options: BenchOptions,
+) -> None:
+    """Run the best parameters that the reality check published, and compare with its scores.
 
+    Nothing is searched: each method is reproduced and tested with the published parameters; a
+    parameter that was not published has its default. Give the public BN-Inception weights with
+    --weights.
 
-def _print_comparison(comparison: Any) -> None:
-    """Print the answer first, then the scores, then a line for each verdict."""
-    from assay.tables import answer, control, covered, estimated, published_sentences, summary
+    Example: assay reproduce --data cub:/data/CUB_200_2011 --weights bn_inception-52deb4733.pth
+    --pretrained-on ImageNet
+    """
+    from assay.records.store import Store
+    from assay.report import write_report
+    from assay.study import as_published, data_of, methods_published, run_published
 
-    found = answer(comparison)
-    print(found.sentence)
-    for line in found.disagreements[:FEW]:
-        print(f"{line}.")
-    if len(found.disagreements) > FEW:
-        print(
-            f"{len(found.disagreements) - FEW} more disagreements between single and concatenated"
-            " models: see the report."
-        )
-    for record in comparison.unfinished:
-        print(
-            f"{record.method}:"
-            f" {'all trials of a search diverged' if record.failed else 'not finished'}"
-        )
-    if not comparison.records:
-        return
-    _print_scores(comparison)
-    about = [estimated(comparison), covered(comparison)]
-    for line in [
-        *about,
-        *summary(comparison),
-        *control(comparison),
-        *published_sentences(comparison),
-    ]:
-        print(line)
-
-
-def _print_scores(comparison: Any) -> None:
-    """Print the table of scores; in a narrow terminal those of single models only."""
-    from assay.tables.table import FIRST, scores
-
-    table = scores(comparison)
-    wide = shutil.get_terminal_size((200, 24)).columns >= FULL_WIDTH
-    begin = FIRST if wide else FIRST + (len(table.columns) - FIRST) // 2
-    over = [
-        heading.split()[0].lower()
-        for heading, count in table.groups
-        for _ in range(count)
-        if heading
-    ]
-    headings = [
-        f"{above} {column}" for above, column in zip(over, table.columns[FIRST:], strict=True)
-    ][begin - FIRST :]
-    title = (
-        f"{comparison.data} under {comparison.protocol}: test half, percent, 95% intervals\ntrunk:"
-        f" {comparison.trunk}"
-    )
-    rows = [[*row[:FIRST], *row[begin:]] for row in table.rows]
-    columns = [*table.columns[:FIRST], *headings]
-    print_table(columns, rows, title=title, right=range(1, len(columns)))
-
-
-def _result(comparison: Any) -> dict[str, Any]:
-    """Return what a program would want to know of a comparison."""
-    from assay.tables import answer, control, covered, estimated, tables_of
-
-    return {
-        "data": comparison.data,
-        "protocol": comparison.protocol,
-        "answer": answer(comparison),
-        "estimated": estimated(comparison) if comparison.records else None,
-        "covered": covered(comparison) if comparison.records else None,
-        "control": control(comparison) if comparison.records else [],
-        "preregistrations": {
-            record.method: record.preregistration for record in comparison.records
-        },
-        "unfinished": [record.method for record in comparison.unfinished],
-        "problems": comparison.problems,
-        **{table.name: table.raw for table in tables_of(comparison)},
-    }
+    chosen = options.protocol(as_published(protocol))
+    names = methods_published(data_of(chosen.name)) if methods == "all" else split_names(methods)
+    with options.executing() as execution:
+        done = run_published(data, names, chosen, options.out, execution, new_study=new_study)
+    print_result(options.out, done.studies, write_report(Store(options.out)), options.json)

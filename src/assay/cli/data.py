@@ -1,16 +1,21 @@
-"""`assay data`: look at a data set before anything is trained on it, and get it ready."""
+"""`assay data`: look at a data set before anything is trained on it, and prepare it."""
 
 import csv
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.options import Imports, ProtocolName, Settings
+from assay.cli.options import (
+    ImportsOption,
+    ProtocolOption,
+    SettingsOption,
+    choose_protocol,
+)
 from assay.cli.show import print_json, size
 from assay.cli.survey import print_splitting, print_survey
 from assay.errors import BadInput
@@ -22,41 +27,36 @@ if TYPE_CHECKING:
     from assay.progress import Progress
     from assay.protocols import FirstStep, ImageForm, Protocol, ResolvedProtocol
 
-Data = Annotated[
+DataArgument = Annotated[
     str, typer.Argument(metavar="DATA", help="A name or kind:path, see `assay list datasets`.")
 ]
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    data = typer.Typer(
-        no_args_is_help=True,
-        help="Look at a data set and get it ready: show, prepare, splits.",
-        rich_markup_mode="rich",
-    )
-    data.command()(show)
-    data.command()(prepare)
-    data.command()(splits)
-    app.add_typer(data, name="data")
+data_commands = typer.Typer(
+    no_args_is_help=True,
+    help="Look at a data set and prepare it: show, prepare, splits.",
+    rich_markup_mode="rich",
+)
 
 
+@data_commands.command()
 def show(
-    data: Data,
-    protocol: ProtocolName = "quick",
-    settings: Settings = None,
+    data: DataArgument,
+    protocol: ProtocolOption = "quick",
+    settings: SettingsOption = None,
     sheet: Annotated[
         Path | None,
         typer.Option(metavar="FILE.png", help="Also draw a contact sheet: images of some classes."),
     ] = None,
-    imports: Imports = None,
+    imports: ImportsOption = None,
     json: Annotated[
         bool, typer.Option("--json", help="For programs; every list complete.")
     ] = False,
 ) -> None:
-    """Classes, sizes, the splits that would be made, and problems: broken files, copies, leaks into
-    the test half.
+    """Show classes, sizes, the splits that would be made, and problems: broken files, copies, leaks
+    into the test half.
 
     Example: assay data show folder:birds --sheet birds.png
     """
@@ -67,7 +67,7 @@ def show(
 
     if sheet is not None:
         check_sheet(sheet)
-    dataset, chosen = _load(data, protocol, settings or (), imports or (), inspect)
+    dataset, chosen = _read(data, protocol, settings, imports, inspect)
     if sheet is not None:
         write_sheet(sheet, dataset)
     surveyed, splitting = survey(dataset), describe_splits(dataset, chosen)
@@ -82,10 +82,11 @@ def show(
         raise BadInput(splitting.no_splits)
 
 
+@data_commands.command()
 def prepare(
-    data: Data,
-    protocol: ProtocolName = "quick",
-    settings: Settings = None,
+    data: DataArgument,
+    protocol: ProtocolOption = "quick",
+    settings: SettingsOption = None,
     jpeg: Annotated[
         bool,
         typer.Option("--jpeg", help="Keep images as JPEG: a fifth of the disk, more work to read."),
@@ -94,7 +95,7 @@ def prepare(
         str | None,
         typer.Option(metavar="SIZE", help="Refuse to use more disk than this, such as 10GB."),
     ] = None,
-    imports: Imports = None,
+    imports: ImportsOption = None,
 ) -> None:
     """Scale all images once and pack them into the cache, which the first bench would do otherwise.
 
@@ -108,7 +109,7 @@ def prepare(
     from assay.trunks import trunk_facts
 
     most = None if limit is None else _bytes(limit)
-    dataset, chosen = _load(data, protocol, settings or (), imports or (), load)
+    dataset, chosen = _read(data, protocol, settings, imports, load)
     trainval, test = splits.of(dataset, chosen)
     resolved = resolve(chosen, dataset.modality, trunk_facts)
     if resolved.frozen == "trunk":
@@ -128,38 +129,39 @@ def prepare(
     _pack(trainval, test, step, form)
 
 
+@data_commands.command()
 def splits(
-    data: Data, protocol: ProtocolName = "quick", settings: Settings = None, imports: Imports = None
+    data: DataArgument,
+    protocol: ProtocolOption = "quick",
+    settings: SettingsOption = None,
+    imports: ImportsOption = None,
 ) -> None:
-    """The exact list of samples per fold and test, as CSV; with the data set's own marks of query
-    and gallery, if any.
+    """Print the fold or test half of each sample as CSV, with the data set's own marks of query and
+    gallery, if any.
 
     Example: assay data splits folder:birds > splits.csv
     """
     from assay.data import load
     from assay.data.splits import listing
 
-    dataset, chosen = _load(data, protocol, settings or (), imports or (), load)
+    dataset, chosen = _read(data, protocol, settings, imports, load)
     columns = listing(dataset, chosen)
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
 
 
-def _load(
+def _read(
     data: str,
     protocol: str,
-    settings: Sequence[str],
-    imports: Sequence[str],
+    settings: list[str] | None,
+    imports: list[str] | None,
     read: "Callable[[str, Progress], Dataset]",
 ) -> "tuple[Dataset, Protocol]":
-    """The data set, with its progress on stderr, and the protocol that would split it."""
+    """Read the data set, with progress on stderr; return it with the protocol that splits it."""
     from assay.cli.progress import follow
-    from assay.methods import import_parts
-    from assay.protocols import customise, protocols
 
-    import_parts(imports)
-    chosen = customise(protocols[protocol], settings)
+    chosen = choose_protocol(protocol, settings, imports)
     with follow() as progress:
         return read(data, progress), chosen
 
@@ -174,15 +176,14 @@ def _announce(
     needed: int,
     most: int | None,
 ) -> None:
-    """Say what will be written and where, or refuse what is above the limit."""
+    """Print what will be written and where; raise `BadInput` above the limit."""
     if most is not None and needed > most:
         raise _above(most, needed, dataset, protocol, form)
     folder = _packs()
     there = next(place for place in (folder, *folder.parents) if place.is_dir())
     kept = {"pixels": "", "jpeg": "about "}[form]
-    print(
-        f"{dataset.name} under {protocol.name}: {len(dataset):,} {_stored(protocol.first_step, form)}"
-    )
+    stored = _stored(protocol.first_step, form)
+    print(f"{dataset.name} under {protocol.name}: {len(dataset):,} {stored}")
     print(
         f"{kept}{size(needed)} in {folder}, where {size(shutil.disk_usage(there).free)} are free",
         flush=True,
@@ -240,12 +241,12 @@ def _pack(trainval: "TrainVal", test: "SealedTest", step: "FirstStep", form: "Im
     print(
         "packed both halves"
         if there() - before
-        else "nothing left to do: all of it is there already"
+        else "nothing left to do: both halves are packed already"
     )
 
 
 def _bytes(text: str) -> int:
-    """A size as people write it, in bytes.
+    """Return a size as people write it, in bytes.
 
     >>> _bytes("10GB"), _bytes("1.5 mb")
     (10000000000, 1500000)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.options import Imports, ProtocolName, Settings
+from assay.cli.options import ImportsOption, ProtocolOption, SettingsOption, choose_protocol
 from assay.cli.show import note, print_json, print_table
 from assay.errors import BadInput
 
@@ -70,9 +70,9 @@ def evaluate(
             help="The test half instead of validation folds; a run's study records the look.",
         ),
     ] = False,
-    protocol: ProtocolName = "quick",
-    settings: Settings = None,
-    imports: Imports = None,
+    protocol: ProtocolOption = "quick",
+    settings: SettingsOption = None,
+    imports: ImportsOption = None,
     per_query: Annotated[
         Path | None,
         typer.Option("--per-query", metavar="F.csv", help="Write the scores of each query there."),
@@ -95,10 +95,8 @@ def evaluate(
     """
     from assay.cli.progress import follow
     from assay.evaluation import EvaluatedModel, evaluate_file, evaluate_model
-    from assay.methods import import_parts
-    from assay.protocols import customise, protocols
 
-    import_parts(imports or ())
+    chosen = choose_protocol(protocol, settings, imports)
     names = _metric_names(metrics)
     _check(what, data, labels, test, per_query, names)
     if data is None and settings:
@@ -106,7 +104,6 @@ def evaluate(
             "--set changes how a data set is split, and no data set is given; give --data, or leave"
             " out --set"
         )
-    chosen = customise(protocols[protocol], settings or ())
     compared = None if similarity is None else similarity.value
     with follow() as progress:
         if what.suffix.lower() in FILES:

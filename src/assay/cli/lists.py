@@ -1,4 +1,4 @@
-"""`assay list`: what there is to choose from."""
+"""`assay list`: the names that can be chosen from."""
 
 import textwrap
 from enum import StrEnum
@@ -6,26 +6,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.cli.options import ImportsOption, JsonOption
 from assay.cli.show import print_json, print_table
 from assay.registry import first_paragraph
 
 if TYPE_CHECKING:
     from assay.protocols import Protocol
 
-Rows = list[dict[str, Any]]
-
-WIDTH, NARROWEST = 100, 24
-"""Columns of a terminal in which lists stay readable, and those that folded text gets at least,
-whatever stands beside it.
+WIDTH, NARROW = 100, 24
+"""Columns of a terminal that lists fit into, and the least that wrapped text gets, however much
+stands beside it.
 """
 
 PROTOCOL_COLUMNS = "name", "about", "trials", "reproductions", "runs"
-"""What a line of `assay list protocols` says: trials and reproductions of one search, and all runs
-of a searched method.
+"""Columns of `assay list protocols`: trials and reproductions of one search, and all runs of a
+searched method.
 """
 
 
-class Kind(StrEnum):
+class Listed(StrEnum):
     """What can be listed."""
 
     methods = "methods"
@@ -38,44 +37,35 @@ class Kind(StrEnum):
     metrics = "metrics"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
+def list_(
+    kind: Annotated[Listed, typer.Argument(help="What to list.")] = Listed.methods,
+    imports: ImportsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List methods, losses, miners, samplers, trunks, data sets, protocols or metrics.
 
-    @app.command(name="list")
-    def list_(
-        kind: Annotated[Kind, typer.Argument(help="What to list.")] = Kind.methods,
-        imports: Annotated[
-            list[str] | None,
-            typer.Option("--import", metavar="FILE|MODULE", help="Import your own parts first."),
-        ] = None,
-        json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-    ) -> None:
-        """List methods, losses, miners, samplers, trunks, data sets, protocols or metrics.
+    Example: assay list protocols
+    """
+    from assay.methods import import_parts
 
-        Example: assay list protocols
-        """
-        from assay.methods import import_parts
-
-        import_parts(imports or ())
-        if json:
-            print_json(_rows(kind))
-        elif kind == Kind.methods:
-            _print_methods([_short(row) for row in _rows(kind)])
-        elif kind == Kind.protocols:
-            rows = _rows(kind)
-            _print_rows([{column: row[column] for column in PROTOCOL_COLUMNS} for row in rows])
-            _print_waiting(rows)
-        else:
-            _print_rows(_rows(kind))
+    import_parts(imports or ())
+    rows = _rows(kind)
+    if json:
+        print_json(rows)
+    elif kind == Listed.methods:
+        _print_methods([_short(row) for row in rows])
+    elif kind == Listed.protocols:
+        _print_wrapped([{column: row[column] for column in PROTOCOL_COLUMNS} for row in rows])
+        _print_waiting(rows)
+    else:
+        _print_wrapped(rows)
 
 
-def _print_rows(rows: Rows) -> None:
-    folded = _folded(rows)
-    print_table(list(folded[0]), [list(row.values()) for row in folded])
+# --- printing -------------------------------------------------------------------------------------
 
 
-def _print_waiting(protocols: Rows) -> None:
-    """Print for which methods settings of a protocol wait."""
+def _print_waiting(protocols: list[dict[str, Any]]) -> None:
+    """Print the methods that settings of a protocol wait for."""
     waiting: dict[tuple[str, ...], list[str]] = {}
     for row in protocols:
         if row["waits_for"]:
@@ -88,33 +78,39 @@ def _print_waiting(protocols: Rows) -> None:
         print(f"\n{textwrap.fill(text, WIDTH)}")
 
 
-def _rows(kind: Kind) -> Rows:
-    own = {"methods": _methods, "datasets": _datasets, "protocols": _protocols, "metrics": _metrics}
-    return own.get(kind, lambda: _parts(kind))()
-
-
-def _folded(rows: Rows) -> list[dict[str, str]]:
-    """The cells as text, `about` in as many lines as keep the table within the terminal."""
+def _print_wrapped(rows: list[dict[str, Any]]) -> None:
+    """Print a table, `about` in as many lines as keep the table within the terminal."""
     texts = [{column: str(value) for column, value in row.items()} for row in rows]
     room = WIDTH - sum(3 + _width(column, texts) for column in texts[0] if column != "about")
-    if "about" in texts[0]:
-        texts = [
-            {**text, "about": textwrap.fill(text["about"], max(room, NARROWEST))} for text in texts
-        ]
-    return texts
+    for text in texts:
+        if "about" in text:
+            text["about"] = textwrap.fill(text["about"], max(room, NARROW))
+    print_table(list(texts[0]), [list(text.values()) for text in texts])
 
 
-def _width(column: str, rows: Rows) -> int:
+def _width(column: str, rows: list[dict[str, str]]) -> int:
     return max(len(column), *(len(row[column]) for row in rows))
 
 
-def _methods() -> Rows:
-    from assay.methods import describe, methods_by_year
+def _print_methods(rows: list[dict[str, str]]) -> None:
+    """Print two or three lines for each method, as no terminal is wide enough for one."""
+    *columns, last = [column for column in rows[0] if column != "about"]
+    widths = [_width(column, rows) for column in columns]
+    indent = sum(widths) + 2 * len(widths)
 
-    return [describe(method) for method in methods_by_year()]
+    def lines(row: dict[str, str]) -> list[str]:
+        first, *more = textwrap.wrap(row[last], max(WIDTH - indent, NARROW))
+        cells = [row[column].ljust(width) for column, width in zip(columns, widths, strict=True)]
+        return ["  ".join([*cells, first]), *(" " * indent + line for line in more)]
+
+    print(*lines({column: column for column in rows[0]}), "-" * WIDTH, sep="\n")
+    for row in rows:
+        about = textwrap.wrap(row["about"], WIDTH, initial_indent="    ", subsequent_indent="    ")
+        print(*lines(row), *about, sep="\n")
 
 
 def _short(method: dict[str, Any]) -> dict[str, str]:
+    """Return the columns of a method that are printed."""
     return {
         "name": method["name"],
         "year": str(method["paper"]["year"]) if method["paper"] else "",
@@ -125,41 +121,31 @@ def _short(method: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _print_methods(rows: Rows) -> None:
-    """Two lines or three for each, as no terminal is wide enough for one: what it is made of, and
-    what it is about.
-    """
-    *columns, last = [column for column in rows[0] if column != "about"]
-    widths = [_width(column, rows) for column in columns]
-    indent = sum(widths) + 2 * len(widths)
-
-    def lines(row: dict[str, str]) -> list[str]:
-        first, *more = textwrap.wrap(row[last], max(WIDTH - indent, NARROWEST))
-        cells = [row[column].ljust(width) for column, width in zip(columns, widths, strict=True)]
-        return ["  ".join([*cells, first]), *(" " * indent + line for line in more)]
-
-    print(*lines({column: column for column in rows[0]}), "-" * WIDTH, sep="\n")
-    for row in rows:
-        print(
-            *lines(row),
-            *textwrap.wrap(row["about"], WIDTH, initial_indent="    ", subsequent_indent="    "),
-            sep="\n",
-        )
+# --- rows -----------------------------------------------------------------------------------------
 
 
-def _datasets() -> Rows:
+def _rows(kind: Listed) -> list[dict[str, Any]]:
+    """Return a row for each name of this kind."""
+    own = {"methods": _methods, "datasets": _datasets, "protocols": _protocols, "metrics": _metrics}
+    return own.get(kind, lambda: _parts(kind))()
+
+
+def _methods() -> list[dict[str, Any]]:
+    from assay.methods import describe, methods_by_year
+
+    return [describe(method) for method in methods_by_year()]
+
+
+def _datasets() -> list[dict[str, Any]]:
     from assay.data import datasets
 
-    def usage(name: str) -> str:
-        return f"{name}PATH" if name.endswith(":") else name
-
     return [
-        {"name": usage(name), "about": first_paragraph(loader.__doc__)}
+        {"name": name + "PATH" * name.endswith(":"), "about": first_paragraph(loader.__doc__)}
         for name, loader in datasets.items()
     ]
 
 
-def _protocols() -> Rows:
+def _protocols() -> list[dict[str, Any]]:
     from assay.methods import methods
     from assay.protocols import protocols
 
@@ -183,13 +169,13 @@ def _protocols() -> Rows:
 
 
 def _runs(protocol: "Protocol") -> int:
-    """Runs of one method that has something to search."""
+    """Return the number of runs of a method that has something to search."""
     return protocol.searches * (
         protocol.trials * protocol.folds_of_a_trial + protocol.reproductions * protocol.folds
     )
 
 
-def _metrics() -> Rows:
+def _metrics() -> list[dict[str, Any]]:
     """Return a row per metric; `numbers` are those that the bare name of a family stands for."""
     from assay.metric_names import NAMES
     from assay.metrics import metrics
@@ -208,8 +194,8 @@ def _metrics() -> Rows:
     ]
 
 
-def _parts(kind: Kind) -> Rows:
-    """Registries whose parts say in their docstring what they are."""
+def _parts(kind: Listed) -> list[dict[str, Any]]:
+    """Return a row for each part of a registry, described by the part's docstring."""
     from assay.methods import losses, miners
     from assay.samplers import samplers
     from assay.trunks import trunks

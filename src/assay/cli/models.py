@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import (
-    Data,
+    DataOption,
     Device,
-    DeviceName,
-    Imports,
-    Json,
-    PretrainedOn,
-    ProtocolName,
-    Settings,
-    Weights,
-    WeightsFile,
+    DeviceOption,
+    ImportsOption,
+    JsonOption,
+    PretrainedOnOption,
+    ProtocolOption,
+    SettingsOption,
+    WeightsFileOption,
+    WeightsOption,
     choose_protocol,
     split_names,
 )
@@ -34,7 +34,7 @@ SCORES = {"precision_at_1": "P@1 (R@1)", "r_precision": "RP", "map_at_r": "MAP@R
 
 
 def train(
-    data: Data,
+    data: DataOption,
     method: Annotated[str, typer.Option(help="A name of `assay list methods`.")],
     out: Annotated[Path, typer.Option(metavar="MODEL", help="The model folder to make.")],
     parameters: Annotated[
@@ -43,17 +43,17 @@ def train(
             "--param", metavar="NAME=VALUE", help="A parameter of the method, else its default."
         ),
     ] = None,
-    protocol: ProtocolName = "quick",
-    settings: Settings = None,
-    weights: Weights = None,
-    pretrained_on: PretrainedOn = None,
+    protocol: ProtocolOption = "quick",
+    settings: SettingsOption = None,
+    weights: WeightsOption = None,
+    pretrained_on: PretrainedOnOption = None,
     fold: Annotated[
         int, typer.Option(help="The fold of trainval that is held out and chooses the checkpoint.")
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Another seed gives another model.")] = 0,
-    imports: Imports = None,
-    device: DeviceName = Device.auto,
-    json: Json = False,
+    imports: ImportsOption = None,
+    device: DeviceOption = Device.auto,
+    json: JsonOption = False,
 ) -> None:
     """Train one model by METHOD on the trainval half of DATA; the test half is not touched.
 
@@ -63,7 +63,7 @@ def train(
     from assay.cli.progress import follow
     from assay.study import design_bench, train_one
 
-    chosen = choose_protocol(protocol, settings, weights, pretrained_on, imports)
+    chosen = choose_protocol(protocol, settings, imports, weights, pretrained_on)
     with follow() as progress:
         (design,) = design_bench(data, [method], chosen, device, imports or (), progress)
         epochs = design.protocol.epochs
@@ -109,15 +109,15 @@ def embed(
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="F.npz", help="Where the vectors go.")],
-    weights: WeightsFile = None,
-    imports: Imports = None,
-    device: DeviceName = Device.auto,
+    weights: WeightsFileOption = None,
+    imports: ImportsOption = None,
+    device: DeviceOption = Device.auto,
 ) -> None:
-    """Write embeddings of IMAGES by MODEL, as an .npz with z, ids, and where there are classes y
-    and classes.
+    """Write embeddings of IMAGES by MODEL to an .npz: z, ids, and where there are classes, y and
+    classes.
 
-    Official splits and roles are kept in it, so that `assay bench --data features:F.npz` splits as
-    the images would be.
+    The file keeps official splits and roles, so that `assay bench --data features:F.npz` splits the
+    vectors as it would split the images.
 
     Example: assay embed lite0 birds --out birds.npz
     """
@@ -147,7 +147,7 @@ def embed(
 
 
 def baselines(
-    data: Data = "glyphs",
+    data: DataOption = "glyphs",
     trunks: Annotated[
         str,
         typer.Option(help="Comma-separated names; by default all that Assay knows by name."),
@@ -161,14 +161,15 @@ def baselines(
             "--test", help="Search the test half, as the paper does, not the validation folds."
         ),
     ] = False,
-    protocol: ProtocolName = "quick",
-    settings: Settings = None,
-    weights: WeightsFile = None,
-    imports: Imports = None,
-    json: Json = False,
+    protocol: ProtocolOption = "quick",
+    settings: SettingsOption = None,
+    weights: WeightsFileOption = None,
+    imports: ImportsOption = None,
+    json: JsonOption = False,
 ) -> None:
-    """Random and pretrained trunks on DATA, features reduced by a PCA: Table 1 of the reality
-    check, for any data.
+    """Score random and pretrained trunks on DATA, their features reduced by a PCA.
+
+    This is Table 1 of the reality check, for any data.
 
     A method has to beat the pretrained trunk that it starts from; how far the trunk alone gets says
     what is left to learn.
@@ -178,11 +179,8 @@ def baselines(
     from assay.cli.progress import follow
     from assay.data import load
     from assay.evaluation import baselines as compute
-    from assay.methods import import_parts
-    from assay.protocols import customise, protocols
 
-    import_parts(imports or ())
-    chosen = customise(protocols[protocol], settings or ())
+    chosen = choose_protocol(protocol, settings, imports)
     with follow() as progress:
         dataset = load(data, progress)
         found = compute(

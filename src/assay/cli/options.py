@@ -1,8 +1,11 @@
 """Options that several commands have in common."""
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,11 +41,13 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
-Data = Annotated[
+DataOption = Annotated[
     str, typer.Option("--data", help="A name or kind:path, see `assay list datasets`.")
 ]
-ProtocolName = Annotated[str, typer.Option("--protocol", help="A name of `assay list protocols`.")]
-Settings = Annotated[
+ProtocolOption = Annotated[
+    str, typer.Option("--protocol", help="A name of `assay list protocols`.")
+]
+SettingsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
@@ -50,7 +55,7 @@ Settings = Annotated[
         help="Change a field of the protocol, which gives it another name.",
     ),
 ]
-Imports = Annotated[
+ImportsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--import",
@@ -58,11 +63,11 @@ Imports = Annotated[
         help="Import your own methods, data sets and trunks first.",
     ),
 ]
-DeviceName = Annotated[Device, typer.Option("--device", help="What to compute on.")]
-Methods = Annotated[
+DeviceOption = Annotated[Device, typer.Option("--device", help="What to compute on.")]
+MethodsOption = Annotated[
     str, typer.Option("--methods", help="Comma-separated names of `assay list methods`, or 'all'.")
 ]
-Out = Annotated[
+OutOption = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="The run store; an existing one is continued.")
 ]
 EngineOption = Annotated[
@@ -72,35 +77,35 @@ EngineOption = Annotated[
         help="Where runs execute: processes here, a Ray cluster, or this process (to debug).",
     ),
 ]
-Address = Annotated[
+AddressOption = Annotated[
     str | None,
     typer.Option(
         "--address",
         metavar="HOST:PORT",
-        help="Of a running Ray cluster, or 'auto'; else one begins on this machine.",
+        help="Address of a running Ray cluster, or 'auto'; else one starts on this machine.",
     ),
 ]
-Workers = Annotated[
+WorkersOption = Annotated[
     int | None,
     typer.Option(
         "--workers", min=1, help="Processes at work; one for each core or GPU by default."
     ),
 ]
-KeepWeights = Annotated[
+KeepWeightsOption = Annotated[
     KeptWeights,
     typer.Option(
         "--keep-weights",
         help="'all' keeps every checkpoint and, after the test, tells the price of peeking.",
     ),
 ]
-NewStudy = Annotated[
+NewStudyOption = Annotated[
     bool,
     typer.Option(
         "--new-study",
         help="Begin afresh beside what the store has, after a search space has changed, say.",
     ),
 ]
-AllowLeaks = Annotated[
+AllowLeaksOption = Annotated[
     bool,
     typer.Option(
         "--allow-leaks",
@@ -108,8 +113,8 @@ AllowLeaks = Annotated[
     ),
 ]
 STORE = Path("assay-runs")
-Json = Annotated[bool, typer.Option("--json", help="The result for programs.")]
-Weights = Annotated[
+JsonOption = Annotated[bool, typer.Option("--json", help="The result for programs.")]
+WeightsOption = Annotated[
     str | None,
     typer.Option(
         "--weights",
@@ -117,13 +122,13 @@ Weights = Annotated[
         help="Weights of the trunk: a file (.pth, .safetensors), or random ones.",
     ),
 ]
-WeightsFile = Annotated[
+WeightsFileOption = Annotated[
     str | None,
     typer.Option(
         "--weights", metavar="FILE", help="Weights of the one trunk named, where not its own."
     ),
 ]
-PretrainedOn = Annotated[
+PretrainedOnOption = Annotated[
     str | None,
     typer.Option(
         "--pretrained-on",
@@ -133,76 +138,107 @@ PretrainedOn = Annotated[
 ]
 
 
-def choose_weights(protocol: Any, weights: str | None, pretrained_on: str | None) -> Any:
-    """The protocol with the weights that were named, if any."""
-    if pretrained_on is not None and weights in (None, "none", "pretrained"):
-        raise BadInput(
-            f"--pretrained-on {pretrained_on!r} says what a file was trained on; give the file with"
-            " --weights"
-        )
-    if weights is None:
-        return protocol
-    from assay.trunks import with_weights
+METHODS = "contrastive,triplet,multi_similarity,normalized_softmax"
+"""Methods that are compared where none are named, as by `assay.bench`."""
 
-    return with_weights(protocol, weights, pretrained_on)
+
+def split_names(names: str) -> list[str]:
+    """Return comma-separated names as a list.
+
+    >>> split_names("triplet, margin")
+    ['triplet', 'margin']
+    """
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def choose_protocol(
     name: str,
     settings: Sequence[str] | None,
-    weights: str | None,
-    pretrained_on: str | None,
     imports: Sequence[str] | None,
+    weights: str | None = None,
+    pretrained_on: str | None = None,
 ) -> "Protocol":
-    """The protocol of this name with settings and weights, after the user's own parts have been
-    imported.
-    """
+    """Import the user's own parts; return the protocol of this name with settings and weights."""
     from assay.methods import import_parts
     from assay.protocols import customise, protocols
 
     import_parts(imports or ())
-    chosen: Protocol = choose_weights(
-        customise(protocols[name], settings or ()), weights, pretrained_on
-    )
-    return chosen
-
-
-@contextmanager
-def carrying_out(
-    out: Path,
-    engine: EngineName,
-    address: str | None,
-    workers: int | None,
-    device: str,
-    imports: Sequence[str] | None,
-    keep: KeptWeights,
-    allow_leaks: bool,
-) -> Iterator["Execution"]:
-    """How to carry a bench out, its progress on stderr; where a task fails for good, what came
-    through is reported.
-    """
-    from assay.cli.progress import watch
-    from assay.engines import choose_engine
-    from assay.files import cache_folder
-    from assay.report.bench import reporting_failure
-    from assay.study import Execution
-
-    chosen = choose_engine(engine.value, workers, address, device, (out, cache_folder()))
-    with watch() as listener, reporting_failure(out):
-        yield Execution(
-            chosen,
-            device,
-            tuple(imports or ()),
-            keep.value,
-            listener,
-            allow_leaks,
+    chosen = customise(protocols[name], settings or ())
+    if pretrained_on is not None and weights in (None, "none", "pretrained"):
+        raise BadInput(
+            f"--pretrained-on {pretrained_on!r} says what the weights of a file were trained on;"
+            " give the file with --weights"
         )
+    if weights is None:
+        return chosen
+    from assay.trunks import with_weights
+
+    return with_weights(chosen, weights, pretrained_on)
 
 
-def split_names(methods: str) -> list[str]:
-    """Comma-separated names.
-
-    >>> split_names("triplet, margin")
-    ['triplet', 'margin']
+@dataclass(frozen=True)
+class BenchOptions:
+    """The options that bench, sweep and reproduce share: the protocol's changes, where runs are
+    kept, and how they are executed.
     """
-    return [name.strip() for name in methods.split(",") if name.strip()]
+
+    settings: SettingsOption = None
+    weights: WeightsOption = None
+    pretrained_on: PretrainedOnOption = None
+    imports: ImportsOption = None
+    out: OutOption = STORE
+    engine: EngineOption = EngineName.local
+    address: AddressOption = None
+    workers: WorkersOption = None
+    device: DeviceOption = Device.auto
+    allow_leaks: AllowLeaksOption = False
+    json: JsonOption = False
+
+    def protocol(self, name: str, more: Sequence[str] = ()) -> "Protocol":
+        """Return the protocol of this name with the settings and weights of the options."""
+        settings = [*(self.settings or ()), *more]
+        return choose_protocol(name, settings, self.imports, self.weights, self.pretrained_on)
+
+    @contextmanager
+    def executing(self, keep: KeptWeights = KeptWeights.best) -> Iterator["Execution"]:
+        """Show progress on stderr; where a task fails for good, report the finished methods."""
+        from assay.cli.progress import watch
+        from assay.engines import choose_engine
+        from assay.files import cache_folder
+        from assay.report.bench import reporting_failure
+        from assay.study import Execution
+
+        shared = self.out, cache_folder()
+        engine = choose_engine(self.engine.value, self.workers, self.address, self.device, shared)
+        imports = tuple(self.imports or ())
+        with watch() as listener, reporting_failure(self.out):
+            yield Execution(engine, self.device, imports, keep.value, listener, self.allow_leaks)
+
+
+def with_bench_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the fields of `BenchOptions` as options; it gets them as `options`."""
+    own = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(command).parameters.items()
+        if name != "options"
+    ]
+    shared = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=field.type,
+        )
+        for field in fields(BenchOptions)
+    ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        options = BenchOptions(
+            **{field.name: given.pop(field.name) for field in fields(BenchOptions)}
+        )
+        command(**given, options=options)
+
+    run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in (*own, *shared)}
+    return run

@@ -1,32 +1,33 @@
-"""Live progress on stderr: a table or a bar where someone watches,
-plain lines where nobody does.
-"""
+"""Live progress on stderr: a table or bars in a terminal, plain lines elsewhere."""
 
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Self
 
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
-from rich.progress import Progress, TaskID
+from rich.progress import Progress as Bars
+from rich.progress import TaskID
 from rich.table import Table
 from rich.text import Text
 
 from assay.cli.show import duration
-from assay.study.progress import State
+from assay.progress import Progress
+from assay.study.progress import Listener, State
 
 LINE_EVERY = 10.0
-"""Seconds between lines on how far things are, where nobody watches."""
+"""Seconds between two lines of progress where stderr is not a terminal."""
 
 
 class Interruptible:
-    """While inside, Ctrl-C raises `KeyboardInterrupt`; where a library under way has swallowed
-    that, `check` raises it again.
+    """A context in which Ctrl-C raises `KeyboardInterrupt`.
+
+    `check` raises it again where a library has swallowed it.
     """
 
     def __init__(self) -> None:
@@ -34,19 +35,16 @@ class Interruptible:
         self._ours = ExitStack()
 
     def __enter__(self) -> Self:
-        if (
-            threading.current_thread() is threading.main_thread()
-        ):  # no other may say what signals do
-            self._ours.callback(
-                signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, self._interrupt)
-            )
+        if threading.current_thread() is threading.main_thread():  # no other may set handlers
+            before = signal.signal(signal.SIGINT, self._interrupt)
+            self._ours.callback(signal.signal, signal.SIGINT, before)
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._ours.close()
 
     def check(self) -> None:
-        """Go on only where nobody has pressed Ctrl-C."""
+        """Raise `KeyboardInterrupt` if Ctrl-C was pressed."""
         if self._interrupted:
             raise KeyboardInterrupt
 
@@ -55,37 +53,41 @@ class Interruptible:
         raise KeyboardInterrupt
 
 
-class Lines(Interruptible):
-    """One line per event, and one now and then on the whole."""
+class LineListener(Interruptible, Listener):
+    """Prints a line for each event, and now and then a line on the whole."""
 
     def __init__(self) -> None:
         super().__init__()
         self._start = self._last = time.monotonic()
 
     def say(self, method: str, text: str) -> None:
-        """The event."""
+        """Print the event."""
         self._print(f"{method}: {text}")
 
-    def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
-        """How far all studies are together, not too often."""
-        self.check()
-        if time.monotonic() - self._last < LINE_EVERY:
-            return
-        self._last = time.monotonic()
-        self._print(_overall(states, seconds_left))
+    def announce(self, method: str, text: str) -> None:
+        """Print the announcement."""
+        self.say(method, text)
 
-    def preparing(self, what: str, done: int, total: int) -> None:
-        """How far it is, not too often."""
+    def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
+        """Print how far all studies are together, not too often."""
+        self.check()
+        self._print_sometimes(_overall(states, seconds_left))
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """Print how far the stage is, not too often."""
+        self._print_sometimes(f"{stage}: {done} of {total}")
+
+    def _print_sometimes(self, text: str) -> None:
         if time.monotonic() - self._last >= LINE_EVERY:
             self._last = time.monotonic()
-            self._print(f"{what}: {done} of {total}")
+            self._print(text)
 
     def _print(self, text: str) -> None:
         print(f"[{duration(time.monotonic() - self._start)}] {text}", file=sys.stderr, flush=True)
 
 
-class Panel(Interruptible):
-    """A table that is redrawn in place."""
+class TableListener(Interruptible, Listener):
+    """Redraws a table of all studies in place, which shows every event too."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -95,15 +97,12 @@ class Panel(Interruptible):
         self._ours.enter_context(self._live)
         return super().__enter__()
 
-    def say(self, method: str, text: str) -> None:
-        """Preregistrations are worth keeping on the screen; the table says the rest."""
-        if text.startswith("preregistration"):
-            self._live.console.print(
-                f"{method}: {text}", highlight=False, markup=False, soft_wrap=True
-            )
+    def announce(self, method: str, text: str) -> None:
+        """Print the announcement above the table, where it stays."""
+        self._live.console.print(f"{method}: {text}", highlight=False, markup=False, soft_wrap=True)
 
     def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
-        """Redraw."""
+        """Redraw the table."""
         self.check()
         table = Table(
             caption=_overall(states, seconds_left), caption_justify="left", box=None, pad_edge=False
@@ -117,28 +116,26 @@ class Panel(Interruptible):
             table.add_row(*(Text(cell) for cell in cells))
         self._live.update(table)
 
-    def preparing(self, what: str, done: int, total: int) -> None:
-        """A line in the place of the table."""
-        self._live.update(Text(f"{what}: {done} of {total}"))
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """Show how far the stage is in place of the table."""
+        self._live.update(Text(f"{stage}: {done} of {total}"))
 
 
-def watch() -> Panel | Lines:
-    """The listener that suits stderr."""
+def watch() -> TableListener | LineListener:
+    """Return the listener of a bench that suits stderr."""
     console = Console(stderr=True)
-    return Panel(console) if console.is_terminal else Lines()
+    return TableListener(console) if console.is_terminal else LineListener()
 
 
 @contextmanager
-def follow() -> Iterator[Callable[[str, int, int], None]]:
-    """What long work tells how far it is, by stage: a bar for each stage that goes when all is
-    done, or lines now and then.
-    """
+def follow() -> Iterator[Progress]:
+    """Yield a progress callback: one bar per stage on a terminal, occasional lines elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _stage_lines()
+        yield LineListener().progress
         return
     stages: dict[str, TaskID] = {}
-    with Progress(console=console, transient=True) as bars:
+    with Bars(console=console, transient=True) as bars:
 
         def show(stage: str, done: int, total: int) -> None:
             if stage not in stages:
@@ -148,30 +145,11 @@ def follow() -> Iterator[Callable[[str, int, int], None]]:
         yield show
 
 
-def _stage_lines() -> Callable[[str, int, int], None]:
-    """A line on the stage under way, not too often."""
-    start = last = time.monotonic()
-
-    def say(stage: str, done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= LINE_EVERY:
-            last = now
-            print(
-                f"[{duration(now - start)}] {stage}: {done} of {total}", file=sys.stderr, flush=True
-            )
-
-    return say
-
-
 def _overall(states: Sequence[State], seconds_left: float | None) -> str:
+    """Return how far all studies are together, and the time left."""
     done, total = sum(state.done for state in states), sum(state.total for state in states)
-    left = "" if seconds_left is None or done == total else f", about {duration(seconds_left)} left"
-    stages = (
-        ""
-        if done < total
-        else ", scoring the test half"
-        if any(state.stage != "done" for state in states)
-        else ""
-    )
-    return f"{done} of {total} runs done{left}{stages}"
+    if done < total:
+        left = "" if seconds_left is None else f", about {duration(seconds_left)} left"
+        return f"{done} of {total} runs done{left}"
+    scoring = any(state.stage != "done" for state in states)
+    return f"{done} of {total} runs done{', scoring the test half' if scoring else ''}"

@@ -1,5 +1,6 @@
-"""`assay status`, `report` and `verify`: what a run store holds."""
+"""`assay status`, `report`, `verify` and `merge`: commands on run stores."""
 
+import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,23 +8,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.options import EngineName, EngineOption, Imports, Workers
+from assay.cli.options import (
+    STORE,
+    EngineName,
+    EngineOption,
+    ImportsOption,
+    JsonOption,
+    WorkersOption,
+)
 from assay.cli.show import duration, print_json, print_table
 
 if TYPE_CHECKING:
     from assay.engines import Engine
     from assay.records.store import Store
     from assay.status import Standing, Status
+    from assay.study.merge import Contribution
     from assay.verify import Finding, Repeated
 
-Dir = Annotated[Path, typer.Argument(metavar="[DIR]", help="A run store.")]
-Json = Annotated[bool, typer.Option("--json", help="For programs.")]
-HERE = Path("assay-runs")
-EVERY = 2.0
-"""Seconds between two looks of `--watch`."""
+StoreArgument = Annotated[Path, typer.Argument(metavar="[DIR]", help="A run store.")]
+
+WATCH_EVERY = 2.0
+"""Seconds between two updates of `--watch`."""
 
 QUIET = 10.0
-"""Seconds without a word of the driver after which that is told."""
+"""Seconds after which a driver that has written nothing is reported as silent."""
 
 COLUMNS = (
     "method",
@@ -38,25 +46,19 @@ COLUMNS = (
 NUMBERS = range(3, 7)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command()(status)
-    app.command()(report)
-    app.command()(verify)
-
-
 # --- status ---------------------------------------------------------------------------------------
 
 
 def status(
-    directory: Dir = HERE,
-    json: Json = False,
+    directory: StoreArgument = STORE,
+    json: JsonOption = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Go on telling until the bench has ended.")
+        bool, typer.Option("--watch", help="Print every change until the bench has ended.")
     ] = False,
 ) -> None:
-    """How far each study is, what is under way, what has failed, and how long the rest takes; of a
-    dead bench too.
+    """Show how far each study is, what is running, what has failed, and how long the rest takes.
+
+    It works for a bench that has stopped or died too.
 
     Example: assay status assay-runs/demo --watch
     """
@@ -76,9 +78,7 @@ def status(
 
 
 def _watch(store: "Store", json: bool) -> None:
-    """Tell how things stand until nobody drives the store: a table that is redrawn, or a line where
-    something has changed.
-    """
+    """Print the status until no process drives the store: a table that is redrawn, or lines."""
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)
@@ -112,7 +112,7 @@ def _redraw(store: "Store", console: Any) -> None:
 
 
 def _looks(store: "Store") -> Iterator["Status"]:
-    """The status every two seconds, for the last time when the driver has ended."""
+    """Yield the status every two seconds, for the last time when the driver has ended."""
     from assay.status import status_of
 
     while True:
@@ -120,11 +120,11 @@ def _looks(store: "Store") -> Iterator["Status"]:
         yield found
         if found.driver is None:
             return
-        time.sleep(EVERY)
+        time.sleep(WATCH_EVERY)
 
 
 def _heading(found: "Status") -> Iterator[str]:
-    """Who drives, how far all studies are together, and how long the rest takes."""
+    """Yield who drives the store, how far all studies are together, and the time left."""
     open_ones = [study for study in found.studies if not study.ended]
     silent = "" if found.silent is None else duration(found.silent)
     if found.driver:
@@ -144,7 +144,7 @@ def _heading(found: "Status") -> Iterator[str]:
 
 
 def _left(found: "Status") -> str:
-    """The time left, and what it holds for."""
+    """Return the time left, and the number of workers that it is for."""
     if found.seconds_left is None or all(study.ended for study in found.studies):
         return ""
     if found.driver:
@@ -156,7 +156,7 @@ def _left(found: "Status") -> str:
 
 
 def _rows(found: "Status") -> list[list[str]]:
-    """One for each study, points of a sweep set in under their base."""
+    """Return a row for each study; those of a sweep's points are indented under their base."""
     shown = {study.study for study in found.studies}
     return [_row(study, study.base in shown) for study in found.studies]
 
@@ -175,7 +175,7 @@ def _row(study: "Standing", set_in: bool) -> list[str]:
 
 
 def _sentence(found: "Status") -> str:
-    """All of it on one line, for logs."""
+    """Return the status on one line, for logs."""
     who = "" if found.driver else "not running: "
     studies = "; ".join(f"{study.method} {study.state}" for study in found.studies)
     return (
@@ -186,7 +186,7 @@ def _sentence(found: "Status") -> str:
 # --- report ---------------------------------------------------------------------------------------
 
 
-def report(directory: Dir = HERE) -> None:
+def report(directory: StoreArgument = STORE) -> None:
     """Write the report again, from the store alone.
 
     Example: assay report assay-runs/demo
@@ -201,7 +201,7 @@ def report(directory: Dir = HERE) -> None:
 
 
 def verify(
-    directory: Dir = HERE,
+    directory: StoreArgument = STORE,
     anchor: Annotated[
         str | None,
         typer.Option(metavar="HASH", help="A preregistration hash announced beforehand."),
@@ -214,26 +214,26 @@ def verify(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Of the choice of --rerun; drawn where it is not given."),
+        typer.Option(min=0, help="Seed that chooses the runs of --rerun; a random one by default."),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Where the data of --rerun lie, if not where their name says."),
+        typer.Option(help="The data of --rerun, if not where their name says."),
     ] = None,
-    imports: Imports = None,
+    imports: ImportsOption = None,
     engine: EngineOption = EngineName.local,
-    workers: Workers = None,
-    json: Json = False,
+    workers: WorkersOption = None,
+    json: JsonOption = False,
 ) -> None:
-    """Recompute what the store says from its runs: ledgers, searches, selections, test scores,
-    tables.
+    """Check a store from its runs: ledgers, searches, selections, test scores, tables.
 
-    Exit code 1 if anything is wrong. With --rerun, some runs are trained again too: they must come
-    out with the same bytes on the machine and with the versions that computed them, within a
+    Exit code 1 if anything is wrong. With --rerun, some runs are trained again too: they must give
+    the same bytes on the machine and with the versions that computed them, and be within a
     tolerance elsewhere.
 
     Example: assay verify assay-runs/demo --rerun 2
     """
+    from assay.engines import choose_engine
     from assay.records.store import Store
     from assay.verify import verify as check
 
@@ -246,11 +246,9 @@ def verify(
     if not json:
         print(f"{len(findings)} checks, {len(wrong)} wrong", flush=True)
     if rerun:
-        seed = _draw() if seed is None else seed
-        from assay.engines import choose_engine
-
-        on = choose_engine(engine.value, workers)
-        repeated = _rerun(store, rerun, seed, on, data, imports or [], json)
+        seed = secrets.randbelow(2**32) if seed is None else seed  # not known beforehand
+        runner = choose_engine(engine.value, workers)
+        repeated = _rerun(store, rerun, seed, runner, data, imports or [], json)
     if json:
         again = {"rerun": {"seed": seed, "runs": repeated}} if rerun else {}
         print_json(
@@ -268,13 +266,6 @@ def verify(
 def _print_finding(finding: "Finding") -> None:
     mark, said = ("WRONG", finding.problem) if finding.problem else ("ok   ", finding.note)
     print(f"{mark} {finding.what}{': ' * bool(said)}{said}", flush=True)
-
-
-def _draw() -> int:
-    """A seed that nobody could know beforehand."""
-    import secrets
-
-    return secrets.randbelow(2**32)
 
 
 def _rerun(
@@ -296,13 +287,61 @@ def _rerun(
         for repeated in rerun(store, count, seed, engine, data, imports, progress):
             found.append(repeated)
             if not json:
+                because = f": {repeated.said}" if repeated.said else ""
                 print(
-                    f"{repeated.outcome:16} run {repeated.run[:12]}"
-                    f" {repeated.what}{_because(repeated)}",
+                    f"{repeated.outcome:16} run {repeated.run[:12]} {repeated.what}{because}",
                     flush=True,
                 )
     return found
 
 
-def _because(repeated: "Repeated") -> str:
-    return f": {repeated.said}" if repeated.said else ""
+# --- merge ----------------------------------------------------------------------------------------
+
+
+def merge(
+    stores: Annotated[
+        list[Path], typer.Argument(metavar="STORE...", help="Run stores; they are only read.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(metavar="STORE", help="The store that they are copied into, new or existing."),
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Merge run stores of several labs or nodes into one; everything is checked first.
+
+    After any interruption, run the same command again: it continues. The report is not copied:
+    `assay report STORE` writes it.
+
+    Example: assay merge berlin/assay-runs oslo/assay-runs --out both
+    """
+    from assay.cli.progress import watch
+    from assay.study.merge import merge as unite
+
+    with watch() as listener:
+        merged = unite(stores, out, listener)
+    if json:
+        print_json(
+            {
+                "out": str(merged.out),
+                "runs": merged.runs,
+                "studies": merged.studies,
+                "came": [*map(_contribution, merged.contributions)],
+            }
+        )
+        return
+    rows = [[str(value) for value in _contribution(came).values()] for came in merged.contributions]
+    print_table(["from", "runs", "studies", "models"], rows, right=(1, 2, 3))
+    print(
+        f"{out} now holds {merged.runs} runs and {merged.studies} studies; `assay report {out}`"
+        " writes its report"
+    )
+
+
+def _contribution(came: "Contribution") -> dict[str, str | int]:
+    return {
+        "from": str(came.store),
+        "runs": came.runs,
+        "studies": came.studies,
+        "models": came.models,
+    }

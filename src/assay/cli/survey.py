@@ -1,4 +1,4 @@
-"""How what is known of a data set is printed for people."""
+"""Printing of a survey of a data set for people."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from assay.data.survey import Copies, Problems, Shape, Size, Sizes, Survey
 
 NAMED, COPIES = 10, 4
-"""Of each problem so many are named, and so many copies of a sample."""
+"""How many examples of each problem are named, and how many copies of a sample."""
 
 BAR, NAME = 40, 40
 """Characters of the longest bar, and of a class's name in a table."""
 
 
 def print_survey(found: "Survey") -> None:
-    """What it is like, how many samples its classes have, and what is wrong with it."""
+    """Print kind and size of the data, samples per class, and problems."""
     print(_visible(found.name))
     lines = list(_lines(found))
     width = max(len(name) for name, _ in lines)
@@ -119,12 +119,12 @@ def _print_histogram(found: "Survey") -> None:
 
 
 def _problems(problems: "Problems", modality: str) -> Iterator[str]:
-    """What is wrong and what that means, the worst first, with the first of each named."""
+    """Yield each problem with its consequence and first examples, the worst first."""
     from assay.data.images import LONGEST
     from assay.data.survey import LONG_SIDE, TINY
 
     one, several = ("vector", "vectors") if modality == "features" else ("image", "images")
-    told: list[tuple[str, str, Sequence[str]]] = [
+    found: list[tuple[str, str, Sequence[str]]] = [
         (
             f"LEAK: {_many(len(problems.leaks), one, several)} in both trainval and test",
             (
@@ -153,7 +153,7 @@ def _problems(problems: "Problems", modality: str) -> Iterator[str]:
         ),
         (
             f"{_many(len(problems.near), 'pair', 'pairs')} of {several} that look nearly the same",
-            "where they are the same, only saved anew, treat them as copies",
+            "if they are the same images saved again, treat them as copies",
             [_copies(copies) for copies in problems.near],
         ),
         (
@@ -162,7 +162,8 @@ def _problems(problems: "Problems", modality: str) -> Iterator[str]:
             [f"{shape.sample} ({_pixels(shape)})" for shape in problems.tiny],
         ),
         (
-            f"{_many(len(problems.long), one, several)} more than {LONG_SIDE} times as long as wide",
+            f"{_many(len(problems.long), one, several)} more than {LONG_SIDE} times as long as"
+            " wide",
             (
                 "a central square shows little of them, and --set resize=short refuses those above"
                 f" {LONGEST} times"
@@ -175,7 +176,7 @@ def _problems(problems: "Problems", modality: str) -> Iterator[str]:
             problems.single,
         ),
     ]
-    for what, meaning, which in told:
+    for what, meaning, which in found:
         if which:
             yield f"  {what}"
             yield f"    {meaning}"
@@ -206,7 +207,7 @@ def _some(names: Sequence[str]) -> list[str]:
 
 
 def _visible(text: str) -> str:
-    """A name as it can be printed: those of files may hold line breaks and commands to the
+    """Return a name that is safe to print: names of files may hold line breaks and commands to the
     terminal.
     """
     return (

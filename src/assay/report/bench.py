@@ -13,7 +13,7 @@ from assay.protocols import Protocol
 from assay.records.store import Store
 from assay.report.write import write_report
 from assay.run import Keep
-from assay.study import Execution, Listener, Silent, run_bench
+from assay.study import Execution, Listener, run_bench
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def bench(
         device,
         tuple(imports),
         keep_weights,
-        listener or Silent(),
+        listener or Listener(),
         allow_leaks,
     )
     with reporting_failure(Path(out)):

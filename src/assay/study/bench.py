@@ -21,7 +21,7 @@ from assay.study.declared import declare, reference_of
 from assay.study.design import Design
 from assay.study.drive import drive
 from assay.study.plan import Plan, plan
-from assay.study.progress import Board, Listener, Silent
+from assay.study.progress import Board, Listener
 from assay.study.study import Study
 
 
@@ -53,7 +53,7 @@ class Execution:
     device: str = "auto"
     imports: tuple[str, ...] = ()
     keep: Keep = "best"
-    listener: Listener = field(default_factory=Silent)
+    listener: Listener = field(default_factory=Listener)
     allow_leaks: bool = False
 
 
@@ -79,7 +79,7 @@ def run_bench(
         protocol,
         execution.device,
         execution.imports,
-        execution.listener.preparing,
+        execution.listener.progress,
     )
     check_data(designs, execution)
     return run_designs(with_control(designs, control), out, execution, new_study, reference)
@@ -127,7 +127,7 @@ def driving(out: Path, execution: Execution) -> Iterator[tuple[Store, Engine]]:
 def check_studies(designs: Sequence[Design], store: Store) -> None:
     """Raise `BadInput` where a study of the store was announced as something else."""
     for design in designs:
-        Study(design, store, Silent()).check()
+        Study(design, store, Listener()).check()
 
 
 def carry_out(
@@ -140,7 +140,7 @@ def carry_out(
     to_train = [
         design
         for design in designs
-        if design.method.loss and not Study(design, store, Silent()).trained
+        if design.method.loss and not Study(design, store, Listener()).trained
     ]
     parts = _parts(engine.workers, len(to_train))
     studies = [
@@ -192,7 +192,7 @@ def plan_bench(
     designs = with_control(
         design_bench(data, with_yardstick(names), protocol, device, imports), control
     )
-    designs[0].conditions.check_data(Silent().say, allow_leaks)
+    designs[0].conditions.check_data(Listener().say, allow_leaks)
     return plan(designs, workers, reference_of(designs, reference))
 
 

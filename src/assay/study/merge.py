@@ -20,7 +20,7 @@ from assay.records.run import CHECKPOINTS, check_run
 from assay.records.store import Store, place_file
 from assay.records.study import StudyRecord, classes_file, write_record
 from assay.study.conditions import read_answers
-from assay.study.progress import Listener, Silent
+from assay.study.progress import Listener
 
 Ledgers = Mapping[str, list[Line]]
 """The lines of each study of a store."""
@@ -65,7 +65,7 @@ def merge(stores: Sequence[Path], out: Path, listener: Listener | None = None) -
     Everything is checked before anything is copied. Killed at any time and called again it ends
     with the same bytes: runs come before the ledgers that name them, each whole or not at all.
     """
-    listener = listener or Silent()
+    listener = listener or Listener()
     others = [
         Store(path)
         for path in dict.fromkeys(path.resolve() for path in stores)
@@ -76,7 +76,7 @@ def merge(stores: Sequence[Path], out: Path, listener: Listener | None = None) -
         everyone = [target, *others]
         ledgers = [_ledgers(store) for store in everyone]
         for number, (store, own) in enumerate(zip(everyone, ledgers, strict=True)):
-            listener.preparing("stores checked", number, len(everyone))
+            listener.progress("stores checked", number, len(everyone))
             _check(store, own)
         _check_agreement(everyone, ledgers)
         contributions = [
@@ -257,7 +257,7 @@ def _take(store: Store, ledgers: Ledgers, target: Store, listener: Listener) -> 
     keys = _runs(store)
     fresh = [key for key in keys if not target.has_run(key)]
     for number, key in enumerate(keys):
-        listener.preparing(f"runs of {store.root}", number, len(keys))
+        listener.progress(f"runs of {store.root}", number, len(keys))
         _take_run(store.run(key), target, key)
     for path in sorted(store.root.glob("answers/*.npz")):
         place_file(target.answers(path.stem), path.read_bytes())

@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 from assay.files import write_atomically
 from assay.hashing import pretty
@@ -66,27 +65,17 @@ class Board:
             write_atomically(self._path, pretty(said))
 
 
-class Listener(Protocol):
-    """Hears of a bench's progress."""
+class Listener:
+    """Reports the progress of a bench; this class itself reports nothing."""
 
     def say(self, method: str, text: str) -> None:
-        """Something happened that is worth a line."""
+        """Report an event of a method, in words."""
+
+    def announce(self, method: str, text: str) -> None:
+        """Report an announcement, which should stay on the screen."""
 
     def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
-        """Where things stand; called at every finished task and about once a second."""
+        """Report the state of every study; called at each finished task and about once a second."""
 
-    def preparing(self, what: str, done: int, total: int) -> None:
-        """Samples are being made ready, before the runs that need them."""
-
-
-class Silent:
-    """Listens without a word."""
-
-    def say(self, method: str, text: str) -> None:
-        """Nothing."""
-
-    def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
-        """Nothing."""
-
-    def preparing(self, what: str, done: int, total: int) -> None:
-        """Nothing."""
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """Report how far the samples are prepared, before the runs that need them."""

@@ -39,7 +39,7 @@ def run_published(
         protocol,
         execution.device,
         execution.imports,
-        execution.listener.preparing,
+        execution.listener.progress,
     )
     check_data(designs, execution)
     return run_designs([_with_published(design) for design in designs], out, execution, new_study)

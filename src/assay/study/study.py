@@ -99,7 +99,7 @@ class Study:
         the ledger.
         """
         announced = self.ledger.record(self._announcement())
-        self.say(f"preregistration {announced.hash}")
+        self.listener.announce(self.design.called, f"preregistration {announced.hash}")
         trials = yield from self._search()
         chosen = self._select(trials)
         if chosen is None:
@@ -388,7 +388,7 @@ class Study:
             )
         )
         place_answers(self.store, half)
-        view = self.design.conditions.place(half, self.listener.preparing)
+        view = self.design.conditions.place(half, self.listener.progress)
         return Unsealed(
             store=str(self.store.root),
             view=str(view),
@@ -403,9 +403,7 @@ class Study:
     @cached_property
     def _view(self) -> Path:
         """The folder with the view of trainval, which is all that training tasks get to see."""
-        return self.design.conditions.place(
-            self.design.conditions.trainval, self.listener.preparing
-        )
+        return self.design.conditions.place(self.design.conditions.trainval, self.listener.progress)
 
     def _training(self, rows: Sequence[Sequence[Run]]) -> list[Task]:
         """Tasks for those runs that the store does not have."""

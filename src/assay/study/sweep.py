@@ -62,7 +62,7 @@ def run_sweep(
     """
     field, values = read_values(vary)
     import_parts(execution.imports)
-    dataset = load(data, execution.listener.preparing) if isinstance(data, str) else data
+    dataset = load(data, execution.listener.progress) if isinstance(data, str) else data
     bases = design_bench(dataset, names, protocol, execution.device, execution.imports)
     varied = [customise(bases[0].conditions.protocol, [f"{field}={value}"]) for value in values]
     _check_varied(vary, field, bases, varied)
