@@ -1,6 +1,4 @@
-"""Miniature copies of published data sets, laid out as the official ones are, in folders and in
-archives.
-"""
+"""Miniatures of published data sets, in the official layout, in folders and in archives."""
 
 import csv
 import hashlib
@@ -40,7 +38,7 @@ def put(path: Path, content: bytes | str) -> Path:
 
 
 def samples() -> list[tuple[int, int]]:
-    """Class and image, from 0."""
+    """Yield class and image, from 0."""
     return [(label, image) for label in range(CLASSES) for image in range(IMAGES)]
 
 
@@ -71,7 +69,7 @@ def make_cub(folder: Path) -> None:
 
 
 def struct_array(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """What MATLAB saves as a 1 x N struct array."""
+    """Make an array that MATLAB saves as a 1 x N struct array."""
     return np.array(
         [tuple(row.values()) for row in rows], dtype=[(name, object) for name in rows[0]]
     )[None]
@@ -230,7 +228,7 @@ def make_omniglot_part(folder: Path, part: str, alphabets: Mapping[str, Sequence
 
 @dataclass(frozen=True)
 class Miniature:
-    """How a miniature is made, where it is within what was made, and how it is packed.
+    """A miniature: how it is made, where its unpacked folder is, and how it is packed.
 
     Args:
         kind: in `kind:path`.
@@ -247,7 +245,7 @@ class Miniature:
     counts: Mapping[str, int]
 
     def pack(self, unpacked: Path, target: Path) -> Path:
-        """The archives in `target`, and beside them what is in none."""
+        """Write the archives into `target`, and beside them the files that are in none."""
         for name, (base, members) in self.archives.items():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             pack(target / name, unpacked / base, members)
@@ -342,7 +340,7 @@ MINIATURES = {
 
 
 def pack(archive: Path, base: Path, members: Sequence[str]) -> None:
-    """An archive of these files and folders below `base`, folders as members of their own."""
+    """Write an archive of these files and folders below `base`, with members for folders."""
     there = [base / member for member in members if (base / member).exists()]
     paths = [path for start in there for path in (start, *sorted(start.rglob("*")))]
     if archive.suffix == ".zip":
@@ -356,7 +354,7 @@ def pack(archive: Path, base: Path, members: Sequence[str]) -> None:
 
 
 def shrink(patch: pytest.MonkeyPatch, name: str) -> None:
-    """Let the loader expect the miniature's counts."""
+    """Make the loader expect the miniature's counts."""
     mini = MINIATURES[name]
     if mini.kind == "omniglot":
         parts = {part: omniglot._part(part, classes) for part, classes in mini.counts.items()}
@@ -370,7 +368,7 @@ def shrink(patch: pytest.MonkeyPatch, name: str) -> None:
 
 
 def copy_shuffled(source: Path, target: Path, seed: int = 0) -> Path:
-    """A copy whose files were created in another order."""
+    """Copy a folder, creating the files in another order."""
     paths = [path for path in sorted(source.rglob("*")) if path.is_file()]
     for path in random.Random(seed).sample(paths, len(paths)):
         copy = target / path.relative_to(source)

@@ -1,5 +1,5 @@
-"""The test half in tests: a way past the seal, other test halves for the same trainval, and who
-looks at it when.
+"""The test half in tests: a receipt, other test halves for the same trainval, and a record of who
+reads the test half when.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from entries import announcement, budget, reproduction, selection
 
 
 def receipt(folder: Path, trainval: str) -> Receipt:
-    """The receipt of a study on `trainval` that has done all it promised."""
+    """Return the receipt of a complete study on `trainval`."""
     ledger = Ledger(folder / trainval / "ledger.jsonl")
     ledger.record(announcement(trainval=trainval, own_budget=budget(folds=1)))
     ledger.record(selection())
@@ -33,14 +33,14 @@ def receipt(folder: Path, trainval: str) -> Receipt:
 
 
 def swap_test_labels(folder: Path) -> None:
-    """Give every class of the test half one image of the next one."""
+    """Move one image of every class of the test half to the next class."""
     classes = sorted(folder.iterdir())[len(list(folder.iterdir())) // 2 :]
     for number, child in enumerate(classes[:-1]):
         (child / "0.png").rename(classes[(number + 1) % (len(classes) - 1)] / "swapped.png")
 
 
 def replace_test_images(folder: Path) -> None:
-    """Let every image of the test half be noise."""
+    """Replace every image of the test half by noise."""
     draw = np.random.default_rng(1)
     for child in sorted(folder.iterdir())[len(list(folder.iterdir())) // 2 :]:
         for path in child.iterdir():
@@ -51,20 +51,20 @@ def replace_test_images(folder: Path) -> None:
 
 
 def rows_of_test(dataset: Dataset) -> np.ndarray:
-    """The samples of the test half."""
+    """Return the rows of the test half."""
     first = len(dataset.class_names) // 2 if dataset.trainval is None else dataset.trainval
     return np.flatnonzero(dataset.labels >= first)
 
 
 def permute_labels(dataset: Dataset) -> Dataset:
-    """The same data but for the labels of the test half."""
+    """Return the same data with other labels of the test half."""
     rows, labels = rows_of_test(dataset), dataset.labels.copy()
     labels[rows] = np.random.default_rng(0).permutation(labels[rows])
     return replace(dataset, labels=labels)
 
 
 def replace_samples(dataset: Dataset) -> Dataset:
-    """The same data but for the samples of the test half, which are noise."""
+    """Return the same data with noise as samples of the test half."""
     return replace(dataset, items=Noisy(dataset.items, frozenset(rows_of_test(dataset).tolist())))
 
 
@@ -124,8 +124,8 @@ def _changing(load: Any, change: Callable[[Dataset], Dataset]) -> Callable[[Path
 
 @dataclass(frozen=True)
 class Opening:
-    """Something that was seen of the test half: by which door, and the ledger that allowed it as it
-    then stood.
+    """A reading of the test half: the call by which it was read, and the lines of the ledger at
+    that time.
     """
 
     door: str
@@ -133,9 +133,7 @@ class Opening:
 
 
 class Spy:
-    """Sees every opening of the seal and every sample of the test half that is read, in this
-    process.
-    """
+    """Records every opening of the seal and every reading of test samples in this process."""
 
     def __init__(self, patch: pytest.MonkeyPatch, kind: str, stores: Path) -> None:
         self.openings: list[Opening] = []
@@ -168,7 +166,7 @@ class Spy:
         )
 
     def _read(self) -> None:
-        """The samples themselves are asked for: by the study that has got furthest."""
+        """Record a reading of samples, by the study that has got furthest."""
         ledgers = [read(path) for path in self._stores.glob("**/studies/*/ledger.jsonl")]
         self.openings.append(Opening("samples", max(ledgers, key=len, default=[])))
 

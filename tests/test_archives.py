@@ -1,6 +1,4 @@
-"""Archives are unpacked once and whole, and nothing in them lands outside of the folder they are
-given.
-"""
+"""Archives are unpacked once and completely, and no member lands outside of the folder."""
 
 import gzip
 import io

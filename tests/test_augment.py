@@ -67,13 +67,13 @@ def shapes_of(height: int, width: int, count: int) -> NDArray[np.int64]:
 
 
 def corners(theta_N23: Tensor) -> Tensor:
-    """Where the corners of the output lie in the input (N, 4, 2)."""
+    """Return where the corners of the output lie in the input (N, 4, 2)."""
     square = torch.tensor([[-1.0, -1, 1], [1, -1, 1], [1, 1, 1], [-1, 1, 1]])
     return square @ theta_N23.transpose(1, 2)
 
 
 def always(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every uniform number drawn from now on is `value`."""
+    """Let every uniform number drawn from now on be `value`."""
 
     def rand(*shape: int, **_: Any) -> Tensor:
         return torch.full(shape, value)
@@ -89,7 +89,7 @@ def turned(x: Tensor, ranges: ResolvedAugment, draw: torch.Generator) -> Tensor:
 
 
 def random_boxes(count: int, seed: int) -> list[tuple[Pixels, tuple[int, int, int, int]]]:
-    """Images of many shapes, each with a box inside it."""
+    """Draw images of many shapes, each with a box inside it."""
     draw = np.random.default_rng(seed)
     found = []
     for number in range(count):
@@ -342,9 +342,7 @@ def test_where_no_draw_fits_the_crop_is_torchvisions(
 
 
 def test_images_of_a_batch_are_cropped_independently() -> None:
-    """Also of what else is in the batch: the same numbers in another image give another crop of the
-    same share.
-    """
+    """The same numbers in an image of another shape give another crop of the same share."""
     boxes, mirrored = draw_crops(shapes_of(100, 100, 400), PUBLISHED, generator(5))
     measures = np.stack(
         [
@@ -559,7 +557,7 @@ def test_the_generator_moves_on_from_batch_to_batch(ranges: ResolvedAugment) -> 
 
 
 def test_ranges_and_shapes_do_not_decide_how_much_chance_is_used() -> None:
-    """So that two protocols that differ in one range draw the same numbers for all others."""
+    """Two protocols that differ in one range draw the same numbers for all others."""
 
     def next_after(ranges: ResolvedAugment, shapes: NDArray[np.int64]) -> list[float]:
         turning, cropping = generator(), generator()

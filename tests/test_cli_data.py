@@ -1,4 +1,4 @@
-"""`assay data`: real commands on miniature folders with every kind of problem planted in them."""
+"""`assay data`: commands on miniature folders with every kind of problem planted in them."""
 
 import csv
 import json
@@ -27,7 +27,7 @@ from sealed import receipt
 
 @pytest.fixture
 def damaged(mini_folder):
-    """The miniature folder with something wrong of every kind."""
+    """Plant every kind of problem in the miniature folder."""
     for number in range(12):
         (mini_folder / "class03" / f"broken{number:02}.png").write_bytes(b"no image")
     shutil.copy(mini_folder / "class00/0.png", mini_folder / "class00/again.png")
@@ -183,7 +183,7 @@ def test_long_names_are_cut_in_the_table_only(assay, mini_folder):
 
 
 def table(folder):
-    """A CSV in which every other sample of the test half is a query, and the others the gallery."""
+    """Write a CSV in which every other sample of the test half is a query, the others gallery."""
     lines = ["path,label,split,query,gallery,bird"]
     for path in sorted(folder.rglob("*.png")):
         number = int(path.parent.name[5:])

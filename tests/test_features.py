@@ -1,4 +1,4 @@
-"""Vectors that come ready made: what an .npz must hold, and that nothing in it is ever run."""
+"""Ready-made vectors: what an .npz must hold, and that nothing in it is ever executed."""
 
 import pickle
 import re
@@ -43,7 +43,7 @@ def load_arrays(tmp_path: Path, **arrays: Any) -> Dataset:
 
 
 def header(shape: tuple[int, ...]) -> bytes:
-    """The beginning of an .npy that promises float32 numbers of this shape."""
+    """Return the beginning of an .npy that promises float32 numbers of this shape."""
     packed = BytesIO()
     np.lib.format.write_array_header_1_0(
         packed, {"descr": "<f4", "fortran_order": False, "shape": shape}
@@ -52,7 +52,7 @@ def header(shape: tuple[int, ...]) -> bytes:
 
 
 def fingerprints(dataset: Dataset, folder: Path) -> tuple[str, str]:
-    """Those of trainval and of test; the study that opens the seal is kept in `folder`."""
+    """Return those of trainval and of test; the ledger that opens the seal lies in `folder`."""
     trainval, test = splits.of(dataset, Protocol("p.v1"))
     return trainval.fingerprint, test.open(receipt(folder, trainval.fingerprint)).fingerprint
 
@@ -271,7 +271,7 @@ def archive_bytes(**arrays: Any) -> bytes:
 
 
 def compressed_and_damaged() -> bytes:
-    """A compressed archive with other bytes in the middle of its vectors."""
+    """Return a compressed archive with other bytes in the middle of its vectors."""
     packed = BytesIO()
     np.savez_compressed(packed, z=Z, y=Y)
     content = bytearray(packed.getvalue())

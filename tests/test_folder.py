@@ -1,6 +1,4 @@
-"""One folder per class: what is read, what is left out, what is refused by name, and what the
-fingerprints see.
-"""
+"""One folder per class: files that are read, left out and refused, and fingerprints."""
 
 import errno
 import os
@@ -60,7 +58,7 @@ def fill(root: Path, classes: list[str] = CLASSES, per_class: int = 2) -> Path:
 
 
 def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
-    """A PNG written by hand, for what Pillow does not write."""
+    """Write a PNG by hand, of a form that Pillow does not write."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return (
@@ -84,13 +82,13 @@ def read_image(path: Path) -> Image.Image:
 
 
 def fingerprints(root: Path, folder: Path) -> tuple[str, str]:
-    """Those of trainval and of test; the study that opens the seal is kept in `folder`."""
+    """Return those of trainval and of test; the ledger that opens the seal lies in `folder`."""
     trainval, test = splits.of(load(f"folder:{root}"), Protocol("p.v1"))
     return trainval.fingerprint, test.open(receipt(folder, trainval.fingerprint)).fingerprint
 
 
 def left_out(dataset: Dataset) -> dict[str, int]:
-    """How many files the notes say were left out, by ending."""
+    """Return the number of files left out according to the notes, by ending."""
     found: Counter[str] = Counter()
     for note in dataset.notes:
         if counted := re.fullmatch(r"(\d+) files?(?: of the test half)? left out, .*: (.+)", note):
@@ -468,7 +466,7 @@ def test_an_enormous_image_is_refused_before_it_is_unpacked(
 
 
 def test_an_image_of_the_largest_size_is_unpacked(tmp_path: Path) -> None:
-    """As far as it goes: this one has no more than a head, and that alone is what is said of it."""
+    """This file has a head and no pixels, and the message says only that."""
     assert MOST_PIXELS == 8_000 * 10_000
     (tmp_path / "head.png").write_bytes(png(8_000, 10_000, 1, 0, b""))
     with pytest.raises(BadInput, match=r"head\.png cannot be read as an image \(.*truncated"):
@@ -476,7 +474,7 @@ def test_an_image_of_the_largest_size_is_unpacked(tmp_path: Path) -> None:
 
 
 def test_the_formats_read_are_on_a_list() -> None:
-    """What Pillow or a plugin of it learns to open is not read unseen."""
+    """A format that Pillow or a plugin adds later is not read."""
     listed = {"AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP"}
     assert {"BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP"} <= set(FORMATS) <= listed
     assert {
@@ -533,8 +531,8 @@ def test_a_format_on_the_list_is_read_under_the_name_of_another(tmp_path: Path) 
 def test_reading_in_many_threads_leaves_the_warnings_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The filters of warnings belong to the whole process: of two readers, each would undo what the
-    other has set.
+    """Filters of warnings belong to the whole process: two threads that set them would undo each
+    other's.
     """
     picture().save(tmp_path / "picture.png")
     real, names = Image.open, ("first", "second")
@@ -757,7 +755,7 @@ def test_fingerprints_do_not_depend_on_the_order_in_which_files_were_made(
 
 
 def change_a_byte(path: Path) -> None:
-    """Another byte in a place that leaves the picture readable: behind the end of the PNG."""
+    """Change a byte behind the end of the PNG, where the picture stays readable."""
     path.write_bytes(path.read_bytes() + b"\x00")
 
 

@@ -43,7 +43,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def glyphs(cache: Path) -> Dataset:
-    """The data set, freshly drawn, which leaves `cache` warm."""
+    """Draw the data set, which fills `cache`."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("ASSAY_CACHE", str(cache))
         return load("glyphs")
@@ -51,7 +51,7 @@ def glyphs(cache: Path) -> Dataset:
 
 @pytest.fixture(scope="module")
 def images(glyphs: Dataset) -> dict[str, dict[str, np.ndarray]]:
-    """Image by face and character, from the data set's public face."""
+    """Return the images by face and character, from the data set."""
     pixels = glyphs.items.arrays(np.arange(len(glyphs.ids)), DRAWN)[..., 0]
     by_face: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
     for id_, image in zip(glyphs.ids, pixels, strict=True):
@@ -62,7 +62,7 @@ def images(glyphs: Dataset) -> dict[str, dict[str, np.ndarray]]:
 
 @pytest.fixture
 def draws(glyphs: Dataset, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one whenever the data set is drawn, which takes no time here."""
+    """Grow by one whenever the data set is drawn, which takes no time here."""
     pixels = glyphs.items.arrays(np.arange(len(glyphs.ids)), DRAWN)[..., 0]
     times: list[int] = []
 
@@ -79,7 +79,7 @@ def trainval_fingerprint(dataset: Dataset) -> str:
 
 
 def fingerprint_elsewhere(cache: Path) -> tuple[str, int]:
-    """What a process of its own finds with this cache."""
+    """Return the fingerprint that another process finds with this cache."""
     environment = {**os.environ, "ASSAY_CACHE": str(cache), "PYTHONHASHSEED": "123"}
     done = subprocess.run(
         [sys.executable, "-c", FINGERPRINT],
@@ -222,7 +222,7 @@ def test_the_cached_data_set_is_the_drawn_one(
 
 
 def as_npy(content: bytes) -> bytes:
-    """One of the cached arrays, without the archive around it."""
+    """Return one of the cached arrays as .npy, without the archive."""
     start = content.index(b"\x93NUMPY")
     return content[start:]
 

@@ -1,6 +1,4 @@
-"""What becomes of image files of every kind: decoded, scaled in the first step, and remembered
-between two loads.
-"""
+"""Image files of every kind: decoded, scaled in the first step, and remembered between loads."""
 
 import errno
 import json
@@ -63,7 +61,7 @@ def test_a_turned_tiff_is_turned_once() -> None:
 
 
 def with_notes(orientation: int, damage: Callable[[bytes], bytes]) -> bytes:
-    """A photo with an orientation and the name of a program, damaged in some way."""
+    """Make a photo whose EXIF notes have an orientation and a program, and damage the notes."""
     exif = Image.Exif()
     exif[0x0112], exif[0x0131], exif[0x8769] = orientation, "soft", {0x9003: "2020:01:01 00:00:00"}
     return saved(picture(0, 64, 48), "JPEG", exif=damage(exif.tobytes()))
@@ -127,9 +125,7 @@ def test_odd_modes_are_seen_on_white(mode: str, colour: Any, seen: int | None) -
 
 
 def test_cmyk_photos_with_and_without_adobes_marker_are_the_same_colours() -> None:
-    """Adobe writes ink the other way round, and so does everybody else since, whether they say so
-    or not.
-    """
+    """Adobe inverts the ink, and other programs do too, whether they write its marker or not."""
     adobe = saved(Image.new("CMYK", (16, 16), (255, 0, 0, 0)), "JPEG")
     start = adobe.index(b"\xff\xee")
     length = struct.unpack(">H", adobe[start + 2 : start + 4])[0]
@@ -221,7 +217,7 @@ def make_files(root: Path, count: int = 6) -> list[Path]:
 
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Six images, which may be remembered though they are new."""
+    """Save six images, which may be remembered although they are new."""
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(image_files, "SETTLED", 0)
     return make_files(tmp_path / "data")
@@ -229,7 +225,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the files that are read, in order of their names."""
+    """Collect the names of the files that are read."""
     names: list[str] = []
     real = Path.read_bytes
 
@@ -302,7 +298,7 @@ def rewrite(path: Path) -> None:
 
 
 def rewrite_in_secret(path: Path) -> None:
-    """Another picture of the same size, with the old time of writing."""
+    """Write another picture of the same size, with the old time of writing."""
     before = path.stat()
     content = bytearray(path.read_bytes())
     content[-5] ^= 1  # in the checksum of the last chunk, which is not looked at
@@ -330,7 +326,7 @@ def test_a_changed_file_alone_is_looked_at_again(
 def test_a_file_written_a_moment_ago_is_not_remembered(
     tmp_path: Path, paths: list[Path], opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a file system that counts seconds it could be written to again, and look the same."""
+    """On a file system that counts seconds it could change again without another time."""
     monkeypatch.setattr(image_files, "SETTLED", 2.0)
     ImageFiles(paths, tmp_path / "data")
     ImageFiles(paths, tmp_path / "data")
@@ -446,7 +442,7 @@ def cut(file: Path) -> None:
 
 
 def change_an_entry(file: Path) -> None:
-    """A digest with another digit, which would let every use of the file be refused as changed."""
+    """Write a digest with another digit, with which every use of the file would be refused."""
     with sqlite3.connect(file) as connection:
         for path, entry in connection.execute("SELECT path, entry FROM seen_2").fetchall():
             stamp, (digest, *rest) = json.loads(entry)

@@ -1,5 +1,5 @@
-"""Published data sets: each form they are given in is the same data; what lacks, is too much or
-damaged is named.
+"""Published data sets: every form of them is the same data; missing, extra and damaged files are
+named.
 """
 
 import re
@@ -44,7 +44,7 @@ every_miniature = pytest.mark.parametrize("name", list(MINIATURES))
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Each miniature unpacked; not to be changed."""
+    """Make each miniature, unpacked; tests do not change them."""
     folder = tmp_path_factory.mktemp("made")
     for name, mini in MINIATURES.items():
         (folder / name).mkdir()
@@ -61,8 +61,8 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def copy(
     made: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], tuple[str, Path]]:
-    """A copy of a miniature to change, whose counts are expected: how to ask for it, and its
-    unpacked folder.
+    """Copy a miniature so that a test can change it; return its `kind:path` and its unpacked
+    folder.
     """
 
     def make(name: str) -> tuple[str, Path]:
@@ -80,7 +80,7 @@ def copy(
 
 
 def everything(dataset: Dataset) -> list[object]:
-    """All that says whether two are the same data, and split alike."""
+    """Return all by which two data sets are the same and split alike."""
     rows = np.arange(len(dataset.labels))
     marks = [None if mark is None else mark.tolist() for mark in (dataset.query, dataset.gallery)]
     return [
@@ -97,8 +97,8 @@ def everything(dataset: Dataset) -> list[object]:
 
 
 def forms(mini: Miniature, unpacked: Path, packed: Path) -> list[Path]:
-    """The folder of the archives, an archive, the folder of the unpacked folder, and the unpacked
-    folder.
+    """Return the folder of the archives, an archive, the folder above the unpacked folder, and the
+    unpacked folder.
     """
     return [packed, packed / next(iter(mini.archives)), unpacked, unpacked / mini.root]
 

@@ -1,6 +1,4 @@
-"""Official splits, query and gallery: what the halves show of them, and what a data set needs to
-have.
-"""
+"""Official splits, query and gallery: how the halves show them, and what a data set needs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -109,8 +107,8 @@ def test_marks_change_the_fingerprint_of_the_opened(tmp_path: Path) -> None:
 
 
 def marked(query: list[bool], gallery: list[bool] | None) -> Dataset:
-    """Samples of class 0, 1, ..., three each in order; the test half is the last two of twelve
-    classes, with these marks.
+    """Make twelve classes of three samples, sorted; the test half is the last two, with these
+    marks.
     """
     dataset = make(12, 10)
     dataset = replace(dataset, labels=np.sort(dataset.labels))

@@ -1,5 +1,5 @@
-"""Packs: the same images after kill -9 and without it, memory that stays bounded, and views that
-read nothing by themselves.
+"""Packs: the same images with and without kill -9, bounded memory, and views that read nothing by
+themselves.
 """
 
 import errno
@@ -92,13 +92,13 @@ PartialPack._add = _add
 
 
 def photo(seed: int, width: int, height: int) -> Image.Image:
-    """A smooth picture, as photos are."""
+    """Draw a smooth picture, as photos are."""
     coarse = np.random.default_rng(seed).integers(0, 256, (3, 3, 3), dtype=np.uint8)
     return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
 
 
 def make_folder(root: Path, width: int | None = None, side: int = 12) -> Path:
-    """16 classes of 3 images, of many shapes unless a width is given."""
+    """Make 16 classes of 3 images, of many shapes unless a width is given."""
     for number in range(16):
         (root / f"{number:02}").mkdir(parents=True)
         for image in range(3):
@@ -148,7 +148,7 @@ def trainval(root: Path) -> TrainVal:
 
 @pytest.fixture
 def read_rows(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """SelectedImages of each chunk that is decoded, with small chunks."""
+    """Collect the rows of each chunk that is decoded, with small chunks."""
     chunks: list[list[int]] = []
     real = ImageFiles.arrays
 

@@ -1,8 +1,8 @@
-"""The seal, for every protocol and every way into Assay: nothing that tunes, stops or selects
-depends on the test half.
+"""The seal, for every protocol and every command: nothing that tunes, stops or selects depends on
+the test half.
 
-The tables below name them all. A protocol or a command that takes data and stands in none of them
-fails a test.
+The tables below name all commands. A protocol or a command that takes data and is in none of the
+tables fails a test.
 """
 
 import json
@@ -21,9 +21,10 @@ from sealed import CHANGES, Spy, offer_changed
 
 SMALL = (
     "trunk=conv", "weights=none", "size=16", "stored=18", "dim=4", "folds=2",
-    "batch.embedding=3x2", "batch.classification=3x2", "iterations=2", "epochs=2", "validate_every=1", "startup=1", "reproductions=1",
+    "batch.embedding=3x2", "batch.classification=3x2", "iterations=2", "epochs=2",
+    "validate_every=1", "startup=1", "reproductions=1",
 )  # fmt: skip
-"""Makes a miniature of any protocol; the trials of one that has any become two."""
+"""Settings that make a miniature of any protocol; a protocol with trials gets two."""
 
 PUBLISHED = {
     "reality-check/cub.v1": "cub",
@@ -126,7 +127,7 @@ def evaluate(run, data, out, protocol):
 
 
 def verify(run, data, out, protocol):
-    """Runs of a store whose test half was another one are repeated."""
+    """Repeat runs of a store that was made with another test half."""
     bench(
         run, data.partition(":")[0].rpartition("-")[2] + ":" + data.partition(":")[2], out, protocol
     )
@@ -185,7 +186,7 @@ USUAL = {way: "reality-check/cub.v1" if way == "reproduce" else "quick.v1" for w
 
 
 def of_all(quick):
-    """Every way under every protocol that it can be gone with, marked slow but where `quick` says
+    """Return every way with every protocol that it works with, marked slow unless `quick` says
     otherwise.
     """
     pairs = [
@@ -198,7 +199,7 @@ def of_all(quick):
 
 
 def commands(group, above=""):
-    """All commands of the command line by their words."""
+    """Yield all commands of the command line by their words."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, f"{above}{name} ")
@@ -232,8 +233,8 @@ def test_every_protocol_is_tried_every_way():
 
 
 def decided(store):
-    """All of a store that was trained, tuned, stopped or selected: trials, checkpoints, selections,
-    weights, models.
+    """Return all of a store that was trained, tuned, stopped or selected: trials, checkpoints,
+    selections, weights, models.
     """
     found = snapshot(store, tested=False)
     for name, content in found.items():
@@ -251,7 +252,7 @@ def decided(store):
 
 
 def scores(store):
-    """All that is known of the test half."""
+    """Return all scores of the test half."""
     records = {record.key: record for record in study_records(Store(store))}
     assert all(record.complete for record in records.values())
     peeked = [
@@ -265,7 +266,7 @@ def scores(store):
 
 @pytest.fixture(scope="module", autouse=True)
 def _changeable():
-    """Test halves can be had changed."""
+    """Offer data with changed test halves."""
     with pytest.MonkeyPatch.context() as patch:
         for name in PUBLISHED.values():
             shrink(patch, name)
@@ -280,8 +281,8 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data_for(place):
-    """The data that a way is gone with: miniatures of the published ones where their parameters
-    are, else a folder.
+    """Return the data for a way: a miniature of the published data where the protocol's parameters
+    are published, else a folder.
     """
     made = {}
 
@@ -311,7 +312,7 @@ def run(assay):
 
 @pytest.fixture(scope="module")
 def original():
-    """What came of each way with the data as they are."""
+    """Results of each way with the data as they are."""
     return {}
 
 

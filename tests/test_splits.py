@@ -34,7 +34,7 @@ COMPLETE = 1 + len(AFTER_PREREGISTRATION)
 
 
 def make(sizes: list[int], seed: int = 0) -> Dataset:
-    """A data set with so many samples in each class, in no order."""
+    """Make a data set with so many samples in each class, unsorted."""
     draw = np.random.default_rng(seed)
     labels = draw.permutation(np.repeat(np.arange(len(sizes)), sizes))
     z = draw.normal(size=(len(labels), 3)).astype(np.float32)
@@ -50,7 +50,7 @@ def make(sizes: list[int], seed: int = 0) -> Dataset:
 
 
 def study(folder: Path, trainval: TrainVal, lines: int = COMPLETE) -> Ledger:
-    """A study on `trainval` that has got as far as this many lines."""
+    """Write the first lines of the ledger of a study on `trainval`."""
     ledger = Ledger(folder / trainval.fingerprint / "ledger.jsonl")
     ledger.record(announcement(trainval=trainval.fingerprint))
     for entry in AFTER_PREREGISTRATION[: lines - 1]:
@@ -148,12 +148,12 @@ def test_some_folds_written_out() -> None:
 
 
 def part_of(label: int) -> str:
-    """The part of a class of 16, in 4 folds."""
+    """Return the part of a class of 16, in 4 folds."""
     return f"fold {label // 2}" if label < 8 else "test"
 
 
 def unsorted_features(path: Path) -> tuple[str, list[int]]:
-    """An .npz whose samples stand in no order: what to load it by, and its labels."""
+    """Save an .npz of unsorted samples; return its name for `load`, and its labels."""
     labels = make([3] * 16).labels
     np.savez(path, z=np.random.default_rng(0).normal(size=(len(labels), 4)), y=labels)
     return f"features:{path}", labels.tolist()
@@ -191,7 +191,7 @@ def test_parts_of_data_that_cannot_be_split_are_refused() -> None:
 def test_the_list_of_splits_has_the_part_of_every_sample(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`assay data splits`, where the samples of the two halves stand in no order."""
+    """`assay data splits`, on unsorted samples of both halves."""
     name, labels = unsorted_features(tmp_path / "f.npz")
     monkeypatch.setattr(sys, "argv", ["assay", "data", "splits", name])
     with pytest.raises(SystemExit) as ended:

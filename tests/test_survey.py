@@ -1,6 +1,4 @@
-"""What a survey finds in a data set: each problem planted and found, and nothing found where
-nothing is wrong.
-"""
+"""A survey finds each problem that is planted in a data set, and none where there is none."""
 
 import shutil
 from dataclasses import replace
@@ -35,7 +33,7 @@ from miniature import SIDE
 
 
 def vectors(sizes: list[int], **more: object) -> Dataset:
-    """A data set of vectors with so many samples in each class."""
+    """Make a data set of vectors with so many samples in each class."""
     labels = np.repeat(np.arange(len(sizes)), sizes)
     z = np.random.default_rng(0).normal(size=(len(labels), 3)).astype(np.float32)
     names = tuple(f"class-{number:03}" for number in range(len(sizes)))
@@ -57,7 +55,7 @@ def photo(path: Path, width: int, height: int, seed: int = 0) -> None:
 
 
 def photos(root: Path, classes: int = 16, images: int = 2) -> Path:
-    """Photos of 40 x 50 pixels, all different."""
+    """Draw photos of 40 x 50 pixels, all different."""
     for number in range(classes):
         for image in range(images):
             photo(root / f"c{number:02}" / f"{image}.png", 40, 50, seed=100 * number + image)
@@ -197,7 +195,7 @@ def test_tiny_and_long_images_are_found(tmp_path: Path) -> None:
 
 
 def resave(source: Path, target: Path, scale: float = 0.6) -> None:
-    """The same picture in another size and format."""
+    """Save the same picture in another size and format."""
     with Image.open(source) as image:
         smaller = image.convert("RGB").resize(
             (round(image.width * scale), round(image.height * scale))

@@ -1,4 +1,4 @@
-"""A table of images: what its columns mean, and what is wrong with a row by its number."""
+"""A table of images: the meaning of its columns, and errors with the number of the row."""
 
 import builtins
 import random
@@ -36,7 +36,7 @@ def rows_of(classes: int = 16, images: int = 2) -> list[Row]:
 
 
 def write(folder: Path, rows: Sequence[Row], name: str = "table.csv") -> Path:
-    """A table with its images beside it."""
+    """Write a table with its images beside it."""
     for number, row in enumerate(rows):
         if not (folder / str(row["path"])).exists():
             put(folder / str(row["path"]), jpg(number))
