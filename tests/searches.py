@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from assay.neighbours import nearest
+from loops import for_each
 
 Row = tuple[float, ...]
 Rows = list[Row]
@@ -218,7 +219,7 @@ def packed_bits(draw: random.Random, count: int) -> Rows:
 
 KINDS = [gaussian, ties, duplicates, constant, zeros_among_others, mixed_norms, near_duplicates]
 
-every_kind = pytest.mark.parametrize(
+every_kind = for_each(
     ("kind", "similarity"),
     [
         *itertools.product(KINDS, ["cosine", "dot", "euclidean"]),
@@ -227,7 +228,7 @@ every_kind = pytest.mark.parametrize(
     ],
     ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
-every_similarity = pytest.mark.parametrize("similarity", SIMILARITIES)
+every_similarity = for_each("similarity", SIMILARITIES)
 
 
 def rows_for(similarity: str, draw: random.Random, count: int) -> Rows:
@@ -353,7 +354,7 @@ PATHS: dict[str, dict[str, Any]] = {
 }
 """Constants that change how a search goes, and must not change what it finds."""
 
-every_path = pytest.mark.parametrize("path", PATHS)
+every_path = for_each("path", PATHS)
 
 
 @contextmanager

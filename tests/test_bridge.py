@@ -31,6 +31,7 @@ from assay.samplers import samplers
 from assay.space import Real, Space
 from assay.train import optimiser_of, step
 from assay.trunks import trunk_facts, trunks
+from loops import for_each
 from miniature import MINI, resolved
 
 DECLARED = Protocol("quick-like.v1", optimiser=Optimiser(lr=1e-3))
@@ -120,7 +121,7 @@ CASES: list[tuple[type[nn.Module], dict[str, Any], dict[str, str], dict[str, int
         {"inputs": DIM, "outputs": COUNT},
     ),
 ]
-every_module = pytest.mark.parametrize(
+every_module = for_each(
     ("module", "parameters", "names", "numbers"),
     CASES,
     ids=[module.__name__ for module, *_ in CASES],

@@ -24,14 +24,15 @@ from assay.methods import (
     miners,
 )
 from assay.protocols import protocols
+from loops import for_each
 
 ROOT = Path(__file__).parents[1]
 PAGE, WRITER = ROOT / "docs" / "methods.md", ROOT / "tools" / "methods_page.py"
 OWN = [name for name in methods if methods.origin(name).startswith("assay.")]
 TRAINED = [name for name in OWN if methods[name].loss is not None]
-every_method = pytest.mark.parametrize("name", OWN)
-every_trained_method = pytest.mark.parametrize("name", TRAINED)
-every_miner = pytest.mark.parametrize(
+every_method = for_each("name", OWN)
+every_trained_method = for_each("name", TRAINED)
+every_miner = for_each(
     "name", [name for name in miners if miners.origin(name).startswith("assay.")]
 )
 

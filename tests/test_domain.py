@@ -13,6 +13,7 @@ from assay.losses import losses
 from assay.methods import assemble, methods
 from assay.miners import miners
 from assay.space import Choice, above, at_least, between, inside, one_of, whole
+from loops import for_each
 from miniature import QUICK
 
 NOT_NUMBERS: list[Any] = [math.nan, math.inf, -math.inf, True, False, "2", "", None, [2], 2 + 0j]
@@ -55,7 +56,7 @@ CHECKS: dict[str, tuple[Callable[[Any], Any], list[float], list[float], str]] = 
 }
 """Each with what it takes, what it refuses, and how it says what is allowed."""
 
-every_check = pytest.mark.parametrize("name", list(CHECKS))
+every_check = for_each("name", list(CHECKS))
 
 
 @every_check
@@ -78,7 +79,7 @@ def test_a_check_refuses_what_is_outside_with_the_name_the_value_and_what_is_all
 
 
 @every_check
-@pytest.mark.parametrize("value", NOT_NUMBERS, ids=repr)
+@for_each("value", NOT_NUMBERS, ids=repr)
 def test_a_check_refuses_what_is_no_finite_number(name: str, value: Any) -> None:
     check, _, _, allowed = CHECKS[name]
     with pytest.raises(
@@ -208,8 +209,8 @@ NUMERIC = [
     for parameter in parameters_of(name)
     if not isinstance(parameter.default, str)
 ]
-every_parameter = pytest.mark.parametrize(("part", "parameter"), EVERY)
-every_number = pytest.mark.parametrize(("part", "parameter"), NUMERIC)
+every_parameter = for_each(("part", "parameter"), EVERY)
+every_number = for_each(("part", "parameter"), NUMERIC)
 
 
 def refuses(part: str, parameter: str, value: Any) -> None:
@@ -250,7 +251,7 @@ def test_every_default_is_in_its_domain(part: str, parameter: str) -> None:
     PARTS[part](**{parameter: default})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name", [name for name, method in methods.items() if method.loss is not None and method.space]
 )
 def test_every_end_of_a_declared_space_is_taken(name: str) -> None:

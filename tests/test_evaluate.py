@@ -24,6 +24,7 @@ from assay.metrics import Scores, evaluate, geometry, metrics, ranking
 from assay.metrics.clustering import nmi
 from assay.neighbours import Vectors
 from assay.registry import UnknownName
+from loops import for_each
 
 few_examples = settings(max_examples=20, deadline=None)
 seeds = st.integers(0, 2**31)
@@ -278,7 +279,7 @@ def test_samples_of_another_array_are_other_samples_even_if_equal() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     "kind",
     [
         list,
@@ -689,7 +690,7 @@ def test_embeddings_are_read_in_pieces_and_never_whole(
     assert max(sizes) <= 64
 
 
-@pytest.mark.parametrize(
+@for_each(
     "kind",
     [
         torch.Tensor.half,
@@ -854,8 +855,8 @@ def test_ids_in_a_tensor_are_numbers() -> None:
 Z, Y = np.eye(6), [0, 0, 1, 1, 2, 2]
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize(
+@for_each("bad", [math.nan, math.inf, -math.inf])
+@for_each(
     "names",
     [("map_at_r",), ("mrr",), ("nmi",), ("pi_intra",), ("roc_auc",)],
     ids=lambda names: names[0],
@@ -937,8 +938,8 @@ def test_queries_and_a_gallery_of_different_dimensions_raise_with_both() -> None
         evaluate(Z, Y, gallery=(np.eye(5), [0] * 5))
 
 
-@pytest.mark.parametrize("role", ["queries", "gallery"])
-@pytest.mark.parametrize(
+@for_each("role", ["queries", "gallery"])
+@for_each(
     "rows",
     [[False] * 6, np.zeros(6, dtype=bool), torch.tensor([], dtype=torch.long), [], range(0)],
     ids=["list", "mask", "tensor", "empty list", "empty range"],
@@ -969,8 +970,8 @@ def test_rows_named_twice_raise_and_are_named(role: str) -> None:
         evaluate(Z, Y, **{role: [4, 1, 4]})
 
 
-@pytest.mark.parametrize("role", ["queries", "gallery"])
-@pytest.mark.parametrize(
+@for_each("role", ["queries", "gallery"])
+@for_each(
     "rows",
     [
         np.array([0.0, 1.0]),
@@ -1087,7 +1088,7 @@ def test_a_metric_of_one_set_of_vectors_refuses_a_gallery_of_its_own(name: str) 
         evaluate(Z, Y, ["map_at_r", name], gallery=(Z, Y))
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@for_each("name", WHOLE)
 def test_a_metric_of_vectors_refuses_packed_bits(name: str) -> None:
     with pytest.raises(
         ValueError, match=rf"{name}.* needs vectors, not packed bits; unpack them, or leave it out"

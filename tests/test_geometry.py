@@ -16,10 +16,11 @@ from torch import Tensor
 from assay.metrics.geometry import pi_inter, pi_intra, pi_ratio, spectral_decay
 from assay.neighbours import vectors as vectors_module
 from assay.neighbours.vectors import Vectors
+from loops import for_each
 
 few_examples = settings(max_examples=30, deadline=None)
 seeds = st.integers(0, 2**31)
-every_density = pytest.mark.parametrize("density", [pi_intra, pi_inter, pi_ratio])
+every_density = for_each("density", [pi_intra, pi_inter, pi_ratio])
 
 Rows = list[list[float]]
 
@@ -229,7 +230,7 @@ def test_rotation_does_not_matter(density, seed: int) -> None:
 
 
 @every_density
-@pytest.mark.parametrize(
+@for_each(
     "rename", [lambda y: 7 - y, lambda y: y * 1000 + 5, lambda y: y + 2**24, lambda y: y - 2**40]
 )
 def test_names_of_the_classes_do_not_matter(density, rename) -> None:

@@ -26,6 +26,7 @@ from assay.miners import miners
 from assay.pairs import Mined, Pairs, References, Triplets, all_pairs
 from assay.space import Choice
 from equations import CONSTANTS, REFERENCE, Case, Row, Weights, off_centre, unit
+from loops import for_each
 from miniature import QUICK
 from watching import Waits
 
@@ -36,10 +37,10 @@ PAIR_LOSSES = [name for name in BUILT_IN if name not in CLASS_LOSSES]
 LABEL_LOSSES = [*CLASS_LOSSES, "margin_per_class"]
 """Those that look a label up among their weights."""
 
-every_loss = pytest.mark.parametrize("name", BUILT_IN)
-every_class_loss = pytest.mark.parametrize("name", CLASS_LOSSES)
-every_pair_loss = pytest.mark.parametrize("name", PAIR_LOSSES)
-every_label_loss = pytest.mark.parametrize("name", LABEL_LOSSES)
+every_loss = for_each("name", BUILT_IN)
+every_class_loss = for_each("name", CLASS_LOSSES)
+every_pair_loss = for_each("name", PAIR_LOSSES)
+every_label_loss = for_each("name", LABEL_LOSSES)
 few_examples = settings(max_examples=12, deadline=None)
 seeds = st.integers(0, 2**31)
 
@@ -372,7 +373,7 @@ MINERS: list[tuple[str, dict[str, Any]]] = [
 
 
 @every_pair_loss
-@pytest.mark.parametrize("count", [12, 1])
+@for_each("count", [12, 1])
 def test_matches_its_equation_on_what_any_miner_chooses(name: str, count: int) -> None:
     z, y = batch(count=count, dim=4)
     case, loss = case_of(name, z.tolist(), y.tolist()), build(name, 4, 3)
@@ -408,7 +409,7 @@ def test_a_triplet_of_an_anchor_with_itself_pushes_its_class_away() -> None:
 # --- Laws ---
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in ONE_PAIR_PER_CLASS])
+@for_each("name", [name for name in BUILT_IN if name not in ONE_PAIR_PER_CLASS])
 def test_order_of_the_batch_does_not_matter(name: str) -> None:
     z, y = batch()
     loss, order = build(name, 5, 3), torch.randperm(8, generator=torch.Generator().manual_seed(1))
@@ -430,7 +431,7 @@ def assert_same_in_another_order(loss: Loss, z: Tensor, y: Tensor, order: Tensor
     torch.testing.assert_close(gradient[order], shuffled_gradient, rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in LABEL_LOSSES])
+@for_each("name", [name for name in BUILT_IN if name not in LABEL_LOSSES])
 def test_names_of_the_labels_do_not_matter(name: str) -> None:
     z, y = batch()
     loss, renamed = build(name, 5, 3), torch.tensor([2**40, -3, 2**40 + 1])
@@ -449,7 +450,7 @@ def test_names_of_the_labels_do_not_matter_when_the_class_weights_follow(name: s
 
 
 @every_loss
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8], ids=str)
+@for_each("dtype", [torch.int32, torch.int16, torch.uint8], ids=str)
 def test_type_of_the_labels_does_not_matter(name: str, dtype: torch.dtype) -> None:
     z, y = batch()
     loss = build(name, 5, 3)
@@ -457,7 +458,7 @@ def test_type_of_the_labels_does_not_matter(name: str, dtype: torch.dtype) -> No
 
 
 @every_loss
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@for_each("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @given(seed=seeds)
 @few_examples
 def test_matches_its_equation_with_duplicates_in_the_batch(
@@ -473,7 +474,7 @@ def test_matches_its_equation_with_duplicates_in_the_batch(
 
 
 @every_loss
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@for_each("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 def test_gradient_is_finite_when_all_embeddings_are_the_same(name: str, dtype: torch.dtype) -> None:
     assert_is_its_equation(name, [[0.6, 0.8, 0.0]] * 6, [0, 0, 0, 1, 1, 2], dtype)
 
@@ -484,7 +485,7 @@ def test_gradient_is_finite_when_no_two_labels_agree(name: str) -> None:
 
 
 @every_loss
-@pytest.mark.parametrize("classes", [1, 3])
+@for_each("classes", [1, 3])
 def test_gradient_is_finite_when_all_labels_agree(name: str, classes: int) -> None:
     assert_is_its_equation(name, draw_rows(random.Random(2), 5, 4), [0] * 5, classes=classes)
 
@@ -543,7 +544,7 @@ def assert_costs_nothing(name: str, loss: Loss, z: Tensor, y: Tensor, *more: Any
 
 
 @every_pair_loss
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@for_each("dtype", [torch.float32, torch.float64])
 def test_nothing_to_compare_costs_nothing_and_stays_in_the_graph(
     name: str, dtype: torch.dtype
 ) -> None:
@@ -637,7 +638,7 @@ def test_ties_of_quadruplets_have_a_subgradient() -> None:
 # --- Gradient ---
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in CONSTANTS])
+@for_each("name", [name for name in BUILT_IN if name not in CONSTANTS])
 def test_gradient_is_that_of_finite_differences(name: str) -> None:
     z, y = batch()
     own: dict[str, Any] = {"centres": 2} if name == "soft_triple" else {}
@@ -654,7 +655,7 @@ def test_gradient_is_that_of_finite_differences(name: str) -> None:
     assert torch.autograd.gradcheck(value, [tensor.requires_grad_() for tensor in inputs])
 
 
-@pytest.mark.parametrize("name", [name for name in PAIR_LOSSES if name not in CONSTANTS])
+@for_each("name", [name for name in PAIR_LOSSES if name not in CONSTANTS])
 def test_gradient_reaches_the_references_as_finite_differences_say(name: str) -> None:
     z, y = batch()
     past, labels = batch(count=5)
@@ -797,7 +798,7 @@ def half_precision() -> dict[str, dict[str, Any]]:
 
 
 @every_loss
-@pytest.mark.parametrize("what", ["batch", "both"])
+@for_each("what", ["batch", "both"])
 def test_half_precision_is_that_of_the_rounded_numbers_in_single_precision(
     name: str, what: str, half_precision: dict[str, dict[str, Any]]
 ) -> None:
@@ -810,9 +811,7 @@ def test_half_precision_is_that_of_the_rounded_numbers_in_single_precision(
     assert measured["value"] == pytest.approx(rounded["value"], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in BUILT_IN if list(fresh(name, 4, 3).parameters())]
-)
+@for_each("name", [name for name in BUILT_IN if list(fresh(name, 4, 3).parameters())])
 def test_a_batch_in_half_precision_leaves_weights_in_single_precision(
     name: str, half_precision: dict[str, dict[str, Any]]
 ) -> None:
@@ -828,7 +827,7 @@ def test_autocast_changes_nothing(name: str, half_precision: dict[str, dict[str,
 # --- More laws ---
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if losses[name].normalise])
+@for_each("name", [name for name in BUILT_IN if losses[name].normalise])
 def test_scale_of_the_embeddings_does_not_matter(name: str) -> None:
     z, y = batch()
     loss = build(name, 5, 3)
@@ -836,7 +835,7 @@ def test_scale_of_the_embeddings_does_not_matter(name: str) -> None:
     torch.testing.assert_close(loss(z * scales, y), loss(z, y), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name in PAIR_LOSSES if losses[name].normalise])
+@for_each("name", [name for name in PAIR_LOSSES if losses[name].normalise])
 def test_scale_of_the_references_does_not_matter(name: str) -> None:
     z, y = batch()
     past, labels = batch(count=5)
@@ -868,7 +867,7 @@ is traced, whether any.
 """
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name", [name for name in BUILT_IN if name not in LOG_SUM_EXP_OF_A_NUMBER_OF_ROWS_FROM_THE_DATA]
 )
 @pytest.mark.filterwarnings(
@@ -921,9 +920,7 @@ def test_boundaries_start_where_they_are_told_and_are_kept_out_of_weight_decay(n
     assert losses[name].undecayed == ("beta",)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, method in methods.items() if method.loss in losses.values()]
-)
+@for_each("name", [name for name, method in methods.items() if method.loss in losses.values()])
 def test_losses_are_finite_at_every_corner_of_their_space(name: str) -> None:
     """With duplicates and opposite vectors, the extremes of distances and similarities, in single
     precision.
@@ -965,7 +962,7 @@ def test_no_loss_waits_for_the_device_but_to_count_pairs(name: str) -> None:
 
 
 @every_label_loss
-@pytest.mark.parametrize("label", [3, 100, -1, -100])
+@for_each("label", [3, 100, -1, -100])
 def test_a_label_without_a_weight_raises_with_the_label_and_the_range(
     name: str, label: int
 ) -> None:
@@ -993,7 +990,7 @@ def test_a_loss_without_its_weights_says_that_setup_is_missing(name: str) -> Non
 
 
 @every_class_loss
-@pytest.mark.parametrize("dim", [4, 6, 1])
+@for_each("dim", [4, 6, 1])
 def test_embeddings_of_another_size_than_the_weights_raise_with_both(name: str, dim: int) -> None:
     z, y = batch(dim=dim)
     with pytest.raises(ValueError, match=rf"dim=5, but embeddings have {dim} dimensions"):
@@ -1008,7 +1005,7 @@ def test_mismatched_lengths_raise_with_both_shapes(name: str) -> None:
 
 
 @every_loss
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64], ids=str)
+@for_each("dtype", [torch.float32, torch.bool, torch.complex64], ids=str)
 def test_labels_that_are_not_whole_numbers_raise(name: str, dtype: torch.dtype) -> None:
     z, y = batch()
     with pytest.raises(ValueError, match=str(dtype)):

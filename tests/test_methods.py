@@ -38,14 +38,15 @@ from assay.registry import UnknownName
 from assay.samplers import samplers
 from assay.space import Choice, Integer, Range, Real, Space
 from assay.trunks import trunk_facts, trunks
+from loops import for_each
 from miniature import resolved
 
 DECLARED = Protocol("quick-like.v1", optimiser=Optimiser(lr=1e-3))
 QUICK = resolved(DECLARED)
 RESOLVED = resolve(DECLARED, "drawing", trunk_facts)
 TRAINED = [name for name in methods if methods[name].loss is not None]
-every_method = pytest.mark.parametrize("name", list(methods))
-every_trained_method = pytest.mark.parametrize("name", TRAINED)
+every_method = for_each("name", list(methods))
+every_trained_method = for_each("name", TRAINED)
 
 MINE = """
 from torch import Tensor
@@ -192,7 +193,7 @@ def test_every_miner_looks_at_what_the_loss_compares(name: str) -> None:
     assert parts.miner is None or parts.miner.normalise == parts.loss.normalise
 
 
-@pytest.mark.parametrize("name", list(losses))
+@for_each("name", list(losses))
 def test_every_weight_that_is_not_decayed_is_a_weight_of_the_loss(name: str) -> None:
     loss = losses[name]()
     loss.setup(8, 5)

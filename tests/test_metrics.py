@@ -41,6 +41,7 @@ from assay.metrics import (
 from assay.metrics.labels import number_classes
 from assay.metrics.metric import Metric, choose_metrics, metric
 from assay.registry import UnknownName, replacing
+from loops import for_each
 
 few_examples = settings(max_examples=20, deadline=None)
 seeds = st.integers(0, 2**31)
@@ -49,7 +50,7 @@ RANKED = [name for name, found in metrics.items() if found.source in ("ranks", "
 EVERYTHING = ("precision_at_1", "recall_at_k", "r_precision", "map_at_r", "map_at_10", "mrr")
 """Each ranked metric; families with numbers that 40 samples allow."""
 
-every_ranked_metric = pytest.mark.parametrize("name", RANKED)
+every_ranked_metric = for_each("name", RANKED)
 
 # --- The definitions, one query at a time, no tensors: all hits in rank order, how many are
 # relevant, the k of a family ---
@@ -186,7 +187,7 @@ def test_known_values_of_the_reality_check(
     assert found == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("first", [1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 32, 33, 40])
+@for_each("first", [1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 32, 33, 40])
 def test_recall_is_one_from_the_rank_of_the_first_hit_on(first: int) -> None:
     relevant, total = (
         torch.tensor([[rank >= first for rank in range(1, 41)]]),
@@ -240,7 +241,7 @@ def test_evaluate_is_a_search_written_out_under_duplicates_and_ties(name: str, s
 
 
 @every_ranked_metric
-@pytest.mark.parametrize("seed", range(3))
+@for_each("seed", range(3))
 def test_evaluate_is_a_search_written_out_on_random_vectors(name: str, seed: int) -> None:
     """Classes of very different sizes."""
     draw = random.Random(seed)
@@ -638,10 +639,8 @@ def test_fewer_neighbours_than_k_raise(function: Callable[[Tensor, Tensor, int],
         function(torch.ones(1, 2, dtype=torch.bool), torch.tensor([1]), 3)
 
 
-@pytest.mark.parametrize(
-    "start", [2**24, 2**53, 2**62, -(2**53) - 8], ids=["2^24", "2^53", "2^62", "-2^53"]
-)
-@pytest.mark.parametrize(
+@for_each("start", [2**24, 2**53, 2**62, -(2**53) - 8], ids=["2^24", "2^53", "2^62", "-2^53"])
+@for_each(
     "kind", [list, np.asarray, torch.tensor, pd.Series], ids=["list", "numpy", "torch", "pandas"]
 )
 def test_labels_above_the_digits_of_a_float_do_not_merge(
@@ -778,7 +777,7 @@ LABELS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("names", LABELS.values(), ids=LABELS)
+@for_each("names", LABELS.values(), ids=LABELS)
 def test_labels_of_any_type_are_told_apart(names: list[Any]) -> None:
     z, y = sample()
     scores = evaluate(z, [names[int(label)] for label in y], EVERYTHING)
@@ -787,7 +786,7 @@ def test_labels_of_any_type_are_told_apart(names: list[Any]) -> None:
     assert scores.labels == [names[int(label)] for label in y]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "kind",
     [
         tuple,
@@ -824,7 +823,7 @@ def test_names_are_labels_in_any_container(kind: Callable[[list[str]], Any]) -> 
     } == set(names)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "kind",
     [
         *(
@@ -884,7 +883,7 @@ def test_labels_in_a_list_of_tensors_are_told_apart_by_their_values() -> None:
     assert everything(z, list(y)) == everything(z, y)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "labels",
     [
         [0.0, 1.0, math.nan, 0.0],

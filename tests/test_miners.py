@@ -22,6 +22,7 @@ from assay.miners import miners
 from assay.miners.distance_weighted import DistanceWeightedMiner
 from assay.miners.miner import Miner
 from assay.pairs import Mined, Pairs, References, Triplets, all_pairs, as_triplets
+from loops import for_each
 
 BUILT_IN = [name for name, miner in miners.items() if miner.__module__.startswith("assay.")]
 few_examples = settings(max_examples=25, deadline=None)
@@ -239,11 +240,11 @@ def spelled(setting: Setting) -> str:
     return " ".join([name, *map(str, parameters.values())])
 
 
-every_miner = pytest.mark.parametrize("setting", SETTINGS, ids=spelled)
-every_sure_miner = pytest.mark.parametrize(
+every_miner = for_each("setting", SETTINGS, ids=spelled)
+every_sure_miner = for_each(
     "setting", [part for part in SETTINGS if part[0] not in CHANCES], ids=spelled
 )
-every_random_miner = pytest.mark.parametrize(
+every_random_miner = for_each(
     "setting", [part for part in SETTINGS if part[0] in CHANCES], ids=spelled
 )
 
@@ -340,7 +341,7 @@ def draw_world(seed: int, kind: str, normalise: bool = True) -> World:
     return World.of(z, y, past, labels, own, normalise)
 
 
-in_every_world = pytest.mark.parametrize("kind", ["alone", "known", "strange"])
+in_every_world = for_each("kind", ["alone", "known", "strange"])
 
 
 def batch(count: int = 9, dim: int = 4, classes: int = 3) -> tuple[Tensor, Tensor]:
@@ -842,7 +843,7 @@ def test_scale_of_the_embeddings_does_not_matter(setting: Setting) -> None:
 
 
 @every_miner
-@pytest.mark.parametrize("labels", [[0, 1, 2, 3], [0, 0, 0, 0], [0], [0, 0], [0, 1]], ids=str)
+@for_each("labels", [[0, 1, 2, 3], [0, 0, 0, 0], [0], [0, 0], [0, 1]], ids=str)
 def test_there_is_no_triplet_where_one_kind_of_pair_is_missing(
     setting: Setting, labels: list[int]
 ) -> None:
@@ -871,7 +872,7 @@ def test_an_anchor_that_lacks_one_kind_of_pair_does_not_keep_the_others_from_the
 
 
 @every_miner
-@pytest.mark.parametrize("count", [1, 4])
+@for_each("count", [1, 4])
 def test_an_empty_memory_has_nothing_to_mine(setting: Setting, count: int) -> None:
     z, y = batch(count)
     mined = build(setting)(z, y, References(z[:0], y[:0], None))
@@ -927,8 +928,8 @@ def test_a_vector_of_zeros_is_mined_without_an_error(setting: Setting) -> None:
 
 
 @every_miner
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-@pytest.mark.parametrize("rows", [[2], list(range(9))], ids=["one", "all"])
+@for_each("bad", [math.nan, math.inf])
+@for_each("rows", [[2], list(range(9))], ids=["one", "all"])
 def test_vectors_that_are_not_finite_are_mined_without_an_error(
     setting: Setting, bad: float, rows: list[int]
 ) -> None:
@@ -1000,7 +1001,7 @@ class NoHalfProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @every_miner
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+@for_each("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 def test_half_precision_is_mined_in_single_precision(setting: Setting, dtype: torch.dtype) -> None:
     z, y = batch(24, dim=32)
     half = z.to(dtype)
@@ -1036,7 +1037,7 @@ BATCHES = {
 
 
 @every_miner
-@pytest.mark.parametrize("labels", list(BATCHES.values()), ids=list(BATCHES))
+@for_each("labels", list(BATCHES.values()), ids=list(BATCHES))
 def test_every_loss_that_compares_samples_can_use_what_was_mined(
     setting: Setting, labels: list[int]
 ) -> None:

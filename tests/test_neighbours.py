@@ -21,6 +21,7 @@ from torch import Tensor
 
 from assay.neighbours import Vectors, nearest
 from assay.registry import UnknownName
+from loops import for_each
 from searches import (
     PATHS,
     Rows,
@@ -44,7 +45,7 @@ from searches import (
 
 few_examples = settings(max_examples=10, deadline=None)
 seeds = st.integers(0, 2**31)
-every_float_similarity = pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
+every_float_similarity = for_each("similarity", ["cosine", "dot", "euclidean"])
 
 
 def random_rows(count: int, dim: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
@@ -86,7 +87,7 @@ def test_equals_a_brute_force(
 
 
 @every_similarity
-@pytest.mark.parametrize("k", [1, 60, 120])
+@for_each("k", [1, 60, 120])
 def test_equals_a_brute_force_in_more_references_than_there_are_places(
     similarity: str, k: int
 ) -> None:
@@ -108,8 +109,8 @@ def test_references_that_are_all_equal_are_found_in_order_of_their_index(similar
     assert search.found() == [list(range(7))] * 3
 
 
-@pytest.mark.parametrize("spread", [2.0**-20, 2.0**-30, 2.0**-40], ids=["1e-6", "1e-9", "1e-12"])
-@pytest.mark.parametrize("k", [1, 10, 100])
+@for_each("spread", [2.0**-20, 2.0**-30, 2.0**-40], ids=["1e-6", "1e-9", "1e-12"])
+@for_each("k", [1, 10, 100])
 @every_float_similarity
 def test_tells_apart_what_single_precision_cannot(similarity: str, k: int, spread: float) -> None:
     """A hundred references along a line, with steps that a query sees from the side."""
@@ -132,7 +133,7 @@ def test_vectors_far_from_the_origin_are_compared_by_what_they_do_not_share() ->
     search.assert_found()
 
 
-@pytest.mark.parametrize("dim", [31, 32, 33, 64, 100, 700])
+@for_each("dim", [31, 32, 33, 64, 100, 700])
 @every_float_similarity
 def test_any_number_of_dimensions_will_do(similarity: str, dim: int) -> None:
     rows = [tuple(row) for row in random_rows(50, dim, seed=dim).tolist()]
@@ -160,8 +161,8 @@ def test_a_negative_zero_is_a_zero() -> None:
     )
 
 
-@pytest.mark.parametrize("side", ["queries", "references", "both"])
-@pytest.mark.parametrize(
+@for_each("side", ["queries", "references", "both"])
+@for_each(
     ("exponent", "dtype"),
     [
         (40, torch.float32),
@@ -214,8 +215,8 @@ def test_norms_of_all_sizes_are_compared(similarity: str, exponent: int, path: s
         assert search.found() == search.brute_force(exact_score)
 
 
-@pytest.mark.parametrize("path", ["as it comes", "few places"])
-@pytest.mark.parametrize("exponent", [20, 60, 90, 250, 600, 1000])
+@for_each("path", ["as it comes", "few places"])
+@for_each("exponent", [20, 60, 90, 250, 600, 1000])
 def test_outliers_do_not_blur_the_others(exponent: int, path: str) -> None:
     """On two sides, so that the middle is where the others are: products that overflow are not to
     be trusted.
@@ -277,7 +278,7 @@ def test_tiles_places_and_buffers_do_not_matter(similarity: str, path: str) -> N
 
 
 @every_path
-@pytest.mark.parametrize("spread", [1e-7, 1e-12, 0.0])
+@for_each("spread", [1e-7, 1e-12, 0.0])
 def test_paths_do_not_matter_where_precision_runs_out(spread: float, path: str) -> None:
     """Most queries are left open in single precision, and some in double precision."""
     z = random_rows(1, 6, torch.float64) + spread * random_rows(45, 6, torch.float64, seed=1).round(
@@ -392,7 +393,7 @@ def test_counts_is_asked_about_indices_of_shapes_that_broadcast(similarity: str,
 
 
 @every_path
-@pytest.mark.parametrize("form", [Tensor.int, Tensor.numpy, Tensor.tolist])
+@for_each("form", [Tensor.int, Tensor.numpy, Tensor.tolist])
 def test_what_counts_may_be_told_in_any_form(form: Callable[[Tensor], Any], path: str) -> None:
     z, own = vectors_for("cosine", 40), torch.arange(40)
     with along(path):
@@ -478,7 +479,7 @@ def small_numbers() -> np.ndarray:
     return z[np.random.default_rng(1).integers(0, 50, 60)]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@for_each("form", FORMS)
 @every_float_similarity
 def test_the_same_numbers_in_any_form_have_the_same_neighbours(
     similarity: str, form: str, small_numbers: np.ndarray
@@ -496,7 +497,7 @@ def test_the_same_numbers_in_any_form_have_the_same_neighbours(
         assert not found.requires_grad
 
 
-@pytest.mark.parametrize(
+@for_each(
     "form",
     ["numpy f4", "numpy f8", "column by column", "torch float32", "torch float64", "parameter"],
 )
@@ -746,7 +747,7 @@ def test_sides_of_different_dimensions_raise_with_the_numbers() -> None:
         nearest(torch.eye(3), torch.eye(2), 1)
 
 
-@pytest.mark.parametrize("k", [-1, 0, 6])
+@for_each("k", [-1, 0, 6])
 @every_similarity
 def test_a_k_that_cannot_be_served_raises_with_the_numbers(similarity: str, k: int) -> None:
     z = vectors_for(similarity, 5)
@@ -781,7 +782,7 @@ def test_nobody_has_no_neighbours(similarity: str) -> None:
     assert nearest(z[:0], z, 2, similarity=similarity).shape == (0, 2)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("vectors", "told"),
     [
         (np.zeros(3), r"shape \(N, D\), got \(3,\)"),

@@ -23,6 +23,7 @@ from assay.losses.loss import Loss
 from assay.methods import assemble, methods
 from assay.miners import miners
 from assay.pairs import References, Triplets, distances
+from loops import for_each
 from miniature import QUICK
 
 pytestmark = [
@@ -438,7 +439,7 @@ SIZES = {
     "unequal classes": [2, 3, 7, 0, 5],
     "2 of each class": [2, 2, 2, 2, 2],
 }
-every_batch = pytest.mark.parametrize("sizes", list(SIZES.values()), ids=list(SIZES))
+every_batch = for_each("sizes", list(SIZES.values()), ids=list(SIZES))
 
 
 def draw_batch(sizes: list[int], seed: int, dim: int = DIM) -> tuple[Tensor, Tensor]:
@@ -533,8 +534,8 @@ def assert_agrees(
 
 
 @every_batch
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("name", list(ORACLES))
+@for_each("seed", range(3))
+@for_each("name", list(ORACLES))
 def test_agrees_in_value_and_gradient(name: str, seed: int, sizes: list[int]) -> None:
     z, y = draw_batch(sizes, seed)
     for parameters in PARAMETERS[name]:
@@ -542,7 +543,7 @@ def test_agrees_in_value_and_gradient(name: str, seed: int, sizes: list[int]) ->
 
 
 @every_batch
-@pytest.mark.parametrize(
+@for_each(
     "name", ["circle", "contrastive", "multi_similarity", "nt_xent", "supcon", "tuplet_margin"]
 )
 def test_agrees_on_the_pairs_that_each_ones_multi_similarity_miner_keeps(
@@ -581,10 +582,8 @@ def test_multi_similarity_mined_agrees_with_its_loss_and_miner_together() -> Non
 
 
 @every_batch
-@pytest.mark.parametrize(
-    "name", ["margin", "margin_per_class", "triplet", "triplet_mean", "triplet_squared"]
-)
-@pytest.mark.parametrize("miner", ["semihard", "distance_weighted", "hard", "easy_positive"])
+@for_each("name", ["margin", "margin_per_class", "triplet", "triplet_mean", "triplet_squared"])
+@for_each("miner", ["semihard", "distance_weighted", "hard", "easy_positive"])
 def test_agrees_on_mined_triplets(name: str, miner: str, sizes: list[int]) -> None:
     z, y = draw_batch(sizes, 6)
     torch.manual_seed(0)
@@ -596,7 +595,7 @@ def test_agrees_on_mined_triplets(name: str, miner: str, sizes: list[int]) -> No
     assert_agrees(name, z, y, parameters, mined, {"indices_tuple": theirs})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "circle",

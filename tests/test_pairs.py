@@ -39,6 +39,7 @@ from assay.pairs import (
     unit,
     without_autocast,
 )
+from loops import for_each
 
 CPU = torch.device("cpu")
 few_examples = settings(max_examples=30, deadline=None)
@@ -46,7 +47,7 @@ seeds = st.integers(0, 2**31)
 both_precisions = pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64], ids=["float32", "float64"]
 )
-both_distances = pytest.mark.parametrize("measure", [distances, squared_distances])
+both_distances = for_each("measure", [distances, squared_distances])
 
 Triple = tuple[int, int, int]
 
@@ -197,7 +198,7 @@ def test_a_row_below_the_smallest_number_counts_as_zeros(dtype: torch.dtype) -> 
 
 
 @both_distances
-@pytest.mark.parametrize(
+@for_each(
     ("count", "more", "dim"), [(6, 4, 3), (1, 5, 2), (5, 1, 7), (4, 4, 1), (0, 3, 2), (3, 0, 2)]
 )
 def test_distances_are_those_of_the_differences(

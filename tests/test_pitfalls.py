@@ -25,6 +25,7 @@ from assay.pairs import Pairs, References, Triplets
 from assay.protocols import protocols, resolve
 from assay.train import optimiser_of
 from assay.trunks import trunk_facts
+from loops import for_each
 from watching import LargestTensor
 
 BUILT_IN = [name for name, loss in losses.items() if loss.__module__.startswith("assay.")]
@@ -119,7 +120,7 @@ MOVES: dict[str, Callable[[Tensor], Tensor]] = {
     "cosface": cosface_moves,
     "sphereface": sphereface_moves,
 }
-every_angular_margin = pytest.mark.parametrize("name", list(MOVES))
+every_angular_margin = for_each("name", list(MOVES))
 
 
 def by_logits(logits: Tensor, y: Tensor, scale: float = 4.0) -> float:
@@ -142,8 +143,8 @@ def test_pitfall_21_the_margin_moves_the_own_class_only(name: str) -> None:
 
 
 @every_angular_margin
-@pytest.mark.parametrize("end", [1.0, -1.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@for_each("end", [1.0, -1.0])
+@for_each("dtype", [torch.float32, torch.float64])
 def test_pitfall_21_gradients_are_finite_at_both_ends_of_the_cosine(
     name: str, end: float, dtype: torch.dtype
 ) -> None:
@@ -159,7 +160,7 @@ def test_pitfall_21_gradients_are_finite_at_both_ends_of_the_cosine(
 
 
 @every_angular_margin
-@pytest.mark.parametrize("distance", [1e-9, 1e-7, 1e-5, 1e-3])
+@for_each("distance", [1e-9, 1e-7, 1e-5, 1e-3])
 def test_pitfall_21_gradients_do_not_explode_near_the_end_of_the_cosine(
     name: str, distance: float
 ) -> None:
@@ -417,9 +418,9 @@ def pairs_where(positive: Tensor, negative: Tensor) -> Pairs:
     return Pairs(positive[None], negative[None])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("kind", ["anywhere", "nodes"])
-@pytest.mark.parametrize("bins", [10, 11, 100, 150])
+@for_each("dtype", [torch.float32, torch.float64])
+@for_each("kind", ["anywhere", "nodes"])
+@for_each("bins", [10, 11, 100, 150])
 def test_pitfall_25_the_histogram_keeps_the_whole_weight(
     bins: int, kind: str, dtype: torch.dtype
 ) -> None:
@@ -497,8 +498,8 @@ def batches_that_break() -> dict[str, tuple[Tensor, Tensor]]:
     }
 
 
-@pytest.mark.parametrize("case", list(batches_that_break()))
-@pytest.mark.parametrize("name", BUILT_IN)
+@for_each("case", list(batches_that_break()))
+@for_each("name", BUILT_IN)
 def test_pitfall_26_value_and_gradient_are_finite_whatever_is_missing_or_coincides(
     name: str, case: str
 ) -> None:
@@ -519,8 +520,8 @@ def test_pitfall_26_the_naive_forms_give_nan() -> None:
     assert torch.empty(0).mean().isnan()
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if losses[name].compares != "classes"])
-@pytest.mark.parametrize("labels", [[0, 1, 2, 3], [0]], ids=["no positive", "one sample"])
+@for_each("name", [name for name in BUILT_IN if losses[name].compares != "classes"])
+@for_each("labels", [[0, 1, 2, 3], [0]], ids=["no positive", "one sample"])
 def test_pitfall_26_a_batch_without_positives_costs_only_what_its_equation_says(
     name: str, labels: list[int]
 ) -> None:
@@ -572,7 +573,7 @@ def test_pitfall_27_the_watch_sees_what_it_should_refuse() -> None:
     assert largest.elements == 16**3
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@for_each("name", BUILT_IN)
 def test_pitfall_27_and_28_nothing_exceeds_positive_pairs_times_batch(name: str) -> None:
     """128 classes x 4: 1,536 positive pairs x 512. Pairs x pairs would be 508 times as much, a cube
     170 times.
@@ -905,7 +906,7 @@ def test_pitfall_34_weights_stay_in_single_precision_after_a_half_precision_batc
         assert found["after"] == found["before"], name
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@for_each("name", BUILT_IN)
 def test_pitfall_34_double_precision_does_not_pass_through_single_precision(name: str) -> None:
     """Whole numbers and masks times a Python float become torch's default type: what is left of it
     shows if that changes.

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from assay.neighbours import nearest, target_ranks
+from loops import for_each
 from searches import (
     PATHS,
     Rows,
@@ -158,7 +159,7 @@ def test_vectors_may_be_of_any_form(form: Callable[[Tensor], Any]) -> None:
     assert torch.equal(target_ranks(form(z), form(z), targets), target_ranks(z, z, targets))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "told"),
     [
         ((np.full((3, 3), np.nan), np.eye(3), torch.arange(3)), "of the queries is NaN"),

@@ -18,6 +18,7 @@ from assay.trunks import torchvision as torchvision_trunks
 from assay.trunks.bn_inception import BNInception
 from assay.trunks.photo import Photo
 from assay.trunks.pooling import GeneralisedMean, make_pool
+from loops import for_each
 
 OWN = ("bn_inception", "conv", "googlenet", "identity", "lite0", "resnet18", "resnet50")
 PHOTO = ("bn_inception", "googlenet", "lite0", "resnet18", "resnet50")
@@ -83,7 +84,7 @@ def test_these_are_registered():
     assert set(OWN) <= set(trunks)
 
 
-@pytest.mark.parametrize("name", [*OWN, *TIMM])
+@for_each("name", [*OWN, *TIMM])
 def test_gives_features_at_its_own_side(name):
     trunk = built(name)
     x = sample(name)
@@ -92,7 +93,7 @@ def test_gives_features_at_its_own_side(name):
     assert features.isfinite().all()
 
 
-@pytest.mark.parametrize("name", [name for name in (*OWN, *TIMM) if name != "identity"])
+@for_each("name", [name for name in (*OWN, *TIMM) if name != "identity"])
 def test_every_weight_gets_a_gradient(name):
     trunk = built(name).train()
     trunk(sample(name, side=64)).pow(2).sum().backward()
@@ -118,7 +119,7 @@ def test_the_random_state_decides_on_the_weights(name):
     assert any(not torch.equal(one[key], other[key]) for key in one)
 
 
-@pytest.mark.parametrize("name", CONVOLUTIONAL)
+@for_each("name", CONVOLUTIONAL)
 def test_convolutions_are_laid_out_channels_last(name):
     trunk, seen = built(name), []
     first = next(module for module in trunk.modules() if isinstance(module, nn.Conv2d))
@@ -256,8 +257,8 @@ def test_the_exponent_is_learned_and_survives_maps_of_zeros():
     assert pool.exponent.item() == 3 and pool.exponent.grad.isfinite()
 
 
-@pytest.mark.parametrize("pooling", ["avg+max", "gem"])
-@pytest.mark.parametrize("name", CONVOLUTIONAL)
+@for_each("pooling", ["avg+max", "gem"])
+@for_each("name", CONVOLUTIONAL)
 def test_convolutional_trunks_pool_as_asked(name, pooling):
     trunk, average = built(name, pooling=pooling), built(name)
     x = sample(name, side=64)

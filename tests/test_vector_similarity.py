@@ -5,7 +5,6 @@ wherever it stands.
 import random
 from collections.abc import Callable
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from assay.neighbours import Vectors, vector_similarities
 from assay.neighbours.similarity import VectorSimilarity
+from loops import for_each
 from searches import (
     SIMILARITIES,
     Rows,
@@ -28,7 +28,7 @@ from searches import (
 
 few_examples = settings(max_examples=6, deadline=None)
 seeds = st.integers(0, 2**31)
-every_precision = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+every_precision = for_each("dtype", [torch.float32, torch.float64])
 
 
 def compare(search: Search) -> VectorSimilarity:
@@ -113,8 +113,8 @@ def test_no_gap_is_wider_than_the_widest(
     assert (gaps >= 0).all()
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
-@pytest.mark.parametrize("dim", [1, 5, 33, 700])
+@for_each("similarity", ["cosine", "dot", "euclidean"])
+@for_each("dim", [1, 5, 33, 700])
 def test_equal_rows_score_the_same_wherever_they_stand(similarity: str, dim: int) -> None:
     draw = torch.Generator().manual_seed(dim)
     query, row = torch.randn(1, dim, generator=draw), torch.randn(1, dim, generator=draw)
@@ -123,9 +123,9 @@ def test_equal_rows_score_the_same_wherever_they_stand(similarity: str, dim: int
     assert exact_scores(compared).unique().tolist() == alone.tolist()
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
-@pytest.mark.parametrize("dim", [1, 31, 32, 33, 512, 5000])
-@pytest.mark.parametrize("shape", ["around zero", "positive", "constant", "rising"])
+@for_each("similarity", ["cosine", "dot", "euclidean"])
+@for_each("dim", [1, 31, 32, 33, 512, 5000])
+@for_each("shape", ["around zero", "positive", "constant", "rising"])
 @every_precision
 def test_products_of_many_dimensions_err_by_less_than_the_gap(
     similarity: str, dim: int, shape: str, dtype: torch.dtype
