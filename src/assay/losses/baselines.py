@@ -6,10 +6,8 @@ trainval, never on the test half.
 """
 
 from assay.losses.loss import Method, methods
+from assay.records.benches import AS_IS
 from assay.space import Space
-
-AS_IS = "as_is"
-"""The vectors that the user already has. Every bench has this row."""
 
 methods.add(
     Method(

@@ -14,6 +14,12 @@ from assay.records.codec import Document
 from assay.records.keys import bench_key
 from assay.records.store import Store
 
+AS_IS = "as_is"
+"""Name of the baseline that every bench has: the samples as they are before any training."""
+
+TWIN = ".twin"
+"""Suffix of the name of a control twin: a method studied once more, with seeds of its own."""
+
 
 @dataclass(frozen=True)
 class DeclaredBench(Document):

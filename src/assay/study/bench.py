@@ -10,10 +10,10 @@ from assay.data import Dataset, load, splits
 from assay.devices import choose_device
 from assay.engines import Engine
 from assay.errors import BadInput
-from assay.losses.baselines import AS_IS
 from assay.methods import import_parts, methods
 from assay.progress import Progress, silent
 from assay.protocols import NOT_ASKED, Protocol, SettingValue, as_text, protocols
+from assay.records.benches import AS_IS
 from assay.records.store import Store
 from assay.run import Keep
 from assay.study.conditions import Conditions, describe_data

@@ -15,6 +15,7 @@ from assay.hashing import digest_file
 from assay.losses.loss import Method
 from assay.methods import defaults, departures, methods, source_of, space_of, with_given
 from assay.protocols import Protocol, ResolvedProtocol
+from assay.records.benches import TWIN
 from assay.records.keys import fold_seed, own_source, question_seed, run_seed, study_key
 from assay.records.lines import (
     AnnouncedMethod,
@@ -38,8 +39,6 @@ waste less.
 """
 FEWEST_STACKED = 4
 """Runs below which a stack saves less than it takes to record its step."""
-TWIN = ".twin"
-"""What the name of a control ends in."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assay.losses.baselines import AS_IS
+from assay.records.benches import AS_IS
 from assay.stats import Difference, Interval
 from assay.tables.comparison import Comparison, Setting
 from assay.tables.family import is_settled

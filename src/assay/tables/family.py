@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from assay.losses.baselines import AS_IS
-from assay.records.benches import DeclaredBench, looks_of
-from assay.records.study import StudyRecord
+from assay.records import StudyRecord
+from assay.records.benches import AS_IS, TWIN, DeclaredBench, looks_of
 from assay.stats import Difference
-from assay.study.design import TWIN
 
 BASELINES = (AS_IS, "pretrained", "untrained")
 """Rows that no method trained. The first of them that was declared is the yardstick."""

@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from assay.losses.baselines import AS_IS
-from assay.records.benches import DeclaredBench, declared_benches, in_turn
+from assay.records.benches import AS_IS, DeclaredBench, declared_benches, in_turn
 from assay.records.store import Store
 from assay.records.study import StudyRecord, study_records
 from assay.tables.classes import class_scores
