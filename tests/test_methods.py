@@ -34,6 +34,7 @@ from assay.miners.random import RandomMiner
 from assay.miners.semihard import SemihardMiner
 from assay.pairs import Pairs, References, all_pairs
 from assay.protocols import BatchKind, Optimiser, Protocol, resolve
+from assay.records.source import PACKAGE, source_hash
 from assay.registry import UnknownName
 from assay.samplers import samplers
 from assay.space import Choice, Integer, Range, Real, Space
@@ -109,12 +110,17 @@ def file_of(part: Any) -> Path:
 
 def source(*files: Path, trunk: str = "conv") -> str:
     """The hash of a method that is written in these files, on a trunk and the balanced sampler."""
+    own = (file_of(trunks[trunk]), file_of(samplers["balanced"]), *files)
     return digest(
         [
-            digest_file(file)
-            for file in (file_of(trunks[trunk]), file_of(samplers["balanced"]), *files)
+            source_hash([_module_of(file)]) if file.is_relative_to(PACKAGE) else digest_file(file)
+            for file in own
         ]
     )
+
+
+def _module_of(file: Path) -> str:
+    return ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
 
 
 def write_mine(path: Path, name: str = "mine", scale: float = 3.0) -> str:

@@ -16,6 +16,7 @@ from assay.losses import methods
 from assay.losses.loss import Method
 from assay.miners import miners
 from assay.protocols import ResolvedProtocol
+from assay.records.source import source_hash
 from assay.registry import replacing
 from assay.samplers import samplers
 from assay.trunks import Trunk, find
@@ -64,9 +65,11 @@ _imported: dict[str, str] = {}
 
 
 def source_of(method: Method, protocol: ResolvedProtocol) -> str:
-    """Return a hash of the files in which the parts of a run are written.
+    """Return a hash of the code in which the parts of a run are written.
 
     The parts are the trunk and the sampler of the protocol, and the method with its loss and miner.
+    A part of Assay's own counts with all modules that it imports, without comments and docstrings;
+    another one by the bytes of its file.
     """
     trunk = find(protocol.trunk)
     parts: list[object] = [trunk, samplers[protocol.sampler]]
@@ -74,25 +77,29 @@ def source_of(method: Method, protocol: ResolvedProtocol) -> str:
     parts += [miners[method.miner]] if method.miner else []
     if methods.get(method.name) is method:
         parts.append(sys.modules[methods.origin(method.name)])
-    files = [digest_file(file) for file in dict.fromkeys(_file_of(part) for part in parts)]
+    sources = list(dict.fromkeys(_source(part) for part in parts))
     return digest(
-        [*files, *(method.loss.distributions() if method.loss else ()), *_libraries(trunk)]
+        [*sources, *(method.loss.distributions() if method.loss else ()), *_libraries(trunk)]
     )
 
 
 def trunk_source(name: str) -> str:
     """Return a hash of the file in which a trunk is written and of its libraries' versions."""
     trunk = find(name)
-    return digest([digest_file(_file_of(trunk)), *_libraries(trunk)])
+    return digest([_source(trunk), *_libraries(trunk)])
 
 
 def _libraries(trunk: type[Trunk]) -> list[str]:
     return [f"{library} {version(library)}" for library in trunk.libraries]
 
 
-def _file_of(part: Any) -> Path:
+def _source(part: Any) -> str:
+    """Return the hash of the code of a class, function or module."""
+    module = part.__name__ if inspect.ismodule(part) else getattr(part, "__module__", "")
+    if module.startswith("assay."):
+        return source_hash([module])
     try:
-        return Path(inspect.getfile(part))
+        return digest_file(Path(inspect.getfile(part)))
     except (TypeError, OSError):
         raise BadInput(
             f"the code of {part} is in no file; put it in one and pass that with --import"

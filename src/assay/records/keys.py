@@ -8,19 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-from assay.hashing import derive, digest, digest_file
+from assay.hashing import derive, digest
 from assay.records.codec import encode
 from assay.records.origin import GivenParameters, SweepPoint
-
-PACKAGE = Path(__file__).parents[1]
-ABOVE = (
-    "__init__", "__main__", "cli", "web", "report", "verify", "survey", "search", "status",
-    "tables", "export", "published", "study", "engines", "catalogue",
-)  # fmt: skip
-"""Parts of Assay that cannot change what a run gives."""
+from assay.records.source import source_hash
 
 
 @dataclass(frozen=True)
@@ -49,15 +42,18 @@ class Environment:
 
 @lru_cache(maxsize=1)
 def own_source() -> str:
-    """Return the hash of Assay's own source that a run computes with."""
-    files = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
-    return digest(
-        [
-            [path.as_posix(), digest_file(PACKAGE / path)]
-            for path in files
-            if path.parts[0].removesuffix(".py") not in ABOVE
-        ]
-    )
+    """Return the hash of Assay's own code that every run computes with.
+
+    | ingredient | effect |
+    | --- | --- |
+    | code of `assay.run.training` and of every module that it imports, in turn | another line in
+      the training loop, a metric or the base class of losses: other runs |
+
+    Comments and docstrings are no part, nor is code that no run imports (commands, tables, studies,
+    readers of data sets), nor the single losses, miners, samplers and trunks: a run holds the hash
+    of those that it uses (`assay.methods.source_of`).
+    """
+    return source_hash(["assay.run.training"])
 
 
 def run_key(config: dict[str, Any]) -> str:

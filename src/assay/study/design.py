@@ -99,6 +99,11 @@ class Design:
         return space_of(self.method, self.protocol)
 
     @cached_property
+    def source(self) -> str:
+        """Hash of the code of the method, its trunk and its sampler."""
+        return source_of(self.method, self.protocol)
+
+    @cached_property
     def batch(self) -> tuple[int, int]:
         """Classes x images per class of a training batch; a baseline, which has none, has the
         protocol's.
@@ -276,7 +281,7 @@ class Design:
             protocol=self._run_protocol,
             trainval=self.conditions.trainval.fingerprint,
             method=self.method.name,
-            source=source_of(self.method, self.protocol),
+            source=self.source,
             parameters=dict(parameters),
             batch=self.batch,
             fold=fold,
@@ -331,7 +336,7 @@ class Design:
         return AnnouncedMethod(
             name=self.name,
             baseline=own.loss is None,
-            source=source_of(own, self.protocol),
+            source=self.source,
             head=own.head,
             about=own.about,
             miner=own.miner,

@@ -1,0 +1,135 @@
+"""Hashes of source code: which modules some code computes with, and what they say to Python.
+
+Comments, docstrings and layout are no part of a hash, and neither is the version of Python. The
+modules are found by reading import statements, inside functions too, and not in `sys.modules`: a
+process that has computed something before has imported more.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from assay.hashing import digest, digest_bytes
+
+PACKAGE = Path(__file__).parents[1]
+
+PART_FOLDERS = ("assay.losses", "assay.miners", "assay.samplers", "assay.trunks")
+"""Packages that import every module of their folder, of which a run uses the one that it names.
+
+The key of a run holds the hash of each part that the run uses, so a new loss changes no other key.
+"""
+
+
+def source_hash(modules: Iterable[str], package: Path = PACKAGE) -> str:
+    """Return the hash of these modules of Assay and of all modules of Assay that they import."""
+    found: dict[str, str] = {}
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        tree, found[name] = _parse(_file_of(package, name).read_bytes())
+        waiting += _imports(package, name, tree)
+    return digest(sorted(found.items()))
+
+
+def modules_below(package_name: str, package: Path = PACKAGE) -> list[str]:
+    """Return the names of a package of Assay and of all modules in its folder."""
+    folder = package.joinpath(*package_name.split(".")[1:])
+    names = [path.relative_to(package.parent).with_suffix("") for path in folder.rglob("*.py")]
+    return sorted(".".join(name.parts).removesuffix(".__init__") for name in names)
+
+
+@lru_cache(maxsize=1024)
+def _parse(content: bytes) -> tuple[ast.Module, str]:
+    """Return the syntax tree of a module and the hash of its code."""
+    tree, words = ast.parse(content), list[str]()
+    _spell(tree, words)
+    return tree, digest_bytes("".join(words).encode())
+
+
+def _file_of(package: Path, name: str) -> Path:
+    """Return the file of a module, or of a package's `__init__`."""
+    path = package.joinpath(*name.split(".")[1:])
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _spell(node: ast.AST, words: list[str]) -> None:
+    """Append the syntax tree as text, without docstrings.
+
+    Empty fields are left out: newer versions of Python have more of them.
+    """
+    words.append(f"({type(node).__name__}")
+    for field in node._fields:
+        value = getattr(node, field, None)
+        for item in value if isinstance(value, list) else (value,):
+            if isinstance(item, ast.AST):
+                if not _is_docstring(item):
+                    words.append(f" {field}:")
+                    _spell(item, words)
+            elif item is not None:
+                words.append(f" {field}={item!r}")
+    words.append(")")
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    """Return whether a statement is a text and nothing else, which Python does not execute."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _imports(package: Path, name: str, tree: ast.Module) -> Iterator[str]:
+    """Yield the modules of Assay that a module imports, wherever in it."""
+    for node in _statements(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("assay."))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "assay":
+            for alias in node.names:
+                yield _origin(package, node.module or "", alias.name)
+        elif isinstance(node, ast.Expr) and name not in PART_FOLDERS and _is_folder_import(node):
+            yield from modules_below(name, package)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield all statements of a module but those that only a type checker sees."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        yield node
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inside = getattr(node, block, [])
+            waiting += inside if isinstance(inside, list) else []
+
+
+def _is_folder_import(node: ast.Expr) -> bool:
+    """Return whether a statement is a call of `import_folder`."""
+    call = node.value
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id == "import_folder"
+    )
+
+
+def _origin(package: Path, module: str, name: str) -> str:
+    """Return the module that a name comes from: `from assay.stats import spread` reads one file.
+
+    A package that imports its whole folder stands for itself.
+    """
+    if _file_of(package, f"{module}.{name}").exists():
+        return f"{module}.{name}"
+    path = _file_of(package, module)
+    if path.name != "__init__.py":
+        return module
+    body = _parse(path.read_bytes())[0].body
+    whole = any(isinstance(node, ast.Expr) and _is_folder_import(node) for node in body)
+    for node in body if module in PART_FOLDERS or not whole else ():
+        if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
+            return _origin(package, node.module or "", name)
+    return module

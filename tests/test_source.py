@@ -1,0 +1,129 @@
+"""The hash of the code that a run computes with: what changes it, and what does not."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from assay.methods import methods, source_of
+from assay.protocols import protocols, resolve
+from assay.records import keys
+from assay.records.source import PACKAGE, modules_below, source_hash
+from assay.trunks import trunk_facts
+
+RUN = ["assay.run.training"]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package, the same for all tests."""
+    target = tmp_path_factory.mktemp("source") / "assay"
+    return Path(shutil.copytree(PACKAGE, target, ignore=shutil.ignore_patterns("__pycache__")))
+
+
+def changed(copy: Path, name: str, change: Callable[[str], str], modules: list[str]) -> bool:
+    """Whether a change of a file of the package changes the hash; the file is put back."""
+    path, before = copy / name, source_hash(modules, copy)
+    content = path.read_text() if path.exists() else None
+    path.write_text(change(content or ""))
+    after = source_hash(modules, copy)
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    return after != before
+
+
+def add_code(text: str) -> str:
+    return text + "\n\nADDED = 1\n"
+
+
+def add_comment(text: str) -> str:
+    return text + "\n# a remark\n"
+
+
+def reword(text: str) -> str:
+    """Another text in the docstring of the module."""
+    start = text.index('"""') + 3
+    return text[:start] + "Said in other words. " + text[start:]
+
+
+def test_the_hash_is_that_of_the_installed_package(copy: Path) -> None:
+    assert keys.own_source() == source_hash(RUN) == source_hash(RUN, copy)
+
+
+def test_a_changed_line_of_what_a_run_computes_with_changes_the_hash(copy: Path) -> None:
+    for name in (
+        "losses/loss.py",
+        "train/loop.py",
+        "train/batches.py",
+        "samplers/sampler.py",
+        "metrics/retrieval.py",
+        "metrics/geometry.py",
+        "neighbours/search.py",
+        "data/augment.py",
+        "data/splits.py",
+        "model.py",
+        "embedding.py",
+        "run/training.py",
+        "run/testing.py",
+        "stats/intervals.py",
+    ):
+        assert changed(copy, name, add_code, RUN), name
+
+
+def test_other_words_change_no_hash(copy: Path) -> None:
+    for name in ("losses/loss.py", "train/loop.py", "metrics/retrieval.py", "run/training.py"):
+        assert not changed(copy, name, add_comment, RUN), name
+        assert not changed(copy, name, reword, RUN), name
+
+
+def test_other_layout_changes_no_hash(copy: Path) -> None:
+    def spread(text: str) -> str:
+        return text.replace("\n\n\n", "\n\n\n\n\n")
+
+    assert not changed(copy, "train/loop.py", spread, RUN)
+
+
+def test_what_no_run_computes_with_changes_no_hash(copy: Path) -> None:
+    for name in (
+        "data/sources/another.py",
+        "data/sources/folder.py",
+        "losses/another.py",
+        "losses/triplet.py",
+        "protocols/another.py",
+        "protocols/quick.py",
+        "stats/planning.py",
+        "study/bench.py",
+        "tables/table.py",
+        "verify/checks.py",
+        "engines/local.py",
+        "cli/app.py",
+        "status.py",
+        "__init__.py",
+    ):
+        assert not changed(copy, name, add_code, RUN), name
+
+
+def test_a_part_is_hashed_with_what_it_imports(copy: Path) -> None:
+    for part, name in (
+        ("assay.losses.triplet", "losses/triplet.py"),
+        ("assay.losses.triplet", "losses/loss.py"),
+        ("assay.losses.proxy_anchor", "losses/proxies.py"),
+        ("assay.samplers.balanced", "samplers/balanced.py"),
+    ):
+        assert changed(copy, name, add_code, [part]), (part, name)
+        assert not changed(copy, name, add_comment, [part]), (part, name)
+    assert not changed(copy, "losses/contrastive.py", add_code, ["assay.losses.triplet"])
+
+
+def test_every_method_has_the_source_of_its_own_parts() -> None:
+    protocol = resolve(protocols["quick"], "drawing", trunk_facts)
+    sources = {name: source_of(method, protocol) for name, method in methods.items()}
+    assert sources["triplet"] != sources["contrastive"]
+
+
+def test_modules_below_a_package_are_named_as_python_names_them() -> None:
+    found = modules_below("assay.records")
+    assert {"assay.records", "assay.records.keys", "assay.records.source"} <= set(found)
