@@ -47,7 +47,7 @@ def test_without_trials_the_defaults_are_reproduced(features, tmp_path):
 
 
 def test_the_parameters_that_a_protocol_gives_take_the_place_of_defaults(features, tmp_path):
-    protocol = replace(customise(SMALL, ["trials=2"]), given=(("triplet", ("margin=0.3",)),))
+    protocol = replace(customise(SMALL, ["trials=2"]), given={"triplet": {"margin": 0.3}})
     done = bench(features, tmp_path / "s", protocol=protocol)
     record = record_of(tmp_path / "s", done.studies[0])
     assert record.trials[0].parameters == {"margin": 0.3}
@@ -132,7 +132,7 @@ def test_a_new_study_begins_afresh_and_both_stay_in_the_record(features, tmp_pat
     assert before.items() <= snapshot(tmp_path / "s").items()
     records = [record_of(tmp_path / "s", done.studies[0]) for done in (first, second)]
     assert [record.announced.generation for record in records] == [0, 1]
-    assert [record.announced.space.margin.high for record in records] == [2.0, 3.0]
+    assert [record.announced.space["margin"].high for record in records] == [2.0, 3.0]
     assert bench(features, tmp_path / "s").studies == second.studies
     assert bench(features, tmp_path / "s", new_study=True).studies not in (
         first.studies,
