@@ -73,7 +73,7 @@ GOLDEN = {
 """A published protocol is never edited: a change is a new version in its name, and a new line here.
 """
 
-SETTLED = {
+RESOLVED_QUICK_V2 = {
     "drawing": "45520adfbb8b657ffc43edfb142beb3f302dacb05cd75192d6271c8178aee570",
     "photo": "d95b5445dd6421e339af990fa9ae9a4d5c3cac9cb3403f299732e44d276ae98a",
     "features": "12d2dc92258c9a89be17ae2898de798e730995a4f7d6cdbea307d91f756aab62",
@@ -137,33 +137,33 @@ RESOLVED_QUICK = resolved(QUICK)
 RESOLVED = json.loads((Path(__file__).parent / "golden" / "resolved_protocols.json").read_text())
 
 
-@pytest.mark.parametrize("name", list(GOLDEN))
-def test_a_published_protocol_is_never_edited(name: str) -> None:
-    assert protocols[name].fingerprint == GOLDEN[name], (
-        f"{name} was edited. A published protocol is never edited: leave it as it was and add a new"
-        " version"
-    )
+def test_a_published_protocol_is_never_edited() -> None:
+    for name, fingerprint in GOLDEN.items():
+        assert protocols[name].fingerprint == fingerprint, (
+            f"{name} was edited. A published protocol is never edited: leave it as it was and add a"
+            " new version"
+        )
 
 
 def test_every_published_protocol_has_its_fingerprint_written_down() -> None:
     assert set(GOLDEN) == set(protocols)
 
 
-@pytest.mark.parametrize("modality", list(SETTLED))
-def test_what_auto_becomes_is_never_edited(modality: Modality) -> None:
-    settled = resolved(protocols["quick.v2"], modality)
+def test_what_auto_becomes_is_never_edited() -> None:
     open_trunk: Any = {"weights": "pretrained", "frozen": None}
-    assert replace(settled, **open_trunk).fingerprint == SETTLED[modality], (
-        "a published protocol was edited: make a new version"
-    )
+    for modality, fingerprint in RESOLVED_QUICK_V2.items():
+        found = replace(resolved(protocols["quick.v2"], modality), **open_trunk)
+        assert found.fingerprint == fingerprint, (
+            f"{modality}: a published protocol was edited; make a new version"
+        )
 
 
-def test_batches_of_auto_size_are_settled_by_what_is_trained_and_those_that_are_set_stay() -> None:
+def test_batches_of_auto_size_are_resolved_by_what_is_trained_and_those_that_are_set_stay() -> None:
     auto = Protocol("p.v1", batch=Batch(embedding=None, classification=(7, 2)))
     for modality in MODALITIES:
-        settled = resolved(auto, modality).batch
-        assert settled.embedding is not None
-        assert settled.classification == (7, 2)
+        found = resolved(auto, modality).batch
+        assert found.embedding is not None
+        assert found.classification == (7, 2)
     images, vectors = (
         resolved(protocols["quick.v2"], modality).batch for modality in ("photo", "features")
     )
@@ -181,10 +181,8 @@ def test_a_number_of_images_sets_a_batch_that_was_auto() -> None:
 
 def test_batches_of_auto_size_have_as_many_images_of_a_class_as_a_number_of_images_gives() -> None:
     for modality in MODALITIES:
-        settled = resolved(protocols["quick.v2"], modality).batch
-        assert settled.of_size(64, "batch=64") == protocols["quick.v2"].batch.of_size(
-            64, "batch=64"
-        )
+        found = resolved(protocols["quick.v2"], modality).batch
+        assert found.of_size(64, "batch=64") == protocols["quick.v2"].batch.of_size(64, "batch=64")
 
 
 def test_batch_auto_leaves_both_kinds_of_batch_open() -> None:
@@ -209,12 +207,10 @@ def test_a_name_without_a_version_is_the_newest_one(monkeypatch: pytest.MonkeyPa
     assert protocols["quick.v2"].name == "quick.v2"
 
 
-@pytest.mark.parametrize(
-    "name", ["quick.v99", "quik", "quick.v", "quick.vx", "", "v1", ".v1", "Quick"]
-)
-def test_a_protocol_that_is_not_there_is_a_miss(name: str) -> None:
-    with pytest.raises(UnknownName, match=r"quick\.v1"):
-        protocols[name]
+def test_a_name_that_no_protocol_has_is_refused() -> None:
+    for name in ("quick.v99", "quik", "quick.v", "quick.vx", "", "v1", ".v1", "Quick"):
+        with pytest.raises(UnknownName, match=r"quick\.v1"):
+            protocols[name]
 
 
 def test_every_protocol_is_registered_under_its_own_name() -> None:
@@ -235,20 +231,18 @@ def test_every_field_is_covered_here() -> None:
     }
 
 
-@pytest.mark.parametrize("name", list(OTHER))
-def test_the_fingerprint_depends_on_every_setting(name: str) -> None:
-    assert replace(BASE, **{name: OTHER[name]}).fingerprint != BASE.fingerprint
+def test_the_fingerprint_depends_on_every_setting() -> None:
+    for name, value in OTHER.items():
+        assert replace(BASE, **{name: value}).fingerprint != BASE.fingerprint, name
 
 
-@pytest.mark.parametrize("outer", ["batch", "optimiser", "augment"])
-def test_the_fingerprint_depends_on_every_inner_setting(outer: str) -> None:
-    inner = getattr(BASE, outer)
-    for field in dataclasses.fields(inner):
-        value = (3, 3) if "tuple" in str(field.type) else 0.123
-        assert (
-            replace(BASE, **{outer: replace(inner, **{field.name: value})}).fingerprint
-            != BASE.fingerprint
-        )
+def test_the_fingerprint_depends_on_every_inner_setting() -> None:
+    for outer in ("batch", "optimiser", "augment"):
+        inner = getattr(BASE, outer)
+        for field in dataclasses.fields(inner):
+            value = (3, 3) if "tuple" in str(field.type) else 0.123
+            changed = replace(BASE, **{outer: replace(inner, **{field.name: value})})
+            assert changed.fingerprint != BASE.fingerprint, f"{outer}.{field.name}"
 
 
 def test_the_fingerprint_does_not_depend_on_name_or_prose() -> None:
@@ -282,14 +276,14 @@ LATER: dict[str, Any] = {
 """Fields that came after the first protocols were published, at the values that those mean."""
 
 
-@pytest.mark.parametrize("name", list(LATER))
-def test_a_field_that_came_later_leaves_published_fingerprints_alone_where_it_changes_nothing(
-    name: str,
-) -> None:
-    assert replace(QUICK, **{name: LATER[name]}).fingerprint == GOLDEN["quick.v1"]
-    if name not in ("weights", "frozen"):  # which a resolved protocol always has
-        assert name not in resolved(QUICK).training
-    assert replace(QUICK, **{name: OTHER[name]}).fingerprint != GOLDEN["quick.v1"]
+def test_a_field_that_came_later_leaves_published_fingerprints_alone_where_it_changes_nothing() -> (
+    None
+):
+    for name, neutral in LATER.items():
+        assert replace(QUICK, **{name: neutral}).fingerprint == GOLDEN["quick.v1"], name
+        if name not in ("weights", "frozen"):  # which a resolved protocol always has
+            assert name not in resolved(QUICK).training
+        assert replace(QUICK, **{name: OTHER[name]}).fingerprint != GOLDEN["quick.v1"], name
 
 
 @pytest.mark.parametrize(
@@ -299,29 +293,20 @@ def test_a_field_that_came_later_leaves_published_fingerprints_alone_where_it_ch
 def test_a_setting_of_the_optimiser_that_came_later_does_so_too(
     name: str, neutral: Any, other: Any
 ) -> None:
-    assert (
-        replace(QUICK, optimiser=replace(QUICK.optimiser, **{name: neutral})).fingerprint
-        == GOLDEN["quick.v1"]
-    )
+    same = replace(QUICK, optimiser=replace(QUICK.optimiser, **{name: neutral}))
+    assert same.fingerprint == GOLDEN["quick.v1"]
     assert name not in resolved(QUICK).training["optimiser"]
     changed = replace(QUICK, optimiser=replace(QUICK.optimiser, **{name: other}))
     assert changed.fingerprint != GOLDEN["quick.v1"]
     assert resolved(changed).training["optimiser"][name] == other
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("frozen", Frozen),
-        ("pooling", Pooling),
-        ("resize", Resize),
-        ("form", ImageForm),
-        ("search", Search),
-    ],
-)
-def test_every_option_has_a_fingerprint_of_its_own(name: str, hint: Any) -> None:
-    options = {LATER[name], *typing.get_args(hint)}
-    assert len({replace(QUICK, **{name: option}).fingerprint for option in options}) == len(options)
+def test_every_option_has_a_fingerprint_of_its_own() -> None:
+    hints = {"frozen": Frozen, "pooling": Pooling, "resize": Resize}
+    for name, hint in {**hints, "form": ImageForm, "search": Search}.items():
+        options = {LATER[name], *typing.get_args(hint)}
+        found = {replace(QUICK, **{name: option}).fingerprint for option in options}
+        assert len(found) == len(options), name
 
 
 def test_images_are_stored_as_large_as_they_are_used_unless_told_otherwise() -> None:
@@ -338,62 +323,26 @@ def test_no_two_settings_have_the_same_fingerprint() -> None:
 PROSE: dict[str, Any] = {"name": "other.v1", "departures": ("prose",), "about": "prose"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "trials",
-        "startup",
-        "reproductions",
-        "space",
-        "seed",
-        "search",
-        "prune",
-        "metrics",
-        "exceptions",
-        "given",
-        "searches",
-        "trial_folds",
-        "smallest_difference",
-        *PROSE,
-    ],
-)
-def test_a_run_does_not_depend_on_how_many_others_there_are_or_what_is_made_of_it(
-    name: str,
-) -> None:
-    assert name not in resolved(BASE).training
-    other = replace(BASE, **{name: (OTHER | PROSE)[name]})
-    assert resolved(other).training == resolved(BASE).training
+NOT_TRAINING = (
+    "trials", "startup", "reproductions", "space", "seed", "search", "prune", "metrics",
+    "exceptions", "given", "searches", "trial_folds", "smallest_difference", *PROSE,
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "trunk",
-        "weights",
-        "frozen",
-        "pooling",
-        "layer_norm",
-        "size",
-        "resize",
-        "stored",
-        "dim",
-        "augment",
-        "sampler",
-        "optimiser",
-        "iterations",
-        "epochs",
-        "validate_every",
-        "patience",
-        "threads",
-        "autocast",
-        "compile",
-        "training_metrics",
-        "form",
-    ],
-)
-def test_a_run_depends_on_how_it_is_trained(name: str) -> None:
+def test_a_run_does_not_depend_on_how_many_others_there_are_or_what_is_made_of_it() -> None:
+    training = resolved(BASE).training
+    for name in NOT_TRAINING:
+        assert name not in training
+        assert resolved(replace(BASE, **{name: (OTHER | PROSE)[name]})).training == training, name
+
+
+def test_a_run_depends_on_how_it_is_trained() -> None:
     base = replace(resolved(BASE), trunk="another", weights="others")
-    assert replace(base, **{name: OTHER[name]}).training != base.training
+    elsewhere = {"batch", "shrink_batch", "folds"}  # entries of their own in a run's key
+    names = set(OTHER) - set(NOT_TRAINING) - elsewhere
+    assert len(names) == 23
+    for name in names:
+        assert replace(base, **{name: OTHER[name]}).training != base.training, name
 
 
 def test_a_protocol_cannot_be_changed() -> None:
@@ -404,50 +353,50 @@ def test_a_protocol_cannot_be_changed() -> None:
         protocol.optimiser.lr = 3
 
 
-@pytest.mark.parametrize(
-    ("setting", "name", "value"),
-    [
-        ("dim=16", "dim", 16),
-        ("seed=-3", "seed", -3),
-        ("trunk=identity", "trunk", "identity"),
-        ("shrink_batch=true", "shrink_batch", True),
-        ("layer_norm=true", "layer_norm", True),
-        ("autocast=true", "autocast", True),
-        ("compile=true", "compile", True),
-        ("size=32", "size", 32),
-        ("stored=256", "stored", 256),
-        ("weights=none", "weights", "none"),
-        ("frozen=batchnorm", "frozen", "batchnorm"),
-        ("frozen=nothing", "frozen", "nothing"),
-        ("frozen=trunk", "frozen", "trunk"),
-        ("pooling=gem", "pooling", "gem"),
-        ("pooling=avg+max", "pooling", "avg+max"),
-        ("resize=short", "resize", "short"),
-        ("resize=stretch", "resize", "stretch"),
-        ("optimiser.lr=1e-3", "optimiser.lr", 1e-3),
-        ("optimiser.weight_decay=0", "optimiser.weight_decay", 0.0),
-        ("batch.embedding=4x8", "batch.embedding", (4, 8)),
-        ("batch.classification=16,2", "batch.classification", (16, 2)),
-        ("batch.embedding=auto", "batch.embedding", None),
-        ("augment.area=0.25,0.75", "augment.area", (0.25, 0.75)),
-        ("augment.flip=0.5", "augment.flip", 0.5),
-        (" dim = 16 ", "dim", 16),
-        ("search=random", "search", "random"),
-        ("trials=0", "trials", 0),
-        ("prune=0.1", "prune", 0.1),
-        ("iterations=7", "iterations", 7),
-        ("metrics=recall_at_1, nmi", "metrics", ("recall_at_1", "nmi")),
-        ("training_metrics=pi_ratio", "training_metrics", ("pi_ratio",)),
-        ("optimiser.kind=adamw", "optimiser.kind", "adamw"),
-        ("optimiser.decay_own=false", "optimiser.decay_own", False),
-    ],
-)
-def test_a_setting_is_read_as_the_type_of_its_field(setting: str, name: str, value: Any) -> None:
-    found: Any = changed(setting)
-    for part in name.split("."):
-        found = getattr(found, part)
-    assert found == value
-    assert type(found) is type(value)
+READ = [
+    ("dim=16", "dim", 16),
+    ("seed=-3", "seed", -3),
+    ("trunk=identity", "trunk", "identity"),
+    ("shrink_batch=true", "shrink_batch", True),
+    ("layer_norm=true", "layer_norm", True),
+    ("autocast=true", "autocast", True),
+    ("compile=true", "compile", True),
+    ("size=32", "size", 32),
+    ("stored=256", "stored", 256),
+    ("weights=none", "weights", "none"),
+    ("frozen=batchnorm", "frozen", "batchnorm"),
+    ("frozen=nothing", "frozen", "nothing"),
+    ("frozen=trunk", "frozen", "trunk"),
+    ("pooling=gem", "pooling", "gem"),
+    ("pooling=avg+max", "pooling", "avg+max"),
+    ("resize=short", "resize", "short"),
+    ("resize=stretch", "resize", "stretch"),
+    ("optimiser.lr=1e-3", "optimiser.lr", 1e-3),
+    ("optimiser.weight_decay=0", "optimiser.weight_decay", 0.0),
+    ("batch.embedding=4x8", "batch.embedding", (4, 8)),
+    ("batch.classification=16,2", "batch.classification", (16, 2)),
+    ("batch.embedding=auto", "batch.embedding", None),
+    ("augment.area=0.25,0.75", "augment.area", (0.25, 0.75)),
+    ("augment.flip=0.5", "augment.flip", 0.5),
+    (" dim = 16 ", "dim", 16),
+    ("search=random", "search", "random"),
+    ("trials=0", "trials", 0),
+    ("prune=0.1", "prune", 0.1),
+    ("iterations=7", "iterations", 7),
+    ("metrics=recall_at_1, nmi", "metrics", ("recall_at_1", "nmi")),
+    ("training_metrics=pi_ratio", "training_metrics", ("pi_ratio",)),
+    ("optimiser.kind=adamw", "optimiser.kind", "adamw"),
+    ("optimiser.decay_own=false", "optimiser.decay_own", False),
+]
+
+
+def test_a_setting_is_read_as_the_type_of_its_field() -> None:
+    for setting, name, value in READ:
+        found: Any = changed(setting)
+        for part in name.split("."):
+            found = getattr(found, part)
+        assert found == value, setting
+        assert type(found) is type(value), setting
 
 
 def test_a_setting_changes_nothing_else() -> None:
@@ -481,26 +430,25 @@ def test_an_optional_setting_can_go_back_to_auto(setting: str, name: str) -> Non
     assert getattr(custom if "augment" not in setting else custom.augment, name) is None
 
 
-@pytest.mark.parametrize(
-    ("setting", "options"),
-    [
-        ("resize=long", "square, short, stretch"),
-        ("resize=Short", "square, short, stretch"),
-        ("resize=", "square, short, stretch"),
-        ("resize=auto", "square, short, stretch"),
-        ("pooling=max", r"avg, avg\+max, gem"),
-        ("pooling=auto", r"avg, avg\+max, gem"),
-        ("frozen=all", "nothing, batchnorm, trunk"),
-        ("frozen=none", "nothing, batchnorm, trunk"),
-        ("search=grid", "bayesian, quasi-random, random"),
-        ("optimiser.kind=lion", "rmsprop, adam, adamw, sgd"),
-    ],
-)
-def test_a_word_that_is_no_option_is_refused_with_the_options(setting: str, options: str) -> None:
-    with pytest.raises(
-        BadInput, match=f"--set {setting}: '{setting.partition('=')[2]}' is none of {options}$"
-    ):
-        changed(setting)
+NO_OPTION = [
+    ("resize=long", "square, short, stretch"),
+    ("resize=Short", "square, short, stretch"),
+    ("resize=", "square, short, stretch"),
+    ("resize=auto", "square, short, stretch"),
+    ("pooling=max", r"avg, avg\+max, gem"),
+    ("pooling=auto", r"avg, avg\+max, gem"),
+    ("frozen=all", "nothing, batchnorm, trunk"),
+    ("frozen=none", "nothing, batchnorm, trunk"),
+    ("search=grid", "bayesian, quasi-random, random"),
+    ("optimiser.kind=lion", "rmsprop, adam, adamw, sgd"),
+]
+
+
+def test_a_word_that_is_no_option_is_refused_with_the_options() -> None:
+    for setting, options in NO_OPTION:
+        word = setting.partition("=")[2]
+        with pytest.raises(BadInput, match=f"--set {setting}: '{word}' is none of {options}$"):
+            changed(setting)
 
 
 def test_true_and_false_are_both_understood() -> None:
@@ -514,130 +462,108 @@ def test_several_settings_are_applied_together() -> None:
     assert (custom.dim, custom.batch, custom.trials) == (16, Batch((4, 4), (16, 1)), 3)
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "dim=abc",
-        "dim=",
-        "dim=1.5",
-        "dim=auto",
-        "size=big",
-        "stored=big",
-        "prune=none",
-        "layer_norm=yes",
-        "compile=1",
-        "autocast=",
-        "optimiser.lr=fast",
-        "optimiser.lr=",
-        "shrink_batch=yes",
-        "shrink_batch=1",
-        "shrink_batch=",
-        "batch.embedding=8",
-        "batch.embedding=8x4x2",
-        "batch.embedding=axb",
-        "batch.embedding=8x",
-        "batch.embedding=8x4.5",
-        "augment.area=0.5",
-        "augment.area=a,b",
-    ],
-)
-def test_a_value_of_another_type_is_refused_with_the_setting(setting: str) -> None:
-    with pytest.raises(BadInput, match=f"--set {setting}: .* is not "):
-        changed(setting)
+ANOTHER_TYPE = [
+    "dim=abc",
+    "dim=",
+    "dim=1.5",
+    "dim=auto",
+    "size=big",
+    "stored=big",
+    "prune=none",
+    "layer_norm=yes",
+    "compile=1",
+    "autocast=",
+    "optimiser.lr=fast",
+    "optimiser.lr=",
+    "shrink_batch=yes",
+    "shrink_batch=1",
+    "shrink_batch=",
+    "batch.embedding=8",
+    "batch.embedding=8x4x2",
+    "batch.embedding=axb",
+    "batch.embedding=8x",
+    "batch.embedding=8x4.5",
+    "augment.area=0.5",
+    "augment.area=a,b",
+]
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "dim=0",
-        "dim=-1",
-        "folds=1",
-        "iterations=0",
-        "epochs=0",
-        "validate_every=0",
-        "patience=0",
-        "trials=-1",
-        "prune=1.5",
-        "prune=-0.1",
-        "prune=nan",
-        "smallest_difference=0",
-        "smallest_difference=nan",
-        "smallest_difference=1",
-        "searches=0",
-        "trial_folds=0",
-        "trial_folds=5",
-        "startup=-1",
-        "reproductions=0",
-        "threads=0",
-        "size=0",
-        "stored=0",
-        "stored=-5",
-        "batch.embedding=0x4",
-        "batch.classification=32x0",
-        "batch.embedding=-8x-4",
-        "optimiser.lr=0",
-        "optimiser.lr=-1",
-        "optimiser.lr=nan",
-        "augment.flip=1.5",
-        "augment.flip=-0.5",
-        "augment.flip=nan",
-        "augment.area=0,1",
-        "augment.area=1,0.5",
-        "augment.area=nan,1",
-        "augment.aspect=-1,1",
-    ],
-)
-def test_a_value_out_of_its_range_is_refused_with_its_field(setting: str) -> None:
-    with pytest.raises(BadInput, match=f"--set {setting.partition('=')[0]}"):
-        changed(setting)
+def test_a_value_of_another_type_is_refused_with_the_setting() -> None:
+    for setting in ANOTHER_TYPE:
+        with pytest.raises(BadInput, match=f"--set {setting}: .* is not "):
+            changed(setting)
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        "optimiser.lr",
-        "optimiser.momentum",
-        "optimiser.weight_decay",
-        "augment.flip",
-        "augment.rotation",
-        "augment.shear",
-    ],
-)
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999"])
-def test_a_number_that_is_none_is_refused_with_its_field(field: str, value: str) -> None:
-    with pytest.raises(BadInput, match=f"--set {field}"):
-        changed(f"{field}={value}")
+OUT_OF_RANGE = [
+    "dim=0",
+    "dim=-1",
+    "folds=1",
+    "iterations=0",
+    "epochs=0",
+    "validate_every=0",
+    "patience=0",
+    "trials=-1",
+    "prune=1.5",
+    "prune=-0.1",
+    "prune=nan",
+    "smallest_difference=0",
+    "smallest_difference=nan",
+    "smallest_difference=1",
+    "searches=0",
+    "trial_folds=0",
+    "trial_folds=5",
+    "startup=-1",
+    "reproductions=0",
+    "threads=0",
+    "size=0",
+    "stored=0",
+    "stored=-5",
+    "batch.embedding=0x4",
+    "batch.classification=32x0",
+    "batch.embedding=-8x-4",
+    "optimiser.lr=0",
+    "optimiser.lr=-1",
+    "optimiser.lr=nan",
+    "augment.flip=1.5",
+    "augment.flip=-0.5",
+    "augment.flip=nan",
+    "augment.area=0,1",
+    "augment.area=1,0.5",
+    "augment.area=nan,1",
+    "augment.aspect=-1,1",
+    "augment.area=0.5,inf",
+    "augment.aspect=0.5,inf",
+    "optimiser.momentum=-1",
+    "optimiser.weight_decay=-1",
+    "augment.area=0.5,3",
+    "augment.shear=90",
+    *(
+        f"{field}={value}"
+        for field in (
+            "optimiser.lr",
+            "optimiser.momentum",
+            "optimiser.weight_decay",
+            "augment.flip",
+            "augment.rotation",
+            "augment.shear",
+        )
+        for value in ("nan", "inf", "-inf", "1e999")
+    ),
+]
 
 
-@pytest.mark.parametrize("setting", ["augment.area=0.5,inf", "augment.aspect=0.5,inf"])
-def test_a_range_without_an_end_is_refused_with_its_field(setting: str) -> None:
-    with pytest.raises(BadInput, match=f"--set {setting.partition('=')[0]}"):
-        changed(setting)
+def test_a_value_out_of_its_range_is_refused_with_its_field() -> None:
+    for setting in OUT_OF_RANGE:
+        with pytest.raises(BadInput, match=f"--set {setting.partition('=')[0]}"):
+            changed(setting)
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "optimiser.momentum=-1",
-        "optimiser.weight_decay=-1",
-        "augment.area=0.5,3",
-        "augment.shear=90",
-    ],
-)
-def test_a_value_that_training_would_choke_on_is_refused_beforehand(setting: str) -> None:
-    with pytest.raises(BadInput, match=f"--set {setting.partition('=')[0]}"):
-        changed(setting)
-
-
-@pytest.mark.parametrize(
-    "typo", ["dmi=3", "Dim=3", "batchs.embedding=8x4", "fingerprint=3", "training=1", "=3", ".=3"]
-)
-def test_a_typo_is_refused_and_the_fields_are_listed(typo: str) -> None:
-    with pytest.raises(
-        BadInput,
-        match=r"no field .*; the fields here are trunk, weights, frozen, pooling, .*size, .*dim, ",
-    ):
-        changed(typo)
+def test_a_typo_is_refused_and_the_fields_are_listed() -> None:
+    listed = r"no field .*; the fields here are trunk, weights, frozen, pooling, .*size, .*dim, "
+    typos = ("dmi=3", "Dim=3", "batchs.embedding=8x4", "fingerprint=3", "training=1", "=3", ".=3")
+    for typo in typos:
+        with pytest.raises(BadInput, match=listed):
+            changed(typo)
 
 
 def test_a_typo_in_an_inner_field_lists_the_inner_fields() -> None:
@@ -652,10 +578,10 @@ def test_of_an_optional_number_the_refusal_says_that_it_may_be_left_open() -> No
         changed("prune=none")
 
 
-@pytest.mark.parametrize("name", ["name", "space", "departures", "about", "exceptions", "given"])
-def test_what_is_no_setting_cannot_be_set(name: str) -> None:
-    with pytest.raises(BadInput, match=f"no field '{name}'"):
-        changed(f"{name}=x")
+def test_a_field_that_is_not_a_setting_cannot_be_set() -> None:
+    for name in ("name", "space", "departures", "about", "exceptions", "given"):
+        with pytest.raises(BadInput, match=f"no field '{name}'"):
+            changed(f"{name}=x")
 
 
 def test_a_setting_of_settings_says_what_can_be_set() -> None:
@@ -750,8 +676,7 @@ def test_a_resolved_protocol_cannot_be_made_with_a_setting_left_out() -> None:
         ResolvedProtocol("p.v1")
 
 
-@pytest.mark.parametrize("name", list(protocols))
-def test_what_a_run_and_a_preregistration_hold_is_as_it_always_was(name: str) -> None:
+def test_what_a_run_and_a_preregistration_hold_is_as_it_always_was() -> None:
     """The golden file was written by the code from before `ResolvedProtocol` existed."""
 
     def facts(trunk: str) -> TrunkFacts:
@@ -759,24 +684,28 @@ def test_what_a_run_and_a_preregistration_hold_is_as_it_always_was(name: str) ->
         own = "none" if kind.origin() is None else "f" * 64
         return TrunkFacts(kind.takes, kind.side, kind.smallest, lambda wanted: own)
 
-    golden = RESOLVED[name]
-    assert protocols[name].fingerprint == golden["fingerprint"]
-    for modality in MODALITIES:
-        free = ["trunk=auto"] if modality == "features" else []
-        found = resolve(customise(protocols[name], free), modality, facts)
-        assert canonical(found.training) == canonical(golden[modality]["training"])
-        assert digest(found.to_json()) == golden[modality]["resolved"]
+    assert set(RESOLVED) == set(protocols)
+    for name, golden in RESOLVED.items():
+        assert protocols[name].fingerprint == golden["fingerprint"]
+        for modality in MODALITIES:
+            free = ["trunk=auto"] if modality == "features" else []
+            found, expected = (
+                resolve(customise(protocols[name], free), modality, facts),
+                golden[modality],
+            )
+            assert canonical(found.training) == canonical(expected["training"]), name
+            assert digest(found.to_json()) == expected["resolved"], name
 
 
-@pytest.mark.parametrize("name", list(protocols))
-def test_a_resolved_protocol_is_read_as_it_was_written(name: str) -> None:
-    for modality in MODALITIES:
-        free = ["trunk=auto"] if modality == "features" else []
-        found = resolved(customise(protocols[name], free), modality)
-        assert ResolvedProtocol.from_json(json.loads(canonical(found.to_json()))) == found
-        of_run = ResolvedProtocol.from_training(json.loads(canonical(found.training)))
-        assert of_run.training == found.training
-        assert resolved(found.declared, modality) == found
+def test_a_resolved_protocol_is_read_as_it_was_written() -> None:
+    for name, protocol in protocols.items():
+        for modality in MODALITIES:
+            free = ["trunk=auto"] if modality == "features" else []
+            found = resolved(customise(protocol, free), modality)
+            assert ResolvedProtocol.from_json(json.loads(canonical(found.to_json()))) == found, name
+            of_run = ResolvedProtocol.from_training(json.loads(canonical(found.training)))
+            assert of_run.training == found.training, name
+            assert resolved(found.declared, modality) == found, name
 
 
 def test_a_field_that_this_version_does_not_know_is_refused() -> None:
@@ -1023,9 +952,9 @@ def test_images_that_keep_their_shapes_are_not_turned(mini_folder: Path) -> None
     assert design(mini_folder, *settings, "augment.rotation=0").resize == "short"
 
 
-def test_a_study_settles_what_was_left_to_it(mini_folder: Path) -> None:
-    settled = design(mini_folder)
-    assert (settled.trunk, settled.weights, settled.frozen) == ("conv", "none", "nothing")
+def test_a_study_resolves_what_was_left_open(mini_folder: Path) -> None:
+    found = design(mini_folder)
+    assert (found.trunk, found.weights, found.frozen) == ("conv", "none", "nothing")
     assert design(mini_folder, "frozen=batchnorm").frozen == "batchnorm"
 
 

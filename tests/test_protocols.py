@@ -616,9 +616,9 @@ def test_nothing_is_refused_in_miniature(name: str) -> None:
     protocol = customise(protocols[name], LIGHT)
     designs = design_bench("glyphs", SEVERAL, protocol, "cpu", [])
     assert [design.method.name for design in designs] == SEVERAL
-    settled = designs[0].protocol.batch
+    batch = designs[0].protocol.batch
     assert {design.batch for design in designs} <= {
-        settled.shape(kind) for kind in ("embedding", "classification", "pairs")
+        batch.shape(kind) for kind in ("embedding", "classification", "pairs")
     }
     for design in designs[:-1]:
         assert design.trials == protocol.trials

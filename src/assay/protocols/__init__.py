@@ -1,5 +1,7 @@
-"""Protocols by name; without a version the newest: `protocols["quick"]`,
-`protocols["reality-check/cub.v1"]`.
+"""Protocols by name: `protocols["reality-check/cub.v1"]`; a name without a version is the newest.
+
+`Protocol` is what a bench takes, with settings left open as `auto`. `resolve` makes a
+`ResolvedProtocol` of it, which is what runs take.
 """
 
 import difflib
@@ -89,8 +91,9 @@ class Protocols(Registry[Protocol]):
         return super().__getitem__(newest)
 
     def miss(self, name: str) -> str:
-        """What to say of a name that no protocol has: those of which it is a part, else those that
-        are written most alike.
+        """Return the message for a name that no protocol has.
+
+        It suggests the protocols whose names contain it, else those with the most similar names.
         """
         word = name.casefold().strip("/")
         near = [full for full in self if word and word in full] or difflib.get_close_matches(

@@ -117,7 +117,7 @@ def _searched_anew(published: Protocol, data: str) -> Protocol:
         "4 independent searches of a method instead of one, each with its own trials, selection and"
         " 10 reproductions; intervals are over searches, without the trials that were selected"
     )
-    departures = tuple(replicated if one == INTERVALS else one for one in published.departures)
+    departures = tuple(replicated if text == INTERVALS else text for text in published.departures)
     name, about = published.name.replace(".v1", ".v2"), f"reality check, 4 searches, {data}"
     return replace(published, name=name, searches=4, departures=departures, about=about)
 

@@ -29,6 +29,9 @@ RANDOM_WEIGHTS = "none"
 
 
 # --- The types ---
+#
+# Each type narrows fields of the type that it extends. `= field()` makes such a field required;
+# without it, the field would keep the default of the base class.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,12 +111,11 @@ class FirstStep:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedProtocol(Protocol):
-    """A protocol for one modality of data and one trunk: every setting that training needs has a
-    value.
+    """A protocol in which nothing is left open, for one modality of data and one trunk.
 
-    `weights` is the hash of the trunk's weights, or `none`. Fields that are None have a meaning
-    there: `iterations` (an epoch is one pass), `stored` (as large as `size`), `trial_folds` (all),
-    `prune` (never).
+    `weights` is the hash of the trunk's weights, or `none`. Four fields may be None, which is a
+    value there: `iterations` (an epoch is one pass), `stored` (as large as `size`), `trial_folds`
+    (all folds), `prune` (never).
     """
 
     frozen: Frozen = field()
@@ -145,10 +147,14 @@ class ResolvedProtocol(Protocol):
     def declared(self) -> Protocol:
         """A protocol to declare, which resolves to this one on the same data.
 
-        `size` is 0 for vectors, which nobody can set, so it becomes `auto`.
+        `size` is 0 for vectors, which cannot be set, so it becomes `auto`.
         """
-        own = {item.name: getattr(self, item.name) for item in dataclasses.fields(Protocol)}
-        return Protocol(**{**own, "size": self.size or None})
+        nested = {
+            "augment": Augment(**vars(self.augment)),
+            "batch": Batch(**vars(self.batch)),
+            "optimiser": Optimiser(**vars(self.optimiser)),
+        }
+        return Protocol(**{**vars(self), **nested, "size": self.size or None})
 
     def batch_for(self, kind: BatchKind, classes: int) -> tuple[int, int]:
         """Return classes x images per class for a fold that trains on `classes`.
@@ -182,33 +188,36 @@ class ResolvedProtocol(Protocol):
                 f"the protocol has a field {unknown[0]!r} that this version of Assay does not know;"
                 " use a newer one"
             )
-        nested = {
-            "augment": ResolvedAugment, "batch": ResolvedBatch, "optimiser": ResolvedOptimiser,
-        }  # fmt: skip
-        own = {name: _tuples(value) for name, value in data.items()}
-        own["exceptions"] = {
+        exceptions = {
             method: dict(map(read_setting, texts)) for method, texts in data["exceptions"]
         }
-        own["given"] = {method: dict(map(read_given, texts)) for method, texts in data["given"]}
-        for name, kind in nested.items():
-            own[name] = kind(**{key: _tuples(value) for key, value in data[name].items()})
-        return cls(**{**own, "space": read_space(data["space"])})
+        parts = {
+            "augment": ResolvedAugment(**_tuples(data["augment"])),
+            "batch": ResolvedBatch(**_tuples(data["batch"])),
+            "optimiser": ResolvedOptimiser(**_tuples(data["optimiser"])),
+            "space": read_space(data["space"]),
+            "exceptions": exceptions,
+            "given": {method: dict(map(read_given, texts)) for method, texts in data["given"]},
+        }
+        return cls(**{**_tuples(data), **parts})
 
     @classmethod
     def from_training(cls, data: Mapping[str, Any]) -> "ResolvedProtocol":
         """Return a protocol with the settings that `training` wrote.
 
-        A setting at its neutral value is not in `data`, and neither are those that a run does not
-        depend on: they have the values of `Protocol`.
+        Settings that `training` leaves out have the defaults of `Protocol`: those at neutral values
+        as they were, the others without effect on a run.
         """
         usual = Protocol("run").to_json()
         optimiser = {**usual["optimiser"], **data["optimiser"]}
         return cls.from_json({**usual, **data, "optimiser": optimiser})
 
 
-def _tuples(value: Any) -> Any:
-    """Return lists as the tuples that they were before they became JSON."""
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return JSON fields with lists as the tuples that they were."""
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+    }
 
 
 # --- Resolving ---
@@ -220,10 +229,10 @@ class TrunkFacts:
 
     Args:
         takes: images or vectors.
-        side: of the square input that the trunk was made for; None where any will do.
-        smallest: least side of an image.
-        find_weights: returns the hash of the weights that `pretrained`, `none` or a hash means for
-            this trunk; `none` for random ones.
+        side: side of the square input that the trunk was made for; None: by the modality.
+        smallest: smallest side of an image.
+        find_weights: function that returns the hash of the weights that `pretrained`, `none` or a
+            hash means for this trunk; `none` for random weights.
     """
 
     takes: SampleKind
@@ -263,8 +272,8 @@ _BY_KIND: dict[SampleKind, dict[str, Mapping[str, Any]]] = {
         "batch": {"embedding": (8, 4), "classification": (32, 1)},
     },
 }
-"""Length, optimiser and batches that `auto` stands for: of a head trained on vectors, and of a
-network trained on images.
+"""Length of training, optimiser and batches that `auto` stands for: for a head trained on vectors
+(features, or the output of a frozen trunk), and for a network trained on images.
 """
 
 
@@ -280,16 +289,16 @@ def kind_of(modality: Modality) -> SampleKind:
 def resolve(
     protocol: Protocol, modality: Modality, trunk_facts: Callable[[str], TrunkFacts]
 ) -> ResolvedProtocol:
-    """Return the protocol with every `auto` replaced by what suits the data, the trunk and what is
-    trained.
+    """Return the protocol with every `auto` replaced, by the data, the trunk and what is trained.
 
     Settings for images are ignored for vectors. Raises `BadInput` where trunk, weights, images and
     data do not go together.
 
     Args:
-        protocol: as declared.
-        modality: of the data.
-        trunk_facts: gives the facts about the trunk of a name, `assay.trunks.trunk_facts`.
+        protocol: the protocol as declared.
+        modality: modality of the data.
+        trunk_facts: function that returns the facts about a trunk by its name; outside tests it is
+            `assay.trunks.trunk_facts`.
     """
     given = kind_of(modality)
     auto_trunk, auto_size, auto_augment = _BY_MODALITY[modality]

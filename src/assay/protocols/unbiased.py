@@ -35,8 +35,8 @@ the published fingerprints, and wait for their methods.
 """
 
 RAW = ("triplet_semihard_squared", "n_pairs", "n_pairs_symmetric", "angular_raw")
-"""Methods without a normalised last layer in the paper (table 1), in the form whose loss sees raw
-outputs.
+"""Methods that have no normalised last layer in the paper (table 1), in the form whose loss sees
+raw outputs.
 """
 
 RMSPROP = (
@@ -151,11 +151,11 @@ RESNET50 = replace(
 
 
 def _by_distance(first: Protocol, trunk: str) -> Protocol:
-    """Return version 2 of a protocol: methods of `RAW` are compared by Euclidean distance, and
-    absent ones are not named.
+    """Return version 2 of a protocol: by Euclidean distance for the methods of `RAW`, and without
+    settings for methods that do not exist.
     """
     departures = tuple(
-        BY_DISTANCE if one == BY_COSINE else one for one in first.departures if one != RMSPROP
+        BY_DISTANCE if text == BY_COSINE else text for text in first.departures if text != RMSPROP
     )
     exceptions = {method: {"similarity": "euclidean"} for method in RAW}
     name, about = first.name.replace(".v1", ".v2"), f"unbiased (2019) by distance, {trunk}"
