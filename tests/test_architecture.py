@@ -4,11 +4,13 @@ code relies on.
 
 import ast
 import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from assay.registry import Registry
+from loops import for_each
 
 ROOT = Path(__file__).parents[1] / "src" / "assay"
 
@@ -46,11 +48,14 @@ def is_behind(path, door):
     return relative.as_posix() == door or relative.parts[0] in (door, f"{door}.py")
 
 
-@pytest.mark.parametrize("library", DOORS)
-def test_a_library_is_imported_behind_its_own_door_only(library):
-    users = [path for path in ROOT.rglob("*.py") if library in imported(path)]
-    outside = [path for path in users if not any(is_behind(path, door) for door in DOORS[library])]
-    assert outside == []
+def test_a_library_is_imported_behind_its_own_door_only():
+    outside = {
+        (library, path.relative_to(ROOT).as_posix())
+        for path in ROOT.rglob("*.py")
+        for library in DOORS.keys() & set(imported(path))
+        if not any(is_behind(path, door) for door in DOORS[library])
+    }
+    assert outside == set()
 
 
 def test_the_check_of_doors_sees_an_import(tmp_path):
@@ -179,7 +184,7 @@ PUBLIC = {
         "space_of",
         "trunk_source",
         "trunks",
-        "whole",
+        "whole_number",
         "with_given",
     ],
     "assay.metrics": [
@@ -284,7 +289,7 @@ PUBLIC = {
 }
 
 
-@pytest.mark.parametrize("module", PUBLIC)
+@for_each("module", PUBLIC)
 def test_public_names_are_the_announced_ones(module):
     names = importlib.import_module(module)
     assert sorted(names.__all__) == PUBLIC[module]
@@ -304,21 +309,83 @@ def test_a_method_has_the_announced_attributes():
     assert (list(triplet.space), triplet.normalise, triplet.paper.year) == (["margin"], True, 2006)
 
 
-@pytest.mark.parametrize("line", ["import assay", "import assay.cli"])
-def test_heavy_libraries_wait_until_they_are_needed(line):
+def run_python(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_heavy_libraries_wait_until_they_are_needed():
     heavy = "torch", "optuna", "scipy", "matplotlib", "numpy"
-    code = f"{line}; import sys; print([name for name in {heavy} if name in sys.modules])"
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout
-        == "[]\n"
-    )
+    code = "import sys, assay, assay.cli; print([name for name in {} if name in sys.modules])"
+    assert run_python(code.format(heavy)) == "[]\n"
 
 
-def test_no_module_is_called_by_a_word_that_says_nothing():
-    names = {path.stem for path in ROOT.rglob("*.py")}
-    assert not names & {"utils", "common", "helpers", "misc"}
+def test_metrics_are_named_without_torch():
+    code = "import sys, assay.metric_names; print('torch' in sys.modules)"
+    assert run_python(code) == "False\n"
+
+
+def test_no_form_of_import_shows_an_empty_registry():
+    """Each form runs in a fresh process, forked from one that has imported torch but not Assay."""
+    for package in ("data", "methods", "metrics", "protocols"):
+        importlib.import_module(f"assay.{package}")
+    sizes = {}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "assay":
+            found = {key: value for key, value in vars(module).items() if is_registry(value)}
+            for key, registry in found.items():
+                own = [part for part in registry if registry.origin(part).startswith("assay.")]
+                sizes[f"from {name} import {key}"] = len(own)
+    forms = {form: size for form, size in sizes.items() if is_public(form)}
+    assert {form.rpartition(" ")[2] for form in forms} == {
+        "datasets", "losses", "methods", "metrics", "miners", "protocols", "samplers", "trunks",
+        "vector_similarities",
+    }  # fmt: skip
+    code = f"""
+import os, numpy, scipy.special, torch, torch.utils.data
+for form, size in {forms}.items():
+    if os.fork() == 0:
+        exec(form)
+        print(form, len(locals()[form.rpartition(" ")[2]]), size, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+    lines = run_python(code).splitlines()
+    assert lines == [f"{form} {size} {size}" for form, size in forms.items()]
+
+
+def is_registry(value):
+    return isinstance(value, Registry) and bool(value)
+
+
+def is_public(form):
+    """Whether this is the module that defines a registry, its package, or the door for methods."""
+    _, module, _, name = form.split()
+    made = importlib.import_module(module)
+    return name in getattr(made, "__all__", ()) or f"\n{name} = " in inspect.getsource(made)
+
+
+EMPTY_WORDS = {
+    "answers", "apprentice", "arena", "common", "desk", "every", "form", "helpers", "judge",
+    "learner", "manager", "means", "misc", "nobody", "obituary", "one", "parcel", "said", "shelf",
+    "stuff", "told", "utils", "whole",
+}  # fmt: skip
+"""Names under which a reader finds nothing that he looks for."""
+
+
+def test_nothing_is_called_by_a_word_that_says_nothing():
+    names = {}
+    for path in ROOT.rglob("*.py"):
+        defined = [
+            node.name
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef)
+        ]
+        for name in (path.stem, *defined):
+            names.setdefault(name.lower(), path.relative_to(ROOT).as_posix())
+    found = {name: path for name, path in names.items() if name in EMPTY_WORDS}
+    assert found.items() <= {("form", "tables/form.py")}
     assert not any(name.startswith("base_") for name in names)
 
 

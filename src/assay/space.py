@@ -60,7 +60,7 @@ def inside(low: float, high: float, name: str, value: float) -> float:
     )
 
 
-def whole(least: int, name: str, value: int) -> int:
+def whole_number(least: int, name: str, value: int) -> int:
     """Return a whole number of at least `least`."""
     return int(
         _accept(

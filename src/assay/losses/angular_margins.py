@@ -12,7 +12,7 @@ from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, methods
 from assay.losses.proxies import PROXY_START, cosines, cross_entropy, of_own_class, with_own_class
 from assay.pairs import sine
 from assay.registry import Paper
-from assay.space import Integer, Real, Space, above, at_least, between, whole
+from assay.space import Integer, Real, Space, above, at_least, between, whole_number
 
 
 @losses("cosface")
@@ -115,7 +115,7 @@ class SphereFace(Loss):
 
     def __init__(self, *, margin: int = 4, scale: float = 30.0) -> None:
         super().__init__()
-        self.margin, self.scale = whole(1, "margin", margin), above(0, "scale", scale)
+        self.margin, self.scale = whole_number(1, "margin", margin), above(0, "scale", scale)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         s_NC = cosines(z, y, self.weights)

@@ -6,7 +6,7 @@ from torch import Tensor
 from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, masked_mean, similarities, soft_histograms
 from assay.registry import Paper
-from assay.space import Integer, Space, whole
+from assay.space import Integer, Space, whole_number
 
 
 @losses("fastap")
@@ -31,7 +31,7 @@ class FastAP(Loss):
 
     def __init__(self, *, bins: int = 10) -> None:
         super().__init__()
-        self.bins = whole(2, "bins", bins)
+        self.bins = whole_number(2, "bins", bins)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
         squared_NM = 2 - 2 * similarities(z, references.z)  # d^2 on unit vectors

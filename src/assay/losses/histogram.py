@@ -5,7 +5,7 @@ from torch import Tensor
 from assay.losses.loss import Loss, Method, losses, methods
 from assay.pairs import Pairs, References, similarities, soft_histograms
 from assay.registry import Paper
-from assay.space import Integer, Space, whole
+from assay.space import Integer, Space, whole_number
 
 
 @losses("histogram")
@@ -24,7 +24,7 @@ class Histogram(Loss):
 
     def __init__(self, *, bins: int = 100) -> None:
         super().__init__()
-        self.bins = whole(2, "bins", bins)
+        self.bins = whole_number(2, "bins", bins)
 
     def forward(self, z: Tensor, y: Tensor, pairs: Pairs, references: References) -> Tensor:
         positive_NB, negative_NB = soft_histograms(

@@ -7,7 +7,7 @@ from assay.losses.loss import WEIGHTS_LR, Loss, Method, losses, make_weights, me
 from assay.losses.proxies import PROXY_START, check_fit, cross_entropy, of_own_class, with_own_class
 from assay.pairs import unit
 from assay.registry import Paper
-from assay.space import Real, Space, above, at_least, whole
+from assay.space import Real, Space, above, at_least, whole_number
 
 
 @losses("soft_triple")
@@ -45,7 +45,7 @@ class SoftTriple(Loss):
         regularisation: float = 0.2,
     ) -> None:
         super().__init__()
-        self.centres = whole(1, "centres", centres)
+        self.centres = whole_number(1, "centres", centres)
         self.scale, self.gamma = above(0, "scale", scale), above(0, "gamma", gamma)
         self.margin, self.regularisation = (
             at_least(0, "margin", margin),

@@ -34,7 +34,7 @@ from assay.space import (
     between,
     inside,
     one_of,
-    whole,
+    whole_number,
 )
 from assay.trunks import Trunk, trunks
 
@@ -76,6 +76,6 @@ __all__ = [
     "space_of",
     "trunk_source",
     "trunks",
-    "whole",
+    "whole_number",
     "with_given",
 ]

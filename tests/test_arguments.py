@@ -1,4 +1,4 @@
-"""What values arguments may have: the checks themselves, and that every loss and miner makes them."""
+"""Values of arguments: the checks, and that every loss and miner uses them."""
 
 import inspect
 import math
@@ -12,7 +12,7 @@ import pytest
 from assay.losses import losses
 from assay.methods import assemble, methods
 from assay.miners import miners
-from assay.space import Choice, above, at_least, between, inside, one_of, whole
+from assay.space import Choice, above, at_least, between, inside, one_of, whole_number
 from loops import for_each
 from miniature import QUICK
 
@@ -48,7 +48,7 @@ CHECKS: dict[str, tuple[Callable[[Any], Any], list[float], list[float], str]] = 
         "above 0 and below 90",
     ),
     "whole": (
-        lambda value: whole(2, "margin", value),
+        lambda value: whole_number(2, "margin", value),
         [2, 2.0, 3, 1e6],
         [1, 0, -2, 2.5, 2 + LITTLE, 1.9999999],
         "a whole number of at least 2",
@@ -98,7 +98,7 @@ def test_a_number_of_numpy_is_a_number(name: str) -> None:
 def test_a_whole_number_becomes_an_int() -> None:
     """A range over its bins would fail on 10.0."""
     for value in (10, 10.0, np.float64(10)):
-        found = whole(2, "bins", value)  # type: ignore[arg-type]
+        found = whole_number(2, "bins", value)  # type: ignore[arg-type]
         assert found == 10
         assert type(found) is int
 
