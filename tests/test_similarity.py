@@ -14,7 +14,7 @@ from safetensors import safe_open
 
 import assay.run
 from assay.data.splits import folds_of_labels
-from assay.embedding import as_compared, embed_samples, load, outputs
+from assay.embedding import embed_samples, load, normalise_for, outputs
 from assay.errors import BadInput
 from assay.metrics import evaluate
 from assay.model import (
@@ -122,8 +122,8 @@ def test_concatenated_squared_distances_are_the_sum_of_those_of_the_folds() -> N
 
 def test_outputs_are_normalised_for_the_cosine_only() -> None:
     z = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
-    assert as_compared(z, "euclidean") is z
-    assert as_compared(z, "cosine").norm(dim=1).tolist() == [1.0, 1.0]
+    assert normalise_for(z, "euclidean") is z
+    assert normalise_for(z, "cosine").norm(dim=1).tolist() == [1.0, 1.0]
     assert torch.equal(single_vectors(z, 1, "euclidean"), z[:, :1])
 
 
@@ -309,7 +309,7 @@ def test_a_loaded_model_embeds_as_it_is_compared(similarity: Any, tmp_path: Path
     write_model_folder(tmp_path / "model", model, {"method": "n_pairs"})
     loaded = load(tmp_path / "model", device="cpu")
     assert loaded.similarity == similarity
-    expected = as_compared(outputs(model, VIEW.x, 0, CPU), similarity)
+    expected = normalise_for(outputs(model, VIEW.x, 0, CPU), similarity)
     assert np.array_equal(loaded.embed(VIEW.x), expected.numpy())
     assert torch.equal(embed_samples(model, VIEW.x, 0, CPU, similarity), expected)
 

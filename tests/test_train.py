@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 from torch import Tensor
 
 from assay.data.packs import View
-from assay.embedding import embed_samples, fit_pca
+from assay.embedding import embed_samples
 from assay.losses import losses
 from assay.losses.loss import Loss
 from assay.methods import BuiltMethod
@@ -25,6 +25,7 @@ from assay.model import Architecture, Model
 from assay.pairs import Pairs, References, Triplets
 from assay.protocols import Batch, Optimiser, Protocol, ResolvedAugment, ResolvedProtocol, resolve
 from assay.registry import Paper
+from assay.run.baseline import fit_pca
 from assay.train import (
     Fit,
     Trainee,

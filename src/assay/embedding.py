@@ -1,6 +1,4 @@
-"""From samples to embeddings, and the PCA that reduces the features of an untrained trunk. Shapes:
-N samples, F features.
-"""
+"""From samples to embeddings, and from a model folder or the name of a trunk to an `Embedder`."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -28,14 +26,16 @@ from assay.registry import UnknownName
 from assay.trunks import find, weights
 
 SMALL, BATCH, LARGE_BATCH = 64, 256, 32
-"""Up to this side images go through the network by `BATCH`, larger ones by `LARGE_BATCH`."""
+"""Images with sides of up to `SMALL` pixels go through the network `BATCH` at a time, larger images
+`LARGE_BATCH` at a time.
+"""
 
 Read = Callable[[Labels, FirstStep], Samples]
 """Reads samples by their numbers."""
 
 
 class Sliceable(Interface):
-    """Samples by slices, such as those of a view."""
+    """Samples that can be sliced, such as those of a view."""
 
     def __len__(self) -> int: ...
 
@@ -43,7 +43,7 @@ class Sliceable(Interface):
 
 
 def batch_of(size: int) -> int:
-    """Images that go through a network at once."""
+    """Return how many images go through a network at a time."""
     return BATCH if size <= SMALL else LARGE_BATCH
 
 
@@ -54,22 +54,21 @@ def embed_samples(
     device: torch.device,
     similarity: Similarity = "cosine",
 ) -> Tensor:
-    """Return the embeddings (N, dim) of the samples as they are compared, on the CPU; the network
-    is left in evaluation mode.
+    """Return the embeddings (N, dim) of the samples as they are compared, on the CPU.
+
+    The network is left in evaluation mode.
     """
-    return as_compared(outputs(network, x, size, device), similarity)
+    return normalise_for(outputs(network, x, size, device), similarity)
 
 
-def as_compared(z_ND: Tensor, similarity: Similarity) -> Tensor:
-    """Return outputs of a network as they are compared: unit vectors for the cosine, as they are
-    for Euclidean distance.
-    """
-    return F.normalize(z_ND, dim=1) if similarity == "cosine" else z_ND
+def normalise_for(z: Tensor, similarity: Similarity) -> Tensor:
+    """Return outputs (N, dim) of a network as they are compared: for the cosine as unit vectors."""
+    return F.normalize(z, dim=1) if similarity == "cosine" else z
 
 
 @torch.no_grad()
 def outputs(network: nn.Module, x: Sliceable, size: int, device: torch.device) -> Tensor:
-    """What the network says to the centres of the samples, in batches, on the CPU."""
+    """Return the network's outputs for the centres of the samples, in batches, on the CPU."""
     network.eval()
     count = batch_of(size)
     parts = [
@@ -88,7 +87,7 @@ def read_and_embed(
     progress: Progress,
     stage: str = "embedding",
 ) -> Tensor:
-    """Compute the network's outputs for `count` samples; read, decode and compute in parallel.
+    """Return the network's outputs for `count` samples; read, decode and compute in parallel.
 
     A few batches are in memory at a time. Each batch is computed by one thread, so that the result
     does not depend on the number of threads. `stage` is the stage that `progress` reports.
@@ -119,7 +118,7 @@ def trunk_features(
     device: torch.device,
     progress: Progress,
 ) -> Tensor:
-    """Compute the features of these samples by the trunk of a protocol, before any head.
+    """Return the features of these samples by the trunk of a protocol, before any head.
 
     Random weights are drawn from the protocol's seed.
     """
@@ -140,8 +139,8 @@ class Embedder:
 
     Args:
         model: the network.
-        card: what it is and comes from.
-        device: where it computes.
+        card: facts about it, such as the data and method that it was trained with.
+        device: device that it computes on.
         folder: the model folder that it was loaded from; None: it is a pretrained trunk.
     """
 
@@ -152,86 +151,80 @@ class Embedder:
 
     @property
     def similarity(self) -> Similarity:
-        """How its embeddings are compared: unit vectors by the cosine, others by Euclidean
-        distance.
-        """
+        """How its embeddings are compared: cosine (of unit vectors) or euclidean."""
         return self.model.architecture.similarity
 
     def embed(self, samples: Sequence[str | Path | Pixels] | Vectors) -> Vectors:
-        """Return embeddings (N, dim) of image files, of pixels (height, width, 3), or of rows of
-        features (N, width).
+        """Return embeddings (N, dim) of image files, of pixels (height, width, 3), or of features.
 
-        They are unit vectors where `similarity` is cosine.
+        Features are rows (N, width). The embeddings are unit vectors where `similarity` is cosine.
         """
         if find(self.model.architecture.trunk).takes == "vectors":
-            return np.asarray(
-                embed_samples(
-                    self.model, self._vectors(samples), 0, self.device, self.similarity
-                ).numpy()
-            )
+            x = self._rows(samples)
+            z = embed_samples(self.model, x, 0, self.device, self.similarity)
+            return np.asarray(z.numpy())
         channels = self.model.architecture.inputs
         return self.embed_read(
             lambda rows, step: read_images([samples[row] for row in rows], step, channels),
             len(samples),
         )
 
-    def _vectors(self, samples: Any) -> Vectors:
-        """The samples as rows of the width that the model takes."""
+    def _rows(self, samples: Any) -> Vectors:
+        """Return features as an array of the width that the model takes, or raise `BadInput`."""
         width = self.model.architecture.inputs
         try:
             x: Vectors = np.asarray(samples, dtype=np.float32)
         except (ValueError, TypeError):
             x = np.empty(0, dtype=np.float32)
         if x.ndim != 2 or len(x) == 0 or x.shape[1] != width:
-            raise BadInput(
-                f"this model takes rows of {width} numbers, at least one; got {_shape(samples)}"
+            got = (
+                f"shape {samples.shape}"
+                if isinstance(samples, np.ndarray)
+                else f"{type(samples).__name__} of {len(samples)}"
             )
+            raise BadInput(f"this model takes rows of {width} numbers, at least one; got {got}")
         return x
 
     def embed_read(self, read: Read, count: int, progress: Progress = silent) -> Vectors:
-        """Return embeddings (N, dim) of `count` samples that `read` gives, as they are compared."""
+        """Return embeddings (N, dim) of `count` samples that `read` reads."""
         if not count:
-            raise BadInput("there is nothing to embed: no samples were given")
+            raise BadInput("no samples were given, so there is nothing to embed")
         z = read_and_embed(self.model, read, count, self.model.architecture, self.device, progress)
-        return np.asarray(as_compared(z, self.similarity).numpy())
+        return np.asarray(normalise_for(z, self.similarity).numpy())
 
 
 def check_kind(called: str, takes: SampleKind, inputs: int, given: SampleKind, found: int) -> None:
-    """Raise `BadInput` where a model takes other samples than are given, or of another number of
-    channels or numbers.
-    """
+    """Raise `BadInput` unless the samples are of the kind and width that the model takes."""
     wide = {"vectors": "numbers", "images": "channels"}
     if (takes, inputs) != (given, found):
         raise BadInput(
-            f"the model of {called} takes {takes} of {inputs} {wide[takes]}, "
-            f"the data are {given} of {found} {wide[given]}; give --data of its kind"
+            f"the model of {called} takes {takes} of {inputs} {wide[takes]}, the data are {given}"
+            f" of {found} {wide[given]}; give data of the kind that the model takes"
         )
-
-
-def _shape(samples: Any) -> str:
-    return (
-        f"shape {samples.shape}"
-        if isinstance(samples, np.ndarray)
-        else f"{type(samples).__name__} of {len(samples)}"
-    )
 
 
 def load(
     name: str | Path, device: str = "auto", inputs: int = 3, weights_file: str | Path | None = None
 ) -> Embedder:
-    """A model folder, or a pretrained trunk by its name (`lite0`, any of timm's), whose features
-    are the embedding.
+    """Load a model folder, or a pretrained trunk whose features are the embedding.
 
-    `inputs` is the number of channels that a trunk by name is to take, `weights_file` its weights
-    where not its own.
+    Args:
+        name: a model folder, or the name of a trunk: `lite0`, any name of timm's.
+        device: auto, cpu or cuda.
+        inputs: number of channels of the images that a trunk by name is to take.
+        weights_file: weights of a trunk by name, instead of its own.
+
+    >>> model = load("lite0")
+    >>> model.embed([np.zeros((40, 40, 3), dtype=np.uint8)]).shape
+    (1, 1280)
     """
     on = torch.device(choose_device(device))
     folder = Path(name)
     if folder.is_dir():
         if weights_file:
             raise BadInput(
-                f"--weights {weights_file}: {folder} is a model folder and has its own; leave"
-                " it out"
+                f"--weights {weights_file}: {folder} is a model folder, which has its own weights;"
+                " leave out --weights"
             )
         if not (folder / CARD).exists():
             raise BadInput(
@@ -260,24 +253,3 @@ def load(
         {"trunk": str(name), "pretrained_on": found.pretrained_on, "weights": found.digest},
         on,
     )
-
-
-def fit_pca(features_NF: Tensor, width: int) -> nn.Linear:
-    """A linear layer that centres and projects onto the `width` directions of largest variance.
-
-    Signs are fixed (the largest entry of a direction is positive), so that the same features give
-    the same layer.
-    """
-    exact_NF = features_NF.double()
-    mean_F = exact_NF.mean(0)
-    directions_FF = torch.linalg.eigh(
-        torch.cov(exact_NF.T, correction=0).reshape(len(mean_F), -1)
-    ).eigenvectors
-    chosen_WF = directions_FF.flip(1)[:, :width].T
-    largest_W1 = chosen_WF.gather(1, chosen_WF.abs().argmax(1, keepdim=True))
-    chosen_WF = chosen_WF * largest_W1.sign()
-    layer = nn.Linear(len(mean_F), len(chosen_WF))
-    with torch.no_grad():
-        layer.weight.copy_(chosen_WF)
-        layer.bias.copy_(-(chosen_WF @ mean_F))
-    return layer

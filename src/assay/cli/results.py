@@ -9,7 +9,7 @@ from assay.cli.show import duration, print_json, print_table, size
 if TYPE_CHECKING:
     from assay.study import Plan
 
-FEW = 3
+DISAGREEMENTS = 3
 """Disagreements between single and concatenated models that are printed; the report has all."""
 
 FULL_WIDTH = 126
@@ -69,12 +69,12 @@ def _print_comparison(comparison: Any) -> None:
 
     found = answer(comparison)
     print(found.sentence)
-    for line in found.disagreements[:FEW]:
+    for line in found.disagreements[:DISAGREEMENTS]:
         print(f"{line}.")
-    if len(found.disagreements) > FEW:
+    if len(found.disagreements) > DISAGREEMENTS:
         print(
-            f"{len(found.disagreements) - FEW} more disagreements between single and concatenated"
-            " models: see the report."
+            f"{len(found.disagreements) - DISAGREEMENTS} more disagreements between single and"
+            " concatenated models: see the report."
         )
     for record in comparison.unfinished:
         print(

@@ -3,15 +3,15 @@
 from assay.evaluation.baselines import TrunkBaseline, baselines
 from assay.evaluation.embeddings import Embeddings, embed
 from assay.evaluation.evaluate import Evaluation, evaluate_file, evaluate_model
-from assay.evaluation.look import Look
-from assay.evaluation.model import EmbeddedPart, EvaluatedModel
+from assay.evaluation.evaluated_model import EmbeddedPart, EvaluatedModel
+from assay.evaluation.look import OpenLook
 
 __all__ = [
     "EmbeddedPart",
     "Embeddings",
     "EvaluatedModel",
     "Evaluation",
-    "Look",
+    "OpenLook",
     "TrunkBaseline",
     "baselines",
     "embed",

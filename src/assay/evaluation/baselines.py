@@ -15,7 +15,7 @@ from assay.data.dataset import Half
 from assay.data.seal import Reason
 from assay.data.splits import TrainVal
 from assay.devices import choose_device
-from assay.embedding import fit_pca, trunk_features
+from assay.embedding import trunk_features
 from assay.errors import BadInput
 from assay.metric_names import DEFAULT_METRICS
 from assay.metrics import Scores
@@ -23,6 +23,7 @@ from assay.progress import Progress, silent
 from assay.protocols import Protocol, customise, kind_of, protocols, resolve
 from assay.registry import UnknownName
 from assay.run import HalfLabels
+from assay.run.baseline import fit_pca
 from assay.trunks import trunk_facts, trunks, with_weights
 from assay.trunks import weights as trunk_weights
 

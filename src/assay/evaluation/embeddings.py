@@ -20,7 +20,7 @@ from assay.data.seal import Reason, everything
 from assay.data.sources.features import label_arrays
 from assay.embedding import Embedder, Read, check_kind, load
 from assay.errors import BadInput
-from assay.evaluation.model import EmbeddedPart
+from assay.evaluation.evaluated_model import EmbeddedPart
 from assay.files import write_atomically
 from assay.neighbours import Vectors
 from assay.progress import Progress, silent

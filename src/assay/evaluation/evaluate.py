@@ -15,8 +15,8 @@ from assay.data.seal import Reason, SealedTest
 from assay.embedding import Embedder
 from assay.errors import BadInput
 from assay.evaluation.embeddings import read_embeddings
-from assay.evaluation.look import LOOKS, Look, record_beside_model
-from assay.evaluation.model import EmbeddedPart, EvaluatedModel
+from assay.evaluation.evaluated_model import EmbeddedPart, EvaluatedModel
+from assay.evaluation.look import LOOKS_FILE, OpenLook, record_beside_model
 from assay.files import write_atomically
 from assay.hashing import without_infinities
 from assay.metric_names import DEFAULT_METRICS
@@ -247,7 +247,7 @@ def _look(
     """Score the test half, and record the look before any score is returned."""
     with run.store.driving():
         try:
-            look = Look.open(run, sealed)
+            look = OpenLook.open(run, sealed)
         except SealError as error:
             raise BadInput(
                 f"{error}; run `assay bench` to its end first, or leave out --test"
@@ -266,8 +266,8 @@ def _keep_look(evaluated: EvaluatedModel, half: Half, scores: Scores) -> list[st
     assert evaluated.folder is not None, "only a model of a folder knows what it was trained on"
     count = record_beside_model(evaluated.folder, half.fingerprint, scores)
     return [
-        f"recorded as look {count} at test in {evaluated.folder / LOOKS}; a model chosen by such"
-        " looks is not fairly tested any more"
+        f"recorded as look {count} at test in {evaluated.folder / LOOKS_FILE}; a model chosen by"
+        " such looks is not fairly tested any more"
     ]
 
 

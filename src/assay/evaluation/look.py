@@ -15,7 +15,7 @@ from assay.run.finished import FinishedRun
 
 
 @dataclass(frozen=True)
-class Look:
+class OpenLook:
     """A look at the test half by way of a run, recorded before any score is reported.
 
     Only the process that drives the store may open one.
@@ -31,7 +31,7 @@ class Look:
     ledgers: list[Ledger]
 
     @classmethod
-    def open(cls, run: FinishedRun, sealed: SealedTest) -> "Look":
+    def open(cls, run: FinishedRun, sealed: SealedTest) -> "OpenLook":
         """Open the seal against the receipts of the studies that the run belongs to.
 
         Studies that differ only in their budgets share runs: the look belongs to each of them that
@@ -70,7 +70,7 @@ class Look:
         return [write_record(ledger.path.parent, ledger.lines) for ledger in self.ledgers]
 
 
-LOOKS = "looks.jsonl"
+LOOKS_FILE = "looks.jsonl"
 """File in the folder of a model of no study that records looks at the test half."""
 
 
@@ -81,6 +81,6 @@ def record_beside_model(folder: Path, test: str, scores: Scores) -> int:
         "test": test,
         "metrics": dict(scores),
     }
-    with (folder / LOOKS).open("a", encoding="utf-8") as stream:
+    with (folder / LOOKS_FILE).open("a", encoding="utf-8") as stream:
         stream.write(canonical(without_infinities(look)) + "\n")
-    return len((folder / LOOKS).read_text(encoding="utf-8").splitlines())
+    return len((folder / LOOKS_FILE).read_text(encoding="utf-8").splitlines())

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from assay.data.packs import View
 from assay.data.splits import Fold, folds_of_labels
-from assay.embedding import as_compared, fit_pca, outputs
+from assay.embedding import normalise_for, outputs
 from assay.hashing import derive
 from assay.metrics import evaluate
 from assay.model import Architecture, Model, untrained_model
@@ -44,7 +44,7 @@ def single_vectors(z: Tensor, dim: int, similarity: Similarity = "cosine") -> Te
 
     Only the vectors of a run that stands for all folds are wider than that.
     """
-    return as_compared(z[:, : dim or None], similarity)
+    return normalise_for(z[:, : dim or None], similarity)
 
 
 def single_model(model: Model, dim: int) -> Model:
@@ -57,6 +57,27 @@ def single_model(model: Model, dim: int) -> Model:
         head.bias.copy_(model.head.get_parameter("bias")[:dim])
     model.head, model.architecture = head, replace(model.architecture, dim=dim)
     return model
+
+
+def fit_pca(features_NF: Tensor, width: int) -> nn.Linear:
+    """Return a linear layer that projects onto the `width` directions of largest variance.
+
+    Features are centred first. Signs are fixed (the largest entry of a direction is positive), so
+    that the same features give the same layer. Shapes: N samples, F features, W directions.
+    """
+    exact_NF = features_NF.double()
+    mean_F = exact_NF.mean(0)
+    directions_FF = torch.linalg.eigh(
+        torch.cov(exact_NF.T, correction=0).reshape(len(mean_F), -1)
+    ).eigenvectors
+    chosen_WF = directions_FF.flip(1)[:, :width].T
+    largest_W1 = chosen_WF.gather(1, chosen_WF.abs().argmax(1, keepdim=True))
+    chosen_WF = chosen_WF * largest_W1.sign()
+    layer = nn.Linear(len(mean_F), len(chosen_WF))
+    with torch.no_grad():
+        layer.weight.copy_(chosen_WF)
+        layer.bias.copy_(-(chosen_WF @ mean_F))
+    return layer
 
 
 def compute_baseline(run: Run, view: View) -> Fit:

@@ -18,7 +18,7 @@ from assay.data.dataset import Half, Labels, Marks
 from assay.data.packs import View
 from assay.data.seal import read_test
 from assay.devices import torch_threads
-from assay.embedding import as_compared, embed_samples
+from assay.embedding import embed_samples, normalise_for
 from assay.errors import BadInput
 from assay.hashing import digest, digest_bytes, digest_file, without_infinities
 from assay.methods import import_parts
@@ -137,7 +137,9 @@ def score_reproduction(
     ]
     alone = len(tensors) == 1 and (dim == 0 or dim >= joined.shape[1])
     concatenated, sums = (
-        single[0] if alone else labels.scored(as_compared(joined, similarity), metrics, similarity)
+        single[0]
+        if alone
+        else labels.scored(normalise_for(joined, similarity), metrics, similarity)
     )
     scores = [found for found, _ in single]
     separated_sums = np.mean([found for _, found in single], axis=0)

@@ -15,11 +15,11 @@ from assay.data.splits import TrainVal, folds
 from assay.devices import choose_device, torch_threads
 from assay.embedding import (
     Embedder,
-    as_compared,
     batch_of,
     check_kind,
     embed_samples,
     load,
+    normalise_for,
 )
 from assay.model import CARD, Model
 from assay.progress import Progress
@@ -203,4 +203,4 @@ class EvaluatedModel:
                 samples = half.some(rows[start : start + many], step)
                 parts.append(embed_samples(model, samples, size, device, self.similarity))
                 progress(f"{name}, embedding", min(start + many, len(rows)), len(rows))
-        return as_compared(torch.cat(parts)[:, : self.dim], self.similarity)
+        return normalise_for(torch.cat(parts)[:, : self.dim], self.similarity)
