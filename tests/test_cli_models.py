@@ -478,7 +478,7 @@ def test_embeddings_are_split_as_the_images_would_be(assay, trained, table):
         queries=half.query,
         gallery=half.gallery,
     )
-    assert record.tests[0]["separated"]["queries"] == test.queries == 16
+    assert record.tests[0].separated["queries"] == test.queries == 16
 
 
 def test_vectors_go_through_a_model_of_vectors(assay, mini_features):
@@ -950,13 +950,13 @@ def test_a_bench_hands_over_the_model_whose_vectors_it_scored(mini, benched, met
     paths = [mini / dataset.ids[row] for row in np.flatnonzero(dataset.labels >= TEST_CLASSES)]
     stored = np.load(Store(benched).test_vectors(model.card["run"], record.seal.test))
     np.testing.assert_allclose(model.embed(paths), stored, atol=1e-5)
-    entry = next(entry for entry in record.reproductions if entry["key"] == model.card["run"])
+    entry = next(entry for entry in record.reproductions if entry.key == model.card["run"])
     assert (model.card["study"], model.card["preregistration"]) == (
         record.key,
         record.preregistration,
     )
-    assert (model.card["fold"], model.card["validation"]) == (entry["fold"], entry["validation"])
-    assert model.card["test"]["separated"] == record.tests[entry["reproduction"]]["separated"]
+    assert (model.card["fold"], model.card["validation"]) == (entry.fold, entry.validation)
+    assert model.card["test"]["separated"] == record.tests[entry.reproduction].separated
 
 
 def test_the_model_is_chosen_by_validation(benched):
@@ -964,7 +964,7 @@ def test_the_model_is_chosen_by_validation(benched):
     record = next(record for record in study_records(Store(benched)) if record.method == "triplet")
     scores = np.zeros((2, 4))
     for entry in record.reproductions:
-        scores[entry["reproduction"], entry["fold"]] = entry["validation"]["map_at_r"]
+        scores[entry.reproduction, entry.fold] = entry.validation["map_at_r"]
     (place,) = (benched / "models").glob("*-triplet-*")
     card = json.loads((place / "model.json").read_text())
     best = scores.mean(axis=1).argmax()
@@ -1006,9 +1006,9 @@ def test_images_kept_as_jpeg_make_other_runs(assay, mini, benched, monkeypatch, 
         next(record for record in study_records(Store(store)) if record.method == "untrained")
         for store in (Path("store"), benched)
     )
-    scores = [[entry["validation"] for entry in record.reproductions] for record in (ours, theirs)]
-    keys = [{entry["key"] for entry in record.reproductions} for record in (ours, theirs)]
-    weights = [{entry["result"] for entry in record.reproductions} for record in (ours, theirs)]
+    scores = [[entry.validation for entry in record.reproductions] for record in (ours, theirs)]
+    keys = [{entry.key for entry in record.reproductions} for record in (ours, theirs)]
+    weights = [{entry.result for entry in record.reproductions} for record in (ours, theirs)]
     assert scores[0] != scores[1] or weights[0] != weights[1]
     assert not keys[0] & keys[1]
 

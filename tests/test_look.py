@@ -110,22 +110,22 @@ def cut(method, kind):
 
 def test_a_run_is_scored_on_the_fold_that_it_held_out_and_gives_its_own_result_again(look):
     for entry in record_of("triplet").reproductions[:4]:
-        found, err = look(entry["key"])
-        assert list(found["parts"]) == [f"fold {entry['fold']}"]
+        found, err = look(entry.key)
+        assert list(found["parts"]) == [f"fold {entry.fold}"]
         assert err == ""
         for name, value in found["mean"].items():
-            assert value == pytest.approx(entry["validation"][name])
+            assert value == pytest.approx(entry.validation[name])
 
 
 def test_a_deterministic_baseline_held_out_nothing_and_is_scored_on_every_fold(look):
     (entry,) = record_of("pretrained").reproductions
-    found, _ = look(entry["key"])
+    found, _ = look(entry.key)
     assert list(found["parts"]) == ["fold 0", "fold 1", "fold 2", "fold 3"]
-    assert found["mean"]["map_at_r"] == pytest.approx(entry["validation"]["map_at_r"])
+    assert found["mean"]["map_at_r"] == pytest.approx(entry.validation["map_at_r"])
 
 
 def test_a_weights_file_stands_for_its_run(assay, look):
-    key = record_of("triplet").reproductions[0]["key"]
+    key = record_of("triplet").reproductions[0].key
     code, out, _ = assay(
         "evaluate", store().run(key) / "model.safetensors", "--data", "features:data.npz", "--json"
     )
@@ -135,7 +135,7 @@ def test_a_weights_file_stands_for_its_run(assay, look):
 
 def test_the_table_names_the_fold(assay, place):
     entry = record_of("triplet").reproductions[2]
-    code, out, err = assay("evaluate", store().run(entry["key"]), "--data", "features:data.npz")
+    code, out, err = assay("evaluate", store().run(entry.key), "--data", "features:data.npz")
     assert (code, err) == (0, "")
     assert out.splitlines()[0].endswith("on features:data.npz: fold 2, 95% intervals")
     assert out.splitlines()[-1] == "10 queries of 2 classes; cosine"
@@ -143,13 +143,13 @@ def test_the_table_names_the_fold(assay, place):
 
 def test_without_test_the_store_is_not_touched(look):
     before = ledgers()
-    look(record_of("triplet").reproductions[0]["key"])
+    look(record_of("triplet").reproductions[0].key)
     assert ledgers() == before
     assert not (store().root / "driver.json").exists()
 
 
 def test_without_test_nothing_of_the_test_half_can_change_a_byte(assay, place):
-    runs = [store().run(record_of(method).reproductions[0]["key"]) for method in METHODS]
+    runs = [store().run(record_of(method).reproductions[0].key) for method in METHODS]
     before = [assay("evaluate", run, "--data", "features:data.npz", "--json") for run in runs]
     arrays = dict(np.load("data.npz"))
     test = arrays["y"] >= 8
@@ -164,7 +164,7 @@ def test_without_test_nothing_of_the_test_half_can_change_a_byte(assay, place):
 def test_on_other_data_all_folds_are_scored(look):
     make_data("other.npz", classes=20, seed=1)
     found, err = look(
-        record_of("triplet").reproductions[0]["key"], "--set", "folds=5", data="features:other.npz"
+        record_of("triplet").reproductions[0].key, "--set", "folds=5", data="features:other.npz"
     )
     assert [part["classes"] for part in found["parts"].values()] == [2, 2, 2, 2, 2]
     assert (
@@ -182,14 +182,14 @@ def test_a_look_gives_the_scores_of_the_study(look):
     """Each fold's own look, averaged, is what the study calls separated."""
     record = record_of("triplet")
     for name in ("map_at_r", "precision_at_1"):
-        means = [look(key, "--test")[0]["mean"][name] for key in record.tests[0]["runs"]]
-        assert np.mean(means) == pytest.approx(record.tests[0]["separated"][name])
+        means = [look(key, "--test")[0]["mean"][name] for key in record.tests[0].runs]
+        assert np.mean(means) == pytest.approx(record.tests[0].separated[name])
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_look_sees_the_vectors_that_the_study_saw(place, method):
     record = record_of(method)
-    run = FinishedRun.at(store().run(record.reproductions[0]["key"]))
+    run = FinishedRun.at(store().run(record.reproductions[0].key))
     dataset = load("features:data.npz")
     rows = np.flatnonzero(np.array(splits.parts(dataset, PROTOCOL)) == "test")
     part = EvaluatedModel.of_run(run).part(
@@ -203,7 +203,7 @@ def test_a_look_sees_the_vectors_that_the_study_saw(place, method):
 
 def test_a_look_is_recorded_and_counted(assay, look):
     record = record_of("triplet")
-    key, lines = record.reproductions[0]["key"], read(ledger_of("triplet"))
+    key, lines = record.reproductions[0].key, read(ledger_of("triplet"))
     found, err = look(key, "--test", "--metrics", "map_at_r,recall_at_2")
     assert list(found["parts"]) == ["test"]
     assert err == f"note: recorded as look 1 at test in the study of triplet ({record.key[:12]})\n"
@@ -229,14 +229,14 @@ def test_a_look_is_recorded_and_counted(assay, look):
         for row in json.loads(assay("status", "store", "--json")[1])["studies"]
     }
     assert states == {"triplet": "done, 2 looks at test", "pretrained": "done", "as_is": "done"}
-    look(record_of("pretrained").reproductions[0]["key"], "--test")
+    look(record_of("pretrained").reproductions[0].key, "--test")
     assert "done, 1 look at test" in assay("status", "store")[1]
 
 
 def test_after_looks_the_store_verifies_and_a_bench_adds_no_line(place, look):
     for method in METHODS:
         look(
-            record_of(method).reproductions[0]["key"],
+            record_of(method).reproductions[0].key,
             "--test",
             "--metrics",
             "map_at_r,spectral_decay",
@@ -254,7 +254,7 @@ def test_a_look_is_recorded_before_anything_is_told_of_it(assay, place, monkeypa
         raise RuntimeError("the screen is broken")
 
     monkeypatch.setattr("assay.cli.evaluate.print_json", refuse)
-    run = store().run(record_of("triplet").reproductions[0]["key"])
+    run = store().run(record_of("triplet").reproductions[0].key)
     code, out, _ = assay("evaluate", run, "--data", "features:data.npz", "--test", "--json")
     assert (code, out) == (1, "")
     assert len(record_of("triplet").looks) == 1
@@ -266,7 +266,7 @@ def test_a_look_that_cannot_be_recorded_tells_nothing(assay, place, monkeypatch)
         raise OSError("the disk is full")
 
     monkeypatch.setattr(Ledger, "look", refuse)
-    run = store().run(record_of("triplet").reproductions[0]["key"])
+    run = store().run(record_of("triplet").reproductions[0].key)
     assert assay(
         "evaluate", run, "--data", "features:data.npz", "--test", "--per-query", "q.csv"
     ) == (
@@ -284,16 +284,16 @@ def test_what_is_not_finite_is_recorded_by_its_name(look):
         [*row, *np.zeros(11)] for row in np.arange(40)[:, None] % 3 + 1.0
     ]
     np.savez("data.npz", **arrays)
-    key = record_of("pretrained").reproductions[0]["key"]
+    key = record_of("pretrained").reproductions[0].key
     found, _ = look(key, "--test", "--metrics", "spectral_decay_2")
-    assert record_of("pretrained").looks[0]["metrics"] == found["mean"]
+    assert read(ledger_of("pretrained"))[-1].body["metrics"] == found["mean"]
     assert found["mean"]["spectral_decay_2"] in ("inf", "nan")
     assert problems() == []
 
 
 def test_the_selected_trial_may_be_looked_at_too(look):
     record = record_of("triplet")
-    key = record.trials[record.selection.trial]["runs"][1]["key"]
+    key = record.trials[record.selection.trial].runs[1].key
     assert list(look(key)[0]["parts"]) == ["fold 1"]
     assert "look 1 at test" in look(key, "--test")[1]
     assert problems() == []
@@ -305,7 +305,7 @@ def test_a_run_that_several_studies_share_is_on_the_record_of_each_that_has_ende
         shutil.copytree(store().study(record.key), store().study(copy))
     unfinished = store().study("f" * 64) / "ledger.jsonl"
     unfinished.write_text("".join(unfinished.read_text().splitlines(keepends=True)[:4]))
-    _, err = look(record.reproductions[0]["key"], "--test")
+    _, err = look(record.reproductions[0].key, "--test")
     assert err.count("recorded as look 1 at test") == 2
     counts = {
         key: len(read_record(store().study(key)).looks) for key in (record.key, "e" * 64, "f" * 64)
@@ -317,7 +317,7 @@ def test_on_other_data_no_study_is_concerned(look):
     make_data("other.npz", classes=20, seed=1)
     before = ledgers()
     found, err = look(
-        record_of("triplet").reproductions[0]["key"], "--test", data="features:other.npz"
+        record_of("triplet").reproductions[0].key, "--test", data="features:other.npz"
     )
     assert list(found["parts"]) == ["test"]
     assert found["parts"]["test"]["classes"] == 10
@@ -348,7 +348,7 @@ def test_on_other_data_no_study_is_concerned(look):
 )
 def test_before_the_study_has_ended_there_is_no_look(assay, place, kind, message):
     record = record_of("triplet")
-    key = record.trials[record.selection.trial]["runs"][0]["key"]
+    key = record.trials[record.selection.trial].runs[0].key
     cut("triplet", kind)
     before = ledgers()
     code, out, err = assay("evaluate", store().run(key), "--data", "features:data.npz", "--test")
@@ -360,7 +360,7 @@ def test_before_the_study_has_ended_there_is_no_look(assay, place, kind, message
 
 
 def test_while_a_bench_drives_the_store_there_is_no_look(assay, place):
-    run = store().run(record_of("triplet").reproductions[0]["key"])
+    run = store().run(record_of("triplet").reproductions[0].key)
     before = ledgers()
     with store().driving():
         code, out, err = assay("evaluate", run, "--data", "features:data.npz", "--test")
@@ -458,7 +458,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_one_line_that_names_it(assay, place, name):
     make, words, message = BAD[name]
-    what = make(store().run(record_of("triplet").reproductions[0]["key"]))
+    what = make(store().run(record_of("triplet").reproductions[0].key))
     before = ledgers()
     code, out, err = assay("evaluate", what, *words)
     assert (code, out) == (2, "")
@@ -468,9 +468,9 @@ def test_bad_input_is_one_line_that_names_it(assay, place, name):
 
 
 def test_the_own_number_of_folds_may_be_repeated(look):
-    assert look(record_of("triplet").reproductions[0]["key"], "--set", "folds=4", "--set", "dim=8")[
-        0
-    ]["parts"].keys() == {"fold 0"}
+    assert look(record_of("triplet").reproductions[0].key, "--set", "folds=4", "--set", "dim=8")[0][
+        "parts"
+    ].keys() == {"fold 0"}
 
 
 # --- ledger and verify ----------------------------------------------------------------------------
@@ -499,7 +499,7 @@ def test_looks_stand_after_what_a_study_replays(tmp_path):
 
 
 def test_a_look_before_the_seal_is_named(place):
-    key = record_of("triplet").reproductions[0]["key"]
+    key = record_of("triplet").reproductions[0].key
     forge("triplet", lambda lines: lines.insert(2, ["look", {"run": key}]))
     assert any(
         "a look at test precedes the opening of the seal (ledger.jsonl, line 3)" in problem
@@ -508,7 +508,7 @@ def test_a_look_before_the_seal_is_named(place):
 
 
 def test_a_look_at_a_run_of_another_study_is_named(place):
-    key = record_of("pretrained").reproductions[0]["key"]
+    key = record_of("pretrained").reproductions[0].key
     forge("triplet", lambda lines: lines.append(["look", {"run": key}]))
     assert any(
         f"look 1 is at run {key[:12]}, which is not of this study" in problem
@@ -517,7 +517,7 @@ def test_a_look_at_a_run_of_another_study_is_named(place):
 
 
 def test_an_altered_or_removed_look_breaks_the_record(look):
-    key = record_of("triplet").reproductions[0]["key"]
+    key = record_of("triplet").reproductions[0].key
     for _ in range(2):
         look(key, "--test")
     path = ledger_of("triplet")

@@ -256,7 +256,7 @@ def test_a_bench_scores_each_method_as_its_exception_says(
         assert answers is not None
         for test in record.tests:
             vectors_of_folds = [
-                np.load(store.test_vectors(key, record.seal.test)) for key in test["runs"]
+                np.load(store.test_vectors(key, record.seal.test)) for key in test.runs
             ]
             lengths = np.linalg.norm(np.concatenate(vectors_of_folds), axis=1)
             assert (np.abs(lengths - 1) < 1e-5).all() == (similarity == "cosine")
@@ -266,7 +266,7 @@ def test_a_bench_scores_each_method_as_its_exception_says(
                 ["map_at_r"],
                 similarity=similarity,
             )
-            assert test["concatenated"]["map_at_r"] == pytest.approx(direct["map_at_r"], abs=1e-6)
+            assert test.concatenated["map_at_r"] == pytest.approx(direct["map_at_r"], abs=1e-6)
     assert assay("verify", out)[0] == 0
     cards = {
         json.loads((folder / CARD).read_text())["method"]: folder
