@@ -135,7 +135,7 @@ def main() -> None:
     os.environ.setdefault("ASSAY_CACHE", str(folder.parent / f"{folder.name}-cache"))
     make_photos(folder)
     half, _ = splits.of(load(f"folder:{folder}"), Protocol("b.v1"))
-    view, paths = read_pack(place_pack(half, STEP)), half._dataset.items.paths  # type: ignore[attr-defined]
+    view, paths = read_pack(place_pack(half, STEP)), [folder / name for name in half.ids]
     draw, torch_draw = np.random.default_rng(1), torch.Generator().manual_seed(0)
     cores = sorted(os.sched_getaffinity(0))
     one, every = packing(folder, {cores[0]}), packing(folder, set(cores))
