@@ -492,7 +492,7 @@ def test_the_code_that_decodes_is_part_of_what_is_remembered(
 ) -> None:
     before = images.decoder_hash()
     for name, value in (
-        ("digest_file", lambda _: "edited"),
+        ("code_hash", lambda _: "edited"),
         ("PIL", type("Other", (), {"__version__": "0"})),
     ):
         images.decoder_hash.cache_clear()

@@ -603,12 +603,12 @@ def test_a_view_is_placed_in_the_cache_once(
 def test_an_edit_elsewhere_leaves_a_pack_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[str] = []
 
-    def spy(path: Path) -> str:
-        hashed.append(path.name)
+    def spy(file: str) -> str:
+        hashed.append(Path(file).name)
         return "0" * 64
 
-    monkeypatch.setattr("assay.data.packs.digest_file", spy)
-    monkeypatch.setattr("assay.data.images.digest_file", spy)
+    monkeypatch.setattr("assay.data.packs.code_hash", spy)
+    monkeypatch.setattr("assay.data.images.code_hash", spy)
     images.decoder_hash.cache_clear()
     packs._packing_hash()
     images.decoder_hash.cache_clear()

@@ -9,7 +9,7 @@ import pytest
 from assay.methods import methods, source_of
 from assay.protocols import protocols, resolve
 from assay.records import keys
-from assay.records.source import PACKAGE, modules_below, source_hash
+from assay.records.source import PACKAGE, code_hash, modules_below, source_hash
 from assay.trunks import trunk_facts
 
 RUN = ["assay.run.training"]
@@ -127,3 +127,11 @@ def test_every_method_has_the_source_of_its_own_parts() -> None:
 def test_modules_below_a_package_are_named_as_python_names_them() -> None:
     found = modules_below("assay.records")
     assert {"assay.records", "assay.records.keys", "assay.records.source"} <= set(found)
+
+
+def test_the_hash_of_one_module_is_that_of_its_own_code(copy: Path, tmp_path: Path) -> None:
+    text, edited = (copy / "data" / "images.py").read_text(), tmp_path / "edited.py"
+    before = code_hash(str(copy / "data" / "images.py"))
+    for edit, changes in ((add_comment, False), (reword, False), (add_code, True)):
+        edited.write_text(edit(text))
+        assert (code_hash(str(edited)) != before) == changes, edit.__name__

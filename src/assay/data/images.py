@@ -13,8 +13,9 @@ from PIL import Image, features
 
 from assay.data.dataset import Pixels
 from assay.errors import BadInput
-from assay.hashing import digest, digest_file
+from assay.hashing import digest
 from assay.protocols import FirstStep
+from assay.records.source import code_hash
 from assay.workers import in_threads
 
 Image.init()
@@ -61,12 +62,12 @@ def endings() -> set[str]:
 
 @cache
 def decoder_hash() -> str:
-    """Return the hash of all that decoding and scaling depend on: this file, Pillow and its JPEG
-    library.
+    """Return the hash of all that decoding and scaling depend on: the code of this module, Pillow
+    and its JPEG library.
     """
     return digest(
         [
-            digest_file(Path(__file__)),
+            code_hash(__file__),
             PIL.__version__,
             features.version("jpg"),
             features.version("libjpeg_turbo"),

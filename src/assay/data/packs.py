@@ -35,6 +35,7 @@ from assay.hashing import canonical, digest, digest_file, plain, pretty
 from assay.progress import Progress, silent
 from assay.protocols import FirstStep, ImageForm
 from assay.records.ledger import SealError
+from assay.records.source import code_hash
 from assay.workers import in_threads
 
 CHUNK = 256
@@ -318,8 +319,7 @@ def _beside(folder: Path, ending: str) -> Path:
 
 def _packing_hash() -> str:
     """Return the hash of the code that makes a pack."""
-    own = [digest_file(Path(file)) for file in (partial_pack.__file__, __file__)]
-    return digest([decoder_hash(), *own])
+    return digest([decoder_hash(), code_hash(partial_pack.__file__), code_hash(__file__)])
 
 
 def expected_bytes(half: Half, step: FirstStep, form: ImageForm = "pixels") -> int:

@@ -34,6 +34,11 @@ def source_hash(modules: Iterable[str], package: Path = PACKAGE) -> str:
     return digest(sorted(found.items()))
 
 
+def code_hash(file: str) -> str:
+    """Return the hash of one module's own code, of its `__file__`."""
+    return _parse(Path(file).read_bytes())[1]
+
+
 def modules_below(package_name: str, package: Path = PACKAGE) -> list[str]:
     """Return the names of a package of Assay and of all modules in its folder."""
     folder = package.joinpath(*package_name.split(".")[1:])

@@ -21,9 +21,10 @@ from assay.data.dataset import Dataset, Labels, Pixels
 from assay.data.images import first_step
 from assay.data.sources.source import datasets
 from assay.files import cache_folder, write_atomically
-from assay.hashing import digest, digest_bytes, digest_file
+from assay.hashing import digest, digest_bytes
 from assay.progress import Progress, silent
 from assay.protocols import FirstStep
+from assay.records.source import code_hash
 
 SIZE, POINTS, BASELINE = 28, 19, 20
 FEWEST_FACES = 10
@@ -97,7 +98,7 @@ def load_glyphs(progress: Progress = silent) -> Dataset:
 
 
 def _from_cache() -> tuple[Pixels, list[str]]:
-    made_by = digest([digest_file(Path(__file__)), version("pillow"), version("matplotlib")])
+    made_by = digest([code_hash(__file__), version("pillow"), version("matplotlib")])
     path = cache_folder() / f"glyphs-{made_by[:16]}.npz"
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
