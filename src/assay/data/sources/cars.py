@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from assay.data.dataset import Dataset
+from assay.data.sources.kinds import datasets
 from assay.data.sources.official import (
     ListedImages,
     Release,
@@ -24,7 +25,6 @@ from assay.data.sources.official import (
     make_dataset,
     to_numbers,
 )
-from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 

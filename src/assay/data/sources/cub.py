@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from assay.data.dataset import Dataset
+from assay.data.sources.kinds import datasets
 from assay.data.sources.official import (
     ListedImages,
     Release,
@@ -22,7 +23,6 @@ from assay.data.sources.official import (
     read_words,
     to_numbers,
 )
-from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from assay.data.arrays import check_vectors, decode_words, read_arrays, read_labels
 from assay.data.dataset import Dataset, Labels, Marks, Vectors
-from assay.data.sources.source import datasets
+from assay.data.sources.kinds import datasets
 from assay.errors import BadInput
 from assay.hashing import digest_bytes
 from assay.progress import Progress, silent

@@ -12,8 +12,8 @@ from assay.data.dataset import Dataset
 from assay.data.image_files import ImageFiles
 from assay.data.images import endings
 from assay.data.paths import check_inside
+from assay.data.sources.kinds import datasets
 from assay.data.sources.official import first_few
-from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 

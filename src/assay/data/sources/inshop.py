@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from assay.data.dataset import Dataset
+from assay.data.sources.kinds import datasets
 from assay.data.sources.official import (
     ListedImages,
     Release,
@@ -19,7 +20,6 @@ from assay.data.sources.official import (
     make_dataset,
     read_words,
 )
-from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 

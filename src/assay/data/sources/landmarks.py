@@ -23,6 +23,7 @@ import numpy as np
 from assay.data.dataset import Dataset
 from assay.data.paths import check_inside
 from assay.data.sources.archives import unpack
+from assay.data.sources.kinds import datasets
 from assay.data.sources.official import (
     ListedImages,
     Release,
@@ -32,7 +33,6 @@ from assay.data.sources.official import (
     missing_images,
     to_numbers,
 )
-from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 

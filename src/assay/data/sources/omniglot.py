@@ -17,8 +17,8 @@ import numpy as np
 
 from assay.data.dataset import Dataset
 from assay.data.paths import check_inside
+from assay.data.sources.kinds import datasets
 from assay.data.sources.official import ListedImages, Release, find_folder, first_few, make_dataset
-from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 

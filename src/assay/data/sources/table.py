@@ -22,8 +22,8 @@ import numpy as np
 from assay.data.dataset import Dataset, Labels, Marks
 from assay.data.images import endings
 from assay.data.paths import check_inside
+from assay.data.sources.kinds import datasets
 from assay.data.sources.official import ListedImages, files_in, first_few, make_dataset
-from assay.data.sources.source import datasets
 from assay.errors import BadInput
 from assay.progress import Progress, silent
 

@@ -1,4 +1,4 @@
-"""A kind of data set: a function that loads it, registered by name."""
+"""The registry of kinds of data sets: each is a function that loads one."""
 
 from collections.abc import Callable
 from pathlib import Path
