@@ -5,9 +5,12 @@ code relies on.
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from assay.registry import Registry
 from loops import for_each
@@ -294,6 +297,21 @@ def test_public_names_are_the_announced_ones(module):
     names = importlib.import_module(module)
     assert sorted(names.__all__) == PUBLIC[module]
     assert all(hasattr(names, name) for name in PUBLIC[module])
+
+
+def test_an_old_import_fails_with_the_new_name():
+    import assay
+    from assay.moved import MOVED
+
+    for old, new in MOVED.items():
+        home, names = re.fullmatch(r"([\w.]+)(?: \((.*)\)|;.*)?", new).groups()
+        module = importlib.import_module(home)
+        assert all(hasattr(module, name) for name in (names or "").split(", ") if name), new
+        lines = [f"import assay.{old}", f"from assay.{old} import anything"]
+        lines += [] if hasattr(assay, old) else [f"from assay import {old}"]
+        for line in lines:
+            with pytest.raises(ModuleNotFoundError, match=f"assay.{old} was moved to {home}"):
+                exec(line)
 
 
 def test_a_method_has_the_announced_attributes():

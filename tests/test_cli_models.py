@@ -840,7 +840,7 @@ def test_a_model_of_a_frozen_trunk_needs_no_cache(assay, mini, frozen, offline, 
     (look,) = next(
         record for record in study_records(Store(store)) if record.method == method
     ).looks
-    assert (look["run"], look["metrics"]) == (card["run"], json.loads(out)["mean"])
+    assert (look.run, look.metrics) == (card["run"], json.loads(out)["mean"])
     assert not Path("cache/weights").exists()
 
 

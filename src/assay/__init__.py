@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from assay.moved import MOVED, point_to_new_names
 from assay.version import __version__
 
 if TYPE_CHECKING:
@@ -33,11 +34,14 @@ _HOMES = {
     "survey": "assay.data.survey",
 }
 
+point_to_new_names()
+
 
 def __getattr__(name: str) -> Any:
     """Import names that need torch only when they are used."""
     if name not in _HOMES:
-        raise AttributeError(f"module 'assay' has no attribute {name!r}")
+        moved = f"; it was moved to {MOVED[name]}" if name in MOVED else ""
+        raise AttributeError(f"module 'assay' has no attribute {name!r}{moved}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 
