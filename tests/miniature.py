@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+import assay
 from assay.protocols import (
     Modality,
     Protocol,
@@ -16,7 +17,6 @@ from assay.protocols import (
     protocols,
     resolve,
 )
-from assay.study import Execution, run_bench
 
 CLASSES, IMAGES, SIDE = 17, 4, 16
 MINI = (
@@ -62,9 +62,9 @@ BENCHED = ("triplet", "normalized_softmax", "untrained")
 
 
 def bench_on(engine, folder: Path, store: Path) -> None:
-    """Bench three methods on the folder."""
+    """Bench three methods on the folder, and write the report."""
     small = customise(protocols["quick"], MINI)
-    run_bench(f"folder:{folder}", BENCHED, small, store, Execution(engine, device="cpu"))
+    assay.bench(f"folder:{folder}", BENCHED, small, store, device="cpu", engine=engine)
 
 
 def snapshot(store: Path, *, tested: bool = True) -> dict[str, object]:
