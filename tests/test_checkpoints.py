@@ -1,5 +1,5 @@
-"""Weights of every validation, scores of the training fold, and what checkpoints are worth on the
-opened test half.
+"""Weights of every validation, scores of the training fold, and scores of checkpoints on the opened
+test half.
 """
 
 import json
@@ -51,7 +51,7 @@ def content(store: Store, run: Run) -> dict[str, bytes]:
 
 
 def map_at_r(path: Path, view: View, dim: int = PROTOCOL.dim) -> float:
-    """Of the model in the file, measured from outside."""
+    """Return MAP@R of the model in the file."""
     z = embed_samples(read_model(path), view.x, 0, CPU)
     return evaluate(F.normalize(z[:, :dim], dim=1), view.y, ["map_at_r"])["map_at_r"]
 
@@ -61,7 +61,7 @@ def map_at_r(path: Path, view: View, dim: int = PROTOCOL.dim) -> float:
 
 @pytest.mark.parametrize("name", ["triplet", "quadruplet"])
 def test_every_validation_of_a_run_can_be_kept(name: str, store: Store) -> None:
-    """Of a stack, and of heads that cannot be stacked."""
+    """In a stack, and with a method that cannot be stacked."""
     runs = runs_of(name, replace(PROTOCOL, epochs=3))
     compute(store, runs, "all")
     for run in runs:
@@ -80,7 +80,7 @@ def test_every_validation_of_a_run_can_be_kept(name: str, store: Store) -> None:
     assert not list((store.root / "partial").rglob("*.safetensors"))
 
 
-def test_what_is_kept_changes_neither_key_nor_result(store: Store, tmp_path: Path) -> None:
+def test_keeping_checkpoints_changes_neither_key_nor_result(store: Store, tmp_path: Path) -> None:
     runs = runs_of("triplet")
     other = Store.create(tmp_path / "other")
     compute(store, runs, "all")
@@ -96,7 +96,7 @@ def test_what_is_kept_changes_neither_key_nor_result(store: Store, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["triplet", "contrastive_sampled", "quadruplet"])
-def test_a_run_that_is_there_gets_the_checkpoints_it_lacks(
+def test_a_finished_run_gets_the_checkpoints_it_lacks(
     name: str, store: Store, tmp_path: Path
 ) -> None:
     runs, whole = runs_of(name), Store.create(tmp_path / "whole")
@@ -124,7 +124,7 @@ def test_runs_that_have_their_checkpoints_are_not_computed_again(
     compute(store, runs_of("triplet"))
 
 
-def test_a_run_that_comes_out_otherwise_gets_no_checkpoints(store: Store) -> None:
+def test_a_run_that_gives_other_results_gets_no_checkpoints(store: Store) -> None:
     runs = runs_of("triplet")
     compute(store, runs)
     path = store.run(runs[2].key) / "result.json"
@@ -142,7 +142,7 @@ def test_a_baseline_has_one_checkpoint(store: Store) -> None:
     assert kept[0].read_bytes() == (store.run(BASELINE.key) / WEIGHTS).read_bytes()
 
 
-def test_checkpoints_are_told_in_the_order_of_their_epochs(store: Store) -> None:
+def test_checkpoints_are_listed_in_the_order_of_their_epochs(store: Store) -> None:
     run = runs_of("triplet", replace(PROTOCOL, epochs=11, validate_every=3))[0]
     compute(store, [run], "all")
     assert list(store.checkpoints(run.key)) == [0, 3, 6, 9, 11]
@@ -156,7 +156,7 @@ ASKED = ("pi_ratio", "spectral_decay", "recall_at_1")
 def training_scores(
     store: Store, run: Run, protocol: Protocol = PROTOCOL
 ) -> list[dict[str, float]]:
-    """Of each training fold, by the chosen weights, measured from outside."""
+    """Return the scores of each training fold with the chosen weights."""
     folds = folds_of_labels(VIEW.y, protocol.folds)
     chosen = folds if run.fold is None else [folds[run.fold]]
     z = embed_samples(read_model(store.run(run.key) / WEIGHTS), VIEW.x, 0, CPU)[:, : protocol.dim]
@@ -183,13 +183,13 @@ def test_the_baseline_has_the_mean_over_training_folds(store: Store) -> None:
         assert value == pytest.approx(np.mean([scores[name] for scores in expected]))
 
 
-def test_nothing_is_said_of_the_training_fold_where_nothing_is_asked(store: Store) -> None:
+def test_the_training_fold_is_not_scored_unless_the_protocol_asks_for_it(store: Store) -> None:
     runs = runs_of("triplet")
     compute(store, runs)
     assert store.result(runs[0].key).training is None
 
 
-def test_scores_that_are_no_numbers_are_told_by_their_names() -> None:
+def test_training_scores_that_are_no_numbers_are_written_by_their_names() -> None:
     checkpoint = Checkpoint(0, None, {"map_at_r": 0.5})
     fit = Fit(
         Architecture("identity", 4, 0, 4),
@@ -204,7 +204,7 @@ def test_scores_that_are_no_numbers_are_told_by_their_names() -> None:
     }
 
 
-def test_a_network_that_gives_no_numbers_has_no_training_scores(store: Store) -> None:
+def test_a_network_without_finite_embeddings_has_no_training_scores(store: Store) -> None:
     """Weights that overflow at once: the run diverges before it has learnt anything."""
     place(store.root.parent / "broken", View(np.full_like(VIEW.x, np.inf), VIEW.y))
     runs = runs_of("triplet", replace(PROTOCOL, training_metrics=("pi_ratio", "recall_at_k")))
@@ -260,7 +260,7 @@ def test_a_wide_baseline_is_scored_by_its_first_components(store: Store, opened:
     }
 
 
-def test_checkpoints_see_the_opened_only_against_the_receipt(
+def test_checkpoints_are_scored_only_with_a_valid_receipt(
     store: Store, opened: Unsealed, tmp_path: Path
 ) -> None:
     run = runs_of("triplet")[0]
@@ -273,7 +273,7 @@ def test_checkpoints_see_the_opened_only_against_the_receipt(
             CheckpointScoring(run.key, PROTOCOL.dim, bad)()
 
 
-def test_a_checkpoint_that_was_not_kept_is_missed(store: Store, opened: Unsealed) -> None:
+def test_a_checkpoint_that_was_not_kept_raises(store: Store, opened: Unsealed) -> None:
     kept, without = runs_of("triplet")[:2]
     compute(store, [kept], "all")
     compute(store, [without])

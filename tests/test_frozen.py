@@ -1,4 +1,4 @@
-"""A pretrained trunk is frozen by itself: its features are computed once, and heads are trained on
+"""A pretrained trunk is frozen by default: its features are computed once, and heads are trained on
 them.
 """
 
@@ -32,12 +32,12 @@ from miniature import MINI, make_folder, snapshot
 SETTINGS = (*MINI, "trunk=lite0", "size=32")
 METHODS = ("triplet", "pretrained")
 SEEN = Counter()
-"""How many images have gone through the trunk."""
+"""Number of images that have gone through the trunk."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _watched(tmp_path_factory):
-    """A cache of our own, and a count of the images that the trunk is shown."""
+    """A cache of this module's own, and a count of the images that go through the trunk."""
     forward = Lite0.forward
 
     def count(self, x):
@@ -51,7 +51,7 @@ def _watched(tmp_path_factory):
 
 
 def bench(folder, out, settings=SETTINGS, methods=METHODS):
-    """Images that the trunk was shown in a bench."""
+    """Run a bench; return how many images went through the trunk."""
     before = SEEN["images"]
     words = [
         "assay",
@@ -77,7 +77,7 @@ def bench(folder, out, settings=SETTINGS, methods=METHODS):
 
 @pytest.fixture(scope="module")
 def benched(tmp_path_factory):
-    """A finished bench, the folder of its data, and how many images the trunk was shown."""
+    """The folder of data, the store of a finished bench, and how many images the trunk saw."""
     root = tmp_path_factory.mktemp("frozen")
     folder = make_folder(root / "mini")
     shown = bench(folder, root / "store")
@@ -131,28 +131,28 @@ def test_runs_are_heads_whose_keys_hold_the_hash_of_the_trunks_weights(benched, 
 
 def test_the_baseline_is_one_run_without_a_fold(benched):
     record = records(benched[1])["pretrained"]
-    assert record.trials == []
-    assert [entry["fold"] for entry in record.reproductions] == [None]
+    assert record.trials == ()
+    assert [entry.fold for entry in record.reproductions] == [None]
     assert len(record.tests) == 1
 
 
 def test_the_features_as_they_are_have_no_head(benched):
     record = records(benched[1])["as_is"]
     (entry,) = record.reproductions
-    folder = Store(benched[1]).run(entry["key"])
-    assert (entry["fold"], read_model(folder / "model.safetensors").architecture.dim) == (None, 0)
-    assert np.load(Store(benched[1]).test_vectors(entry["key"], record.seal.test)).shape[1] == 1280
-    assert record.tests[0]["separated"] == record.tests[0]["concatenated"]
+    folder = Store(benched[1]).run(entry.key)
+    assert (entry.fold, read_model(folder / "model.safetensors").architecture.dim) == (None, 0)
+    assert np.load(Store(benched[1]).test_vectors(entry.key, record.seal.test)).shape[1] == 1280
+    assert record.tests[0].separated == record.tests[0].concatenated
 
 
-def test_it_verifies(assay, benched):
+def test_the_store_passes_verification(assay, benched):
     code, out, err = assay("verify", benched[1])
     assert code == 0, out + err
     assert out.splitlines()[-1].endswith("checks, 0 wrong")
 
 
 @pytest.mark.parametrize("method", [*METHODS, "as_is"])
-def test_the_model_that_is_handed_over_takes_images_and_gives_the_vectors_of_its_run(
+def test_the_models_of_a_study_take_images_and_give_the_vectors_of_their_runs(
     benched, trunk, method
 ):
     folder, out, _ = benched
@@ -164,9 +164,7 @@ def test_the_model_that_is_handed_over_takes_images_and_gives_the_vectors_of_its
     z = model.embed([folder / dataset.ids[row] for row in rows])
     stored = np.load(Store(out).test_vectors(model.card["run"], record.seal.test))
     assert Half(dataset, rows).fingerprint == record.seal.test
-    expected = stored[
-        :, : z.shape[1]
-    ]  # a deterministic baseline keeps more components for the concatenated score
+    expected = stored[:, : z.shape[1]]  # a run for all folds has more, see assay.run.baseline
     np.testing.assert_allclose(
         z, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5
     )
@@ -192,7 +190,7 @@ def test_a_model_scores_the_same_wherever_its_folder_lies(assay, benched, tmp_pa
     assert elsewhere == pytest.approx(in_store)
 
 
-def test_the_report_says_what_the_trunk_has_seen_before(benched):
+def test_the_report_says_what_the_trunk_was_pretrained_on(benched):
     page = (benched[1] / "report" / "index.html").read_text()
     assert "trunk: lite0, pretrained on ImageNet-1k, frozen: only the head was trained" in page
     assert (
@@ -309,7 +307,7 @@ def test_another_decoder_makes_other_runs_of_images(benched, monkeypatch):
     assert key() != before
 
 
-def test_vectors_of_a_pretrained_trunk_say_what_it_has_seen(benched, tmp_path, assay):
+def test_vectors_of_a_pretrained_trunk_say_what_it_was_pretrained_on(benched, tmp_path, assay):
     folder = benched[0]
     assert assay("embed", "lite0", folder, "--out", tmp_path / "f.npz")[0] == 0
     dataset = load(f"features:{tmp_path / 'f.npz'}")

@@ -1,6 +1,7 @@
-"""Models: what they are made of, and that a folder gives back what was put into it."""
+"""Models: their architecture, the weights they start with, and the folders they are saved in."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,13 @@ from assay.model import (
     Architecture,
     Model,
     pack_model,
-    read_model,
     read_model_folder,
     untrained_model,
     with_trunk,
     write_model_folder,
 )
 from assay.protocols import Augment, FirstStep, Protocol, resolve
-from assay.trunks import trunk_facts, weights
+from assay.trunks import trunk_facts
 
 PROTOCOL = resolve(
     Protocol(
@@ -50,7 +50,6 @@ ARCHITECTURES = {
     "a head on vectors": Architecture("identity", 7, 0, 5, layer_norm=True),
     "nothing at all": Architecture("identity", 7, 0, 0),
 }
-every_architecture = pytest.mark.parametrize("name", list(ARCHITECTURES))
 
 
 def inputs_of(architecture: Architecture, count: int = 6) -> Tensor:
@@ -64,7 +63,7 @@ def inputs_of(architecture: Architecture, count: int = 6) -> Tensor:
 
 
 def with_a_past(architecture: Architecture, seed: int = 0) -> Model:
-    """A model whose running statistics are not those of a new one."""
+    """Return a model whose running statistics are not those of a new one."""
     torch.manual_seed(seed)
     model = Model(architecture)
     with torch.no_grad():
@@ -75,31 +74,28 @@ def with_a_past(architecture: Architecture, seed: int = 0) -> Model:
     return model.eval()
 
 
-def said(model: Model, x: Tensor) -> Tensor:
+def embedded(model: Model, x: Tensor) -> Tensor:
     with torch.no_grad():
         return model.eval()(x)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A model folder that is as it should be."""
+    """A model folder that is intact."""
     write_model_folder(
         tmp_path / "model", with_a_past(ARCHITECTURES["plain"]), {"made": "of stripes"}
     )
     return tmp_path / "model"
 
 
-# --- What it is made of ---
+# --- Architecture ---
 
 
-@every_architecture
-def test_embeddings_are_as_wide_as_the_architecture_says(name: str) -> None:
-    architecture = ARCHITECTURES[name]
-    model = with_a_past(architecture)
-    assert said(model, inputs_of(architecture)).shape == (
-        6,
-        architecture.dim or model.trunk.features,
-    )
+def test_embeddings_are_as_wide_as_the_architecture_says() -> None:
+    for name, architecture in ARCHITECTURES.items():
+        model = with_a_past(architecture)
+        width = architecture.dim or model.trunk.features
+        assert embedded(model, inputs_of(architecture)).shape == (6, width), name
 
 
 def test_features_are_standardised_before_the_head_where_that_is_wanted() -> None:
@@ -109,7 +105,7 @@ def test_features_are_standardised_before_the_head_where_that_is_wanted() -> Non
         x.var(1, unbiased=False, keepdim=True) + 1e-5
     ).sqrt()
     torch.testing.assert_close(
-        said(model, x), standard @ model.head.weight.detach().T + model.head.bias.detach()
+        embedded(model, x), standard @ model.head.weight.detach().T + model.head.bias.detach()
     )
     assert [name for name, _ in model.named_parameters()] == ["head.weight", "head.bias"]
 
@@ -166,7 +162,7 @@ def test_a_head_on_frozen_features_and_its_trunk_are_one_model(change: dict[str,
     model = with_trunk(head, protocol, 3)
     with torch.no_grad():
         by_hand = head(trunk.eval()(x))
-    torch.testing.assert_close(said(model, x), by_hand, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(embedded(model, x), by_hand, atol=1e-6, rtol=1e-5)
     assert (model.architecture.trunk, model.architecture.size, model.architecture.dim) == (
         "lite0",
         64,
@@ -184,26 +180,26 @@ def test_a_whole_model_can_be_kept_and_read_without_the_cache(
     model = with_trunk(with_a_past(Architecture.under(protocol, 1280)), protocol, 3)
     write_model_folder(tmp_path / "model", model, {})
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "empty"))
-    monkeypatch.setattr(weights, "load", None)
+    monkeypatch.setattr("assay.trunks.weights.load_weights", None)
     x = torch.rand(2, 3, 64, 64)
-    assert torch.equal(said(read_model_folder(tmp_path / "model")[0], x), said(model, x))
+    assert torch.equal(embedded(read_model_folder(tmp_path / "model")[0], x), embedded(model, x))
 
 
 # --- Folders ---
 
 
-@every_architecture
-def test_a_folder_gives_back_the_model(name: str, tmp_path: Path) -> None:
-    model = with_a_past(ARCHITECTURES[name])
-    card = {"method": "triplet", "scores": {"map_at_r": 0.5}}
-    write_model_folder(tmp_path / "model", model, card)
-    torch.manual_seed(99)
-    found, about = read_model_folder(tmp_path / "model")
-    assert found.architecture == model.architecture
-    x = inputs_of(model.architecture)
-    assert torch.equal(said(found, x), said(model, x))
-    assert {key: about[key] for key in card} == card
-    assert Architecture(**about["architecture"]) == model.architecture
+def test_a_folder_gives_back_the_model(tmp_path: Path) -> None:
+    for name, architecture in ARCHITECTURES.items():
+        model = with_a_past(architecture)
+        card = {"method": "triplet", "scores": {"map_at_r": 0.5}}
+        write_model_folder(tmp_path / name, model, card)
+        torch.manual_seed(99)
+        found, about = read_model_folder(tmp_path / name)
+        assert found.architecture == architecture, name
+        x = inputs_of(architecture)
+        assert torch.equal(embedded(found, x), embedded(model, x)), name
+        assert {key: about[key] for key in card} == card, name
+        assert Architecture(**about["architecture"]) == architecture, name
 
 
 def test_a_folder_holds_the_weights_and_a_card_for_people(folder: Path) -> None:
@@ -220,17 +216,15 @@ def test_the_same_model_is_the_same_bytes() -> None:
     )
 
 
-def test_a_model_of_before_there_were_poolings_can_still_be_read(tmp_path: Path) -> None:
-    old = {"trunk": "conv", "inputs": 3, "size": 20, "dim": 5}
-    model = with_a_past(ARCHITECTURES["plain"])
-    (tmp_path / WEIGHTS).write_bytes(save(model.state(), metadata={"architecture": canonical(old)}))
-    found = read_model(tmp_path / WEIGHTS)
-    assert found.architecture == ARCHITECTURES["plain"]
-    x = inputs_of(model.architecture)
-    assert torch.equal(said(found, x), said(model, x))
+def test_a_folder_of_another_format_is_refused_with_the_version_that_reads_it(folder: Path) -> None:
+    card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+    for other in (None, card["format"] - 1, card["format"] + 1):
+        (folder / CARD).write_text(json.dumps({**card, "format": other}))
+        with pytest.raises(BadInput, match=r"model.json has .*this version of Assay reads format"):
+            read_model_folder(folder)
 
 
-def spoil_weights(change: Any) -> Any:
+def change_weights(change: Any) -> Any:
     return lambda folder: (folder / WEIGHTS).write_bytes(change((folder / WEIGHTS).read_bytes()))
 
 
@@ -240,11 +234,11 @@ def foreign(state: dict[str, Tensor], metadata: dict[str, str] | None) -> Any:
 
 STATE = with_a_past(ARCHITECTURES["plain"]).state()
 SAYS = {"architecture": canonical(ARCHITECTURES["plain"])}
-SPOILT = {
-    "weights cut short": spoil_weights(lambda content: content[:-10]),
-    "weights cut in the header": spoil_weights(lambda content: content[:20]),
-    "empty weights": spoil_weights(lambda _: b""),
-    "text for weights": spoil_weights(lambda _: b"not a model at all"),
+CORRUPT = {
+    "weights cut short": change_weights(lambda content: content[:-10]),
+    "weights cut in the header": change_weights(lambda content: content[:20]),
+    "empty weights": change_weights(lambda _: b""),
+    "text for weights": change_weights(lambda _: b"not a model at all"),
     "no weights": lambda folder: (folder / WEIGHTS).unlink(),
     "no card": lambda folder: (folder / CARD).unlink(),
     "a card cut short": lambda folder: (folder / CARD).write_text('{"architecture": '),
@@ -256,10 +250,10 @@ SPOILT = {
     "an architecture that is no JSON": foreign(STATE, {"architecture": "conv"}),
     "an architecture that is a list": foreign(STATE, {"architecture": "[1, 2]"}),
     "an architecture of another program": foreign(STATE, {"architecture": '{"layers": 12}'}),
-    "a trunk that nobody knows": foreign(
+    "an unknown trunk": foreign(
         STATE, {"architecture": canonical(replace(ARCHITECTURES["plain"], trunk="no-such-trunk"))}
     ),
-    "a pooling that nobody knows": foreign(
+    "an unknown pooling": foreign(
         STATE, {"architecture": canonical({**vars(ARCHITECTURES["plain"]), "pooling": "best"})}
     ),
     "a missing weight": foreign(
@@ -270,33 +264,31 @@ SPOILT = {
 }
 
 
-@pytest.mark.parametrize("how", list(SPOILT))
-def test_a_spoilt_folder_is_refused_by_its_name(how: str, folder: Path) -> None:
-    SPOILT[how](folder)
-    with pytest.raises(BadInput, match="model folder") as raised:
-        read_model_folder(folder)
-    assert str(folder) in str(raised.value)
+def test_a_corrupt_folder_is_refused_by_its_name(folder: Path, tmp_path: Path) -> None:
+    for number, (how, corrupt) in enumerate(CORRUPT.items()):
+        copy = shutil.copytree(folder, tmp_path / f"copy{number}")
+        corrupt(copy)
+        with pytest.raises(BadInput, match="model folder") as raised:
+            read_model_folder(copy)
+        assert str(copy) in str(raised.value), how
 
 
-@pytest.mark.parametrize(
-    "make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("a file")]
-)
-def test_what_is_no_folder_is_refused_by_its_name(make: Any, tmp_path: Path) -> None:
-    make(tmp_path / "there")
-    with pytest.raises(BadInput, match="there cannot be read as a model folder"):
-        read_model_folder(tmp_path / "there")
+def test_anything_but_a_model_folder_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("a file")
+    for name in ("nothing", "folder", "file"):
+        with pytest.raises(BadInput, match=f"{name} cannot be read as a model folder"):
+            read_model_folder(tmp_path / name)
 
 
-def test_a_folder_appears_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     model = with_a_past(ARCHITECTURES["plain"])
     with pytest.raises(TypeError):
         write_model_folder(tmp_path / "model", model, {"cannot be written": object()})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_weights_keep_their_layout_out_of_the_file(tmp_path: Path) -> None:
+def test_the_layout_of_weights_in_memory_is_not_in_the_file(tmp_path: Path) -> None:
     """channels_last is a matter of speed: the file has the numbers in their plain order."""
     model = with_a_past(ARCHITECTURES["plain"])
     assert all(tensor.is_contiguous() for tensor in model.state().values())

@@ -1,4 +1,4 @@
-"""A training that was killed goes on from its last validation, to the same bytes."""
+"""A training that was killed resumes from its last validation and gives the same bytes."""
 
 import errno
 import itertools
@@ -57,16 +57,14 @@ ON_IMAGES = replace(LONG, trunk="conv", size=16, augment=WILD, epochs=4, iterati
 
 
 class Killed(BaseException):
-    """What happens to a process in the middle of its work."""
+    """A kill of the process in the middle of its work."""
 
 
 # --- Trainings to kill ---
 
 
 class Counting(Loss):
-    """Counts its calls in a buffer; from one of them on it teaches the opposite, from another on it
-    is not a number.
-    """
+    """Counts its calls in a buffer; after some it trains the opposite, after others it is NaN."""
 
     paper: ClassVar[Paper] = Paper("none", 2000, "example.org")
 
@@ -91,7 +89,7 @@ def first_well_then_badly() -> Loss:
 
 
 class Secretive(Counting):
-    """Counts them where nobody looks."""
+    """Counts its calls in an object that cannot be compared."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +102,7 @@ class Secretive(Counting):
 
 
 class Open(Counting):
-    """Counts them in a plain number, which is no weight."""
+    """Counts its calls in a plain number, which is no weight."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +144,7 @@ class World:
     def train(
         self, resume_file: ResumeFile | None = None, kill_at: int | None = None
     ) -> tuple[Fit, Model, Loss]:
-        """What came of it, unless it is killed when it tells of the validation of this epoch."""
+        """Return the result, the model and the loss; raise `Killed` after epoch `kill_at`."""
 
         def on_epoch(epoch: int, loss: float, checkpoint: Checkpoint | None) -> None:
             self.heard.append(epoch)
@@ -209,14 +207,14 @@ WORLDS = {
 
 
 def equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
-    """To the bit, numbers that are none included."""
+    """Return whether all tensors are equal to the bit, NaN included."""
     return {name: tensor.numpy().tobytes() for name, tensor in first.items()} == {
         name: tensor.numpy().tobytes() for name, tensor in second.items()
     }
 
 
 def assert_same(found: tuple[Fit, Model, Loss], expected: tuple[Fit, Model, Loss]) -> None:
-    """All of it: what was measured, the best weights, and the weights that the training ended with."""
+    """Compare the history, the best weights, and the weights at the end of training."""
     assert found[0].history == expected[0].history
     assert (found[0].best, found[0].status) == (expected[0].best, expected[0].status)
     assert equal(found[0].weights, expected[0].weights)
@@ -258,7 +256,7 @@ def test_a_training_killed_at_any_validation_ends_as_if_it_had_not_been(
         assert not world.heard or world.heard[0] == saved + 1
 
 
-def test_these_worlds_end_as_they_should() -> None:
+def test_the_trainings_that_should_end_early_do() -> None:
     assert WORLDS["divergence"].train()[0].status == "diverged"
     patient = WORLDS["patience"].train()[0]
     assert patient.history[-1].epoch == patient.best.epoch + 3 < 30
@@ -286,22 +284,20 @@ def test_saving_changes_nothing(path: Path) -> None:
         assert path.exists()
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, method in methods.items() if method.loss is not None]
-)
-def test_every_method_of_ours_shows_all_that_changes_in_it(name: str) -> None:
-    """Else it would never be saved."""
-    parts = assemble(methods[name], defaults(methods[name], LONG), LONG)
-    parts.loss.setup(4, 6)
-    before = beside_weights(parts)
-    z, y = torch.randn(16, 4, requires_grad=True), torch.arange(16) // 4
-    parts.loss(z, y, parts.miner(z.detach(), y) if parts.miner else None).backward()
-    assert before is not None
-    assert beside_weights(parts) == before
+def test_every_method_of_assay_changes_nothing_but_weights() -> None:
+    """Otherwise its trainings would never be saved."""
+    for name in (name for name, method in methods.items() if method.loss is not None):
+        built = assemble(methods[name], defaults(methods[name], LONG), LONG)
+        built.loss.setup(4, 6)
+        before = beside_weights(built)
+        z, y = torch.randn(16, 4, requires_grad=True), torch.arange(16) // 4
+        built.loss(z, y, built.miner(z.detach(), y) if built.miner else None).backward()
+        assert before is not None, name
+        assert beside_weights(built) == before, name
 
 
 @pytest.mark.parametrize("loss", [Secretive, Open])
-def test_a_loss_that_changes_in_ways_that_cannot_be_saved_begins_anew(
+def test_a_training_whose_loss_changes_in_other_ways_begins_anew(
     loss: type[Loss], path: Path
 ) -> None:
     world = World(loss)
@@ -310,7 +306,7 @@ def test_a_loss_that_changes_in_ways_that_cannot_be_saved_begins_anew(
     assert_same(world.train(resume_file(path)), world.train())
 
 
-def test_batches_left_out_read_no_image() -> None:
+def test_skipped_batches_read_no_image() -> None:
     class Guarded:
         channels = 3
 
@@ -338,10 +334,10 @@ def test_batches_left_out_read_no_image() -> None:
     assert y.tolist() == (next(itertools.islice(drawn, 1000, None)) // 5).tolist()
 
 
-# --- When it is saved ---
+# --- When a state is saved ---
 
 
-def test_a_state_is_saved_when_so_many_seconds_have_passed(path: Path) -> None:
+def test_a_state_is_saved_when_enough_seconds_have_passed(path: Path) -> None:
     clock = [100.0]
     point, saved = ResumeFile(path, "key", after=60, clock=lambda: clock[0]), []
 
@@ -370,7 +366,7 @@ def test_saving_that_takes_long_is_done_less_often(path: Path) -> None:
     assert saved == [60, 190]
 
 
-def test_what_was_spent_before_a_kill_is_counted(path: Path) -> None:
+def test_the_seconds_before_a_kill_are_counted(path: Path) -> None:
     clock = [0.0]
     first = ResumeFile(path, "key", clock=lambda: clock[0])
     clock[0] = 70.0
@@ -385,7 +381,7 @@ def test_what_was_spent_before_a_kill_is_counted(path: Path) -> None:
     assert third.spent == 170
 
 
-# --- Spoilt states ---
+# --- Corrupt states ---
 
 
 def flip(path: Path, where: Callable[[int], int]) -> None:
@@ -394,7 +390,7 @@ def flip(path: Path, where: Callable[[int], int]) -> None:
     path.write_bytes(bytes(content))
 
 
-SPOILS: dict[str, Callable[[Path], object]] = {
+CORRUPTIONS: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
     "garbage": lambda path: path.write_bytes(b"not a state" * 100),
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-10]),
@@ -407,32 +403,34 @@ SPOILS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", SPOILS)
-def test_a_spoilt_state_is_ignored(name: str, path: Path) -> None:
+def test_a_corrupt_state_is_ignored(path: Path) -> None:
     world = World()
+    expected = world.train()
     kill(world, path, at=4)
-    before = path.read_bytes()
-    SPOILS[name](path)
-    assert path.is_dir() or path.read_bytes() != before
-    assert resume_file(path).load() is None
-    assert_same(world.train(resume_file(path)), world.train())
+    intact = path.read_bytes()
+    for name, corrupt in CORRUPTIONS.items():
+        path.write_bytes(intact)
+        corrupt(path)
+        assert path.is_dir() or path.read_bytes() != intact, name
+        assert resume_file(path).load() is None, name
+        assert_same(world.train(resume_file(path)), expected)
 
 
-def test_the_state_of_something_else_is_ignored(path: Path) -> None:
+def test_the_state_of_another_training_is_ignored(path: Path) -> None:
     world = World()
     kill(world, path, at=4)
     assert resume_file(path, "another key").load() is None
     assert resume_file(path).load() is not None
 
 
-def test_a_state_is_a_safetensors_file_that_says_what_it_is(path: Path) -> None:
+def test_a_state_is_a_safetensors_file_with_its_hashes(path: Path) -> None:
     kill(World(), path, at=4)
     with safe_open(str(path), framework="pt") as file:
         assert set(file.metadata()) == {"state", "digest"}
         assert "training/model0/model/head.weight" in file.keys()  # noqa: SIM118
 
 
-def test_checkpoints_must_be_there_as_the_state_says(tmp_path: Path, path: Path) -> None:
+def test_a_state_is_used_only_if_its_checkpoints_are_intact(tmp_path: Path, path: Path) -> None:
     architecture, weights = (
         Architecture("identity", 8, 0, 4),
         Model(Architecture("identity", 8, 0, 4)).state(),
@@ -462,7 +460,7 @@ def no_space(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_full_disk_costs_the_state_and_not_the_training(
+def test_a_full_disk_loses_the_state_and_not_the_training(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(assay.train.resume, "write_atomically", no_space)
@@ -471,7 +469,7 @@ def test_a_full_disk_costs_the_state_and_not_the_training(
     assert not path.exists()
 
 
-def test_a_state_that_no_longer_fits_leaves_the_one_before(
+def test_a_state_that_does_not_fit_on_the_disk_leaves_the_one_before(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World()
@@ -511,7 +509,7 @@ class Task:
         Training(self.runs, str(self.store.root), str(self.view), keep=self.keep, save_after=0)()
 
     def content(self) -> dict[str, bytes]:
-        """All files of the runs but the clock's."""
+        """Return all files of the runs but `timing.json`."""
         root = self.store.root
         files = [
             path
@@ -537,7 +535,7 @@ def task(tmp_path: Path) -> Task:
 
 @pytest.fixture
 def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
-    """Says after how many saved states the process dies."""
+    """A function that sets after how many saved states the process is killed."""
     whole, left = ResumeFile.save, [10**6]
 
     def save(self: ResumeFile, state: Any) -> None:
@@ -563,7 +561,7 @@ def partial_files(store: Store) -> list[str]:
         ("quadruplet", "all"),
     ],
 )
-def test_heads_killed_at_any_validation_end_as_if_they_had_not_been(
+def test_heads_killed_at_any_validation_give_the_same_files(
     name: str, keep: str, task: Task, tmp_path: Path, dying: Callable[[int], None]
 ) -> None:
     """A stack of four, and a method that cannot be stacked and is trained fold by fold."""
@@ -583,7 +581,7 @@ def test_heads_killed_at_any_validation_end_as_if_they_had_not_been(
         assert partial_files(again.store) == []
 
 
-def test_a_stack_with_runs_that_wait_is_taken_up_as_it_was(
+def test_a_stack_with_runs_that_wait_resumes(
     task: Task, tmp_path: Path, dying: Callable[[int], None]
 ) -> None:
     """Twenty runs for sixteen places: some have ended, some are under way, some have not begun."""
@@ -609,7 +607,7 @@ def test_a_stack_with_runs_that_wait_is_taken_up_as_it_was(
         assert again.content() == whole.content()
 
 
-def test_heads_go_on_and_do_not_begin_again(
+def test_resumed_heads_do_not_begin_again(
     task: Task, dying: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[int] = []
@@ -625,7 +623,7 @@ def test_heads_go_on_and_do_not_begin_again(
     assert len(steps) == 4 * 4
 
 
-def test_the_state_of_other_runs_is_not_taken_up(
+def test_the_state_of_other_runs_is_not_used(
     task: Task, tmp_path: Path, dying: Callable[[int], None]
 ) -> None:
     """Only two of the four are asked for now: another stack, which sums in another order."""
@@ -651,7 +649,7 @@ def test_a_state_kept_without_checkpoints_does_not_serve_a_run_with_them(
     assert [list(task.store.checkpoints(run.key)) for run in task.runs] == [[0, 1, 2, 3, 4]] * 4
 
 
-def test_the_driver_clears_what_finished_runs_left(
+def test_the_driver_removes_states_of_finished_runs(
     task: Task, dying: Callable[[int], None]
 ) -> None:
     dying(1)
@@ -674,7 +672,7 @@ def test_the_driver_clears_what_finished_runs_left(
         assert partial_files(task.store) == []
 
 
-def test_the_driver_leaves_the_way_to_checkpoints_that_a_finished_run_lacks(
+def test_the_driver_keeps_states_of_runs_that_lack_checkpoints(
     task: Task, dying: Callable[[int], None]
 ) -> None:
     task()
@@ -699,7 +697,7 @@ on_images(Path(sys.argv[2]), Path(sys.argv[3]))()
 
 
 def on_images(store: Path, view: Path) -> Task:
-    """One long run of a network with batch normalisation and a miner that draws numbers."""
+    """Return one long run of a network with batch normalisation and a miner that draws numbers."""
     protocol = replace(ON_IMAGES, weights="none", frozen="nothing", epochs=30)
     parameters = defaults(methods["triplet_sampled"], protocol)
     run = Run(protocol, "view", "triplet_sampled", "source", parameters, (5, 3), 1, 7, HERE)
@@ -707,7 +705,7 @@ def on_images(store: Path, view: Path) -> Task:
 
 
 def kill_when_saved(store: Path, view: Path) -> None:
-    """Begin the run in a process of its own and kill it as soon as its state is seen."""
+    """Start the run in a process of its own and kill it as soon as its state is there."""
     state = Store.create(store).partial(on_images(store, view).runs[0].key) / "state.safetensors"
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(Path(__file__).parent), str(store), str(view)]
@@ -720,7 +718,7 @@ def kill_when_saved(store: Path, view: Path) -> None:
         process.send_signal(signal.SIGKILL)
 
 
-def test_a_process_that_is_killed_loses_nothing(
+def test_a_process_that_is_killed_resumes(
     mini_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainval, _ = splits.of(load(f"folder:{mini_folder}"), ON_IMAGES)

@@ -1,4 +1,4 @@
-"""Operations on stacks: the numbers of torch's own, and for each row the same bits in any stack."""
+"""Operations on stacks: they give torch's numbers, and each row the same bits in any stack."""
 
 import pytest
 import torch

@@ -1,6 +1,4 @@
-"""Heads trained as one stack: each comes out as if it had been trained alone, and to the bit as in
-any other stack.
-"""
+"""Heads trained as a stack: each learns what it learns alone, with the same bits in any stack."""
 
 import itertools
 import random
@@ -54,14 +52,12 @@ ALONE = (
     "contrastive_sampled",
     "triplet_sampled",
 )
-"""Those that torch cannot stack, or that draw numbers on the way: such runs are trained one after
-the other.
-"""
+"""Methods that torch cannot stack, or that draw numbers: their runs are trained alone."""
 
 STACKED = [name for name in TRAINED if name not in ALONE]
 UNDETERMINED = {"triplet_semihard_squared": ("head.bias",)}
-"""Distances of raw embeddings do not depend on the bias: its gradient is rounding, which RMSprop
-makes steps of.
+"""Weights that the loss does not determine: distances of raw embeddings do not depend on the bias,
+and RMSprop makes steps of rounding errors.
 """
 
 
@@ -84,7 +80,7 @@ def fit_stacked(
 
 
 def differ(first: Tensor, second: Tensor) -> float:
-    """How far apart two weights are, to the length of the second."""
+    """Return how far apart two weights are, relative to the length of the second."""
     return ((first - second).norm() / second.norm().clamp(min=1e-12)).item()
 
 
@@ -124,7 +120,7 @@ def assert_same_bytes(found: Fit, expected: Fit) -> None:
 
 @pytest.fixture
 def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """How many heads `compute` has stacked at a time."""
+    """The sizes of the stacks that `compute` has trained."""
     seen: list[int] = []
 
     def watched(trainees: Any, stepper: Any, *others: Any) -> Any:
@@ -162,8 +158,8 @@ def test_heads_trained_together_are_those_trained_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALONE)
 def test_these_methods_cannot_be_stacked(name: str) -> None:
-    """Nor the second time: of some things torch warns only once, and the answer decides on a run's
-    bytes.
+    """Nor the second time: torch gives some warnings only once, and the bytes of a run depend on
+    whether it is stacked.
     """
     runs = runs_of(name)
     for _ in range(2):
@@ -172,7 +168,7 @@ def test_these_methods_cannot_be_stacked(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_what_cannot_be_stacked_is_trained_as_if_nobody_had_tried(name: str) -> None:
+def test_runs_that_cannot_be_stacked_are_trained_as_if_that_had_not_been_tried(name: str) -> None:
     runs = runs_of(name)
     for found, run in zip(compute(runs, VIEW), runs, strict=True):
         assert_same_bytes(found, fit_alone(make_trainee(run, VIEW), PROTOCOL, run.batch))
@@ -189,21 +185,21 @@ def test_the_same_seeds_give_the_same_bytes_whatever_the_global_generator_holds(
         assert_same_bytes(first, second)
 
 
-def test_twins_stay_twins_where_nothing_is_left_to_chance() -> None:
+def test_equal_heads_stay_equal_in_a_stack() -> None:
     runs = runs_of("triplet")
     twins = [trainees_of(runs)[0] for _ in range(2)]
     fit_stacked(twins, PROTOCOL, runs[0].batch)
     assert differ(twins[0].model.head.weight, twins[1].model.head.weight) < 1e-6
 
 
-# --- The same bytes in any company ---
+# --- The same bytes in any stack ---
 
 
 def with_parameters(
     name: str, protocol: ResolvedProtocol, view: View, settings: int = 5
 ) -> list[Run]:
-    """The folds of several trials, the first at the method's defaults, the others anywhere in its
-    space.
+    """Return the folds of several trials, the first at the method's defaults, the others anywhere
+    in its space.
     """
     draw, method = random.Random(0), methods[name]
     space = space_of(method, protocol)
@@ -234,9 +230,9 @@ def test_a_run_is_the_same_alone_and_with_any_others(name: str) -> None:
     assert len({fitted.weights["head.weight"].numpy().tobytes() for fitted in together}) == len(
         runs
     )
-    for company in ([0], [7], [19], [5, 0], [13, 2, 6, 19]):
+    for chosen in ([0], [7], [19], [5, 0], [13, 2, 6, 19]):
         for number, fitted in zip(
-            company, compute([runs[number] for number in company], view), strict=True
+            chosen, compute([runs[number] for number in chosen], view), strict=True
         ):
             assert_same_bytes(fitted, together[number])
 
@@ -278,7 +274,7 @@ def test_runs_that_wait_for_a_place_are_the_same(protocol: ResolvedProtocol, sch
 
 
 class Killed(BaseException):
-    """What a kill is here."""
+    """A kill of the process."""
 
 
 class KilledAfterTwo(ResumeFile):
@@ -375,40 +371,40 @@ def test_training_ends_when_all_have_stopped() -> None:
 
 @pytest.mark.parametrize("name", ["triplet", "normalized_softmax", "margin_per_class"])
 def test_a_head_that_diverges_does_not_disturb_the_others(name: str) -> None:
-    """Only the second head trains on a class whose numbers have overflown."""
+    """Only the second head trains on a class with infinite numbers."""
     view = View(
         np.concatenate([VIEW.x, np.full((6, 10), np.inf, dtype=np.float32)]),
         np.append(VIEW.y, [99] * 6),
     )
     runs = runs_of(name)
 
-    def spoilt() -> list[Trainee]:
+    def with_a_bad_head() -> list[Trainee]:
         made = [replace(one, view=view) for one in trainees_of(runs)]
         replaced = made[1].train.copy()
         replaced[:6] = np.arange(len(VIEW.y), len(view.y))
         made[1] = replace(made[1], train=replaced)
         return made
 
-    found = fit_stacked(spoilt(), PROTOCOL, runs[0].batch)
-    expected = [fit_alone(one, PROTOCOL, runs[0].batch) for one in spoilt()]
+    found = fit_stacked(with_a_bad_head(), PROTOCOL, runs[0].batch)
+    expected = [fit_alone(one, PROTOCOL, runs[0].batch) for one in with_a_bad_head()]
     assert [fitted.status for fitted in found] == ["finished", "diverged", "finished", "finished"]
     for one, other in zip(found, expected, strict=True):
         assert_same(one, other)
 
 
 def test_a_head_that_starts_without_finite_embeddings_does_not_disturb_the_others() -> None:
-    def spoilt() -> list[Trainee]:
+    def with_a_bad_head() -> list[Trainee]:
         made = trainees_of(runs)
         with torch.no_grad():
             made[2].model.head.bias.fill_(torch.inf)
         return made
 
     runs = runs_of("contrastive")
-    found = fit_stacked(spoilt(), PROTOCOL, runs[0].batch)
+    found = fit_stacked(with_a_bad_head(), PROTOCOL, runs[0].batch)
     assert [fitted.status for fitted in found] == ["finished", "finished", "diverged", "finished"]
     assert len(found[2].history) == 1
     for number in (0, 1, 3):
-        assert_same(found[number], fit_alone(spoilt()[number], PROTOCOL, runs[0].batch))
+        assert_same(found[number], fit_alone(with_a_bad_head()[number], PROTOCOL, runs[0].batch))
 
 
 def test_the_weights_kept_are_a_copy_and_not_a_part_of_the_stack() -> None:
@@ -516,7 +512,7 @@ def test_another_sampler_may_put_the_classes_in_any_order(
 
 
 class Weird(Loss):
-    """A user's own: what it gives depends on how often it was asked, which a trace would not see."""
+    """A user's loss that depends on how often it was called, which a trace would not see."""
 
     paper: ClassVar[Paper] = Paper("none", 2000, "example.org")
 
@@ -535,7 +531,7 @@ class Weird(Loss):
 
 
 class Descendant(losses["triplet"]):
-    """A user's version of one of ours."""
+    """A user's subclass of one of Assay's losses."""
 
 
 class Drawn(nn.Module):
@@ -551,7 +547,7 @@ class Whim(Miner):
 
 
 class Remembering(losses["triplet"]):
-    """Pretends to be ours, with a buffer."""
+    """A loss with a buffer, in a module of Assay's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -570,7 +566,7 @@ def to_train(loss: Loss, miner: Any = None, trunk: str = "identity") -> Trainee:
     return Trainee(head(trunk), parts, VIEW, np.arange(4), VIEW, seed=0)
 
 
-def test_a_head_on_vectors_with_a_loss_and_a_miner_of_ours_can_be_stacked() -> None:
+def test_a_head_on_vectors_with_a_loss_and_a_miner_of_assay_can_be_stacked() -> None:
     assert can_stack(to_train(losses["triplet"]()), CPU)
     assert can_stack(to_train(losses["multi_similarity"](), miners["multi_similarity"]()), CPU)
 
@@ -585,7 +581,9 @@ def test_a_head_on_vectors_with_a_loss_and_a_miner_of_ours_can_be_stacked() -> N
         (Remembering, None),
     ],
 )
-def test_parts_of_ones_own_and_those_with_a_memory_are_not_stacked(loss: Any, miner: Any) -> None:
+def test_losses_and_miners_of_users_and_losses_with_buffers_are_not_stacked(
+    loss: Any, miner: Any
+) -> None:
     assert not can_stack(to_train(loss(), miner and miner()), CPU)
 
 
@@ -594,7 +592,7 @@ def test_trunks_on_images_and_gpus_are_not_stacked() -> None:
     assert not can_stack(to_train(losses["triplet"]()), torch.device("cuda"))
 
 
-def test_a_loss_of_ones_own_is_called_for_every_step_of_every_fold(
+def test_a_loss_of_a_user_is_called_for_every_step_of_every_fold(
     as_before: None, groups: list[int]
 ) -> None:
     methods.add(Method("weird", Weird, space=Space()))
@@ -607,7 +605,7 @@ def test_a_loss_of_ones_own_is_called_for_every_step_of_every_fold(
         assert one.history[2].loss < one.history[1].loss / 1.5  # type: ignore[operator]
 
 
-# --- What is in the store already makes no difference ---
+# --- Runs that are in the store already ---
 
 
 def content(store: Store, runs: list[Run]) -> list[dict[str, bytes]]:

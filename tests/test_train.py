@@ -1,5 +1,5 @@
-"""Training: which checkpoint is kept, when it ends, what it depends on, what is frozen; and the PCA
-of the baseline.
+"""Training of one network: the checkpoint that is kept, when it ends, what it depends on, what is
+frozen; and the PCA of the baseline.
 """
 
 import itertools
@@ -86,7 +86,7 @@ def new_model(seed: int = 0, trunk: str = "identity", inputs: int = 8) -> Model:
     return Model(Architecture(trunk, inputs, 0 if trunk == "identity" else 16, 4))
 
 
-def parts_of(
+def built(
     loss: Loss, lr: float = 0.01, weights_lr: float = 0.01, miner: str | None = None
 ) -> BuiltMethod:
     return BuiltMethod(loss, miners[miner]() if miner else None, lr, weights_lr)
@@ -100,12 +100,12 @@ def train(
     **rates: Any,
 ) -> Fit:
     return fit_one(
-        model or new_model(), parts_of(loss, **rates), TRAIN, VALIDATION, protocol, SHAPE, seed
+        model or new_model(), built(loss, **rates), TRAIN, VALIDATION, protocol, SHAPE, seed
     )
 
 
 class Scripted(Loss):
-    """A loss for tests: calls `term` with the number of the iteration, from 1, and the embeddings."""
+    """A loss that calls `term` with the number of the iteration, from 1, embeddings and labels."""
 
     paper: ClassVar[Paper] = Paper("none", 2000, "example.org")
     normalise = False
@@ -125,18 +125,18 @@ class Scripted(Loss):
 
 
 def first_well_then_badly(until: int) -> Scripted:
-    """Triplet, and from iteration `until` on its opposite."""
+    """Return the triplet loss, and after iteration `until` its opposite."""
     triplet = losses["triplet"](margin=0.5)
     return Scripted(lambda number, z, y: triplet(z, y) * (1 if number <= until else -1))
 
 
 def constant(value: float = 0.0) -> Scripted:
-    """No gradient worth the name."""
+    """Return a loss whose gradient is 0."""
     return Scripted(lambda number, z, y: z.sum() * 0 + value)
 
 
 def validation_of(weights: dict[str, Tensor]) -> float:
-    """MAP@R of the validation view under these weights, measured from outside."""
+    """Return MAP@R of the validation view under these weights, without a validator."""
     model = new_model()
     model.load_state_dict(weights)
     return evaluate(embed_samples(model, VALIDATION.x, 0, CPU), VALIDATION.y)["map_at_r"]
@@ -184,8 +184,8 @@ def test_the_best_checkpoint_is_that_of_the_highest_validation_map_at_r() -> Non
 
 
 def test_the_weights_kept_are_those_of_the_best_checkpoint() -> None:
-    """A copy, not the model that went on training; scored again they give the very number in the
-    history.
+    """They are a copy, not the model that went on training: scored again they give the number in
+    the history.
     """
     result = train(first_well_then_badly(until=12), replace(PROTOCOL, epochs=10), lr=0.03)
     assert validation_of(result.weights) == result.best.validation["map_at_r"]
@@ -202,11 +202,11 @@ def test_a_checkpoint_that_is_only_as_good_does_not_replace_the_first() -> None:
 
 
 def test_the_validation_view_alone_decides_which_checkpoint_is_best() -> None:
-    """Pitfall 11. Other validation labels change no weight on the way, only the choice among them."""
+    """Pitfall 11. Other validation labels change no weight in training, only the choice."""
     shuffled = View(VALIDATION.x, np.random.default_rng(5).permutation(VALIDATION.y))
     models = [new_model(), new_model()]
     results = [
-        fit_one(model, parts_of(losses["triplet"]()), TRAIN, view, PROTOCOL, SHAPE, 0)
+        fit_one(model, built(losses["triplet"]()), TRAIN, view, PROTOCOL, SHAPE, 0)
         for model, view in zip(models, (VALIDATION, shuffled), strict=True)
     ]
     assert equal(models[0].state(), models[1].state())
@@ -247,32 +247,24 @@ def test_an_epoch_has_as_many_iterations_as_the_protocol_says() -> None:
     assert next(loss.iterations) == 4 * 5 + 1
 
 
-@pytest.mark.parametrize(
-    ("batch", "expected"), [((4, 4), 2), ((3, 4), 3), ((6, 6), 1), ((6, 20), 1)]
-)
-def test_an_epoch_may_be_one_pass_over_the_training_fold(
-    batch: tuple[int, int], expected: int
-) -> None:
+def test_an_epoch_may_be_one_pass_over_the_training_fold() -> None:
     """36 samples; a rest that fills no batch is left out, and there is at least one step."""
-    loss, protocol = constant(), replace(PROTOCOL, epochs=4, iterations=None)
-    fit_one(new_model(), parts_of(loss), TRAIN, VALIDATION, protocol, batch, 0)
-    assert next(loss.iterations) == 4 * expected + 1
-    assert iterations_of(protocol, len(TRAIN.y), batch) == expected
-    assert iterations_of(PROTOCOL, len(TRAIN.y), batch) == 3
+    for batch, expected in {(4, 4): 2, (3, 4): 3, (6, 6): 1, (6, 20): 1}.items():
+        loss, protocol = constant(), replace(PROTOCOL, epochs=4, iterations=None)
+        fit_one(new_model(), built(loss), TRAIN, VALIDATION, protocol, batch, 0)
+        assert next(loss.iterations) == 4 * expected + 1, batch
+        assert iterations_of(protocol, len(TRAIN.y), batch) == expected, batch
+        assert iterations_of(PROTOCOL, len(TRAIN.y), batch) == 3, batch
 
 
-@pytest.mark.parametrize(
-    ("samples", "expected"), [(24, 50), (1600, 50), (1632, 51), (45_000, 1406)]
-)
-def test_a_pass_over_few_samples_is_filled_up_to_the_shortest_epoch(
-    samples: int, expected: int
-) -> None:
+def test_a_pass_over_few_samples_is_filled_up_to_the_shortest_epoch() -> None:
     protocol = replace(PROTOCOL, iterations=None, shortest_epoch=50)
-    assert iterations_of(protocol, samples, (8, 4)) == expected
+    steps = [iterations_of(protocol, samples, (8, 4)) for samples in (24, 1600, 1632, 45_000)]
+    assert steps == [50, 50, 51, 1406]
 
 
 @pytest.mark.parametrize("every", [1, 2])
-def test_a_checkpoint_tells_the_mean_loss_since_the_one_before(every: int) -> None:
+def test_a_checkpoint_holds_the_mean_loss_since_the_one_before(every: int) -> None:
     counting = Scripted(lambda number, z, y: z.sum() * 0 + number)
     result = train(counting, replace(PROTOCOL, epochs=4, iterations=2, validate_every=every))
     expected = {1: [None, 1.5, 3.5, 5.5, 7.5], 2: [None, 2.5, 6.5]}[every]
@@ -297,14 +289,14 @@ def test_divergence_keeps_the_best_checkpoint_that_came_before() -> None:
     triplet = losses["triplet"](margin=0.5)
     failing = Scripted(lambda number, z, y: triplet(z, y) * (math.nan if number == 8 else 1))
     result = train(failing, lr=0.03)
-    sound = train(losses["triplet"](margin=0.5), replace(PROTOCOL, epochs=2), lr=0.03)
-    assert result.best == sound.best
+    finite = train(losses["triplet"](margin=0.5), replace(PROTOCOL, epochs=2), lr=0.03)
+    assert result.best == finite.best
     assert result.best.epoch > 0
-    assert equal(result.weights, sound.weights)
+    assert equal(result.weights, finite.weights)
 
 
 def test_divergence_between_two_validations_ends_the_training_in_that_epoch() -> None:
-    """Also where the gradient is sound and only the value is not a number."""
+    """Also where the gradient is finite and only the value is not a number."""
     failing = Scripted(lambda number, z, y: z.sum() * 0 + (math.nan if number == 2 else 0))
     result = train(failing, replace(PROTOCOL, epochs=4, iterations=3, validate_every=4))
     assert result.status == "diverged"
@@ -313,7 +305,7 @@ def test_divergence_between_two_validations_ends_the_training_in_that_epoch() ->
 
 
 def test_embeddings_that_are_not_finite_end_the_training_as_diverged() -> None:
-    """The loss is finite at every step; the step itself leaves the numbers behind."""
+    """The loss is finite at every step; the step itself overflows."""
     result = train(Scripted(lambda number, z, y: z.sum()), replace(PROTOCOL, iterations=1), lr=1e38)
     assert result.status == "diverged"
     assert result.best.epoch == 0
@@ -323,27 +315,24 @@ def test_embeddings_that_are_not_finite_end_the_training_as_diverged() -> None:
 # --- What it depends on ---
 
 
-@pytest.mark.parametrize(
-    ("name", "miner"),
-    [(name, None) for name in losses] + [("multi_similarity", "multi_similarity")],
-)
-def test_the_same_seed_gives_the_same_bytes_whatever_the_global_generators_hold(
-    name: str, miner: str | None
-) -> None:
+def test_the_same_seed_gives_the_same_bytes_whatever_the_global_generators_hold() -> None:
     """Pitfall 14."""
-    results = []
-    for noise in (1, 2):
+
+    def trained(name: str, miner: str | None, noise: int) -> Fit:
         model = new_model()
         torch.manual_seed(3)
         loss = losses[name]()
         loss.setup(4, 6)
         torch.manual_seed(noise)
         np.random.seed(noise)
-        results.append(
-            fit_one(model, parts_of(loss, miner=miner), TRAIN, VALIDATION, PROTOCOL, SHAPE, 7)
-        )
-    assert results[0].history == results[1].history
-    assert equal(results[0].weights, results[1].weights)
+        method = built(loss, miner=miner)
+        return fit_one(model, method, TRAIN, VALIDATION, PROTOCOL, SHAPE, 7)
+
+    cases = [*((name, None) for name in losses), ("multi_similarity", "multi_similarity")]
+    for name, miner in cases:
+        first, second = (trained(name, miner, noise) for noise in (1, 2))
+        assert first.history == second.history, (name, miner)
+        assert equal(first.weights, second.weights), (name, miner)
 
 
 def test_another_seed_gives_another_training() -> None:
@@ -359,7 +348,7 @@ def train_on_images(noise: int = 0) -> tuple[Fit, Model]:
     seen, unseen, model = pictures(range(4), 1), pictures(range(4, 8), 2), new_model(0, "conv", 1)
     torch.manual_seed(noise)
     return (
-        fit_one(model, parts_of(losses["contrastive"]()), seen, unseen, protocol, SHAPE, 3),
+        fit_one(model, built(losses["contrastive"]()), seen, unseen, protocol, SHAPE, 3),
         model,
     )
 
@@ -418,10 +407,10 @@ def test_batches_have_the_shape_asked_for() -> None:
     shapes = set()
 
     def look(number: int, z: Tensor, y: Tensor) -> Tensor:
-        shapes.add((len(z), len(y.unique()), tuple(y.unique(return_counts=True)[1].tolist())))  # type: ignore[no-untyped-call]
+        shapes.add((len(z), len(y.unique()), tuple(y.bincount()[y.unique()].tolist())))
         return z.sum() * 0
 
-    fit_one(new_model(), parts_of(Scripted(look)), TRAIN, VALIDATION, PROTOCOL, (3, 5), 0)
+    fit_one(new_model(), built(Scripted(look)), TRAIN, VALIDATION, PROTOCOL, (3, 5), 0)
     assert shapes == {(15, 3, (5, 5, 5))}
 
 
@@ -439,7 +428,7 @@ def test_the_miner_feeds_the_loss_without_a_gradient() -> None:
             mined_by_loss.append(mined)
             return z.sum() * 0
 
-    parts = parts_of(Remembering(lambda number, z, y: z.sum()), miner="multi_similarity")
+    parts = built(Remembering(lambda number, z, y: z.sum()), miner="multi_similarity")
     fit_one(new_model(), parts, TRAIN, VALIDATION, replace(PROTOCOL, epochs=1), SHAPE, 0)
     assert len(mined_by_loss) == 3
     assert all(isinstance(mined, Pairs) and mined.positive.any() for mined in mined_by_loss)
@@ -449,7 +438,7 @@ def test_the_miner_feeds_the_loss_without_a_gradient() -> None:
 
 
 def steps(lr: float, weights_lr: float) -> Iterator[float]:
-    """How far head and class weights move in training."""
+    """Yield how far the head and then the class weights move in training."""
     torch.manual_seed(0)
     loss = losses["normalized_softmax"]()
     loss.setup(4, 6)
@@ -513,7 +502,7 @@ def test_a_fused_optimiser_steps_along_weights_of_any_layout() -> None:
     protocol = replace(PROTOCOL, optimiser=Optimiser(kind="adamw"))
     models = [Model(Architecture("conv", 1, 16, 4)) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
-    ours = optimiser_of(models[0], parts_of(constant()), protocol)
+    ours = optimiser_of(models[0], built(constant()), protocol)
     plain = torch.optim.AdamW(models[1].parameters(), lr=0.01, weight_decay=1e-4, foreach=False)
     x = torch.rand(8, 1, 16, 16)
     for model, optimiser in zip(models, (ours, plain), strict=True):
@@ -530,7 +519,7 @@ def test_the_weight_decay_of_the_protocol_is_applied() -> None:
 
 
 def still(name: str) -> Loss:
-    """A loss with its weights, none of which has a gradient worth the name: only decay moves them."""
+    """Return a loss with weights whose gradients are 0: only decay moves them."""
 
     base: Any = losses[name]
 
@@ -547,8 +536,8 @@ def still(name: str) -> Loss:
 
 
 def moved_by_decay(loss: Loss) -> dict[str, bool]:
-    """Which weights training has moved, under a loss that is flat in all of them; those that have
-    are nearer to 0.
+    """Return which weights a training under this flat loss has moved, after checking that they
+    moved towards 0.
     """
     before = {name: weight.detach().clone() for name, weight in loss.named_parameters()}
     train(loss, replace(PROTOCOL, optimiser=Optimiser(weight_decay=0.1)), weights_lr=0.01)
@@ -557,14 +546,14 @@ def moved_by_decay(loss: Loss) -> dict[str, bool]:
     return {name: not torch.equal(after[name], before[name]) for name in before}
 
 
-@pytest.mark.parametrize("name", ["margin", "margin_per_class"])
-def test_the_boundary_of_margin_is_not_decayed(name: str) -> None:
-    assert moved_by_decay(still(name)) == {"beta": False}
+def test_the_boundary_of_margin_is_not_decayed() -> None:
+    for name in ("margin", "margin_per_class"):
+        assert moved_by_decay(still(name)) == {"beta": False}, name
 
 
-@pytest.mark.parametrize("name", ["normalized_softmax", "soft_triple", "proxy_anchor"])
-def test_other_weights_of_a_loss_are_decayed(name: str) -> None:
-    assert moved_by_decay(still(name)) == {"weights": True}
+def test_other_weights_of_a_loss_are_decayed() -> None:
+    for name in ("normalized_softmax", "soft_triple", "proxy_anchor"):
+        assert moved_by_decay(still(name)) == {"weights": True}, name
 
 
 def test_a_loss_may_have_weights_of_both_kinds() -> None:
@@ -580,22 +569,22 @@ def test_a_loss_may_have_weights_of_both_kinds() -> None:
     assert moved_by_decay(Both()) == {"kept": False, "shrunk": True}
 
 
-@pytest.mark.parametrize("name", list(losses))
-def test_every_weight_is_trained_once_and_at_its_own_rate(name: str) -> None:
-    loss, model = losses[name](), new_model()
-    loss.setup(4, 6)
+def test_every_weight_is_trained_once_and_at_its_own_rate() -> None:
     protocol = replace(PROTOCOL, optimiser=Optimiser(lr=7.0, momentum=0.5, weight_decay=0.125))
-    groups = optimiser_of(model, parts_of(loss, lr=0.25, weights_lr=0.5), protocol).param_groups
-    found = {
-        id(weight): (group["lr"], group["weight_decay"], group["momentum"])
-        for group in groups
-        for weight in group["params"]
-    }
-    assert sum(len(group["params"]) for group in groups) == len(found)
-    expected = {id(weight): (0.25, 0.125, 0.5) for weight in model.parameters()}
-    for weight_name, weight in loss.named_parameters():
-        expected[id(weight)] = (0.5, 0.0 if weight_name in loss.undecayed else 0.125, 0.5)
-    assert found == expected
+    for name in losses:
+        loss, model = losses[name](), new_model()
+        loss.setup(4, 6)
+        groups = optimiser_of(model, built(loss, lr=0.25, weights_lr=0.5), protocol).param_groups
+        found = {
+            id(weight): (group["lr"], group["weight_decay"], group["momentum"])
+            for group in groups
+            for weight in group["params"]
+        }
+        assert sum(len(group["params"]) for group in groups) == len(found), name
+        expected = {id(weight): (0.25, 0.125, 0.5) for weight in model.parameters()}
+        for weight_name, weight in loss.named_parameters():
+            expected[id(weight)] = (0.5, 0.0 if weight_name in loss.undecayed else 0.125, 0.5)
+        assert found == expected, name
 
 
 # --- Kinds of optimiser ---
@@ -618,7 +607,7 @@ def test_each_kind_of_optimiser_takes_the_steps_of_torchs_own(kind: Any, decay_o
     draw = torch.Generator().manual_seed(0)
     start = [torch.randn(5, 3, generator=draw) for _ in range(3)]
     ours, theirs = ([weight.clone().requires_grad_() for weight in start] for _ in range(2))
-    parts = parts_of(losses["triplet"](), lr=0.03, weights_lr=0.07)
+    parts = built(losses["triplet"](), lr=0.03, weights_lr=0.07)
     groups = groups_of(ours[:2], {"weights": ours[2]}, parts, protocol)
     own = [make_optimiser(groups, protocol.optimiser)]
     group = {"params": theirs[2:], "lr": 0.07, **({} if decay_own else {"weight_decay": 0.0})}
@@ -663,7 +652,7 @@ def test_a_weight_that_is_not_there_cannot_be_kept_from_decay() -> None:
     with pytest.raises(
         ValueError, match=r"Mistaken\.undecayed names 'betta', but its weights are beta"
     ):
-        groups_of([], dict(loss.named_parameters()), parts_of(loss), PROTOCOL)
+        groups_of([], dict(loss.named_parameters()), built(loss), PROTOCOL)
 
 
 # --- Frozen batch normalisation ---
@@ -673,7 +662,7 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def with_a_past(seed: int = 0) -> Model:
-    """A convolutional model whose running statistics are those of other images."""
+    """Return a convolutional model whose running statistics are those of other images."""
     model = new_model(seed, "conv", 1)
     model.train()
     with torch.no_grad():
@@ -683,13 +672,13 @@ def with_a_past(seed: int = 0) -> Model:
 
 
 def trained_on_images(frozen: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Weights and statistics before and after."""
+    """Return weights and statistics before and after training."""
     model = with_a_past()
     before = model.state()
     protocol = replace(ON_IMAGES, frozen=frozen)
     fit_one(
         model,
-        parts_of(losses["contrastive"]()),
+        built(losses["contrastive"]()),
         pictures(range(4), 1),
         pictures(range(4, 8), 2),
         protocol,
@@ -715,15 +704,15 @@ def test_batch_normalisation_that_is_not_frozen_gathers_statistics(frozen: Any) 
 
 
 @pytest.mark.parametrize("frozen", ["batchnorm", "nothing"])
-def test_a_frozen_step_sees_the_outputs_of_the_running_statistics(frozen: Any) -> None:
+def test_a_step_uses_the_running_statistics_only_if_they_are_frozen(frozen: Any) -> None:
     model, protocol = with_a_past(), replace(ON_IMAGES, frozen=frozen)
     x, seen = torch.rand(16, 1, 16, 16), []
     with torch.no_grad():
         by_running_statistics = model.eval()(x)
     look = Scripted(lambda number, z, y: seen.append(z.detach().clone()) or z.sum())
     set_training(model, protocol)
-    optimiser = optimiser_of(model, parts_of(look), protocol)
-    step(model, parts_of(look), optimiser, x, torch.arange(16) // 4, protocol, CPU)
+    optimiser = optimiser_of(model, built(look), protocol)
+    step(model, built(look), optimiser, x, torch.arange(16) // 4, protocol, CPU)
     assert torch.allclose(seen[0], by_running_statistics, atol=1e-5) == (frozen == "batchnorm")
 
 
@@ -752,7 +741,7 @@ def test_training_mode_comes_back_after_every_validation() -> None:
         protocol = replace(ON_IMAGES, frozen=frozen)
         fit_one(
             model,
-            parts_of(look),
+            built(look),
             pictures(range(4), 1),
             pictures(range(4, 8), 2),
             protocol,
@@ -813,8 +802,8 @@ def test_autocast_on_a_gpu_covers_the_network_and_neither_miner_nor_loss(
     for autocast in (True, False):
         value = step(
             Network(),
-            parts_of(loss),
-            optimiser_of(model, parts_of(loss), PROTOCOL),
+            built(loss),
+            optimiser_of(model, built(loss), PROTOCOL),
             torch.ones(4, 8),
             torch.arange(4),
             replace(PROTOCOL, autocast=autocast),
@@ -877,10 +866,8 @@ def test_a_compiled_network_is_in_training_mode_in_every_step(
 # --- The validator by itself ---
 
 
-class Told(torch.nn.Module):
-    """A network whose validation score is told to it: so many of the queries find their own class
-    first.
-    """
+class Scored(torch.nn.Module):
+    """A network whose validation score is set: `right` pairs of samples find each other first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -895,14 +882,14 @@ class Told(torch.nn.Module):
         return torch.stack([angle.cos(), angle.sin()], dim=1)
 
 
-def validator_of(protocol: ResolvedProtocol) -> tuple[Validator, Told]:
-    view, network = View(np.zeros((20, 8), dtype=np.float32), np.arange(20) // 2), Told()
-    parts, rows = parts_of(constant()), np.arange(len(view.y))
+def validator_of(protocol: ResolvedProtocol) -> tuple[Validator, Scored]:
+    view, network = View(np.zeros((20, 8), dtype=np.float32), np.arange(20) // 2), Scored()
+    parts, rows = built(constant()), np.arange(len(view.y))
     trainee = Trainee(new_model(), parts, view, rows, view, seed=0)
     return Validator(trainee, network, protocol, CPU), network
 
 
-def tell(validator: Validator, network: Told, scores: list[int]) -> None:
+def end_epochs(validator: Validator, network: Scored, scores: list[int]) -> None:
     for epoch, right in enumerate(scores, start=1):
         network.right = right
         validator.after(epoch, [float(epoch)])
@@ -910,15 +897,15 @@ def tell(validator: Validator, network: Told, scores: list[int]) -> None:
 
 def test_the_validator_keeps_the_first_among_equals() -> None:
     validator, network = validator_of(PROTOCOL)
-    tell(validator, network, [4, 7, 7, 5, 7])
+    end_epochs(validator, network, [4, 7, 7, 5, 7])
     scores = [checkpoint.validation["map_at_r"] for checkpoint in validator.fit.history]
     assert scores[2] == scores[3] == scores[5] == max(scores)
     assert validator.fit.best is validator.fit.history[2]
 
 
-def test_the_validator_is_done_when_patience_runs_out_and_hears_no_more() -> None:
+def test_the_validator_is_done_when_patience_runs_out_and_ignores_later_epochs() -> None:
     validator, network = validator_of(replace(PROTOCOL, patience=2))
-    tell(validator, network, [4, 3])
+    end_epochs(validator, network, [4, 3])
     assert not validator.done
     validator.after(3, [1.0])
     assert validator.done
@@ -928,15 +915,15 @@ def test_the_validator_is_done_when_patience_runs_out_and_hears_no_more() -> Non
     assert validator.fit.status == "finished"
 
 
-def test_the_validator_validates_when_it_is_time_to() -> None:
+def test_the_validator_validates_every_so_many_epochs_and_after_the_last() -> None:
     validator, network = validator_of(replace(PROTOCOL, validate_every=3, epochs=7))
-    tell(validator, network, [1, 2, 3, 4, 5, 6, 7])
+    end_epochs(validator, network, [1, 2, 3, 4, 5, 6, 7])
     assert [checkpoint.epoch for checkpoint in validator.fit.history] == [0, 3, 6, 7]
     assert [checkpoint.loss for checkpoint in validator.fit.history] == [None, 2.0, 5.0, 7.0]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_the_validator_calls_a_loss_that_is_not_finite_a_divergence_at_once(bad: float) -> None:
+def test_the_validator_ends_with_a_divergence_as_soon_as_a_loss_is_not_finite(bad: float) -> None:
     validator, network = validator_of(replace(PROTOCOL, validate_every=5))
     network.right = 9
     validator.after(1, [1.0, bad, 2.0])

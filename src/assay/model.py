@@ -26,6 +26,7 @@ from assay.protocols import (
     ResolvedProtocol,
     Similarity,
 )
+from assay.records.codec import FORMAT, BadRecord, check_format
 from assay.records.run import WEIGHTS
 from assay.trunks import build, weights
 
@@ -180,14 +181,19 @@ def write_model_folder(folder: Path, model: Model, card: Mapping[str, Any]) -> N
     with new_folder(folder) as draft:
         (draft / WEIGHTS).write_bytes(pack_model(model.architecture, model.state()))
         (draft / CARD).write_text(
-            pretty({"architecture": model.architecture.described, **card}), encoding="utf-8"
+            pretty({"format": FORMAT, "architecture": model.architecture.described, **card}),
+            encoding="utf-8",
         )
 
 
 def read_model_folder(folder: Path) -> tuple[Model, dict[str, Any]]:
-    """Read the model in a folder, and its card."""
+    """Read the model in a folder, and its card; raise `BadInput` if that is not possible."""
     try:
-        return read_model(folder / WEIGHTS), dict(read_json(folder / CARD))
+        card = dict(read_json(folder / CARD))
+        check_format(card.get("format"), str(folder / CARD))
+        return read_model(folder / WEIGHTS), card
+    except BadRecord:
+        raise
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise BadInput(
             f"{folder} cannot be read as a model folder ({error}); make it again with `assay train`"

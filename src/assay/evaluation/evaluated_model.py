@@ -19,11 +19,11 @@ from assay.embedding import (
     check_kind,
     embed_samples,
     load,
-    normalise_for,
 )
 from assay.model import CARD, Model
 from assay.progress import Progress
 from assay.protocols import SampleKind, Similarity, kind_of
+from assay.run import single_vectors
 from assay.run.finished import FinishedRun
 from assay.trunks import find
 
@@ -203,4 +203,4 @@ class EvaluatedModel:
                 samples = half.some(rows[start : start + many], step)
                 parts.append(embed_samples(model, samples, size, device, self.similarity))
                 progress(f"{name}, embedding", min(start + many, len(rows)), len(rows))
-        return normalise_for(torch.cat(parts)[:, : self.dim], self.similarity)
+        return single_vectors(torch.cat(parts), self.dim or 0, self.similarity)

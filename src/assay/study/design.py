@@ -138,16 +138,12 @@ class Design:
 
     @cached_property
     def fixed_baseline(self) -> bool:
-        """Whether it is a baseline on a trunk that is the same at every build:
-        one run says it all.
-        """
+        """Whether nothing depends on fold or seed, see `assay.run.baseline`."""
         return self.method.loss is None and self.conditions.starts == "pretrained"
 
     @property
     def folds(self) -> Sequence[int | None]:
-        """The folds that a trial or reproduction consists of; None where one run stands for all:
-        nothing is fitted to a fold.
-        """
+        """Folds of a trial or reproduction; [None] where one run stands for all folds."""
         return (
             [None]
             if self.fixed_baseline or self.method.head == "none"
