@@ -4,8 +4,6 @@ the hash.
 
 import inspect
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -641,14 +639,16 @@ def test_an_installed_module_names_its_distribution_and_version() -> None:
 THEIRS = """
 from pytorch_metric_learning.losses import ArcFaceLoss, TripletMarginLoss
 
-from assay.losses.adopt import adopt
-from assay.losses.loss import losses
-from assay.losses.loss import WEIGHTS_LR, Method, methods
-from assay.space import Real, Space
+from assay.methods import WEIGHTS_LR, Method, Real, Space, adopt, losses, methods
 
 losses.set("their_arcface", adopt(ArcFaceLoss))
 methods.add(
-    Method("their_triplet", adopt(TripletMarginLoss, normalise=True), miner="semihard", space=Space(margin=Real(0, 1))),
+    Method(
+        "their_triplet",
+        adopt(TripletMarginLoss, normalise=True),
+        miner="semihard",
+        space=Space(margin=Real(0, 1)),
+    ),
     Method(
         "their_arcface",
         losses["their_arcface"],
@@ -676,49 +676,29 @@ def test_adopted_methods_and_losses_are_listed(as_before: None, assay, tmp_path:
     assert "Implementation of https://arxiv.org/pdf/1801.07698" in out
 
 
-def run_bench(folder: Path, data: Path) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "assay",
-        "bench",
-        "--data",
-        f"features:{data}",
-        "--out",
-        str(folder / "store"),
-    ]
-    command += [
-        "--methods",
-        "their_triplet,their_arcface",
-        "--import",
-        str(folder / "theirs.py"),
-        "--workers",
-        "1",
-    ]
-    return subprocess.run(
-        command
-        + [part for setting in (*MINI, "trials=1", "startup=0") for part in ("--set", setting)],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-    )
-
-
 def test_adopted_methods_are_benched_continued_and_refused_when_edited(
-    tmp_path: Path, mini_features: Path
+    as_before: None, assay, tmp_path: Path, mini_features: Path
 ) -> None:
-    (tmp_path / "theirs.py").write_text(THEIRS)
-    done = run_bench(tmp_path, mini_features)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "store" / "report" / "index.html").exists()
-    found = {record.method: record for record in study_records(Store(tmp_path / "store"))}
+    mine, store = tmp_path / "theirs.py", tmp_path / "store"
+    command = ["bench", "--data", f"features:{mini_features}", "--out", store, "--import", mine]
+    command += ["--methods", "their_triplet,their_arcface"]
+    for setting in (*MINI, "trials=1", "startup=0"):
+        command += ["--set", setting]
+
+    mine.write_text(THEIRS)
+    code, _, err = assay(*command, "--workers", 1)  # a worker process imports the file too
+    assert code == 0, err
+    assert (store / "report" / "index.html").exists()
+    found = {record.method: record for record in study_records(Store(store))}
     assert all(record.complete for record in found.values())
     assert found["their_arcface"].announced.method.paper is None
-    assert set(found["their_arcface"].trials[0]["parameters"]) == {"margin", "weights_lr"}
-    again = run_bench(tmp_path, mini_features)
-    assert again.returncode == 0
-    assert " done" not in again.stderr.replace("runs done", "")
-    (tmp_path / "theirs.py").write_text(THEIRS.replace("normalise=True", "normalise=False"))
-    edited = run_bench(tmp_path, mini_features)
-    assert edited.returncode == 2
-    assert "different: method" in edited.stderr
+    assert set(found["their_arcface"].trials[0].parameters) == {"margin", "weights_lr"}
+
+    code, _, err = assay(*command, "--engine", "inline")
+    assert code == 0, err
+    assert " done" not in err.replace("runs done", "")
+
+    mine.write_text(THEIRS.replace("normalise=True", "normalise=False"))
+    code, _, err = assay(*command, "--engine", "inline")
+    assert code == 2
+    assert "different: method" in err

@@ -55,12 +55,8 @@ def test_a_method_is_described_in_full(name):
 
 
 @every_method
-def test_defaults_are_those_of_trial_0_and_lie_in_the_space(name):
-    described = describe(methods[name])
-    assert described["defaults"] == defaults(methods[name], protocols["quick"])
-    for parameter, value in described["defaults"].items():
-        range_ = described["space"][parameter]
-        assert range_["low"] <= value <= range_["high"]
+def test_defaults_are_those_of_trial_0(name):
+    assert describe(methods[name])["defaults"] == defaults(methods[name], protocols["quick"])
 
 
 @every_method

@@ -172,13 +172,6 @@ def test_every_method_says_what_it_is_and_where_it_comes_from(name: str) -> None
 
 
 @every_trained_method
-def test_every_method_that_has_weights_searches_their_learning_rate(name: str) -> None:
-    loss = assemble(methods[name], {}, QUICK).loss
-    loss.setup(8, 5)
-    assert any(True for _ in loss.parameters()) == ("weights_lr" in methods[name].space)
-
-
-@every_trained_method
 def test_every_method_trains_on_a_batch_that_the_protocol_has(name: str) -> None:
     assert methods[name].batch in typing.get_args(BatchKind)
     classes, per_class = RESOLVED.batch.shape(methods[name].batch)
