@@ -686,7 +686,7 @@ def test_a_bench_under_a_name_with_a_slash_ends_in_tables_that_state_its_departu
     (record,) = [record for record in study_records(Store(store)) if record.method == "triplet"]
     assert record.selection is not None
     assert len(record.trials) == trials
-    assert (record.trials[0] if trials else record.selection)["parameters"] == first
+    assert (record.trials[0] if trials else record.selection).parameters == first
     tables = [path.name for path in (store / "report" / "tables").iterdir()]
     assert tables
     assert all(f"-{re.sub(r'[/.]', '-', name)}-custom-" in table for table in tables)
