@@ -29,7 +29,7 @@ class OldNames:
     """A finder of modules that finds none, and raises with the new name of an old module."""
 
     @staticmethod
-    def find_spec(name: str, *_: Any) -> ModuleSpec | None:
+    def find_spec(name: str, *others: Any) -> ModuleSpec | None:
         """Raise `ModuleNotFoundError` for an old name; it is asked after all other finders."""
         package, _, module = name.partition(".")
         if package == "assay" and module in MOVED:
