@@ -31,7 +31,7 @@ class OldNames:
     @staticmethod
     def find_spec(name: str, *others: Any) -> ModuleSpec | None:
         """Raise `ModuleNotFoundError` for an old name; it is asked after all other finders."""
-        package, _, module = name.partition(".")
+        package, _dot, module = name.partition(".")
         if package == "assay" and module in MOVED:
             # without name=, by which `from assay import old` would hide this message
             raise ModuleNotFoundError(f"{name} was moved to {MOVED[module]}")
