@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from assay.records.store import Store
-from assay.records.untyped import StudyRecord, study_records
+from assay.records.study import StudyRecord, study_records
 from assay.stats import alpha_of_look
 
 Floats = NDArray[np.float64]
@@ -53,11 +53,11 @@ def trials_of(record: StudyRecord) -> tuple[Floats, Floats]:
     """
     assert record.peek is not None
     values, numbers = [], []
-    for trial, peeked in zip(record.trials, record.peek["trials"], strict=True):
-        if trial["map_at_r"] is not None:
-            validated = [run["validation"]["map_at_r"] for run in trial["runs"]]
-            values.append(list(zip(validated, peeked["test"], strict=True)))
-            numbers.append(trial["trial"])
+    for trial, peeked in zip(record.trials, record.peek.trials, strict=True):
+        if trial.map_at_r is not None:
+            validated = [run.validation["map_at_r"] for run in trial.runs]
+            values.append(list(zip(validated, peeked.test, strict=True)))
+            numbers.append(trial.trial)
     scores, first = np.array(values), np.array(numbers) == 0
     if scores.shape[1] != FOLDS:
         raise SystemExit(

@@ -69,7 +69,7 @@ def train(job: Job) -> Trained:
         design = design_bench(job.data, [job.method], longer, "cpu", ())[0]
     view = read_pack(design.conditions.place(design.conditions.trainval))
     places = [(seed, fold) for seed in range(job.seeds) for fold in range(design.protocol.folds)]
-    runs = [design.run("trial", seed, 0, fold, design.first) for seed, fold in places]
+    runs = [design.study.run("trial", seed, 0, fold, design.first) for seed, fold in places]
     fits = compute(runs, view)
     last = [fit.history[-1].epoch for fit in fits]
     return Trained(

@@ -34,7 +34,7 @@ from scipy import special
 
 from assay.hashing import derive
 from assay.records.store import Store
-from assay.records.untyped import study_records
+from assay.records.study import study_records
 from assay.stats import (
     aa_difference,
     alpha_of_look,

@@ -300,7 +300,7 @@ def test_another_decoder_makes_other_runs_of_images(benched, monkeypatch):
         (design,) = design_bench(
             f"folder:{folder}", ["triplet"], customise(protocols["quick"], MINI), "cpu", ()
         )
-        return design.run("trial", 0, 0, 0, {"margin": 0.1}).key
+        return design.study.run("trial", 0, 0, 0, {"margin": 0.1}).key
 
     before = key()
     monkeypatch.setattr("assay.study.conditions.decoder_hash", lambda: "another Pillow")

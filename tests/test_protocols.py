@@ -622,7 +622,7 @@ def test_nothing_is_refused_in_miniature(name: str) -> None:
     }
     for design in designs[:-1]:
         assert design.trials == protocol.trials
-        assert design.reproductions == protocol.reproductions
+        assert design.budget.reproductions == protocol.reproductions
         given = protocol.given.get(design.method.name, {})
         assert design.chosen == with_given(design.method, design.protocol, given)
 

@@ -17,7 +17,7 @@ from assay.records.benches import declared_benches, looks_of
 from assay.records.keys import run_seed
 from assay.records.store import Store
 from assay.records.study import classes_file, study_records
-from assay.study.design import drawn_folds
+from assay.study.announced import drawn_folds
 from assay.verify import verify
 from miniature import snapshot
 
@@ -213,7 +213,7 @@ def test_it_verifies_with_its_twin(benched):
 
 
 def test_repeated_runs_come_out_the_same(benched, features):
-    from assay.verify.repeat import rerun
+    from assay.verify.rerun import rerun
 
     found = list(rerun(Store(benched), 12, 0, InlineEngine(), f"features:{features}"))
     assert {one.outcome for one in found} == {"same bytes"}

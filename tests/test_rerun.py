@@ -18,7 +18,7 @@ from assay.protocols import customise, protocols
 from assay.records.keys import Environment
 from assay.records.ledger import read
 from assay.records.store import Store
-from assay.records.untyped import study_records
+from assay.records.study import study_records
 from assay.study import Execution, run_bench
 from assay.verify import TOLERANCE, rerun
 from miniature import MINI, make_folder
@@ -76,7 +76,7 @@ def everything(folder):
 def one_run(store, method="triplet"):
     """The folder of a reproduction."""
     record = next(record for record in study_records(store) if record.method == method)
-    return store.run(record.reproductions[0]["key"])
+    return store.run(record.reproductions[0].key)
 
 
 def edit(path, change):

@@ -10,12 +10,11 @@ import pytest
 
 from assay.engines import InlineEngine
 from assay.errors import BadInput
-from assay.hashing import plain, pretty
+from assay.hashing import pretty
 from assay.protocols import customise, protocols
 from assay.records.ledger import Ledger, completing_line, read
 from assay.records.store import Store
-from assay.records.study import write_record
-from assay.records.untyped import study_records
+from assay.records.study import study_records, write_record
 from assay.report import write_report
 from assay.study import Execution, run_bench, run_published, run_sweep
 from assay.verify import verify
@@ -110,7 +109,7 @@ def record_in(store, method="triplet"):
     records = [record for record in study_records(store) if record.method == method]
     return min(
         records,
-        key=lambda record: ("sweep" in record.announced, record.announced.get("generation", 0)),
+        key=lambda record: (record.announced.sweep is not None, record.announced.generation),
     )
 
 
@@ -130,13 +129,14 @@ def test_an_honest_store_passes(made, kind):
 
 def test_the_stores_hold_what_they_are_to_show(made):
     pruned = record_in(Store(made("pruned and peeked")))
-    assert {"pruned", "finished"} <= {trial["status"] for trial in pruned.trials}
+    assert {"pruned", "finished"} <= {trial.status for trial in pruned.trials}
     assert pruned.peek is not None
-    assert any("sweep" in record.announced for record in study_records(Store(made("swept"))))
-    assert record_in(Store(made("published"))).announced["given"]["origin"]["kind"] == "published"
-    assert {
-        record.announced.get("generation", 0) for record in study_records(Store(made("begun anew")))
-    } == {0, 1}
+    assert any(record.announced.sweep is not None for record in study_records(Store(made("swept"))))
+    assert record_in(Store(made("published"))).announced.origin.kind == "published"
+    assert {record.announced.generation for record in study_records(Store(made("begun anew")))} == {
+        0,
+        1,
+    }
 
 
 def test_the_search_is_asked_again_only_where_its_versions_are_the_ones_announced(copy):
@@ -150,16 +150,16 @@ def test_the_search_is_asked_again_only_where_its_versions_are_the_ones_announce
 def test_what_a_model_asks_on_another_machine_is_noted_and_not_held_against_the_study(
     copy, monkeypatch
 ):
-    from assay.verify import trials
+    from assay.study import announced
 
     store = copy("pruned and peeked")
-    real = trials.ask
+    real = announced.ask
 
     def elsewhere(space, told, *rest):
         asked = real(space, told, *rest)
         return {name: value * 1.001 for name, value in asked.items()} if len(told) > 3 else asked
 
-    monkeypatch.setattr(trials, "ask", elsewhere)
+    monkeypatch.setattr(announced, "ask", elsewhere)
     assert any("trial 4: the search asks for" in problem for problem in problems(store))
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
     assert problems(store) == []
@@ -172,7 +172,7 @@ def test_what_a_model_asks_on_another_machine_is_noted_and_not_held_against_the_
 def test_a_study_that_goes_on_after_the_report_is_no_problem(copy):
     """The report says which studies it covers; a newer one is only noted."""
     store = copy("begun anew")
-    second = max(study_records(store), key=lambda record: record.announced.get("generation", 0))
+    second = max(study_records(store), key=lambda record: record.announced.generation)
     lines = read(store.study(second.key) / "ledger.jsonl")[:2]
     shutil.rmtree(store.study(second.key))
     shutil.rmtree(store.root / "models")
@@ -190,7 +190,7 @@ def test_an_empty_store_has_nothing_to_verify(tmp_path):
 def test_anything_wrong_ends_with_exit_code_1(assay, copy):
     store = copy("plain")
     assert assay("verify", store.root)[0] == 0
-    (store.run(record_in(store).reproductions[0]["key"]) / "model.safetensors").write_bytes(b"")
+    (store.run(record_in(store).reproductions[0].key) / "model.safetensors").write_bytes(b"")
     code, out, _ = assay("verify", store.root)
     assert code == 1
     assert "WRONG triplet on folder:mini: runs: run" in out and out.splitlines()[-1].endswith(
@@ -235,7 +235,7 @@ def ledger_of(store, method="triplet"):
 
 
 def run_of(store, number=0):
-    return store.run(record_in(store).reproductions[number]["key"])
+    return store.run(record_in(store).reproductions[number].key)
 
 
 def in_ledger(change):
@@ -309,14 +309,17 @@ def runs_of_the_baseline(store):
     forge(store, change)
 
 
+def edge_where_none_is(lines):
+    edge = {"end": "high", "bound": 5.0, "natural": False}
+    lines[first_of(lines, "selection")][1].update(edges={"margin": edge})
+
+
 def stale_receipt(store):
     ledger = ledger_of(store)
     lines = [[line.kind, line.body] for line in read(ledger)]
-    lines[first_of(lines, "selection")][1]["note"] = "harmless"
+    edge_where_none_is(lines)
     ledger.unlink()
-    again = Ledger(ledger)
-    for kind, body in lines:
-        again.record(kind, body)
+    write_raw(ledger, lines)
 
 
 def test_before_seal(lines):
@@ -342,7 +345,7 @@ def swapped_weights(store):
 
 
 def without_trial_folder(store):
-    shutil.rmtree(store.run(record_in(store).trials[1]["runs"][0]["key"]))
+    shutil.rmtree(store.run(record_in(store).trials[1].runs[0].key))
 
 
 def cut(path):
@@ -362,12 +365,12 @@ def other_loss(lines):
 
 
 def reversed_vectors(store):
-    path = store.test_vectors(run_of(store).name, record_in(store).seal["test"])
+    path = store.test_vectors(run_of(store).name, record_in(store).seal.test)
     np.save(path, np.load(path)[::-1])
 
 
 def rolled_labels(store):
-    path = store.answers(record_in(store).seal["test"])
+    path = store.answers(record_in(store).seal.test)
     with np.load(path) as arrays:
         y = arrays["y"]
     np.savez(path, y=np.roll(y, 2))
@@ -464,8 +467,8 @@ TAMPERED = {
         "the selected parameters are not those of the selected trial",
     ),
     "edges left out": (
-        forged(lambda lines: lines[first_of(lines, "selection")][1].update(edges={"margin": {}})),
-        "on the edges of their ranges does not follow from the space",
+        forged(edge_where_none_is),
+        "the parameters that are said to lie on an end of their range do not",
     ),
     "a narrower space": (forged(narrower_space), "lies outside the announced space"),
     "a wider space": (forged(wider_space), "ledger.jsonl, trial 1: the search asks for margin="),
@@ -484,7 +487,7 @@ TAMPERED = {
     ),
     "a field of the ledger removed": (
         forged(lambda lines: lines[0][1]["method"].pop("source")),
-        "does not read like a study's",
+        "ledger.jsonl, line 1 (preregistration): method.source is missing",
     ),
     "a study renamed": (renamed_study, "studies/ffffffffffff does not hold the study"),
     "test scores of another reproduction": (
@@ -536,7 +539,7 @@ TAMPERED = {
     ),
     "a run's result cut": (
         lambda store: cut(run_of(store) / "result.json"),
-        "result.json was altered: it cannot be read",
+        "result.json cannot be read: it was altered",
     ),
     "a run's configuration": (
         lambda store: edit(run_of(store) / "config.json", lambda config: config.update(seed=1)),
@@ -577,7 +580,7 @@ TAMPERED = {
     ),
     "test labels": (rolled_labels, "answers/"),
     "test labels cut": (
-        lambda store: cut(store.answers(record_in(store).seal["test"])),
+        lambda store: cut(store.answers(record_in(store).seal.test)),
         "labels of the test half were altered",
     ),
     "test labels removed": (
@@ -753,9 +756,9 @@ def point_of(store):
     records = [
         record
         for record in study_records(store)
-        if "sweep" in record.announced and record.method == "triplet"
+        if record.announced.sweep is not None and record.method == "triplet"
     ]
-    return min(records, key=lambda record: record.announced["sweep"]["value"])
+    return min(records, key=lambda record: record.announced.sweep.value)
 
 
 def at_point(change):
@@ -786,7 +789,7 @@ SWEPT = {
     ),
     "the source": (
         at_point(lambda announced: announced["given"].update(origin={"kind": "given"})),
-        "parameters are published for reality-check/cub",
+        "the parameters of this sweep are not those of its base",
     ),
     "a search announced": (
         at_point(lambda announced: announced["budget"].update(trials=2)),
@@ -825,12 +828,16 @@ def test_a_study_whose_predecessor_was_removed_is_found(copy):
 # --- equal conditions -----------------------------------------------------------------------------
 
 
+def with_settings(record, **settings):
+    protocol = record.announced.protocol
+    changed = replace(protocol, resolved=replace(protocol.resolved, **settings))
+    return replace(record, announced=replace(record.announced, protocol=changed))
+
+
 def test_studies_of_one_protocol_with_unequal_settings_are_found(made):
     records = [record_in(Store(made("plain")), name) for name in ("triplet", "untrained")]
     assert [finding.problem for finding in check_conditions(records)] == [""]
-    other = json.loads(json.dumps(plain(records[1].announced)))
-    other["protocol"]["resolved"]["reproductions"] = 20
-    unequal = [records[0], replace(records[1], announced=other)]
+    unequal = [records[0], with_settings(records[1], reproductions=20)]
     found = [finding.problem for finding in check_conditions(unequal)]
     assert found == [
         "triplet and untrained were studied under one protocol with another reproductions each"
@@ -839,11 +846,9 @@ def test_studies_of_one_protocol_with_unequal_settings_are_found(made):
 
 def test_an_exception_that_the_protocol_makes_for_a_method_is_equal_conditions(made):
     records = [record_in(Store(made("plain")), name) for name in ("triplet", "untrained")]
-    announced = [json.loads(json.dumps(plain(record.announced))) for record in records]
-    for one in announced:
-        one["protocol"]["resolved"]["exceptions"] = [["triplet", ["dim=4"]]]
-    announced[0]["protocol"]["resolved"]["dim"] = 4
+    exceptions = {"triplet": {"dim": 4}}
     changed = [
-        replace(record, announced=one) for record, one in zip(records, announced, strict=True)
+        with_settings(records[0], exceptions=exceptions, dim=4),
+        with_settings(records[1], exceptions=exceptions),
     ]
     assert [finding.problem for finding in check_conditions(changed)] == [""]

@@ -134,6 +134,10 @@ def read_history(folder: Path) -> list[Checkpoint]:
     ]
 
 
+HISTORY_DIFFERS = "result.json does not go with history.jsonl: one of them was altered"
+"""What `check_run` says where it cannot tell which of the two files was altered."""
+
+
 def check_run(folder: Path, *, weights: bool = True) -> str | None:
     """Return what shows that the folder of a finished run is not as it was placed, None if nothing.
 
@@ -149,10 +153,10 @@ def check_run(folder: Path, *, weights: bool = True) -> str | None:
     if run.key != folder.name:
         return "config.json was altered"
     if digest_file(folder / "history.jsonl") != result.history:
-        return "result.json does not go with history.jsonl: one of them was altered"
+        return HISTORY_DIFFERS
     best = (result.best_epoch, result.validation)
     if best not in [(one.epoch, one.validation) for one in history]:
-        return "result.json does not go with history.jsonl: one of them was altered"
+        return HISTORY_DIFFERS
     return _check_weights(folder, result, history) if weights else None
 
 

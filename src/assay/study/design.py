@@ -2,21 +2,19 @@
 
 import math
 import platform
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
 from assay.errors import BadInput
 from assay.hashing import digest_file
 from assay.losses.loss import Method
 from assay.methods import defaults, departures, methods, source_of, space_of, with_given
-from assay.protocols import Protocol, ResolvedProtocol
+from assay.protocols import ResolvedProtocol
 from assay.records.benches import TWIN
-from assay.records.keys import fold_seed, own_source, question_seed, run_seed, study_key
+from assay.records.keys import own_source
 from assay.records.lines import (
     AnnouncedMethod,
     AnnouncedProtocol,
@@ -27,12 +25,11 @@ from assay.records.lines import (
 from assay.records.origin import GivenParameters, SweepPoint
 from assay.records.run import Run
 from assay.run import check_metrics
-from assay.space import Parameters, Space, Value
+from assay.space import Space, Value
 from assay.study import search
+from assay.study.announced import AnnouncedStudy, budget_of
 from assay.study.conditions import Conditions
-from assay.study.search import TrialResult, ask, depends_on_answers
 
-Stage = Literal["trial", "reproduction"]
 STACKED = 64
 """Runs on vectors that are one task at most. A stack is full until its last runs, so longer tasks
 waste less.
@@ -83,15 +80,13 @@ class Design:
 
     @cached_property
     def key(self) -> str:
-        """Protocol, data, method and generation; where the parameters were chosen, if elsewhere."""
-        return study_key(
-            self.conditions.protocol.fingerprint,
-            self.conditions.trainval.fingerprint,
-            self.name,
-            self.generation,
-            self.given,
-            self.point,
-        )
+        """Key of the study in a store."""
+        return self.study.key(self.generation)
+
+    @cached_property
+    def study(self) -> AnnouncedStudy:
+        """The folds, questions and runs that follow from the preregistration."""
+        return AnnouncedStudy(self.preregistration)
 
     @cached_property
     def space(self) -> Space:
@@ -112,14 +107,22 @@ class Design:
             return self.protocol.batch.shape(self.method.batch)
         return self.protocol.batch_for(self.method.batch, self.conditions.classes_in_training)
 
+    @cached_property
+    def budget(self) -> Budget:
+        """Numbers of searches, trials and reproductions."""
+        return budget_of(
+            self.protocol,
+            space=self.space,
+            baseline=self.method.loss is None,
+            given=self.given is not None,
+            single=self.fixed_baseline or self.method.head == "none",
+            fixed=self.fixed_baseline,
+        )
+
     @property
     def trials(self) -> int:
-        """Parameter settings tried in a search: none where all is given or untrained, one where
-        nothing can be searched.
-        """
-        if self.method.loss is None or self.given is not None:
-            return 0
-        return self.protocol.trials if self.space else min(1, self.protocol.trials)
+        """Trials of each search; 0 where nothing is searched."""
+        return self.budget.trials
 
     @cached_property
     def first(self) -> dict[str, Value]:
@@ -142,55 +145,15 @@ class Design:
         return self.method.loss is None and self.conditions.starts == "pretrained"
 
     @property
-    def folds(self) -> Sequence[int | None]:
-        """Folds of a trial or reproduction; [None] where one run stands for all folds."""
-        return (
-            [None]
-            if self.fixed_baseline or self.method.head == "none"
-            else range(self.protocol.folds)
-        )
-
-    @property
     def dim(self) -> int:
-        """How many numbers the vector of a single model has; 0: all features of the trunk."""
-        return self._run_protocol.dim
-
-    @property
-    def _run_protocol(self) -> ResolvedProtocol:
-        return self.protocol.without_head if self.method.head == "none" else self.protocol
-
-    @property
-    def searches(self) -> int:
-        """Independent searches; where nothing is searched there is one set of parameters."""
-        return self.protocol.searches if self.trials else 1
-
-    def folds_of_trials(self, search: int) -> Sequence[int]:
-        """The folds that the trials of a search are validated on: the same for all of them, drawn
-        anew for each search.
-        """
-        return drawn_folds(self.protocol, self.conditions.trainval.fingerprint, search, self.twin)
-
-    @property
-    def reproductions(self) -> int:
-        """How often the chosen parameters of a search are run with fresh seeds.
-
-        Where nothing is searched there are as many in all as a searched method has.
-        """
-        if self.fixed_baseline:
-            return 1
-        return self.protocol.reproductions * (1 if self.trials else self.protocol.searches)
-
-    @property
-    def runs_of_a_trial(self) -> int:
-        """Runs that one trial consists of."""
-        return self.protocol.folds_of_a_trial if self.trials else 0
+        """Width of a single model's vector; 0: all features of the trunk."""
+        return 0 if self.method.head == "none" else self.protocol.dim
 
     @property
     def runs(self) -> int:
         """Runs in all."""
-        return self.searches * (
-            self.trials * self.runs_of_a_trial + self.reproductions * len(self.folds)
-        )
+        budget = self.budget
+        return budget.searches * budget.trials * budget.trial_folds + budget.reproduction_runs
 
     @cached_property
     def preregistration(self) -> Preregistration:
@@ -207,15 +170,7 @@ class Design:
             weights=self.conditions.weights,
             method=self._announced_method,
             space=self.space,
-            budget=Budget(
-                searches=self.searches,
-                trials=self.trials,
-                trial_folds=self.runs_of_a_trial,
-                startup=self.protocol.startup,
-                reproductions=self.reproductions,
-                reproduction_runs=self.searches * self.reproductions * len(self.folds),
-                folds=self.protocol.folds,
-            ),
+            budget=self.budget,
             versions=Versions(
                 assay=version("assay-dml"),
                 source=own_source(),
@@ -230,59 +185,6 @@ class Design:
             given=self.given,
             sweep=self.point,
             generation=self.generation,
-        )
-
-    def ask(self, search: int, told: Sequence[TrialResult]) -> list[dict[str, Value]]:
-        """Return the parameters of the next trials of a search, from what came of those before.
-
-        All trials that depend on no answer are asked for together, any other by itself. The budget
-        has no say in them.
-        """
-        first, protocol = len(told), self.protocol
-        last = first + 1
-        while (
-            last < self.trials
-            and not self.prunes
-            and not depends_on_answers(last, protocol.startup, protocol.search)
-        ):
-            last += 1
-        seed = question_seed(*self._seeds, self.method.name, search, self.twin)
-        return [
-            {
-                **self.first,
-                **ask(self.space, seen, self.first, protocol.startup, seed, protocol.search),
-            }
-            for number in range(first, min(last, self.trials))
-            for seen in [[*told, *[TrialResult({}, None)] * (number - first)]]
-        ]
-
-    @property
-    def _seeds(self) -> tuple[int, str]:
-        return self.protocol.seed, self.conditions.trainval.fingerprint
-
-    @property
-    def prunes(self) -> bool:
-        """Whether hopeless trials are given up after their first fold; on vectors all folds are one
-        task.
-        """
-        return self.protocol.prune is not None and not self.conditions.on_vectors
-
-    def run(
-        self, stage: Stage, search: int, number: int, fold: int | None, parameters: Parameters
-    ) -> Run:
-        """A run whose seed depends on its place alone: the same for every method, never for two
-        searches.
-        """
-        return Run(
-            protocol=self._run_protocol,
-            trainval=self.conditions.trainval.fingerprint,
-            method=self.method.name,
-            source=self.source,
-            parameters=dict(parameters),
-            batch=self.batch,
-            fold=fold,
-            seed=run_seed(*self._seeds, stage, search, number, fold, self.twin),
-            environment=self.conditions.environment,
         )
 
     def together(self, runs: Sequence[Run], parts: int) -> list[tuple[Run, ...]]:
@@ -343,23 +245,3 @@ class Design:
             departures=departures(own),
             paper=own.paper,
         )
-
-
-def drawn_folds(protocol: Protocol, trainval: str, search: int, twin: bool) -> Sequence[int]:
-    """Return the folds that the trials of one search are validated on, in order: all of them, or
-    some that are drawn.
-
-    Searches take the folds in turn, from an order that is drawn once: no fold is taken again before
-    all have been taken. Drawn anew for each search, one fold would often be that of most searches,
-    and what it favours would pass for a difference.
-
-    >>> list(drawn_folds(Protocol("p.v1"), "fingerprint", 0, False))
-    [0, 1, 2, 3]
-    >>> sorted(fold for search in range(4) for fold in drawn_folds(Protocol("p.v1", trial_folds=1), "fingerprint", search, False))
-    [0, 1, 2, 3]
-    """
-    folds, many = range(protocol.folds), protocol.folds_of_a_trial
-    if many == protocol.folds:
-        return folds
-    order = random.Random(fold_seed(protocol.seed, trainval, twin)).sample(folds, protocol.folds)
-    return sorted(order[(search * many + place) % protocol.folds] for place in range(many))

@@ -77,7 +77,7 @@ def train_one(
             f"--fold {fold}: the protocol has folds 0 to {conditions.resolved.folds - 1}"
         )
     parameters = read_parameters(design.method, design.protocol, settings)
-    run = design.run("trial", 0, seed, fold, parameters)
+    run = design.study.run("trial", 0, seed, fold, parameters)
     view = conditions.place(conditions.trainval, progress)
     model, fit = train_alone(run, view, conditions.trainval.inputs, on_epoch)
     card = {

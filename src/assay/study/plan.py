@@ -58,7 +58,8 @@ def plan(designs: Sequence[Design], workers: int, reference: str | None = None) 
     trained = [design for design in designs if design.trials]
     work = sum(design.runs for design in trained) * seconds
     kept = sum(
-        design.searches * (design.reproductions * len(design.folds) + design.runs_of_a_trial)
+        design.budget.searches
+        * (design.budget.reproductions * len(design.study.folds) + design.budget.trial_folds)
         for design in designs
     )
     wide = (
@@ -67,7 +68,10 @@ def plan(designs: Sequence[Design], workers: int, reference: str | None = None) 
         else 0
     )
     numbers = sum(
-        design.searches * design.reproductions * len(design.folds) * (design.dim or wide)
+        design.budget.searches
+        * design.budget.reproductions
+        * len(design.study.folds)
+        * (design.dim or wide)
         for design in designs
     )
     vectors = numbers * len(trainval.y) * 4

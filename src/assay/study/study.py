@@ -164,17 +164,17 @@ class Study:
         the other.
         """
         self.state.stage = "search"
-        searches: Searches = [[] for _ in range(self.design.searches)]
+        searches: Searches = [[] for _ in range(self.design.budget.searches)]
         while asked := [
             Asked(search, len(trials) + place, parameters)
             for search, trials in enumerate(searches)
-            for place, parameters in enumerate(self.design.ask(search, _told(trials)))
+            for place, parameters in enumerate(self.design.study.ask(search, _told(trials)))
         ]:
             self.state.trial = max(question.number for question in asked)
             runs = [self._runs_of(question) for question in asked]
-            if self.design.prunes:
+            if self.design.study.prunes:
                 runs = yield from self._first_folds(asked, runs, searches)
-            yield self._training([row[1:] if self.design.prunes else row for row in runs])
+            yield self._training([row[1:] if self.design.study.prunes else row for row in runs])
             for question, row in zip(asked, runs, strict=True):
                 trials = searches[question.search]
                 trial = self._trial(question, row, trials)
@@ -185,9 +185,11 @@ class Study:
         return searches
 
     def _runs_of(self, question: Asked) -> list[Run]:
-        folds = self.design.folds_of_trials(question.search)
+        folds = self.design.study.folds_of_trials(question.search)
         return [
-            self.design.run("trial", question.search, question.number, fold, question.parameters)
+            self.design.study.run(
+                "trial", question.search, question.number, fold, question.parameters
+            )
             for fold in folds
         ]
 
@@ -214,7 +216,7 @@ class Study:
         """
         entries = tuple(self._entry(run) for run in runs)
         diverged = any(entry.status == "diverged" for entry in entries)
-        pruned = len(runs) < self.design.runs_of_a_trial
+        pruned = len(runs) < self.design.budget.trial_folds
         mean = sum(entry.validation["map_at_r"] for entry in entries) / len(entries)
         return Trial(
             search=question.search,
@@ -235,7 +237,7 @@ class Study:
             "finished": f"validation MAP@R {trial.map_at_r or 0.0:.4f}",
         }[trial.status]
         chosen = ", ".join(f"{name}={setting}" for name, setting in trial.parameters.items())
-        place = f"search {trial.search}, " if self.design.searches > 1 else ""
+        place = f"search {trial.search}, " if self.design.budget.searches > 1 else ""
         self.say(f"{place}trial {trial.trial}: {said} ({chosen})")
 
     def _select(self, searches: Searches) -> list[Parameters] | None:
@@ -284,16 +286,16 @@ class Study:
                 search,
                 number,
                 [
-                    self.design.run("reproduction", search, number, fold, parameters)
-                    for fold in self.design.folds
+                    self.design.study.run("reproduction", search, number, fold, parameters)
+                    for fold in self.design.study.folds
                 ],
             )
             for search, parameters in enumerate(chosen)
-            for number in range(self.design.reproductions)
+            for number in range(self.design.budget.reproductions)
         ]
         yield self._training([one.runs for one in reproduced])
         for one in reproduced:
-            for fold, run in zip(self.design.folds, one.runs, strict=True):
+            for fold, run in zip(self.design.study.folds, one.runs, strict=True):
                 self.ledger.record(
                     Reproduction(
                         search=one.search,

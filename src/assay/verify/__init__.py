@@ -4,6 +4,6 @@ repeat runs at random.
 
 from assay.verify.checks import verify, verify_study
 from assay.verify.finding import Finding
-from assay.verify.repeat import TOLERANCE, Outcome, Repeated, rerun
+from assay.verify.rerun import TOLERANCE, Outcome, Repeated, rerun
 
 __all__ = ["TOLERANCE", "Finding", "Outcome", "Repeated", "rerun", "verify", "verify_study"]

@@ -6,26 +6,25 @@ from pathlib import Path
 
 from assay.errors import BadInput
 from assay.files import read_json
-from assay.records import study
 from assay.records.benches import read_bench
 from assay.records.ledger import Line, read
 from assay.records.store import Store
-from assay.records.untyped import StudyRecord, study_records
-from assay.verify.announced import check_announcement
+from assay.records.study import StudyRecord, study_records
 from assay.verify.conditions import check_conditions
 from assay.verify.finding import Finding
 from assay.verify.models import check_models
+from assay.verify.preregistration import check_preregistration
 from assay.verify.runs import check_runs
 from assay.verify.scores import check_looks, check_order, check_peek, check_scores, check_seal
-from assay.verify.tables import check_tables
-from assay.verify.trials import (
+from assay.verify.search import (
     ask_again,
-    by_model,
+    asked_by_model,
     check_selection,
     check_trials,
     ran_here,
-    unlike_here,
+    versions_unlike_here,
 )
+from assay.verify.tables import check_tables
 
 Check = Callable[[], Iterable[str]]
 
@@ -98,7 +97,7 @@ def verify_study(store: Store, key: str) -> Iterator[Finding]:
         return
     checks: dict[str, Check] = {
         "ledger chain": lambda: check_order(lines),
-        "preregistration": lambda: check_announcement(store, record),
+        "preregistration": lambda: check_preregistration(store, record),
         "study.json": lambda: _study_file(folder, record, lines),
         "runs": lambda: check_runs(store, record),
         "trials": lambda: check_trials(record),
@@ -107,14 +106,13 @@ def verify_study(store: Store, key: str) -> Iterator[Finding]:
         "test scores": lambda: check_scores(store, record),
         "looks at test": lambda: (*check_looks(record), *check_peek(store, record)),
     }
-    name = f"{record.announced['method']['name']} on {record.announced['data']['name']}"
     sound = True
     for what, check in checks.items():
-        finding = Finding(f"{name}: {what}", "; ".join(_said(check)))
+        finding = Finding(f"{record.title}: {what}", "; ".join(_said(check)))
         sound = sound and not finding.problem
         yield finding
     if sound and record.trials:
-        yield _search(store, record, f"{name}: trials asked again")
+        yield _search(store, record, f"{record.title}: trials asked again")
 
 
 def _said(check: Check) -> list[str]:
@@ -153,22 +151,21 @@ def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterato
     except (ValueError, TypeError):
         written = {}
     if written not in (
-        study.StudyRecord.of(record.key, lines[:count]).to_json()
-        for count in range(len(lines), 0, -1)
+        StudyRecord.of(record.key, lines[:count]).to_json() for count in range(len(lines), 0, -1)
     ):
         yield "study.json does not say what the ledger says"
 
 
 def _search(store: Store, record: StudyRecord, what: str) -> Finding:
     """Whether the search asks for the same trials again, where it can be expected to."""
-    unlike = unlike_here(record.announced)
+    unlike = versions_unlike_here(record.announced)
     if unlike:
         return Finding(what, note=f"not asked again: {unlike}")
     other = ask_again(record)
     if other is None:
         return Finding(what)
     number, difference = other
-    if by_model(record.announced, number) and not ran_here(store, record):
+    if asked_by_model(record.announced, number) and not ran_here(store, record):
         return Finding(
             what,
             note=(

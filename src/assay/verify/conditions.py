@@ -2,11 +2,11 @@
 and common space.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from assay.hashing import digest
-from assay.records.untyped import StudyRecord
+from assay.records.study import StudyRecord
 from assay.verify.finding import Finding
 
 SHARED = (
@@ -35,15 +35,15 @@ def check_conditions(records: Sequence[StudyRecord]) -> Iterator[Finding]:
     for record in records:
         announced = record.announced
         conditions = (
-            announced["protocol"]["fingerprint"],
-            announced["data"]["trainval"],
-            digest(announced["environment"]),
+            announced.protocol.fingerprint,
+            announced.data.trainval,
+            digest(announced.environment),
         )
         groups.setdefault(conditions, []).append(record)
     for group in groups.values():
         announced = group[0].announced
         what = (
-            f"{announced['data']['name']} under {announced['protocol']['name']}: equal conditions"
+            f"{announced.data.name} under {announced.protocol.name}: equal conditions"
             f" of {len(group)} studies"
         )
         yield Finding(what, "; ".join(_unequal(group)))
@@ -65,12 +65,11 @@ def _unequal(group: Sequence[StudyRecord]) -> Iterator[str]:
             )
 
 
-def _settings(record: StudyRecord) -> Mapping[str, Any]:
-    resolved: Mapping[str, Any] = record.announced["protocol"]["resolved"]
-    return resolved
+def _settings(record: StudyRecord) -> dict[str, Any]:
+    return record.resolved.to_json()
 
 
 def _exceptions(record: StudyRecord) -> set[str]:
-    """Fields of the protocol that are others for this method, as the protocol says."""
-    settings = dict(_settings(record).get("exceptions", [])).get(record.method, [])
-    return {setting.partition("=")[0].partition(".")[0].strip() for setting in settings}
+    """Return the fields of the protocol that it sets apart for this method."""
+    own = record.resolved.exceptions.get(record.method, {})
+    return {setting.partition(".")[0] for setting in own}

@@ -11,9 +11,10 @@ from safetensors import SafetensorError
 from assay.errors import BadInput
 from assay.files import read_json
 from assay.model import CARD, read_model
+from assay.records.codec import encode
 from assay.records.run import WEIGHTS
 from assay.records.store import Store
-from assay.records.untyped import StudyRecord
+from assay.records.study import StudyRecord
 from assay.run.finished import FinishedRun
 from assay.verify.finding import Finding
 
@@ -43,19 +44,19 @@ def _model(folder: Path, records: dict[str, StudyRecord]) -> Iterator[str]:
 
 
 def _card(card: dict[str, Any], record: StudyRecord) -> Iterator[str]:
-    """What the card says that the study knows better."""
-    entry = next((entry for entry in record.reproductions if entry["key"] == card.get("run")), None)
+    """Yield where the card of a model contradicts its study."""
+    entry = next((entry for entry in record.reproductions if entry.key == card.get("run")), None)
     if entry is None:
         yield f"{CARD} names a run that is no reproduction of its study"
         return
-    tested = record.test_of(entry) if record.complete else {}
+    tested = record.test_of(entry).to_json() if record.complete else {}
     expected = {
-        "method": record.announced.get("twin_of", record.method),
-        "search": entry["search"],
+        "method": record.announced.twin_of or record.method,
+        "search": entry.search,
         "searches": record.searches,
         "preregistration": record.preregistration,
-        "parameters": record.selection["parameters"] if record.selection else None,
-        "validation": entry["validation"],
+        "parameters": encode(record.selection.parameters) if record.selection else None,
+        "validation": encode(entry.validation),
         "test": {name: tested.get(name) for name in ("separated", "concatenated")},
     }
     wrong = [name for name, value in expected.items() if card.get(name) != value]

@@ -13,12 +13,12 @@ import numpy as np
 from assay.data.arrays import read_arrays
 from assay.hashing import digest_file
 from assay.records.ledger import Line, completing_line
+from assay.records.lines import PeekedRun, Reproduction, Seal, TestScores
 from assay.records.store import Store
-from assay.records.study import classes_file
-from assay.records.untyped import StudyRecord
+from assay.records.study import StudyRecord, classes_file
 from assay.run import HalfLabels, score_reproduction
+from assay.study.announced import AnnouncedStudy
 from assay.study.conditions import read_answers
-from assay.verify.announced import run_protocol
 
 ORDER = ("preregistration", "trial", "selection", "reproduction", "seal", "test")
 AFTERWARDS = ("peek", "look")
@@ -51,7 +51,11 @@ def check_seal(lines: Sequence[Line]) -> Iterator[str]:
     opened = [line.number for line in lines if line.kind == "seal"]
     if opened and (complete is None or opened[0] < complete.number):
         yield "the seal was opened before selection and reproductions were complete"
-    elif complete and any(lines[number].body["receipt"] != complete.hash for number in opened):
+    elif complete and any(
+        isinstance(entry := lines[number].entry("ledger.jsonl"), Seal)
+        and entry.receipt != complete.hash
+        for number in opened
+    ):
         yield "the seal was opened with the receipt of something else"
     if len(opened) > 1:
         yield f"the seal was opened {len(opened)} times"
@@ -69,16 +73,16 @@ def check_scores(store: Store, record: StudyRecord) -> Iterator[str]:
     """Test scores come again from the stored vectors and the labels of the test half."""
     if record.seal is None or not record.tests:
         return
-    labels = store.answers(record.seal["test"])
+    labels = store.answers(record.seal.test)
     name = labels.relative_to(store.root).as_posix()
     if not labels.exists():
         yield f"{name}: the labels of the test half are missing"
         return
     answers = read_answers(labels)
-    if answers is None or answers.fingerprint != record.seal["labels"]:
+    if answers is None or answers.fingerprint != record.seal.labels:
         yield f"{name}: the labels of the test half were altered"
         return
-    each = int(record.announced["budget"]["reproductions"])
+    each = record.announced.budget.reproductions
     for count, test in enumerate(record.tests):
         search, number = divmod(count, each)
         where = f"search {search}, " if search else ""
@@ -90,17 +94,15 @@ def _scores_of(
     store: Store,
     record: StudyRecord,
     place: tuple[int, int],
-    test: dict[str, Any],
+    test: TestScores,
     answers: HalfLabels,
 ) -> Iterator[str]:
     assert record.seal is not None
-    half = record.seal["test"]
+    half = record.seal.test
     keys = [
-        entry["key"]
-        for entry in record.reproductions
-        if (entry["search"], entry["reproduction"]) == place
+        entry.key for entry in record.reproductions if (entry.search, entry.reproduction) == place
     ]
-    if (test["search"], test["reproduction"], test["test"], test["runs"]) != (*place, half, keys):
+    if (test.search, test.reproduction, test.test, list(test.runs)) != (*place, half, keys):
         yield "its test scores are those of other runs"
         return
     paths = {key: store.test_vectors(key, half) for key in keys}
@@ -108,31 +110,27 @@ def _scores_of(
     if missing:
         yield f"run {missing[0][:12]}: test/{paths[missing[0]].name} is missing"
         return
-    hashes = dict(zip(keys, test["vectors"], strict=True))
+    hashes = dict(zip(keys, test.vectors, strict=True))
     altered = [key for key, path in paths.items() if digest_file(path) != hashes[key]]
     if altered:
         yield (
             f"run {altered[0][:12]}: its test vectors, test/{paths[altered[0]].name}, were altered"
         )
         return
-    protocol = run_protocol(record.announced)
+    protocol = AnnouncedStudy(record.announced).run_protocol
     vectors = [np.load(path, allow_pickle=False) for path in paths.values()]
     again, by_class = score_reproduction(
         vectors, answers, protocol.dim, protocol.metrics, protocol.similarity
     )
-    settings = [
-        name
-        for name in ("concatenated", "separated", "folds")
-        if name != "folds" or "folds" in test
-    ]
+    recorded = test.to_json()
     wrong = [
         name
-        for name in settings
-        if not (agree(again[name], test[name]) and agree(test[name], again[name]))
+        for name in ("concatenated", "separated", "folds")
+        if not (agree(again[name], recorded[name]) and agree(recorded[name], again[name]))
     ]
     if wrong:
         yield f"its test scores ({wrong[0]}) do not come out of its vectors"
-    yield from _classes(classes_file(store.study(record.key), *place), test["classes"], by_class)
+    yield from _classes(classes_file(store.study(record.key), *place), test.classes, by_class)
 
 
 def _classes(path: Path, hashed: str, expected: Mapping[str, Any]) -> Iterator[str]:
@@ -156,11 +154,8 @@ def _classes(path: Path, hashed: str, expected: Mapping[str, Any]) -> Iterator[s
 def check_looks(record: StudyRecord) -> Iterator[str]:
     """Each look is at a run of this study."""
     for number, look in enumerate(record.looks):
-        if look.get("run") not in record.runs:
-            yield (
-                f"look {number + 1} is at run {str(look.get('run'))[:12]}, which is not of this"
-                " study"
-            )
+        if look.run not in record.runs:
+            yield f"look {number + 1} is at run {look.run[:12]}, which is not of this study"
 
 
 def check_peek(store: Store, record: StudyRecord) -> Iterator[str]:
@@ -169,50 +164,44 @@ def check_peek(store: Store, record: StudyRecord) -> Iterator[str]:
     """
     if record.peek is None:
         return
-    if record.seal is None or record.peek["test"] != record.seal["test"]:
+    if record.seal is None or record.peek.test != record.seal.test:
         yield "the peek is at another test half than the study's"
-    entries, own = record.peek["epochs"], record.reproductions
-    if [entry["run"] for entry in entries] != [entry["key"] for entry in own]:
+    entries, own = record.peek.epochs, record.reproductions
+    if [entry.run for entry in entries] != [entry.key for entry in own]:
         yield "the peek is not at the runs of the reproductions"
         return
     for said, entry in zip(entries, own, strict=True):
         for problem in _checkpoints_of(store, record, said, entry):
-            yield f"the peek at run {said['run'][:12]}: {problem}"
+            yield f"the peek at run {said.run[:12]}: {problem}"
     tried = [
-        (trial["search"], trial["trial"], trial["map_at_r"], len(trial["runs"]))
-        for trial in record.trials
+        (trial.search, trial.trial, trial.map_at_r, len(trial.runs)) for trial in record.trials
     ]
-    peeked = record.peek["trials"]
+    peeked = record.peek.trials
     if [
-        (trial["search"], trial["trial"], trial["validation"], len(trial["test"]))
-        for trial in peeked
+        (trial.search, trial.trial, trial.validation, len(trial.test)) for trial in peeked
     ] != tried:
         yield "the peek does not say of the trials what the study says of them"
 
 
 def _checkpoints_of(
-    store: Store, record: StudyRecord, said: dict[str, Any], entry: dict[str, Any]
+    store: Store, record: StudyRecord, peeked: PeekedRun, entry: Reproduction
 ) -> Iterator[str]:
-    """The chosen epoch is the run's, every checkpoint that is kept has its score, the chosen one
-    that of the test line.
-    """
-    place = (entry["search"], entry["reproduction"], entry["fold"])
-    if (said["search"], said["reproduction"], said["fold"]) != place or said["chosen"] != entry[
-        "best_epoch"
-    ]:
-        yield f"it has epoch {said['chosen']} as the chosen one, the run has {entry['best_epoch']}"
-    kept = {str(epoch) for epoch in store.checkpoints(said["run"])}
-    if kept and kept != set(said["test"]):
+    """Yield where a peek at a run is not at its own checkpoints, or contradicts the test scores."""
+    place = (entry.search, entry.reproduction, entry.fold, entry.best_epoch)
+    if (peeked.search, peeked.reproduction, peeked.fold, peeked.chosen) != place:
+        yield f"it has epoch {peeked.chosen} as the chosen one, the run has {entry.best_epoch}"
+    kept = store.checkpoints(peeked.run)
+    if kept and set(kept) != set(peeked.test):
         yield "its scores are not those of the checkpoints that are kept"
-    for epoch, path in store.checkpoints(said["run"]).items():
-        if "weights" in said and digest_file(path) != said["weights"].get(str(epoch)):
+    for epoch, path in kept.items():
+        if digest_file(path) != peeked.weights.get(epoch):
             yield f"checkpoints/{path.name} was altered"
-    folds = record.test_of(entry).get("folds", []) if record.complete else []
-    position = entry["fold"] or 0
+    folds = record.test_of(entry).folds if record.complete else ()
+    position = entry.fold or 0
     if position < len(folds) and not agree(
-        said["test"].get(str(said["chosen"]), "none"), folds[position]["map_at_r"]
+        peeked.test.get(peeked.chosen, "none"), folds[position]["map_at_r"]
     ):
-        yield "what it says of the chosen epoch is not the test score of the run"
+        yield "its score of the chosen epoch is not the test score of the run"
 
 
 def agree(again: Any, said: Any, tolerance: float = 1e-9) -> bool:

@@ -11,26 +11,25 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import as_completed
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from assay.data import Dataset, load, splits
 from assay.engines import Engine
 from assay.errors import BadInput
-from assay.files import read_json
 from assay.hashing import digest_file
 from assay.methods import import_parts, methods
 from assay.progress import Progress, silent
-from assay.records.run import WEIGHTS, Run
+from assay.records.codec import BadRecord
+from assay.records.run import WEIGHTS, Run, RunResult, read_timing
 from assay.records.store import Store
-from assay.records.untyped import StudyRecord, read_record
+from assay.records.study import StudyRecord, read_record
 from assay.run import Training
 from assay.study.bench import open_conditions
 from assay.study.design import Design
-from assay.verify.announced import read_protocol
 from assay.verify.runs import Place, places
 
 TOLERANCE = 0.02
@@ -71,8 +70,8 @@ class _Repetition:
     task: Training
 
     def ended(self, outcome: Outcome, said: str = "") -> Repeated:
-        what = f"{self.record.method} on {self.record.announced['data']['name']}, {self.place}"
-        return Repeated(self.place.entry["key"], what, outcome, said)
+        what = f"{self.record.method} on {self.record.announced.data.name}, {self.place}"
+        return Repeated(self.place.entry.key, what, outcome, said)
 
 
 @dataclass
@@ -86,18 +85,18 @@ class _Workshop:
 
     def has_data_of(self, record: StudyRecord) -> bool:
         """Whether the data are those that the study worked on."""
-        dataset, protocol = self._dataset(record), read_protocol(record.announced)
+        dataset, protocol = self._dataset(record), record.resolved
         try:
             trainval, _ = splits.of(dataset, protocol)
         except BadInput:  # too few classes for its folds, say
             return False
-        return trainval.fingerprint == str(record.announced["data"]["trainval"])
+        return trainval.fingerprint == record.announced.data.trainval
 
     def design(self, record: StudyRecord) -> Design:
         """The design of a study, as its announcement has it."""
         if record.key not in self._designs:
             announced = record.announced
-            name = str(announced.get("twin_of", record.method))
+            name = announced.twin_of or record.method
             if name not in methods:
                 raise BadInput(
                     f"there is no method {name!r} here; where it is your own, give its file with"
@@ -105,19 +104,19 @@ class _Workshop:
                 )
             device = (
                 "cuda"
-                if announced["environment"]["device"] == "cuda" and torch.cuda.is_available()
+                if announced.environment.device == "cuda" and torch.cuda.is_available()
                 else "cpu"
             )
             conditions = open_conditions(
-                self._dataset(record), read_protocol(announced).declared, device, self.imports
+                self._dataset(record), record.resolved.declared, device, self.imports
             )
             self._designs[record.key] = Design(
-                conditions, methods[name], twin="twin_of" in announced
+                conditions, methods[name], twin=announced.twin_of is not None
             )
         return self._designs[record.key]
 
     def _dataset(self, record: StudyRecord) -> Dataset:
-        name = self.data or str(record.announced["data"]["name"])
+        name = self.data or record.announced.data.name
         try:
             if name not in self._loaded:
                 self._loaded[name] = load(name)
@@ -183,7 +182,7 @@ def _choose(
         if records and not ours:
             raise BadInput(_other_data(workshop.data, records[0]))
         records = ours
-    found = {place.entry["key"]: (record, place) for record in records for place in places(record)}
+    found = {place.entry.key: (record, place) for record in records for place in places(record)}
     if not found:
         raise BadInput(f"{store.root} holds no finished run that could be repeated")
     chosen = [
@@ -191,7 +190,7 @@ def _choose(
     ]
     for record in {record.key: record for record, _ in chosen}.values():
         if not workshop.has_data_of(record):
-            raise BadInput(_other_data(record.announced["data"]["name"], record))
+            raise BadInput(_other_data(record.announced.data.name, record))
     return chosen
 
 
@@ -205,11 +204,11 @@ def _records(store: Store) -> list[StudyRecord]:
 
 
 def _other_data(name: str, record: StudyRecord) -> str:
-    announced = record.announced["data"]
+    data = record.announced.data
     return (
-        f"{name} is not the data that {record.method} was studied on ({announced['name']},"
-        f" {announced['samples']} samples of {announced['classes']} classes in trainval,"
-        f" fingerprint {announced['trainval'][:12]}): it is another data set, or files were added,"
+        f"{name} is not the data that {record.method} was studied on ({data.name},"
+        f" {data.samples} samples of {data.classes} classes in trainval,"
+        f" fingerprint {data.trainval[:12]}): it is another data set, or files were added,"
         " removed or altered. Runs can be repeated on the same data only: give those with --data"
     )
 
@@ -219,7 +218,7 @@ def _repetition(
 ) -> _Repetition:
     """The run as the announcement has it, in a task of its own."""
     design = workshop.design(record)
-    run = design.run(place.stage, place.search, place.number, place.fold, place.parameters)
+    run = design.study.run(place.stage, place.search, place.number, place.fold, place.parameters)
     view = design.conditions.place(design.conditions.trainval, progress)
     return _Repetition(
         record,
@@ -231,26 +230,25 @@ def _repetition(
 
 def _compare(store: Store, scratch: Store, repetition: _Repetition) -> Repeated:
     """The run in the store and the one that was computed again."""
-    folder, again = store.run(repetition.place.entry["key"]), scratch.run(repetition.run.key)
+    folder, again = store.run(repetition.place.entry.key), scratch.run(repetition.run.key)
     try:
-        stored, config = read_json(folder / "result.json"), read_json(folder / "config.json")
-        same = (folder / "result.json").read_bytes() == (again / "result.json").read_bytes()
-        there, here = (
-            float(stored["validation"]["map_at_r"]),
-            float(read_json(again / "result.json")["validation"]["map_at_r"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        stored, run = RunResult.read(folder / "result.json"), Run.read(folder / "config.json")
+        computed = RunResult.read(again / "result.json")
+    except BadRecord as error:
         return repetition.ended("DIFFERENT", f"its folder in the store cannot be read ({error})")
+    there, here = stored.validation["map_at_r"], computed.validation["map_at_r"]
+    same = (folder / "result.json").read_bytes() == (again / "result.json").read_bytes()
+    config = run.to_json()
     other = [name for name, value in repetition.run.to_json().items() if config.get(name) != value]
     settings = [name for name in other if name not in OF_THE_ENVIRONMENT]
     if settings:
         return repetition.ended(
             "DIFFERENT", f"config.json has another {settings[0]} than the study announced"
         )
-    if same and digest_file(again / WEIGHTS) == stored["weights"]:
+    if same and digest_file(again / WEIGHTS) == stored.weights:
         return repetition.ended("same bytes")
     difference = f"validation MAP@R {here:.6f}, in the store {there:.6f}"
-    unlike = _unlike(folder, config, repetition.run)
+    unlike = _unlike(folder, run, repetition.run)
     if not unlike:
         return repetition.ended(
             "DIFFERENT", f"{difference}, on the same machine and with the same versions"
@@ -259,23 +257,19 @@ def _compare(store: Store, scratch: Store, repetition: _Repetition) -> Repeated:
     return repetition.ended(outcome, f"{difference}, tolerance {TOLERANCE}; {'; '.join(unlike)}")
 
 
-def _unlike(folder: Path, config: dict[str, Any], run: Run) -> list[str]:
-    """In words, what of machine and versions is other here than where the run was computed
-    first.
-    """
-    there, here = config["environment"], run.to_json()["environment"]
+def _unlike(folder: Path, stored: Run, run: Run) -> list[str]:
+    """Return in words how machine and versions differ from those that computed the run first."""
+    there, here = asdict(stored.environment), asdict(run.environment)
     named = {"source": "another source of Assay", "images": "another decoder of images"}
     unlike = [
-        named.get(name, f"{name} {there.get(name)} there, {here[name]} here")
-        for name in here
-        if there.get(name) != here[name]
+        named.get(name, f"{name} {there[name]} there, {value} here")
+        for name, value in here.items()
+        if there[name] != value
     ]
-    if config["source"] != run.source:
+    if stored.source != run.source:
         unlike.append("another source of the method")
-    try:
-        host = read_json(folder / "timing.json")["host"]
-    except (OSError, ValueError, KeyError, TypeError):
-        host = "unknown"
+    timing = read_timing(folder)
+    host = "unknown" if timing is None else timing.host
     if host != socket.gethostname():
         unlike.append(f"another machine ({host} there, {socket.gethostname()} here)")
     return unlike

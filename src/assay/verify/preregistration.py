@@ -1,0 +1,99 @@
+"""Checks of a preregistration: it lies under its key, and its parts follow from one another."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from assay.protocols import customise
+from assay.published import best_parameters
+from assay.records.origin import GivenParameters, Published, SelectedBy, SweepPoint
+from assay.records.store import Store
+from assay.records.study import StudyRecord, read_record
+from assay.study.announced import AnnouncedStudy
+from assay.study.reproduce import data_of
+
+
+def check_preregistration(store: Store, record: StudyRecord) -> Iterator[str]:
+    """Yield what is wrong with an announcement.
+
+    The study lies under the key that the announcement gives, its predecessor is there, budget and
+    space follow from the protocol, and given parameters from their origin.
+    """
+    announced, study = record.announced, AnnouncedStudy(record.announced)
+    generation = announced.generation
+    if study.key(generation) != record.key:
+        yield (
+            f"studies/{record.key[:12]} does not hold the study that its preregistration announces"
+        )
+    if generation and _other(store, study.key(generation - 1)) is None:
+        yield (
+            f"this is study number {generation + 1} of its kind, and the one before it was removed"
+            " from the store"
+        )
+    expected = asdict(study.budget)
+    for name, value in asdict(announced.budget).items():
+        if value != expected[name]:
+            yield (
+                f"preregistration: {value} {name} were announced, the protocol says"
+                f" {expected[name]}"
+            )
+    if announced.budget.trials:
+        for name, range_ in study.protocol.space.items():
+            if announced.space.get(name) != range_:
+                yield f"preregistration: the search space lacks what the protocol says of {name}"
+    if announced.given is not None:
+        yield from _check_given(store, record, announced.given)
+    if announced.sweep is not None:
+        yield from _check_sweep(store, record, announced.sweep)
+
+
+def _check_given(store: Store, record: StudyRecord, given: GivenParameters) -> Iterator[str]:
+    """Yield where given parameters are not those that the other study selected or a paper has."""
+    if isinstance(given.origin, SelectedBy):
+        other = _other(store, given.origin.study)
+        if other is None:
+            return
+        if other.selection is None or other.selection.parameters != given.parameters:
+            yield (
+                f"preregistration: its parameters are not those that study {other.key[:12]}"
+                " selected"
+            )
+        if other.method != record.method:
+            yield f"preregistration: its parameters were selected for {other.method}"
+    elif isinstance(given.origin, Published):
+        data = data_of(record.announced.protocol.name)
+        published = best_parameters(record.method, data) or {}
+        for name, value in published.items():
+            if given.origin.data == data and given.parameters.get(name) != value:
+                yield (
+                    f"preregistration: {name}={given.parameters.get(name)} is not the value"
+                    f" published for {data}"
+                )
+                return
+
+
+def _check_sweep(store: Store, record: StudyRecord, point: SweepPoint) -> Iterator[str]:
+    """Yield where a point of a sweep has another value, other parameters or other data."""
+    if record.announced.origin != SelectedBy(point.base):
+        yield (
+            f"preregistration: the parameters of this sweep are not those of its base"
+            f" {point.base[:12]}"
+        )
+    if point.value not in point.values:
+        yield (
+            f"preregistration: {point.value} is not among the values of the sweep over"
+            f" {point.field}"
+        )
+    protocol, setting = record.resolved.declared, f"{point.field}={point.value}"
+    resolved_elsewhere = point.field == "weights" or point.value == "auto"
+    if not resolved_elsewhere and (
+        customise(protocol, [setting]).fingerprint != protocol.fingerprint
+    ):
+        yield f"preregistration: the protocol of this point of the sweep does not have {setting}"
+    base = _other(store, point.base)
+    if base is not None and base.announced.data.trainval != record.announced.data.trainval:
+        yield f"preregistration: the base {base.key[:12]} of the sweep worked on other data"
+
+
+def _other(store: Store, key: str) -> StudyRecord | None:
+    """Return another study of the store, None where it is not there."""
+    return read_record(store.study(key)) if (store.study(key) / "ledger.jsonl").exists() else None

@@ -1,0 +1,173 @@
+"""Checks of the search: trials, what was given up, what was selected, and what is asked again."""
+
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from assay.hashing import digest_file
+from assay.records.keys import own_source
+from assay.records.lines import Preregistration, Selection, Trial
+from assay.records.run import read_timing
+from assay.records.store import Store
+from assay.records.study import StudyRecord
+from assay.space import Choice, Range
+from assay.study import search as search_code
+from assay.study.announced import AnnouncedStudy
+from assay.study.search import TrialResult, depends_on_answers
+from assay.study.trials import best_of, estimate, is_hopeless
+
+
+def check_trials(record: StudyRecord) -> Iterator[str]:
+    """Yield where trials have gaps, lie outside the space, or are not worth what their folds say."""
+    announced = record.announced.budget.trials
+    unknown = sorted({trial.search for trial in record.trials} - set(range(record.searches)))
+    if unknown:
+        yield (
+            f"there are trials of search {unknown[0]}, and {record.searches} searches were"
+            " announced"
+        )
+    study = AnnouncedStudy(record.announced)
+    for search in range(record.searches):
+        trials, where = record.trials_of(search), f"search {search}, " if search else ""
+        if trials and trials[0].parameters != record.announced.method.defaults:
+            yield f"{where}trial 0 is not the method's defaults"
+        for number, trial in enumerate(trials):
+            if trial.trial != number:
+                yield f"{where}trial {number} is missing in the ledger"
+            for problem in (
+                *_outside_space(record.announced, trial),
+                *_wrong_value(study, trial, trials[:number]),
+            ):
+                yield f"{where}trial {number}: {problem}"
+        if record.selections and len(trials) != announced:
+            yield f"{where}{len(trials)} trials in the ledger, {announced} were announced"
+
+
+def _outside_space(announced: Preregistration, trial: Trial) -> Iterator[str]:
+    """Yield parameters outside their ranges; the defaults, which are trial 0, may lie outside."""
+    for name, range_ in announced.space.items():
+        if name not in trial.parameters:
+            yield f"it has no {name}, which was announced to be searched"
+        elif trial.trial and not _is_in(range_, trial.parameters[name]):
+            yield f"{name}={trial.parameters[name]} lies outside the announced space"
+
+
+def _is_in(range_: Range, value: Any) -> bool:
+    return range_.takes(value) and (
+        isinstance(range_, Choice) or range_.low <= value <= range_.high
+    )
+
+
+def _wrong_value(study: AnnouncedStudy, trial: Trial, before: Sequence[Trial]) -> Iterator[str]:
+    """Yield where status, value or estimate of a trial do not follow from its runs.
+
+    Its value is the mean over its folds. It has none where a fold diverged, or where it was given
+    up, which the protocol's rule decides.
+    """
+    runs, folds = trial.runs, study.folds_of_trials(trial.search)
+    diverged = any(run.status == "diverged" for run in runs)
+    mean = sum(run.validation["map_at_r"] for run in runs) / len(runs)
+    given_up = trial.status == "pruned"
+    status = "failed" if diverged else "pruned" if given_up else "finished"
+    if trial.status != status:
+        yield f"it is called {trial.status}, but its runs say {status}"
+    if len(runs) != (1 if given_up else len(folds)):
+        yield f"it has {len(runs)} runs, {1 if given_up else len(folds)} belong to it"
+    if trial.map_at_r != (None if diverged or given_up else mean):
+        yield "its MAP@R is not the mean of its folds"
+    hopeless = study.prunes and is_hopeless(runs[0], before, study.protocol.prune)
+    if given_up != hopeless:
+        rule = "" if hopeless else "not "
+        yield (
+            f"by the protocol's rule it had {rule}to be given up after its first fold, and it"
+            f" was{' not' if hopeless else ''}"
+        )
+    if hopeless and given_up and trial.estimate != estimate(mean, before):
+        yield "its estimate is not what its first fold gives"
+
+
+def check_selection(record: StudyRecord) -> Iterator[str]:
+    """Yield where a search did not select its best finished trial.
+
+    Without trials the selected parameters are the given ones, or the defaults.
+    """
+    for search, selection in enumerate(record.selections):
+        where = f"search {search}: " if search else ""
+        if selection.search != search:
+            yield f"the selection of search {search} is missing in the ledger"
+        for problem in _wrong_selection(record, selection, record.trials_of(search)):
+            yield where + problem
+
+
+def _wrong_selection(
+    record: StudyRecord, selection: Selection, trials: Sequence[Trial]
+) -> Iterator[str]:
+    best, announced = best_of(trials), record.announced
+    expected = best and best.trial
+    if selection.trial != expected:
+        yield f"trial {selection.trial} was selected, trial {expected} is the best"
+        return
+    untried = announced.given.parameters if announced.given else announced.method.defaults
+    without = None if trials else untried
+    if selection.parameters != (best.parameters if best else without):
+        origin = "those of the selected trial" if trials else "the given ones"
+        yield f"the selected parameters are not {origin}"
+    elif best and selection.edges != announced.space.edges(best.parameters):
+        yield "the parameters that are said to lie on an end of their range do not"
+
+
+def versions_unlike_here(announced: Preregistration) -> str:
+    """Return in words which versions that a search depends on are others here, empty if none."""
+    here = {
+        "assay": version("assay-dml"),
+        "source": own_source(),
+        "torch": version("torch"),
+        "optuna": version("optuna"),
+        "scipy": version("scipy"),
+        "search": digest_file(Path(search_code.__file__)),
+    }
+    there = asdict(announced.versions)
+    named = {"source": "the source of Assay is another", "search": "the search is another"}
+    return ", ".join(
+        named.get(name, f"{name} {there[name]} there and {value} here")
+        for name, value in here.items()
+        if there[name] != value
+    )
+
+
+def ask_again(record: StudyRecord) -> tuple[int, str] | None:
+    """Return the first trial that the search would not have asked for, and what it asks instead.
+
+    The search is given the results of the trials before, as the ledger has them.
+    """
+    study = AnnouncedStudy(record.announced)
+    for search in range(record.searches):
+        results: list[TrialResult] = []
+        for number, trial in enumerate(record.trials_of(search)):
+            asked = study.ask_one(search, results)
+            if asked != trial.parameters:
+                where = f"search {search}: " if search else ""
+                words = f"{where}the search asks for {_words(asked)}, the ledger says"
+                return number, f"{words} {_words(trial.parameters)}"
+            results.append(TrialResult(trial.parameters, trial.value))
+    return None
+
+
+def asked_by_model(announced: Preregistration, number: int) -> bool:
+    """Return whether a model asked for the trial; its last digits may depend on the machine."""
+    kind = announced.protocol.resolved.search
+    return depends_on_answers(number, announced.budget.startup, kind)
+
+
+def ran_here(store: Store, record: StudyRecord) -> bool:
+    """Return whether runs of the study say that this machine computed them."""
+    here = socket.gethostname()
+    timings = (read_timing(store.run(key)) for key in sorted(record.runs))
+    return any(timing is not None and timing.host == here for timing in timings)
+
+
+def _words(parameters: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(parameters.items()))
