@@ -22,7 +22,7 @@ from loops import for_each
 
 Row = tuple[float, ...]
 Rows = list[Row]
-Counts = Callable[[Tensor, Tensor], Tensor]
+WhichCount = Callable[[Tensor, Tensor], Tensor]
 Score = Callable[[str, Row, Row], Any]
 
 SIMILARITIES = ["cosine", "dot", "euclidean", "hamming"]
@@ -49,7 +49,7 @@ class Search:
     k: int
     similarity: str = "cosine"
     exclude: list[int] | None = None
-    counts: Counts | None = None
+    counts: WhichCount | None = None
     dtype: torch.dtype = torch.float64
 
     def sides(self) -> tuple[Tensor, Tensor]:
@@ -304,7 +304,7 @@ def draw_exclude(draw: random.Random, queries: int, references: int, itself: boo
     return [draw.randrange(-1, references) for _ in range(queries)]
 
 
-def draw_counts(draw: random.Random, queries: int, references: int) -> Counts:
+def draw_counts(draw: random.Random, queries: int, references: int) -> WhichCount:
     left, right = (
         torch.tensor([draw.randrange(3) for _ in range(count)]) for count in (queries, references)
     )
@@ -332,12 +332,12 @@ PATHS: dict[str, dict[str, Any]] = {
         "TILE": 16,
         "GROUP": 2,
         "WORTH": 0,
-        "places": lambda k: k + 1,
+        "places_for": lambda k: k + 1,
     },
-    "few places": {"SORTED": 0, "places": lambda k: k + 1},
+    "few places": {"SORTED": 0, "places_for": lambda k: k + 1},
     "few places and small tiles": {
         "SORTED": 0,
-        "places": lambda k: k + 2,
+        "places_for": lambda k: k + 2,
         "TILE": 8,
         "GROUP": 4,
         "PANEL": 2,
@@ -349,7 +349,7 @@ PATHS: dict[str, dict[str, Any]] = {
         "PLACES": 100,
         "BLOCK": 5,
         "SMALL": 0,
-        "places": lambda k: k + 4,
+        "places_for": lambda k: k + 4,
     },
 }
 """Constants that change how a search goes, and must not change what it finds."""

@@ -608,8 +608,9 @@ def test_where_the_loss_was_adopted_is_hashed_too(
     )
     file = tmp_path / "mine.py"
     file.write_text(
-        "from bridged_loss import Made\nfrom assay.losses.loss import Method, methods\nfrom assay.space"
-        ' import Space\nmethods.add(Method("mine", Made, space=Space()))\n'
+        "from bridged_loss import Made\n"
+        "from assay.methods import Method, Space, methods\n"
+        'methods.add(Method("mine", Made, space=Space()))\n'
     )
     assert imported(file) == hash_of(tmp_path / "bridged_loss.py", file)
 

@@ -139,7 +139,7 @@ def test_queries_are_looked_up_in_the_gallery_and_do_not_find_themselves(seed: i
 
 
 def test_disjoint_queries_and_gallery_as_in_shop() -> None:
-    """Pitfall 10. In-Shop: masks that part the samples; a query finds only what is in the gallery."""
+    """Pitfall 10. In-Shop: two masks; a query finds only samples of the gallery."""
     z, y = sample(count=60, classes=8)
     queries = torch.arange(60) % 3 == 0
     found = evaluate(z, y, RANKED, queries=queries, gallery=~queries)
@@ -165,7 +165,7 @@ def test_without_queries_all_samples_are_looked_up_in_the_gallery() -> None:
 
 
 def test_queries_that_are_also_in_the_gallery_do_not_find_themselves() -> None:
-    """Pitfall 10. The first query is in the gallery, the second is not; both lie upon a stranger."""
+    """Pitfall 10. Only the first query is in the gallery; each lies where a stranger lies."""
     z = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
     scores = evaluate(
         z, ["a", "b", "b", "a"], ["precision_at_1", "mrr"], queries=[0, 3], gallery=[0, 1, 2]
@@ -538,7 +538,7 @@ def hold_little(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
     several rounds.
     """
     sizes = {
-        "ENTRIES": entries,
+        "LIST_ENTRIES": entries,
         "FAR_ENOUGH": 2,
         "TILE": 32,
         "PANEL": 1,
@@ -885,7 +885,7 @@ def test_a_row_that_is_not_finite_is_named_by_its_place_in_the_array_whatever_th
 ) -> None:
     z, _ = sample()
     z[30] = math.nan
-    monkeypatch.setattr(ranking, "ENTRIES", 1)
+    monkeypatch.setattr(ranking, "LIST_ENTRIES", 1)
     with pytest.raises(ValueError, match=r"\b30\b.*NaN or infinite"):
         evaluate(z, [0] * 30 + [1] * 10)
 

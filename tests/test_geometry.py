@@ -307,7 +307,7 @@ def test_no_sample_at_all_has_no_density() -> None:
 @given(seed=seeds)
 @few_examples
 def test_a_collapsed_space_has_no_distances_and_no_ratio(seed: int) -> None:
-    """Exactly none: what rounding leaves of equal directions of unequal norms must not be divided."""
+    """Exactly none: rounding errors of equal directions with unequal norms must not be divided."""
     draw = np.random.default_rng(seed)
     z = draw.normal(size=3) * draw.uniform(0.1, 10, size=(30, 1))
     y = torch.from_numpy(draw.integers(0, 4, size=30))

@@ -793,7 +793,7 @@ def test_parts_registered_by_hand_outlive_a_file_that_fails(
 
 
 def test_a_file_that_fails_takes_no_part_of_assay_with_it(tmp_path: Path) -> None:
-    """A user's file may be the first to import trunks, samplers or data sets: they are not its own."""
+    """A user's file may be the first to import trunks, samplers or data sets: they stay."""
     (tmp_path / "broken.py").write_text(
         "from assay.data import datasets\nfrom assay.samplers import samplers\nfrom assay.trunks"
         " import trunks\n1 / 0\n"
@@ -819,7 +819,7 @@ def test_a_file_that_fails_takes_no_part_of_assay_with_it(tmp_path: Path) -> Non
 def test_parts_of_a_module_that_a_file_imports_outlive_an_edit_of_the_file(
     as_before: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python imports a module once, so what an edited file takes away with it would not come back."""
+    """Python imports a module once, so parts that an edited file drops would not come back."""
     write_mine(tmp_path / "my_helpers.py", "helped")
     monkeypatch.syspath_prepend(tmp_path)
     for number in range(2):

@@ -494,7 +494,7 @@ def test_the_groups_in_which_queries_are_looked_up_do_not_matter(
     calls = spy_on_searches(monkeypatch)
     hold_little(
         monkeypatch,
-        ENTRIES=entries,
+        LIST_ENTRIES=entries,
         FAR_ENOUGH=3,
         TILE=32,
         PANEL=1,
@@ -715,7 +715,7 @@ def test_no_more_than_a_bounded_number_of_neighbours_is_held_at_once(
     z = np.eye(4)[y] + 0.3 * np.random.default_rng(0).normal(size=(300, 4))
     expected = evaluate(z, y, ["map_at_r", "mrr"])
     calls = spy_on_searches(monkeypatch)
-    monkeypatch.setattr(ranking, "ENTRIES", 5000)
+    monkeypatch.setattr(ranking, "LIST_ENTRIES", 5000)
     found = evaluate(z, y, ["map_at_r", "mrr"])
     assert max(queries * k for queries, k in calls) <= 5000
     assert len(calls) > 1
@@ -731,8 +731,8 @@ def test_one_huge_class_beside_many_small_ones_scores_as_a_plain_loop(
     y = draw.permutation(np.repeat(np.arange(71), [120, *[3] * 20, *[2] * 30, *[1] * 20]))
     z = torch.from_numpy(draw.normal(size=(len(y), 3)) + draw.normal(size=(71, 3))[y])
     hits = slow_hits(units(z), y.tolist())
-    for entries in (ranking.ENTRIES, 2000):
-        monkeypatch.setattr(ranking, "ENTRIES", entries)
+    for entries in (ranking.LIST_ENTRIES, 2000):
+        monkeypatch.setattr(ranking, "LIST_ENTRIES", entries)
         scores = evaluate(z, y, ["r_precision", "map_at_r", "mrr", "recall_at_4", "map_at_100"])
         assert (scores.queries, scores.skipped) == (240, 20)
         for name, family, k in [

@@ -145,7 +145,7 @@ def every(case: Case) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
 def multi_similarity(
     case: Case, epsilon: float = 0.1
 ) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
-    """Eq. 12 and 13: a negative if s_an > min_p s_ap - eps, a positive if s_ap < max_n s_an + eps."""
+    """Eq. 12, 13: a negative if s_an > min_p s_ap - eps, a positive if s_ap < max_n s_an + eps."""
     positives, negatives = set(), set()
     for anchor, (same, other) in enumerate(zip(case.positives, case.negatives, strict=True)):
         similar = {column: case.similarity(anchor, column) for column in (*same, *other)}

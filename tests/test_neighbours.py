@@ -443,7 +443,10 @@ FORMS: dict[str, Callable[[np.ndarray], Any]] = {
     "lists": lambda z: z.tolist(),
     "tuples": lambda z: tuple(map(tuple, z.tolist())),
     **{f"numpy {kind}": partial(np.ndarray.astype, dtype=kind) for kind in NUMPY_KINDS},
-    **{f"big-endian {kind}": partial(np.ndarray.astype, dtype=kind) for kind in (">f2", ">f4", ">f8", ">i2", ">u4")},
+    **{
+        f"big-endian {kind}": partial(np.ndarray.astype, dtype=kind)
+        for kind in (">f2", ">f4", ">f8", ">i2", ">u4")
+    },
     "column by column": np.asfortranarray,
     "every second column": lambda z: np.repeat(z, 2, axis=1)[:, ::2],
     "backwards": lambda z: z[::-1].copy()[::-1],
@@ -458,8 +461,10 @@ FORMS: dict[str, Callable[[np.ndarray], Any]] = {
     "parameter": lambda z: torch.nn.Parameter(torch.tensor(z)),
     "result": lambda z: torch.tensor(z, requires_grad=True) * 1,
     "vectors": Vectors,
-    "chosen vectors": lambda z: Vectors(np.concatenate([z[:3], z]), chosen=torch.arange(3, len(z) + 3)),
-}  # fmt: skip
+    "chosen vectors": lambda z: Vectors(
+        np.concatenate([z[:3], z]), chosen=torch.arange(3, len(z) + 3)
+    ),
+}
 
 
 @pytest.fixture
@@ -580,8 +585,11 @@ from assay.neighbours import nearest, target_ranks
 z = torch.randn(300, 64, generator=torch.Generator().manual_seed(0))
 targets = torch.arange(300).flip(0)
 def all_found():
-    found = [nearest(z, z, 300, similarity=similarity) for similarity in ("cosine", "dot", "euclidean")]
-    return torch.cat([*found, *(target_ranks(z, z, targets, similarity=similarity)[:, None] for similarity in ("cosine", "dot", "euclidean"))], 1)
+    found = []
+    for similarity in ("cosine", "dot", "euclidean"):
+        found.append(nearest(z, z, 300, similarity=similarity))
+        found.append(target_ranks(z, z, targets, similarity=similarity)[:, None])
+    return torch.cat(found, 1)
 expected = all_found()
 """
 
@@ -595,7 +603,9 @@ with torch.autocast("cpu", dtype=torch.bfloat16):
 for precision in ("high", "medium"):
     torch.set_float32_matmul_precision(precision)
     inside = []
-    nearest(z, z, 1, progress=lambda done, total: inside.append(torch.get_float32_matmul_precision()))
+    def note(done, total):
+        inside.append(torch.get_float32_matmul_precision())
+    nearest(z, z, 1, progress=note)
     assert set(inside) == {"highest"}
     assert torch.equal(all_found(), expected)
     assert torch.get_float32_matmul_precision() == precision
@@ -611,7 +621,9 @@ def test_precision_may_be_set_for_a_backend() -> None:
     code = """
 torch.backends.mkldnn.matmul.fp32_precision = "bf16"
 inside = []
-nearest(z, z, 1, progress=lambda done, total: inside.append(torch.backends.mkldnn.matmul.fp32_precision))
+def note(done, total):
+    inside.append(torch.backends.mkldnn.matmul.fp32_precision)
+nearest(z, z, 1, progress=note)
 assert set(inside) == {"ieee"}
 assert torch.equal(all_found(), expected)
 assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"

@@ -861,10 +861,11 @@ def measure(loss):
     start = [weight.detach().clone() for weight in loss.parameters()]
     half = z.bfloat16().requires_grad_()
     loss(half, y).backward()
+    weights = list(loss.parameters())
     return {
-        "weights": [str(weight.dtype) for weight in loss.parameters()],
-        "gradients": [str(weight.grad.dtype) for weight in loss.parameters()],
-        "kept": all(torch.equal(weight.float(), old) for weight, old in zip(loss.parameters(), start)),
+        "weights": [str(weight.dtype) for weight in weights],
+        "gradients": [str(weight.grad.dtype) for weight in weights],
+        "kept": all(torch.equal(weight.float(), old) for weight, old in zip(weights, start)),
         "before": before,
         "after": loss(z, y).item(),
     }

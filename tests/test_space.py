@@ -135,7 +135,7 @@ def test_an_edge_is_within_a_hundredth_of_a_linear_range(
 def test_an_edge_of_a_logarithmic_range_is_measured_on_the_search_scale(
     value: float, end: str | None
 ) -> None:
-    """A hundredth of six decades is a factor of 1.148; on the linear scale 0.01 would be an edge."""
+    """A hundredth of six decades is a factor of 1.148; on a linear scale 0.01 would be an edge."""
     found = Space(lr=Real(1e-6, 1, log=True)).edges({"lr": value})
     assert [edge.end for edge in found.values()] == ([end] if end else [])
 

@@ -504,9 +504,11 @@ def test_a_tag_says_what_a_trunk_was_trained_on(tag, data):
 
 def test_the_network_libraries_wait_until_a_trunk_needs_them():
     code = (
-        "import sys, assay.trunks, assay.trunks.weights as w; w.resolve_weights('conv', 'pretrained');"
-        " assay.trunks.find('resnet18');print([name for name in ('timm', 'torchvision',"
-        " 'huggingface_hub') if name in sys.modules])"
+        "import sys\n"
+        "from assay.trunks import find, weights\n"
+        "weights.resolve_weights('conv', 'pretrained'); find('resnet18')\n"
+        "slow = ('timm', 'torchvision', 'huggingface_hub')\n"
+        "print([name for name in slow if name in sys.modules])"
     )
     assert (
         subprocess.run(

@@ -1,4 +1,4 @@
-"""ROC AUC, EER and TAR at FAR over all pairs: against loops and scikit-learn, whatever the tiles."""
+"""ROC AUC, EER and TAR at FAR over all pairs: against loops and scikit-learn, for any tiles."""
 
 import importlib
 import itertools

@@ -65,7 +65,7 @@ def loaded(name, digest, pooling="avg", inputs=3):
 
 
 def arrived(state, trunk):
-    """Whether every tensor of the file, counters and classifier aside, is in the trunk as it was."""
+    """Return whether every tensor of the file but counters and classifier is in the trunk."""
     own = {
         name: value
         for name, value in trunk.body.state_dict().items()
@@ -377,7 +377,8 @@ def test_other_precisions_become_float32(dtype, tmp_path, cache):
 def public_bn_inception():
     """A state dict laid out as bn_inception-52deb4733.pth, from the published table of widths."""
     table = {
-        "3a": (192, 64, 64, 64, 64, 96, 32), "3b": (256, 64, 64, 96, 64, 96, 64), "3c": (320, 0, 128, 160, 64, 96, 0),
+        "3a": (192, 64, 64, 64, 64, 96, 32), "3b": (256, 64, 64, 96, 64, 96, 64),
+        "3c": (320, 0, 128, 160, 64, 96, 0),
         "4a": (576, 224, 64, 96, 96, 128, 128), "4b": (576, 192, 96, 128, 96, 128, 128),
         "4c": (576, 160, 128, 160, 128, 160, 128), "4d": (608, 96, 128, 192, 160, 192, 128),
         "4e": (608, 0, 128, 192, 192, 256, 0),

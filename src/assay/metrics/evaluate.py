@@ -14,7 +14,7 @@ from assay.metrics.metric import Chosen, choose_metrics
 from assay.metrics.ranking import FAR_ENOUGH, Ranking
 from assay.metrics.scores import Queries, Scores
 from assay.neighbours.search import full_precision
-from assay.neighbours.similarity import Counts
+from assay.neighbours.similarity import WhichCount
 from assay.progress import Progress, silent
 
 
@@ -26,7 +26,7 @@ def evaluate(
     queries: AnyArray | None = None,
     gallery: AnyArray | tuple[AnyArray, AnyLabels] | None = None,
     similarity: str = "cosine",
-    counts: Counts | None = None,
+    counts: WhichCount | None = None,
     ids: Sequence[Any] | None = None,
     seed: int = 0,
     progress: Progress | None = None,

@@ -17,7 +17,7 @@ from assay.metrics.ranking import Ranking
 from assay.metrics.verification import Verification, verification
 from assay.neighbours import Vectors, vector_similarities
 from assay.neighbours.search import as_mask
-from assay.neighbours.similarity import Counts
+from assay.neighbours.similarity import WhichCount
 from assay.neighbours.vectors import unit_rows
 from assay.progress import Progress
 
@@ -48,7 +48,7 @@ class Inputs:
     gallery_rows: Tensor | None
     other: tuple[Vectors, Tensor] | None
     similarity: str
-    counts: Counts | None
+    counts: WhichCount | None
     seed: int
     progress: Progress
 
@@ -60,7 +60,7 @@ class Inputs:
         queries: AnyArray | None,
         gallery: AnyArray | tuple[AnyArray, AnyLabels] | None,
         similarity: str,
-        counts: Counts | None,
+        counts: WhichCount | None,
         seed: int,
         progress: Progress,
     ) -> "Inputs":
@@ -213,7 +213,7 @@ class Inputs:
         )
         return self.vectors if everything else Vectors(self.vectors, chosen=rows)
 
-    def _counts(self) -> Counts | None:
+    def _counts(self) -> WhichCount | None:
         counts, query_rows, gallery_rows = self.counts, self.query_rows, self.gallery_rows
         if counts is None:
             return None

@@ -17,9 +17,9 @@ from torch import Tensor
 from assay.neighbours import Vectors, nearest, target_ranks, vector_similarities
 from assay.neighbours.order import PAIRS, exact_scores
 from assay.neighbours.search import PairProgress, available
-from assay.neighbours.similarity import Counts, standing
+from assay.neighbours.similarity import WhichCount, standing
 
-ENTRIES = 1 << 23
+LIST_ENTRIES = 1 << 23
 """Entries of lists in memory at once, unless the gallery itself holds more numbers."""
 
 FAR_ENOUGH = 32
@@ -47,7 +47,7 @@ class Ranking:
     query_y: Tensor
     gallery_y: Tensor
     own: Tensor
-    counts: Counts | None
+    counts: WhichCount | None
     similarity: str
     progress: PairProgress
 
@@ -76,7 +76,7 @@ class Ranking:
         pass, in which each product serves both sides, and the few longer lists in passes of their
         own.
         """
-        budget = max(ENTRIES, len(self.gallery) * self.gallery.dim // 4)
+        budget = max(LIST_ENTRIES, len(self.gallery) * self.gallery.dim // 4)
         order = ranks_Q.argsort(stable=True)
         lengths = ranks_Q[order]
         fits = int((len(order) * lengths <= budget).sum())
@@ -136,7 +136,7 @@ class Ranking:
             progress=self.progress,
         )
 
-    def _counts_of(self, rows: Tensor | None) -> Counts | None:
+    def _counts_of(self, rows: Tensor | None) -> WhichCount | None:
         """Return the rule of what counts, for a part of the queries by their places in it."""
         counts = self.counts
         return (

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from assay.neighbours.order import NONE, gaps, nearest_first
-from assay.neighbours.similarity import Counts, VectorSimilarity
+from assay.neighbours.similarity import VectorSimilarity, WhichCount
 from assay.neighbours.tiles import ProductPanel, Transposed
 from assay.neighbours.vectors import slices
 
@@ -20,7 +20,7 @@ PLACES = 1 << 18
 """Places that are sorted at once: bounds memory."""
 
 
-def places(k: int) -> int:
+def places_for(k: int) -> int:
     """Return how many places a query has."""
     return k + max(48, k // 2)
 
@@ -42,10 +42,10 @@ class Candidates:
         k: int,
         compared: VectorSimilarity,
         dtype: torch.dtype,
-        counts: Counts | None,
+        counts: WhichCount | None,
     ) -> None:
         self.ids, self.k, self.compared, self.counts = ids, k, compared, counts
-        shape = (len(ids), places(k))
+        shape = (len(ids), places_for(k))
         self.value = torch.full(shape, -torch.inf, dtype=dtype, device=ids.device)
         self.index = torch.full(shape, NONE, dtype=torch.int32, device=ids.device)
         self.filled = torch.zeros(len(ids), dtype=torch.long, device=ids.device)

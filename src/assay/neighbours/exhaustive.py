@@ -8,12 +8,16 @@ from torch import Tensor
 
 from assay.hashing import digest_bytes
 from assay.neighbours.order import exact_scores
-from assay.neighbours.similarity import Counts, VectorSimilarity, standing
+from assay.neighbours.similarity import VectorSimilarity, WhichCount, standing
 from assay.neighbours.vectors import Vectors
 
 
 def exhaustive(
-    compared: VectorSimilarity, ids: Tensor, k: int, exclude: Tensor | None, counts: Counts | None
+    compared: VectorSimilarity,
+    ids: Tensor,
+    k: int,
+    exclude: Tensor | None,
+    counts: WhichCount | None,
 ) -> Tensor:
     """Return the k nearest (Q, k) of the queries `ids`, -1 where fewer count.
 

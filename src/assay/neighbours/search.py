@@ -9,10 +9,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from assay.neighbours.candidates import Candidates, places
+from assay.neighbours.candidates import Candidates, places_for
 from assay.neighbours.exhaustive import exhaustive
 from assay.neighbours.order import NONE, nearest_first
-from assay.neighbours.similarity import Counts, VectorSimilarity, standing, vector_similarities
+from assay.neighbours.similarity import VectorSimilarity, WhichCount, standing, vector_similarities
 from assay.neighbours.tiles import TILE, Multiplier, Transposed
 from assay.neighbours.vectors import Vectors, as_indices, slices
 
@@ -44,7 +44,7 @@ def nearest(
     exclude: ArrayLike | Tensor | None = None,
     *,
     similarity: str = "cosine",
-    counts: Counts | None = None,
+    counts: WhichCount | None = None,
     progress: PairProgress | None = None,
 ) -> Tensor:
     """Return indices (Q, k) of the k most similar references of each query, ties by lower index.
@@ -101,7 +101,7 @@ class _Search:
         compared: VectorSimilarity,
         k: int,
         exclude: Tensor | None,
-        counts: Counts | None,
+        counts: WhichCount | None,
         progress: PairProgress,
     ) -> None:
         self.compared, self.k, self.exclude, self.counts, self.progress = (
@@ -132,7 +132,7 @@ class _Search:
     def _search(self, ids: Tensor, dtype: torch.dtype, found: Tensor) -> Tensor:
         """Fill in the rows that this precision can decide; return the other queries."""
         budget = max(BUFFER, self.references * self.compared.references.dim // 2)
-        parts = [ids[part] for part in slices(len(ids), max(1, budget // places(self.k)))]
+        parts = [ids[part] for part in slices(len(ids), max(1, budget // places_for(self.k)))]
         lost, before = [], 0
         for part in parts:
             candidates = Candidates(part, self.k, self.compared, dtype, self.counts)
@@ -317,7 +317,7 @@ def _full_precision_of_backends() -> Iterator[None]:
             backend.fp32_precision = precision
 
 
-def as_mask(counts: Counts | None) -> Counts | None:
+def as_mask(counts: WhichCount | None) -> WhichCount | None:
     """Return the same function with its values as a boolean mask."""
     if counts is None:
         return None

@@ -22,14 +22,14 @@ from torch import Tensor
 from assay.neighbours.vectors import Vectors, row_sums, unit_rows
 from assay.registry import Registry
 
-Counts = Callable[[Tensor, Tensor], Tensor]
+WhichCount = Callable[[Tensor, Tensor], Tensor]
 """Returns elementwise which references count for which queries; the shapes of both indices
 broadcast.
 """
 
 
 def standing(
-    query: Tensor, reference: Tensor, exclude: Tensor | None, counts: Counts | None
+    query: Tensor, reference: Tensor, exclude: Tensor | None, counts: WhichCount | None
 ) -> Tensor:
     """Return which references stand in which queries' lists, in a shape that broadcasts.
 

@@ -13,7 +13,7 @@ from assay.neighbours.search import (
     report_nothing,
     sides,
 )
-from assay.neighbours.similarity import Counts, VectorSimilarity, standing, vector_similarities
+from assay.neighbours.similarity import VectorSimilarity, WhichCount, standing, vector_similarities
 from assay.neighbours.tiles import TILE
 from assay.neighbours.vectors import as_indices, slices
 
@@ -25,7 +25,7 @@ def target_ranks(
     exclude: ArrayLike | Tensor | None = None,
     *,
     similarity: str = "cosine",
-    counts: Counts | None = None,
+    counts: WhichCount | None = None,
     progress: PairProgress | None = None,
 ) -> Tensor:
     """Return the rank (Q,) of each query's target among the references, 1 for the nearest.
@@ -69,7 +69,7 @@ class _Before:
         ids: Tensor,
         targets: Tensor,
         exclude: Tensor | None,
-        counts: Counts | None,
+        counts: WhichCount | None,
     ) -> None:
         self.compared, self.ids, self.targets, self.exclude, self.counts = (
             compared,
