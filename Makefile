@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup demo test test-all check lint docs speed clean
+.PHONY: setup demo test test-all test-docs check lint docs speed mutants clean
 
 setup: $(READY)  ## create .venv with the tested set of packages
 
@@ -23,6 +23,9 @@ test: $(READY)  ## all tests but the slow ones
 
 test-all: $(READY)  ## all tests
 	$(PYTEST) -m ''
+
+test-docs: $(READY)  ## every command that the documentation shows
+	$(PYTEST) -m slow tests/test_docs.py
 
 lint: $(READY)  ## format, lint, types and layers
 	$(BIN)/ruff format --check .
