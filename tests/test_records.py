@@ -305,3 +305,52 @@ def test_one_run_stands_for_all_folds_of_a_fixed_baseline() -> None:
     assert list(study().folds) == [0, 1]
     single = entries.budget(trials=0, reproduction_runs=1)
     assert study(announced=entries.announcement(own_budget=single)).folds == [None]
+
+
+# --- the page that describes a store --------------------------------------------------------------
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "store.md"
+
+
+def shown_in_full(shown: Any, golden: Any) -> bool:
+    """Whether an example has the fields of a golden record; `...` stands for what is cut."""
+    if isinstance(shown, dict) and "..." in shown:
+        return isinstance(golden, dict)
+    if isinstance(shown, dict):
+        return (
+            isinstance(golden, dict)
+            and shown.keys() == golden.keys()
+            and all(shown_in_full(shown[name], golden[name]) for name in shown)
+        )
+    return not isinstance(shown, list) or not shown or shown_in_full(shown[0], golden[0])
+
+
+def test_the_page_of_the_store_shows_every_kind_of_line_as_it_is_written() -> None:
+    lines = (GOLDEN / "ledger.jsonl").read_text().splitlines()
+    bodies = {line["kind"]: line["body"] for line in map(json.loads, filter(None, lines))}
+    examples = dict(re.findall(r"### (\w+)\n.*?```json\n(.*?)```", PAGE.read_text(), re.DOTALL))
+    assert examples.keys() == ENTRIES.keys() == bodies.keys()
+    for kind, example in examples.items():
+        assert shown_in_full(json.loads(example), bodies[kind]), kind
+
+
+def test_the_page_of_the_store_shows_run_and_bench_as_they_are_written() -> None:
+    blocks = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", PAGE.read_text(), re.S)]
+    for name in ("config.json", "result.json", "bench.json"):
+        golden = json.loads((GOLDEN / name).read_text())
+        assert any(
+            isinstance(block, dict) and shown_in_full(block, golden) and len(block) == len(golden)
+            for block in blocks
+        ), name
+
+
+def test_the_page_of_the_store_names_every_file_of_a_store(store: Store) -> None:
+    text = PAGE.read_text()
+    for path in store.root.rglob("*"):
+        relative = path.relative_to(store.root)
+        if path.is_file() and relative.parts[0] not in ("report", "models"):
+            if re.fullmatch(r"[0-9a-f]{64}|\d+(-\d+)?", path.stem):
+                assert f"{relative.parts[0]}/" in text and path.suffix in text, relative
+            else:
+                assert path.name in text, relative
