@@ -23,6 +23,7 @@ from assay.miners.multi_similarity import MultiSimilarityMiner
 from assay.miners.semihard import SemihardMiner
 from assay.pairs import Pairs, References, Triplets, all_pairs, as_triplets
 from assay.protocols import Optimiser, Protocol, resolve
+from assay.records.source import source_hash
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.samplers import samplers
@@ -543,10 +544,8 @@ def imported(file: Path) -> str:
 
 
 def hash_of(*files: Path) -> str:
-    given = (trunks[RESOLVED.trunk], samplers[RESOLVED.sampler])
-    return digest(
-        [digest_file(file) for file in (*(Path(inspect.getfile(part)) for part in given), *files)]
-    )
+    own = (trunks[RESOLVED.trunk], samplers[RESOLVED.sampler])
+    return digest([*(source_hash([part.__module__]) for part in own), *map(digest_file, files)])
 
 
 def test_the_source_is_that_of_the_file_with_module_and_method(
