@@ -1,5 +1,5 @@
-r"""How a budget of runs is best split into searches, trials and folds, from the recorded trials of a
-real bench.
+r"""How a budget of runs is best split into searches, trials and folds, from the recorded trials
+of a real bench.
 
 python benchmarks/budget.py STORE [--draws 4000]
 

@@ -15,7 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
-METHODS = "contrastive,triplet,nt_xent,proxy_nca,margin,normalized_softmax,arcface,fastap,multi_similarity,proxy_anchor"
+METHODS = (
+    "contrastive,triplet,nt_xent,proxy_nca,margin,normalized_softmax,"
+    "arcface,fastap,multi_similarity,proxy_anchor"
+)
 PROTOCOLS = ("quick.v1", "quick.v2")
 
 

@@ -26,7 +26,10 @@ from scipy import stats
 from assay.devices import keep_freed_memory
 from assay.protocols import Protocol, customise, protocols
 
-METHODS = "contrastive,triplet,nt_xent,proxy_nca,margin,normalized_softmax,arcface,fastap,multi_similarity,proxy_anchor"
+METHODS = (
+    "contrastive,triplet,nt_xent,proxy_nca,margin,normalized_softmax,"
+    "arcface,fastap,multi_similarity,proxy_anchor"
+)
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,8 @@ def _validation(model: Model, validation: View, bare: float) -> None:
 
 
 RESNET = Protocol(
-    name="benchmark.v1", trunk="resnet50", weights="none", frozen="nothing", size=224, resize="short", stored=256, dim=128
+    name="benchmark.v1", trunk="resnet50", weights="none", frozen="nothing",
+    size=224, resize="short", stored=256, dim=128,
 )  # fmt: skip
 
 

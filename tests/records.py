@@ -1,4 +1,4 @@
-"""Finished studies as their records would say them, and stores made of them, without a single run."""
+"""Records of finished studies, and stores made of them, without a single run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar

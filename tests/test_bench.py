@@ -339,7 +339,8 @@ class Unstable(Loss):
     def forward(self, z, y, mined=None, references=None):
         return (z @ z.T).mean() * (float("nan") if self.heat > 0.5 else 1.0)
 
-methods.add(Method("unstable", Unstable, space=Space(heat=Real({low}, 1.0)), about="diverges when hot"))
+space = Space(heat=Real({low}, 1.0))
+methods.add(Method("unstable", Unstable, space=space, about="diverges when hot"))
 """
 
 

@@ -303,7 +303,7 @@ def test_rows_in_the_order_of_classes_are_not_copied(tmp_path, arrays):
 
 
 def test_without_test_nothing_of_the_test_half_can_change_a_byte(assay, tmp_path, arrays, data):
-    """Labels and samples of the test half, and what the embeddings say of them, are out of reach."""
+    """Labels, samples and embeddings of the test half are out of reach."""
     save(tmp_path / "f.npz", arrays)
     words = [
         "evaluate",

@@ -582,7 +582,7 @@ def test_trunks_are_scored_with_random_and_with_pretrained_weights(assay, mini, 
 
 
 def test_the_baseline_of_vectors_is_their_pca_fitted_on_trainval(assay, mini_features):
-    """In numpy: components of the vectors of classes 0 to 7, and the test half searched with them."""
+    """In numpy: components of the vectors of classes 0 to 7, used to search the test half."""
     found = baselines(assay, f"features:{mini_features}", "identity", "--dim", 3, "--test")
     z, y = (arrays(mini_features)[name] for name in "zy")
     seen = z[y < 8]

@@ -93,7 +93,7 @@ def rises():
 
 @pytest.fixture(scope="module")
 def of_the_trunk(rises):
-    """NMI, AMI, and both of shuffled labels: 10, 5 and 2 images per class of the first 100 classes."""
+    """NMI, AMI, and both of shuffled labels: 10, 5, 2 images per class of the first 100 classes."""
     z, y = rises["untrained_trunk"]()
     return np.array(list(rises["of_fewer_images"]((z[y < 100], y[y < 100]), (10, 5, 2))))
 

@@ -169,9 +169,9 @@ def test_on_other_data_all_folds_are_scored(look):
     assert [part["classes"] for part in found["parts"].values()] == [2, 2, 2, 2, 2]
     assert (
         err
-        == "note: the trainval half of features:other.npz is not exactly the half that the model was"
-        " trained on, so all folds are scored\nnote: it is not known whether the model was trained"
-        " on some of features:other.npz\n"
+        == "note: the trainval half of features:other.npz is not exactly the half that the model"
+        " was trained on, so all folds are scored\nnote: it is not known whether the model was"
+        " trained on some of features:other.npz\n"
     )
 
 

@@ -29,7 +29,8 @@ from miniature import MINI
 GOLDEN = Path(__file__).parent / "golden"
 SMALL = customise(protocols["quick"], [*MINI, "reproductions=1", "training_metrics=recall_at_1"])
 SCORES = (
-    "validation", "map_at_r", "separated", "concatenated", "training", "metrics", "folds", "estimate",
+    "validation", "map_at_r", "separated", "concatenated", "training", "metrics", "folds",
+    "estimate",
 )  # fmt: skip
 """Fields whose numbers depend on the machine."""
 
@@ -63,7 +64,7 @@ def lines_of(store: Store) -> list[Line]:
 
 
 def masked(value: Any, name: str = "", inside: bool = False) -> Any:
-    """The value without hashes, versions, scores and clocks, which differ from machine to machine."""
+    """The value without hashes, versions, scores and clocks, which differ between machines."""
     inside = inside or name in SCORES
     if name in ("about", "departures"):
         return "<prose>"

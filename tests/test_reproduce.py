@@ -20,8 +20,8 @@ from miniature import resolved
 from official import make_cub, shrink
 
 SMALL = (
-    "size=64", "stored=72", "iterations=1", "epochs=1", "validate_every=1", "reproductions=2", "batch.embedding=4x2",
-    "batch.classification=4x1", "folds=2",
+    "size=64", "stored=72", "iterations=1", "epochs=1", "validate_every=1", "reproductions=2",
+    "batch.embedding=4x2", "batch.classification=4x1", "folds=2",
 )  # fmt: skip
 CHOSEN = ("contrastive", "soft_triple", "pretrained")
 

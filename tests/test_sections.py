@@ -828,9 +828,7 @@ def test_the_reality_check_s_protocols_are_one_family_and_trunks_are_not() -> No
     )
 
 
-def test_published_parameters_of_several_data_sets_are_ranked_together_but_not_with_searched_ones() -> (
-    None
-):
+def test_published_parameters_of_several_data_sets_are_ranked_apart_from_searched_ones() -> None:
     settings = [
         {"name": f"reality-check/{data}.v1", "data": data, "announced": {"given": given_for(data)}}
         for data in ("cub", "cars", "sop")

@@ -67,7 +67,7 @@ def test_interval_is_that_of_scipy(seed: int, confidence: float) -> None:
 
 
 def test_interval_has_the_values_of_a_t_table() -> None:
-    """t_{0.975, 9} = 2.262; ten values 1 .. 10: mean 5.5, standard deviation 3.0277, so +- 2.1659."""
+    """t_{0.975, 9} = 2.262; values 1 .. 10: mean 5.5, standard deviation 3.0277, so +- 2.1659."""
     found = t_interval([float(value) for value in range(1, 11)])
     assert found.mean == 5.5
     assert found.half == pytest.approx(2.262157 * 3.027650 / math.sqrt(10), abs=1e-5)

@@ -345,7 +345,7 @@ def test_few_runs_are_opened_however_many_there_are(store, monkeypatch):
 
 @pytest.fixture
 def bench_under_way(store, monkeypatch):
-    """A bench that goes on each time that somebody waits: a trial, nothing, another trial, the end."""
+    """A bench that goes on at each wait: a trial, nothing, another trial, the end."""
     key = study_in(store, "triplet", tried=1)
     driven(store)
 

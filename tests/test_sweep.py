@@ -119,9 +119,9 @@ def test_values_are_read_as_they_are_written():
 
 OFTEN = ("batch=16,32", "optimiser.kind=adam,sgd", "trunk=conv,resnet18")
 NOW_AND_THEN = (
-    "dim=4,8", "batch.embedding=auto,4x4,8x2", "optimiser.weight_decay=0,0.0001", "frozen=nothing,batchnorm",
-    "augment.flip=0,0.5", "augment.area=0.5x1,1x1", "size=32,40", "sampler=balanced", "layer_norm=true,false",
-    "pooling=avg,gem", "seed=0,1",
+    "dim=4,8", "batch.embedding=auto,4x4,8x2", "optimiser.weight_decay=0,0.0001",
+    "frozen=nothing,batchnorm", "augment.flip=0,0.5", "augment.area=0.5x1,1x1", "size=32,40",
+    "sampler=balanced", "layer_norm=true,false", "pooling=avg,gem", "seed=0,1",
 )  # fmt: skip
 
 

@@ -497,7 +497,7 @@ def test_a_method_that_is_added_later_pays_for_its_look() -> None:
 
 
 def test_a_bench_under_way_does_not_change_yet_what_the_finished_ones_say(tmp_path: Path) -> None:
-    """A report and its verification see the same pairs, whether or not they see a study under way."""
+    """A report and its verification see the same pairs, with or without a study under way."""
     begun = study("c", rows_of(0.4, 0.01))
     records = [
         *(study(name, rows_of(0.4, 0.01)) for name in ("a", "b")),

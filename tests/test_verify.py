@@ -1,4 +1,4 @@
-"""`assay verify` finds every kind of tampering and names it, and finds nothing where there is none."""
+"""`assay verify` finds and names every kind of tampering, and finds nothing where there is none."""
 
 import json
 import shutil

@@ -136,7 +136,7 @@ def _under_way(store: Store) -> Iterator[str]:
 
 
 def _standing(record: StudyRecord, posted: Mapping[str, Any], driven: bool) -> Standing:
-    """Return how far a study is by its ledger and, past its last line, by what its driver posted."""
+    """Return how far a study is by its ledger and, after its last line, by its driver's posts."""
     budget = record.announced.budget
     trials = budget.searches * budget.trials
     saved = sum(budget.trial_folds - len(trial.runs) for trial in record.trials)

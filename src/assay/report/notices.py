@@ -132,8 +132,9 @@ def _edges(record: StudyRecord) -> list[str]:
     )
     return [
         f"{record.method}: the chosen {name} lies at the {end} end of its range"
-        f" ({bound:g}){f' in {count} of {record.searches} searches' if record.searches > 1 else ''};"
-        " a wider range might do better."
+        f" ({bound:g})"
+        + (f" in {count} of {record.searches} searches" if record.searches > 1 else "")
+        + "; a wider range might do better."
         for (name, end, bound), count in found.items()
     ]
 

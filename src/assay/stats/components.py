@@ -49,8 +49,8 @@ def components(by_search: Sequence[Sequence[float]]) -> Components:
     rows R is their harmonic mean.
 
     >>> found = components([[0.50, 0.52], [0.60, 0.62]])
-    >>> round(found.seed.deviation, 4), round(found.search.deviation, 4), round(found.together.deviation, 4)
-    (0.0141, 0.07, 0.0707)
+    >>> [round(part.deviation, 4) for part in (found.seed, found.search, found.together)]
+    [0.0141, 0.07, 0.0707]
     """
     if not by_search or not all(by_search):
         raise ValueError("every search needs at least one score")
@@ -112,7 +112,8 @@ def over_classes(sums_a: Floats, sums_b: Floats, counts: Floats) -> Interval:
         sums_b: the same of the second method; zeros for the score of one method.
         counts: queries of each class.
 
-    >>> over_classes(np.array([3.0, 1.0, 2.0]), np.array([2.0, 1.0, 1.0]), np.array([4.0, 4.0, 4.0]))
+    >>> a, b = np.array([3.0, 1.0, 2.0]), np.array([2.0, 1.0, 1.0])
+    >>> over_classes(a, b, np.array([4.0, 4.0, 4.0]))
     Interval(mean=0.166..., low=-0.191..., high=0.525..., n=3)
     """
     mean, error, classes = _ratio(sums_a, sums_b, counts)

@@ -80,7 +80,8 @@ def compare(
         smallest: the smallest difference that matters.
         looks: how often the question of each pair was looked at, this time included; None: once.
 
-    >>> found = compare({"a": [0.52, 0.54, 0.53, 0.53], "b": [0.41, 0.42, 0.40, 0.41]}, [("b", "a")])[0]
+    >>> units = {"a": [0.52, 0.54, 0.53, 0.53], "b": [0.41, 0.42, 0.40, 0.41]}
+    >>> found = compare(units, [("b", "a")])[0]
     >>> found.first, found.verdict, round(found.interval.mean, 3)
     ('a', 'better', 0.12)
     """
@@ -131,8 +132,10 @@ def compare(
 def verdict_of(interval: Interval, smallest: float) -> Verdict:
     """Return the word that an interval of (higher - lower) allows.
 
-    >>> verdict_of(Interval(0.004, 0.001, 0.007, 9), 0.01), verdict_of(Interval(0.02, -0.01, 0.05, 4), 0.01)
-    ('better, too little to matter', 'undecided')
+    >>> verdict_of(Interval(0.004, 0.001, 0.007, 9), 0.01)
+    'better, too little to matter'
+    >>> verdict_of(Interval(0.02, -0.01, 0.05, 4), 0.01)
+    'undecided'
     """
     if interval.low is None or interval.high is None:
         return "undecided"

@@ -50,8 +50,12 @@ def searches_to_see(
         alpha: chance of a false "better" among all pairs.
         others: root mean square deviation of the other methods of the family; None: that of these.
 
-    >>> [searches_to_see(0.01, (0.006, 0.006), comparisons=m, methods=n) for m, n in ((1, 2), (6, 4), (45, 10))]
-    [8, 12, 16]
+    >>> searches_to_see(0.01, (0.006, 0.006), comparisons=1, methods=2)
+    8
+    >>> searches_to_see(0.01, (0.006, 0.006), comparisons=6, methods=4)
+    12
+    >>> searches_to_see(0.01, (0.006, 0.006), comparisons=45, methods=10)
+    16
     """
     if not all(math.isfinite(value) and value >= 0 for value in (difference, *deviations)):
         raise ValueError(

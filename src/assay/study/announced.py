@@ -73,7 +73,7 @@ class AnnouncedStudy:
 
     @cached_property
     def fixed_baseline(self) -> bool:
-        """Whether one run says everything: a baseline on a trunk that is the same at every build."""
+        """Whether one run is enough: a baseline on a trunk that is the same at every build."""
         data, weights = self.announced.data, self.announced.weights
         return self.announced.method.baseline and starts_fixed(data.modality, weights)
 

@@ -41,8 +41,8 @@ class Conditions:
         protocol: as declared, `auto` included.
         device: cpu or cuda.
         imports: the user's own files, for the workers to import too.
-        exceptions: settings of the protocol that hold for one method only, whose conditions this then
-            is.
+        exceptions: settings of the protocol that hold for one method only; these are then the
+            conditions of that method.
     """
 
     data: AnnouncedData
@@ -98,7 +98,8 @@ class Conditions:
             name: getattr(self.resolved, name)
             for name in ("trunk", "weights", "pooling", "size", "resize", "stored")
         }
-        return f"{half.fingerprint}-{digest([settings, self.environment, trunk_source(self.resolved.trunk)])[:16]}"
+        source = trunk_source(self.resolved.trunk)
+        return f"{half.fingerprint}-{digest([settings, self.environment, source])[:16]}"
 
     def features(
         self, half: Half, rows: Labels | None = None, progress: Progress = silent

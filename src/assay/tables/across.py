@@ -53,7 +53,8 @@ class Across:
     @property
     def slug(self) -> str:
         """A name for files."""
-        words = f"several-{len(self.parts)}-{self.protocol}-{digest([part.slug for part in self.parts])[:8]}"
+        parts = digest([part.slug for part in self.parts])[:8]
+        words = f"several-{len(self.parts)}-{self.protocol}-{parts}"
         return re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
 
     def means(self, setting: Setting) -> dict[str, list[float]]:

@@ -21,7 +21,7 @@ from assay.study.trials import best_of, estimate, is_hopeless
 
 
 def check_trials(record: StudyRecord) -> Iterator[str]:
-    """Yield where trials have gaps, lie outside the space, or are not worth what their folds say."""
+    """Yield where trials have gaps, lie outside the space, or contradict the scores of folds."""
     announced = record.announced.budget.trials
     unknown = sorted({trial.search for trial in record.trials} - set(range(record.searches)))
     if unknown:
