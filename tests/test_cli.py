@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,13 @@ import pytest
 import typer.main
 from PIL import Image
 
+from assay import __version__
 from assay.cli.app import app
+from assay.records.ledger import read
+from assay.records.store import Store
+from assay.records.study import study_records
+from entries import write_raw
+from loops import for_each
 from miniature import MINI, make_folder
 
 GOLDEN = Path(__file__).parent / "golden" / "cli.json"
@@ -50,7 +57,7 @@ def commands(command, path=()):
         yield path
 
 
-@pytest.mark.parametrize("path", list(commands(typer.main.get_command(app))), ids=" ".join)
+@for_each("path", list(commands(typer.main.get_command(app))))
 def test_help_shows_an_example(assay, path):
     code, out, _ = assay(*path, "--help")
     assert code == 0
@@ -59,12 +66,10 @@ def test_help_shows_an_example(assay, path):
 
 def test_help_with_no_words_and_version(assay):
     assert "bench" in assay()[1]
-    from assay import __version__
-
     assert assay("--version") == (0, f"{__version__}\n", "")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "kind",
     ["methods", "losses", "miners", "samplers", "trunks", "datasets", "protocols", "metrics"],
 )
@@ -176,7 +181,7 @@ ARCHIVES = {
 }
 
 
-@pytest.mark.parametrize("name", ARCHIVES)
+@for_each("name", ARCHIVES)
 def test_a_bad_archive_is_named(assay, tmp_path, name):
     make, message = ARCHIVES[name]
     make(tmp_path / "data.npz")
@@ -214,7 +219,7 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("name", WORDS)
+@for_each("name", WORDS)
 def test_bad_words_are_answered_with_the_remedy(assay, mini_features, tmp_path, name):
     words, message = WORDS[name]
     given = {"--data": f"features:{mini_features}", "--out": str(tmp_path / "store")}
@@ -226,7 +231,7 @@ def test_bad_words_are_answered_with_the_remedy(assay, mini_features, tmp_path, 
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "words",
     [
         ["bench", "--no-such-option"],
@@ -387,21 +392,13 @@ def test_bench_again_gives_its_result_as_json(assay, store):
 
 def test_other_code_or_settings_do_not_continue_a_study(assay, store, tmp_path):
     """The preregistration holds: the same key with another space is refused."""
-    import shutil
-
-    from assay.records.store import Store
-    from assay.records.study import study_records
-
     other = shutil.copytree(store, tmp_path / "store")
     key = next(record.key for record in study_records(Store(other)) if record.method == "triplet")
     ledger = other / "studies" / key / "ledger.jsonl"
-    lines = ledger.read_text().splitlines()
-    from assay.records.ledger import Ledger
-
+    body = read(ledger)[0].body
+    body["space"]["margin"]["high"] = 4.0
     ledger.unlink()
-    first = json.loads(lines[0])
-    first["body"]["space"]["margin"]["high"] = 4.0
-    Ledger(ledger).record("preregistration", first["body"])
+    write_raw(ledger, [["preregistration", body]])
     folder = store.parent / "mini"
     words = ["bench", "--data", f"folder:{folder}", "--out", other, "--methods", "triplet"]
     code, _, err = assay(*words, *(part for setting in MINI for part in ("--set", setting)))

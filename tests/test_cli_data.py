@@ -21,6 +21,7 @@ from assay.data.seal import read_test
 from assay.errors import BadInput
 from assay.protocols import FirstStep, protocols
 from assay.records.ledger import SealError
+from loops import for_each
 from miniature import CLASSES, SIDE
 from sealed import receipt
 
@@ -386,7 +387,7 @@ def test_a_full_disk_is_said_before_anything_is_packed(assay, mini_folder, cache
     assert not list(cache.glob("packs/*/pixels.bin"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "bytes_"),
     [("10GB", 10**10), ("1.5 mb", 1_500_000), ("200", 200), ("3k", 3000), ("1TB", 10**12)],
 )
@@ -394,8 +395,8 @@ def test_sizes_are_read_as_people_write_them(text, bytes_):
     assert _bytes(text) == bytes_
 
 
-@pytest.mark.parametrize("text", ["", "GB", "ten", "-1GB", "1e9", "10 giga"])
-def test_what_is_no_size_is_refused(text):
+@for_each("text", ["", "GB", "ten", "-1GB", "1e9", "10 giga"])
+def test_text_that_is_no_size_is_refused(text):
     with pytest.raises(BadInput, match="write a size such as 500MB or 10GB"):
         _bytes(text)
 

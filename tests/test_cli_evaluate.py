@@ -5,6 +5,7 @@ store: test_look.py.
 import csv
 import io
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from assay.data import load
 from assay.data.splits import parts
 from assay.evaluation.embeddings import read_embeddings
 from assay.protocols import customise, protocols
+from loops import for_each
 
 N, WIDTH, CLASSES = 80, 12, 16
 DEFAULTS = ("precision_at_1", "r_precision", "map_at_r")
@@ -150,7 +152,7 @@ def test_a_query_with_nothing_to_find_has_empty_cells(assay, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16])
+@for_each("kind", [np.float64, np.float32, np.float16])
 def test_an_array_file_is_memory_mapped_and_gives_the_same(assay, tmp_path, arrays, kind):
     z = arrays["z"].astype(kind)
     np.save(tmp_path / "z.npy", z)
@@ -162,7 +164,7 @@ def test_an_array_file_is_memory_mapped_and_gives_the_same(assay, tmp_path, arra
     assert isinstance(embeddings.whole().z, np.memmap)
 
 
-@pytest.mark.parametrize("similarity", ["dot", "euclidean", "hamming"])
+@for_each("similarity", ["dot", "euclidean", "hamming"])
 def test_the_similarity_can_be_chosen(assay, tmp_path, arrays, similarity):
     z = np.packbits(arrays["z"] > 0, axis=1) if similarity == "hamming" else arrays["z"]
     save(tmp_path / "f.npz", arrays, z=z)
@@ -536,18 +538,22 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_line_that_names_it(assay, tmp_path, arrays, data, name):
+@for_each("name", BAD)
+def test_bad_input_is_one_line_that_names_it(assay, monkeypatch, tmp_path, arrays, data, name):
     make, words, message = BAD[name]
-    make(tmp_path, arrays)
-    before = sorted(tmp_path.rglob("*"))
+    folder = tmp_path / name
+    folder.mkdir()
+    shutil.copy(tmp_path / "data.npz", folder)
+    monkeypatch.chdir(folder)
+    make(folder, {name: array.copy() for name, array in arrays.items()})
+    before = sorted(folder.rglob("*"))
     if "--per-query" not in words:
         words = [*words, "--per-query", "out.csv"]
     code, out, err = assay("evaluate", *words)
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted(folder.rglob("*")) == before
 
 
 def test_own_metrics_can_be_imported(tmp_path, arrays):

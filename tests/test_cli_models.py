@@ -27,6 +27,7 @@ from assay.records.store import Store
 from assay.records.study import study_records
 from assay.trunks import build
 from assay.trunks.lite0 import Lite0
+from loops import for_each
 from miniature import IMAGES, MINI, make_folder
 
 INLINE = ("--engine", "inline")
@@ -330,7 +331,7 @@ BAD_TRAINING = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_TRAINING)
+@for_each("name", BAD_TRAINING)
 def test_bad_training_is_one_line_before_any_work(assay, mini, name):
     words, message = BAD_TRAINING[name]
     torch.save({"other": torch.zeros(2)}, "other.pth")
@@ -541,20 +542,18 @@ def vectors_model(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("name", BAD_EMBEDDING)
 @pytest.mark.usefixtures("offline")
-def test_bad_embedding_is_one_line(assay, mini, model, vectors_model, name):
-    words, message = BAD_EMBEDDING[name]
+def test_bad_embedding_is_one_line(assay, mini, model, vectors_model):
     for path in (mini, *vectors_model.iterdir()):
         Path(path.name).symlink_to(path)
     Path("empty").mkdir()
     Path("folder.npz").mkdir()
     Path("notes.png").write_text("not an image")
-    code, out, err = assay("embed", *words, *([] if "--out" in words else ["--out", "f.npz"]))
-    assert (code, out) == (2, ""), err
-    assert message in err
-    assert err.count("\n") == 1
-    assert not Path("f.npz").exists()
+    for name, (words, message) in BAD_EMBEDDING.items():
+        code, out, err = assay("embed", *words, *([] if "--out" in words else ["--out", "f.npz"]))
+        assert (code, out) == (2, ""), f"{name}: {err}"
+        assert message in err and err.count("\n") == 1, f"{name}: {err}"
+        assert not Path("f.npz").exists(), name
 
 
 # --- baselines ------------------------------------------------------------------------------------

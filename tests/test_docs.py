@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from loops import for_each
 from miniature import MINI, make_folder
 
 ROOT = Path(__file__).parents[1]
@@ -126,7 +127,7 @@ def test_every_make_target_that_is_named_exists():
     assert wanted <= targets
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@for_each("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", prose) if "://" not in link]

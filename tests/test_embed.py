@@ -1,6 +1,4 @@
-"""From images to unit vectors: whatever form they come in, whatever order, whatever else is in the
-batch.
-"""
+"""From images to unit vectors: the same in any form, order and batch."""
 
 import os
 from pathlib import Path
@@ -23,6 +21,7 @@ from assay.embedding import (
 )
 from assay.errors import BadInput
 from assay.model import CARD, WEIGHTS, Architecture, Model, write_model_folder
+from loops import for_each
 
 CPU = torch.device("cpu")
 SHAPES = [(40, 30), (30, 40), (24, 24), (60, 25), (25, 61), (31, 33), (90, 44)]
@@ -32,7 +31,7 @@ FORMS = {
     "stretch": Architecture("conv", 3, 20, 0, "avg", False, "stretch", 26),
     "grey": Architecture("conv", 1, 20, 6, "avg", False, "short", 24),
 }
-every_form = pytest.mark.parametrize("form", list(FORMS))
+every_form = for_each("form", list(FORMS))
 
 
 def picture(height: int, width: int, seed: int) -> np.ndarray:
@@ -205,7 +204,7 @@ def test_vectors_go_through_a_head_of_vectors() -> None:
     np.testing.assert_allclose(model.embed(x[::-1].astype(np.float32))[::-1], z, atol=1e-5)
 
 
-@pytest.mark.parametrize("bad", [np.zeros((0, 7)), [], np.zeros((3, 5)), np.zeros(7), ["a.png"]])
+@for_each("bad", [np.zeros((0, 7)), [], np.zeros((3, 5)), np.zeros(7), ["a.png"]])
 def test_vectors_that_a_head_cannot_take_are_refused(bad: Any) -> None:
     model = Embedder(network(Architecture("identity", 7, 0, 4)), {}, CPU)
     with pytest.raises(BadInput):
@@ -220,7 +219,7 @@ def test_nothing_cannot_be_embedded() -> None:
         embedder("square").embed([])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bad", "said"),
     [
         (np.zeros((8, 8, 3), dtype=np.float32), "float32"),
@@ -276,7 +275,7 @@ def test_progress_is_reported_to_the_end(small_batches: None) -> None:
     assert reported == [("embedding", 3, 7), ("embedding", 6, 7), ("embedding", 7, 7)]
 
 
-@pytest.mark.parametrize("count", [1, 3, 4, 7])
+@for_each("count", [1, 3, 4, 7])
 def test_a_network_says_the_same_in_any_number_of_batches(count: int, small_batches: None) -> None:
     model = network(Architecture("conv", 3, 20, 6))
     x = np.random.default_rng(0).integers(0, 256, (count, 23, 23, 3), dtype=np.uint8)
@@ -334,8 +333,8 @@ def test_a_model_from_a_folder_embeds_as_the_one_that_was_put_there(
     form: str, tmp_path: Path, files: list[Path]
 ) -> None:
     model = embedder(form)
-    write_model_folder(tmp_path / "model", model.model, {"name": form})
-    for name in (tmp_path / "model", str(tmp_path / "model")):
+    write_model_folder(tmp_path / form, model.model, {"name": form})
+    for name in (tmp_path / form, str(tmp_path / form)):
         found = load(name)
         assert found.card["name"] == form
         np.testing.assert_allclose(found.embed(files), model.embed(PICTURES), atol=1e-6)
