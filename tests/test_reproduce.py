@@ -12,6 +12,7 @@ from assay.errors import BadInput
 from assay.methods import methods
 from assay.protocols import protocols
 from assay.published import DATA, best_parameters
+from assay.records.origin import Published
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.study import as_published, data_of, methods_published
@@ -65,11 +66,7 @@ def test_one_command_runs_the_published_parameters_and_judges_each_method(assay,
         assert {key: record.selection.parameters[key] for key in published} == pytest.approx(
             published
         )
-        assert record.announced.given.origin == {
-            "kind": "published",
-            "paper": "Musgrave et al. 2020",
-            "data": "cub",
-        }
+        assert record.announced.given.origin == Published("Musgrave et al. 2020", "cub")
         assert f"{name}: under changed settings the measured mean lies" in out
     assert re.search(r"^\d of [23] methods lie in the published interval", out, re.MULTILINE)
     page = (cub / "store" / "report" / "index.html").read_text()
