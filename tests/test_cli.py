@@ -26,7 +26,7 @@ GOLDEN = Path(__file__).parent / "golden" / "cli.json"
 
 
 def surface():
-    """Every command with its arguments and options."""
+    """Return every command with its arguments and options."""
 
     def describe(command):
         if hasattr(command, "commands"):
@@ -289,7 +289,7 @@ def test_a_folder_that_is_no_store_is_refused(assay, tmp_path):
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """A finished miniature bench, made by the command line in a process of its own."""
+    """Return the store of a miniature bench, run by the command in a process of its own."""
     root = tmp_path_factory.mktemp("cli")
     folder = make_folder(root / "mini")
     command = [
@@ -324,7 +324,7 @@ def test_results_go_to_stdout_and_progress_to_stderr(store):
     assert "preregistration" not in out
 
 
-def test_the_name_of_a_changed_protocol_tells_it(store):
+def test_the_name_of_a_changed_protocol_shows_the_change(store):
     assert "quick.v2+custom-" in (store / "stdout").read_text()
 
 

@@ -41,7 +41,7 @@ def damaged(mini_folder):
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A cache without packs."""
+    """Return a cache without packs."""
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -127,7 +127,7 @@ def test_show_gives_the_fingerprints_that_a_bench_goes_by(assay, mini_folder, tm
     assert "halves are by class order" in out
 
 
-def test_show_of_data_too_small_to_split_says_all_it_knows_and_then_why(assay, tmp_path):
+def test_show_of_data_too_small_to_split_prints_the_survey_and_then_the_reason(assay, tmp_path):
     for number in range(8):
         (tmp_path / "few" / f"c{number}").mkdir(parents=True)
         for image in range(3):
@@ -287,7 +287,7 @@ def test_a_sheet_of_vectors_is_refused(assay, mini_features, tmp_path):
 # --- prepare --------------------------------------------------------------------------------------
 
 
-def test_prepare_says_what_it_takes_and_packs_both_halves_once(assay, mini_folder, cache):
+def test_prepare_prints_the_size_and_packs_both_halves_once(assay, mini_folder, cache):
     code, out, err = assay("data", "prepare", f"folder:{mini_folder}")
     assert (code, err) == (0, "")
     assert (
@@ -376,7 +376,7 @@ def test_prepare_keeps_within_a_limit(assay, mini_folder, cache):
     assert assay("data", "prepare", f"folder:{mini_folder}", "--limit", "1 GB")[0] == 0
 
 
-def test_a_full_disk_is_said_before_anything_is_packed(assay, mini_folder, cache, monkeypatch):
+def test_a_full_disk_is_reported_before_anything_is_packed(assay, mini_folder, cache, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9, 1000))
     code, out, err = assay("data", "prepare", f"folder:{mini_folder}")

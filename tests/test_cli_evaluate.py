@@ -33,9 +33,7 @@ def _own_folder(monkeypatch, tmp_path):
 
 @pytest.fixture
 def arrays():
-    """Embeddings of 16 classes with 5 samples each, in no order, and the labels of a data set of
-    other vectors.
-    """
+    """Return embeddings of 16 classes with 5 samples each, in no order, with their labels."""
     draw = np.random.default_rng(0)
     y = draw.permutation(np.repeat(np.arange(CLASSES), N // CLASSES))
     return {"z": draw.normal(size=(CLASSES, WIDTH))[y] + 0.9 * draw.normal(size=(N, WIDTH)), "y": y}
@@ -43,7 +41,7 @@ def arrays():
 
 @pytest.fixture
 def data(tmp_path, arrays):
-    """A data set whose sample i is row i of the embeddings."""
+    """Write a data set whose sample i is row i of the embeddings, and return its name."""
     np.savez(tmp_path / "data.npz", z=np.random.default_rng(1).normal(size=(N, 3)), y=arrays["y"])
     return "features:data.npz"
 
@@ -59,7 +57,7 @@ def result(answer):
 
 
 def rows_of(part, folds=4):
-    """Rows of the data set that belong to a part."""
+    """Return the rows of the data set that belong to a part."""
     protocol = (
         protocols["quick"] if folds == 4 else customise(protocols["quick"], [f"folds={folds}"])
     )
@@ -230,7 +228,7 @@ def test_folds_and_their_mean_stand_in_columns(assay, tmp_path, arrays, data):
     assert mean == pytest.approx(np.mean(folds), abs=1e-4)
 
 
-def test_the_protocol_says_which_folds_there_are(assay, tmp_path, arrays, data):
+def test_the_protocol_decides_the_folds(assay, tmp_path, arrays, data):
     save(tmp_path / "f.npz", arrays)
     found = result(assay("evaluate", "f.npz", "--data", data, "--set", "folds=2", "--json"))
     assert [part["classes"] for part in found["parts"].values()] == [4, 4]
@@ -268,7 +266,9 @@ def test_roles_of_the_file_do_not_count_beside_those_of_the_data(
     assert marked["parts"] == plain["parts"]
 
 
-def test_test_scores_the_test_half_and_says_that_nothing_is_recorded(assay, tmp_path, arrays, data):
+def test_test_scores_the_test_half_and_notes_that_nothing_is_recorded(
+    assay, tmp_path, arrays, data
+):
     save(tmp_path / "f.npz", arrays)
     code, out, err = assay("evaluate", "f.npz", "--data", data, "--test", "--json")
     rows = rows_of("test")
@@ -592,7 +592,7 @@ def test_families_of_metrics_say_what_their_name_stands_for(assay):
     assert rows["map_at_r"]["about"].startswith("Mean average precision at R")
 
 
-def test_long_work_says_now_and_then_how_far_it_is(monkeypatch, capsys):
+def test_long_work_reports_its_progress_now_and_then(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with progress.follow() as tell:

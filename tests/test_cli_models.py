@@ -1,6 +1,4 @@
-"""Models on the command line: `train` makes one, `embed` and `evaluate` use one, a bench hands its
-winners over.
-"""
+"""Models on the command line: `train` and `bench` write them, `embed` and `evaluate` use them."""
 
 import csv
 import json
@@ -53,13 +51,13 @@ def make(*words):
 
 @pytest.fixture(scope="module")
 def mini(tmp_path_factory):
-    """The miniature folder of 17 classes."""
+    """Return the miniature folder of 17 classes."""
     return make_folder(tmp_path_factory.mktemp("models") / "mini")
 
 
 @pytest.fixture(scope="module")
 def trained(mini):
-    """A model of the miniature folder that held out fold 2."""
+    """Train a model of the miniature folder that holds out fold 2."""
     out = mini.parent / "trained"
     make(
         "train", "--data", f"folder:{mini}", "--method", "triplet", "--fold", 2, *SET, "--out", out
@@ -69,13 +67,13 @@ def trained(mini):
 
 @pytest.fixture
 def model(trained):
-    """A copy of it to work with."""
+    """Copy the trained model to a folder that a test may change."""
     return Path(shutil.copytree(trained, "model"))
 
 
 @pytest.fixture(scope="module")
 def benched(mini):
-    """The store of a finished bench."""
+    """Return the store of a finished bench."""
     out = mini.parent / "store"
     make(
         "bench",
@@ -93,7 +91,7 @@ def benched(mini):
 
 @pytest.fixture(scope="module")
 def frozen(mini, tiny_weights):
-    """The store of a finished bench of heads on a frozen trunk, whose runs hold the heads alone."""
+    """Return the store of a bench on a frozen trunk, whose runs hold the heads only."""
     out = mini.parent / "frozen"
     words = [
         "--methods",
@@ -112,8 +110,9 @@ def frozen(mini, tiny_weights):
 
 @pytest.fixture(scope="module")
 def table(mini):
-    """The same images with an official split that is not the order of the names, and marks of
-    queries and gallery.
+    """Write a table of the same images, with an official split and marks of queries and gallery.
+
+    The split is not the order of the names.
     """
     rows = []
     for number in range(16):
@@ -133,7 +132,7 @@ def table(mini):
 
 @pytest.fixture(scope="module")
 def tiny_weights(tmp_path_factory):
-    """A file of weights of a tiny trunk of timm's."""
+    """Write weights of a tiny trunk of timm's."""
     path = tmp_path_factory.mktemp("weights") / "tiny.pth"
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -143,7 +142,7 @@ def tiny_weights(tmp_path_factory):
 
 @pytest.fixture
 def offline(monkeypatch, tmp_path):
-    """Neither a network nor weights from before."""
+    """Take away the network and the cached weights."""
 
     def refuse(*words, **others):
         raise urllib.error.URLError("no network in tests")
@@ -164,7 +163,7 @@ def arrays(path):
 
 
 def by_hand(folder, paths):
-    """Unit vectors of images of the model's own size: nothing is scaled or cut."""
+    """Return unit vectors of images of the model's own size: nothing is scaled or cut."""
     model = read_model(Path(folder) / "model.safetensors").eval()
     x = torch.stack(
         [torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1) / 255 for path in paths]
@@ -524,7 +523,7 @@ BAD_EMBEDDING = {
 
 @pytest.fixture(scope="module")
 def vectors_model(tmp_path_factory):
-    """A model of vectors of 12 numbers, and other vectors."""
+    """Return a folder with a model of vectors of 12 numbers, and other vectors."""
     root = tmp_path_factory.mktemp("vectors")
     y = np.repeat(np.arange(16), 3)
     for name, width in (("mini", 12), ("wide", 13)):
@@ -593,7 +592,7 @@ def test_the_baseline_of_vectors_is_their_pca_fitted_on_trainval(assay, mini_fea
     )
 
 
-def test_validation_folds_and_test_half_are_told_apart(assay, mini):
+def test_validation_folds_and_test_half_have_scores_of_their_own(assay, mini):
     tables = [
         assay("baselines", "--data", f"folder:{mini}", "--trunks", "conv", "--dim", 2, *words)
         for words in ([], ["--test"])
@@ -627,7 +626,7 @@ def test_more_dimensions_than_there_are_features_or_samples_are_left_out(
 
 
 @pytest.mark.usefixtures("offline")
-def test_a_trunk_that_cannot_be_had_says_why_and_the_others_are_scored(assay, mini):
+def test_a_trunk_without_weights_is_reported_and_the_others_are_scored(assay, mini):
     started = time.monotonic()
     words = ["--data", f"folder:{mini}", "--trunks", "resnet5000,resnet50,conv", "--set", "size=32"]
     code, out, err = assay("baselines", *words)
@@ -736,7 +735,7 @@ SEEN = {
 
 
 def grow(mini):
-    """The miniature folder with one file more, in a class of trainval."""
+    """Copy the miniature folder with one file more, in a class of trainval."""
     grown = Path(shutil.copytree(mini, "grown")).absolute()
     shutil.copy(grown / "class00" / "0.png", grown / "class00" / "9.png")
     return f"folder:{grown}"
@@ -781,7 +780,7 @@ def test_a_look_at_test_by_way_of_a_model_is_counted_in_its_folder(assay, mini, 
     assert {look["test"] for look in looks} == {Half(dataset, rows).fingerprint}
 
 
-def test_a_look_that_cannot_be_counted_tells_nothing(assay, mini, model):
+def test_a_look_that_cannot_be_recorded_prints_no_score(assay, mini, model):
     (model / "looks.jsonl").mkdir()
     code, out, err = assay("evaluate", model, "--data", f"folder:{mini}", "--test")
     assert (code, out) == (1, "")
@@ -970,7 +969,7 @@ def test_the_model_is_chosen_by_validation(benched):
     assert (card["reproduction"], card["fold"]) == (best, scores[best].argmax())
 
 
-def test_the_report_says_what_the_trunk_started_from(benched):
+def test_the_report_names_the_weights_that_the_trunk_started_from(benched):
     assert (
         "trunk: conv, from random weights; 8 dimensions"
         in (benched / "report" / "index.html").read_text()

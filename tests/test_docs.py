@@ -43,7 +43,7 @@ def files(page):
 
 @pytest.fixture(scope="module")
 def workplaces(tmp_path_factory):
-    """For each page a folder with everything that its blocks and commands name."""
+    """Make a folder for each page with everything that its blocks and commands name."""
     return {page: furnish(tmp_path_factory.mktemp(page.stem), page) for page in PAGES}
 
 

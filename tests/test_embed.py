@@ -35,7 +35,7 @@ every_form = for_each("form", list(FORMS))
 
 
 def picture(height: int, width: int, seed: int) -> np.ndarray:
-    """Blots of colour, no two images alike."""
+    """Return an image of coloured blots, no two alike."""
     draw = np.random.default_rng(seed)
     small = Image.fromarray(draw.integers(0, 256, (5, 4, 3), dtype=np.uint8))
     return np.asarray(small.resize((width, height), Image.Resampling.BICUBIC))
@@ -58,7 +58,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def network(architecture: Architecture, seed: int = 0) -> Model:
-    """Untrained, but with running statistics that tell images apart."""
+    """Return an untrained model whose running statistics separate images."""
     torch.manual_seed(seed)
     model = Model(architecture)
     if architecture.size:
@@ -276,7 +276,7 @@ def test_progress_is_reported_to_the_end(small_batches: None) -> None:
 
 
 @for_each("count", [1, 3, 4, 7])
-def test_a_network_says_the_same_in_any_number_of_batches(count: int, small_batches: None) -> None:
+def test_outputs_are_the_same_in_any_number_of_batches(count: int, small_batches: None) -> None:
     model = network(Architecture("conv", 3, 20, 6))
     x = np.random.default_rng(0).integers(0, 256, (count, 23, 23, 3), dtype=np.uint8)
     found = outputs(model, x, 20, CPU)

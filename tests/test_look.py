@@ -1,6 +1,4 @@
-"""Runs looked at again with `assay evaluate`: what they held out freely, the test half on the
-record of their study.
-"""
+"""Runs evaluated with `assay evaluate`: a look at the test half is recorded by their study."""
 
 import json
 import shutil
@@ -35,8 +33,9 @@ def make_data(path, classes=16, seed=0):
 
 @pytest.fixture(scope="module")
 def benched(tmp_path_factory):
-    """A finished miniature bench on vectors, whose baseline is deterministic, with its data beside
-    it.
+    """Return a folder with a finished miniature bench on vectors, and its data.
+
+    Its baseline is deterministic.
     """
     root = tmp_path_factory.mktemp("look")
     make_data(root / "data.npz")
@@ -48,7 +47,7 @@ def benched(tmp_path_factory):
 
 @pytest.fixture
 def place(benched, tmp_path, monkeypatch):
-    """A copy of it to work in."""
+    """Copy the bench to a folder that a test may change."""
     monkeypatch.chdir(shutil.copytree(benched, tmp_path / "place"))
     return tmp_path / "place"
 
@@ -249,7 +248,7 @@ def test_after_looks_the_store_verifies_and_a_bench_adds_no_line(place, look):
     assert len(record_of("triplet").looks) == 1
 
 
-def test_a_look_is_recorded_before_anything_is_told_of_it(assay, place, monkeypatch):
+def test_a_look_is_recorded_before_any_score_is_printed(assay, place, monkeypatch):
     def refuse(*words):
         raise RuntimeError("the screen is broken")
 
@@ -261,7 +260,7 @@ def test_a_look_is_recorded_before_anything_is_told_of_it(assay, place, monkeypa
     assert problems() == []
 
 
-def test_a_look_that_cannot_be_recorded_tells_nothing(assay, place, monkeypatch):
+def test_a_look_that_cannot_be_recorded_prints_no_score(assay, place, monkeypatch):
     def refuse(*words):
         raise OSError("the disk is full")
 

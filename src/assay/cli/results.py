@@ -1,4 +1,4 @@
-"""Printing of what a bench or a sweep would cost and has found."""
+"""Printing of the cost of a bench, and of the results of a bench or a sweep."""
 
 import shutil
 from pathlib import Path
@@ -8,6 +8,7 @@ from assay.cli.show import duration, print_json, print_table, size
 
 if TYPE_CHECKING:
     from assay.study import Plan
+    from assay.tables import Comparison
 
 DISAGREEMENTS = 3
 """Disagreements between single and concatenated models that are printed; the report has all."""
@@ -38,9 +39,7 @@ def print_plan(planned: "Plan", json: bool) -> None:
 
 
 def print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) -> None:
-    """Print the answer, scores and verdicts of the comparisons that hold these studies, and where
-    the report is.
-    """
+    """Print answer, scores and verdicts of the comparisons with these studies, and the report."""
     from assay.records.store import Store
     from assay.tables import comparisons
 
@@ -59,11 +58,11 @@ def print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) ->
     print(f"report: {page}")
 
 
-def _holds(comparison: Any, studies: tuple[str, ...]) -> bool:
+def _holds(comparison: "Comparison", studies: tuple[str, ...]) -> bool:
     return any(record.key in studies for record in (*comparison.records, *comparison.unfinished))
 
 
-def _print_comparison(comparison: Any) -> None:
+def _print_comparison(comparison: "Comparison") -> None:
     """Print the answer first, then the scores, then a line for each verdict."""
     from assay.tables import answer, control, covered, estimated, published_sentences, summary
 
@@ -94,8 +93,8 @@ def _print_comparison(comparison: Any) -> None:
         print(line)
 
 
-def _print_scores(comparison: Any) -> None:
-    """Print the table of scores; in a narrow terminal those of single models only."""
+def _print_scores(comparison: "Comparison") -> None:
+    """Print the table of scores; a narrow terminal gets the scores of single models only."""
     from assay.tables.table import FIRST, scores
 
     table = scores(comparison)
@@ -119,8 +118,8 @@ def _print_scores(comparison: Any) -> None:
     print_table(columns, rows, title=title, right=range(1, len(columns)))
 
 
-def _result(comparison: Any) -> dict[str, Any]:
-    """Return what a program would want to know of a comparison."""
+def _result(comparison: "Comparison") -> dict[str, Any]:
+    """Return a comparison for programs."""
     from assay.tables import answer, control, covered, estimated, tables_of
 
     return {
@@ -140,7 +139,7 @@ def _result(comparison: Any) -> dict[str, Any]:
 
 
 def print_sweep(out: Path, studies: tuple[str, ...], page: Path, json: bool) -> None:
-    """Print the tables of the sweeps that hold these studies, and where the report is."""
+    """Print the tables of the sweeps with these studies, and where the report is."""
     from assay.records.store import Store
     from assay.tables import headings, sweep_table, sweeps
 

@@ -156,7 +156,7 @@ def _left(found: "Status") -> str:
 
 
 def _rows(found: "Status") -> list[list[str]]:
-    """Return a row for each study; those of a sweep's points are indented under their base."""
+    """Return a row for each study; a point of a sweep is indented under its base."""
     shown = {study.study for study in found.studies}
     return [_row(study, study.base in shown) for study in found.studies]
 

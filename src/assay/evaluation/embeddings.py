@@ -44,7 +44,7 @@ class Embeddings:
     """Embeddings with what is known of their samples.
 
     Args:
-        z: embeddings (N, D); those of an .npy are memory-mapped.
+        z: embeddings (N, D); an .npy is memory-mapped.
         y: labels (N,), if known.
         ids: names of the samples (N,), if known.
         query: mask (N,) of the samples that are looked up at the test; None: all.
@@ -146,7 +146,7 @@ def _as_slice(rows: Labels) -> slice | Labels:
 
 
 def read_embeddings(path: Path, labels: Path | None, *, needs_labels: bool) -> Embeddings:
-    """Read an .npz, or an .npy with its labels in another one; nothing is unpickled."""
+    """Read an .npz, or an .npy with its labels in another .npy; nothing is unpickled."""
     called = str(path)
     if path.suffix.lower() == ".npz":
         needed = ["z", "y"] if needs_labels else ["z"]

@@ -192,7 +192,7 @@ class EvaluatedModel:
     def _embed(self, name: str, half: Half, rows: Labels, progress: Progress) -> Tensor:
         """Return the embeddings as they are compared.
 
-        Those of a run are computed as the run itself did: in its batches, with its threads.
+        A model of a run computes as the run itself did: in its batches, with its threads.
         """
         device = torch.device(choose_device("auto"))
         model = self.build(half.inputs).to(device)

@@ -18,7 +18,7 @@ from assay.run.finished import FinishedRun
 class OpenLook:
     """A look at the test half by way of a run, recorded before any score is reported.
 
-    Only the process that drives the store may open one.
+    Only the process that drives the store may open a look.
 
     Args:
         run: the run whose model looks.
