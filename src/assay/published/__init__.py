@@ -1,6 +1,4 @@
-"""What papers have published, as data: best parameters, scores, and what was claimed over which
-baselines.
-"""
+"""Published results as data: best parameters, scores, and claims over baselines."""
 
 from assay.published.claims import Gain, claimed_gains, measured_gains
 from assay.published.names import DATA, REALITY_CHECK

@@ -1,6 +1,4 @@
-"""What papers claimed over their baselines, and what the reality check measured over the
-same ones.
-"""
+"""Gains over baselines that papers claimed, and the gains that the reality check measured."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +18,7 @@ _AS_REPORTED: dict[str, Baseline] = {
 
 @dataclass(frozen=True)
 class Gain:
-    """By what share of the baseline's score a method lies above it: 0.5 is half as much again.
+    """The share of the baseline's score by which a method lies above it: 0.5 is half as much again.
 
     Args:
         method: by our name.
@@ -41,8 +39,9 @@ class Gain:
 
 @cache
 def claimed_gains() -> tuple[Gain, ...]:
-    """P@1 that papers claimed for their own method over the baseline in the same paper, where both
-    are known.
+    """Return the gains in P@1 that papers claimed over the baseline in the same paper.
+
+    Only gains for which both scores are known are returned.
     """
     ours = {theirs: name for name, theirs in DATA.items()}
     baselines = {
@@ -66,7 +65,7 @@ def claimed_gains() -> tuple[Gain, ...]:
 
 
 def measured_gains(metric: str, years: dict[str, int]) -> tuple[Gain, ...]:
-    """What the reality check measured of single models, for its methods whose year is given."""
+    """Return the gains of single models in the reality check, for methods with a given year."""
     methods = [method for method in dict.fromkeys(REALITY_CHECK.values()) if method in years]
     return tuple(
         Gain(method, years[method], baseline, data, metric, above.mean / below.mean - 1)

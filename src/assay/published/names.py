@@ -1,4 +1,4 @@
-"""Their names and ours."""
+"""Names in the papers, and the names of Assay."""
 
 import csv
 from functools import cache
@@ -88,6 +88,6 @@ that ours do not use.
 
 @cache
 def rows(name: str) -> list[dict[str, str]]:
-    """The rows of one of the packaged files."""
+    """Return the rows of a packaged file."""
     text = (files("assay.published") / f"{name}.csv").read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))

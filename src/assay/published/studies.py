@@ -18,9 +18,7 @@ _OF_OTHERS = {"CUB200": "cub", "CUB200-2011": "cub", "CARS196": "cars", "SOP": "
 
 @dataclass(frozen=True)
 class Reported:
-    """A mean with half the width of its 95% interval, as shares; no width where one run is all
-    there was.
-    """
+    """A mean with half the width of its 95% interval, as shares; no width for a single run."""
 
     mean: float
     half_width: float | None
@@ -55,8 +53,9 @@ class Elsewhere:
 
 
 def best_parameters(method: str, data: str) -> dict[str, float] | None:
-    """What the reality check's searches found best for our method on cub, cars or sop; None where
-    it searched nothing.
+    """Return the best parameters that the reality check found for our method on a data set.
+
+    The data set is cub, cars or sop. None where the reality check searched nothing.
 
     A value that they left out is left out. A negative margin, which they allowed and which costs
     and teaches what a margin of 0 does because no distance is negative, is 0: our losses take no
@@ -69,7 +68,7 @@ def best_parameters(method: str, data: str) -> dict[str, float] | None:
 
 
 def reported(method: str, data: str, metric: str, setting: Setting) -> Reported | None:
-    """What tables 4 to 6 of the reality check say of our method; None where they say nothing.
+    """Return the score of our method in tables 4 to 6 of the reality check; None without a score.
 
     >>> reported("contrastive", "cub", "map_at_r", "separated")
     Reported(mean=0.2118, half_width=0.0028, runs=10)
@@ -78,8 +77,9 @@ def reported(method: str, data: str, metric: str, setting: Setting) -> Reported 
 
 
 def elsewhere(method: str, data: str, study: Study) -> list[Elsewhere]:
-    """What the unbiased evaluation (64 dimensions) or the revisiting study (128, maxima over epochs
-    on test) says of our method.
+    """Return the scores of our method in the unbiased evaluation or the revisiting study.
+
+    The former has 64 dimensions; the latter 128, with maxima over epochs on test.
 
     >>> elsewhere("arcface", "cub", "revisiting")
     [Elsewhere(trunk='resnet50', metric='recall_at_1', mean=0.6267, deviation=0.0067)]
@@ -149,5 +149,5 @@ def _revisiting(method: str, data: str) -> list[Elsewhere]:
 
 
 def _share(percent: str) -> float:
-    """As a share, without the digits that dividing adds."""
+    """Return a percentage as a share, without the digits that dividing adds."""
     return round(float(percent) / 100, 6)

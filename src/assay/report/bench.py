@@ -18,7 +18,7 @@ from assay.study import Execution, Listener, run_bench
 
 @dataclass(frozen=True)
 class Benched:
-    """Where a bench was kept, which studies it consists of, and its report."""
+    """The store of a bench, the studies of the bench, and its report."""
 
     out: Path
     studies: tuple[str, ...]
@@ -98,7 +98,7 @@ def bench(
 
 @contextmanager
 def reporting_failure(out: Path) -> Iterator[None]:
-    """Where a task fails for good, the methods that came through have their report all the same."""
+    """Write the report of the methods that completed when a task fails for good."""
     try:
         yield
     except RuntimeError:

@@ -18,8 +18,9 @@ STEP = 0.34
 
 
 def critical_difference_diagram(found: Across, setting: Setting = "separated") -> Figure:
-    """Mean ranks on a line, the best on the left; a bar joins methods that are not told apart
-    (Demsar 2006).
+    """Draw mean ranks on a line, the best on the left (Demsar 2006).
+
+    A bar joins methods that do not differ by the critical difference.
     """
     test = found.test(setting)
     groups = ties(test.ranks, test.critical_difference)
@@ -42,8 +43,9 @@ def critical_difference_diagram(found: Across, setting: Setting = "separated") -
 
 
 def sweep_figure(sweep: Sweep, metric: str) -> Figure:
-    """A metric over the values of a field, a line for each method with 95% intervals, single and
-    concatenated side by side.
+    """Draw a metric over the values of a field, single and concatenated models side by side.
+
+    Each method has a line with 95% intervals.
     """
     figure = Figure(figsize=(9.2, 3.5), layout="constrained")
     panels = figure.subplots(1, 2, squeeze=False)[0]
@@ -81,7 +83,7 @@ def _draw_names(
     side: float,
     align: str,
 ) -> None:
-    """A line from each rank down and out to its name."""
+    """Draw a line from each rank down and out to its name."""
     for row, method in enumerate(methods):
         height = start - STEP * (row + 0.8)
         axes.plot(
@@ -134,7 +136,7 @@ def _draw_values(axes: Axes, sweep: Sweep) -> None:
 
 
 def _places(sweep: Sweep) -> list[float]:
-    """Where the values stand: as numbers on a logarithmic axis, else side by side."""
+    """Return the positions of the values: numbers on a logarithmic axis, else evenly spaced."""
     return (
         [float(value) for value in sweep.values]
         if sweep.logarithmic

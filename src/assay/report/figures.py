@@ -36,7 +36,7 @@ ORIGINS: dict[Origin, tuple[str, str]] = {
 
 
 def intervals(comparison: Comparison) -> Figure:
-    """MAP@R of every method with its 95% interval, the best on top."""
+    """Draw MAP@R of every method with its 95% interval, the best on top."""
     methods = sorted(
         comparison.methods, key=lambda name: comparison.interval(name, "separated", "map_at_r").mean
     )
@@ -62,8 +62,9 @@ def intervals(comparison: Comparison) -> Figure:
 
 
 def over_the_years(comparison: Comparison) -> Figure | None:
-    """Relative gain over contrastive and over triplet by year, claimed and measured; None where
-    neither baseline was benched.
+    """Draw the relative gain over contrastive and over triplet by year, claimed and measured.
+
+    Return None where neither baseline was benched.
     """
     metrics = list(dict.fromkeys([comparison.first_place, "map_at_r"]))
     baselines = [baseline for baseline in BASELINES if trend(comparison, baseline, "map_at_r")]
@@ -93,8 +94,9 @@ def over_the_years(comparison: Comparison) -> Figure | None:
 
 
 def where_from(comparison: Comparison) -> Figure | None:
-    """Standard deviations by source, each with its 95% limits, a row for each method; None where no
-    source is known.
+    """Draw standard deviations by source, each with its 95% limits, a row for each method.
+
+    Return None where no source is known.
     """
     found = sources_of(comparison)[::-1]
     names = [name for name in SOURCES if any(one.by_name[name] for one in found)]
@@ -131,8 +133,9 @@ def where_from(comparison: Comparison) -> Figure | None:
 
 
 def price_of_peeking(comparison: Comparison) -> Figure | None:
-    """What choosing epoch or parameters on the test half would have added; None where no
-    checkpoints were kept.
+    """Draw the gain from choosing epoch or parameters on the test half.
+
+    Return None where no checkpoints were kept.
     """
     found = sorted(prices(comparison), key=lambda price: price.both)
     if not found:
@@ -166,12 +169,12 @@ def price_of_peeking(comparison: Comparison) -> Figure | None:
 
 
 def _bound(gain: Interval) -> float:
-    """The lower bound of a gain, the gain itself where there is none."""
+    """Return the lower bound of a gain, or the gain itself where there is no bound."""
     return gain.mean if gain.low is None else gain.low
 
 
 def draw(figure: Figure, form: Form) -> bytes:
-    """The figure's file, without a date or a random name in it."""
+    """Return the contents of the figure's file, without a date or a random name."""
     content = BytesIO()
     with rc_context({"svg.hashsalt": "assay", "font.family": "DejaVu Sans", "font.size": 9}):
         metadata = {"Date": None} if form == "svg" else {"Software": None}
@@ -180,7 +183,7 @@ def draw(figure: Figure, form: Form) -> bytes:
 
 
 def _list_methods(axes: Axes, methods: Sequence[str]) -> None:
-    """Methods down the side, a faint grid behind."""
+    """Write the methods down the side, with a faint grid behind."""
     axes.set_yticks(range(len(methods)), methods)
     axes.set_ylim(-0.6, len(methods) - 0.4)
     axes.grid(axis="x", color=FAINT, linewidth=0.8)
@@ -214,7 +217,7 @@ def _draw_trend(axes: Axes, series: dict[Origin, list[YearPoint]], label: str) -
 
 
 def _spread_out(years: Sequence[int]) -> list[float]:
-    """The years, those of one year side by side."""
+    """Return the years as positions, methods of the same year side by side."""
     places = []
     for number, year in enumerate(years):
         same = [index for index, other in enumerate(years) if other == year]

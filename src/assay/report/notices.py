@@ -1,4 +1,4 @@
-"""What a careful reader must be told beside the scores."""
+"""Notices that a careful reader needs beside the scores."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ from assay.tables.sweep import point_of
 
 
 def notices_of(comparison: Comparison) -> list[str]:
-    """Of a comparison, the general ones first."""
+    """Return the notices of a comparison, the general ones first."""
     notices = [
         *comparison.problems,
         *_contamination(comparison),
@@ -30,7 +30,7 @@ def notices_of(comparison: Comparison) -> list[str]:
 
 
 def notices_of_sweep(sweep: Sweep) -> list[str]:
-    """Which values are not there yet, and which runs diverged."""
+    """Return which values are missing, and which runs diverged."""
     notices = [
         f"{_place(record)}: not finished; run the same sweep again to continue."
         for record in sweep.unfinished
@@ -41,7 +41,7 @@ def notices_of_sweep(sweep: Sweep) -> list[str]:
 
 
 def departures_of(comparison: Comparison) -> list[tuple[str, str]]:
-    """Where protocol and methods depart from their papers, each with whose departure it is."""
+    """Return where protocol and methods depart from their papers, with the name of each."""
     protocol = [
         (comparison.protocol, text) for text in comparison.announced.protocol.resolved.departures
     ]
@@ -60,7 +60,7 @@ def _augmentation(comparison: Comparison) -> list[str]:
 
 
 def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:
-    """Return that a study was declared when others on the same question had been opened."""
+    """Return a notice where the study was declared after others on its question were opened."""
     look = comparison.family.looks[record.method]
     bench = next(
         (
@@ -78,7 +78,7 @@ def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:
 
 
 def _contamination(comparison: Comparison) -> list[str]:
-    """What the trunk has seen before, some of which may be in the test half."""
+    """Return a notice of the trunk's pretraining data, some of which may be in the test half."""
     if comparison.pretrained_on is None:
         return []
     return [
@@ -89,7 +89,7 @@ def _contamination(comparison: Comparison) -> list[str]:
 
 
 def given_notices(section: Comparison | Across) -> list[str]:
-    """That nothing was searched, where it was not."""
+    """Return a notice that nothing was searched, where this is so."""
     if section.given_by is None:
         return []
     return [
@@ -123,7 +123,7 @@ def _of_study(record: StudyRecord) -> list[str]:
 
 
 def _edges(record: StudyRecord) -> list[str]:
-    """Return the ends of ranges that searches chose, with how many of them did."""
+    """Return the ends of ranges that searches chose, with the number of these searches."""
     found = Counter(
         (name, edge.end, edge.bound)
         for selection in record.selections
@@ -140,13 +140,13 @@ def _edges(record: StudyRecord) -> list[str]:
 
 
 def _place(record: StudyRecord) -> str:
-    """Where in its sweep a study stands."""
+    """Return the position of a study in its sweep."""
     point = point_of(record)
     return f"{record.method} at {point.field}={point.value}"
 
 
 def _exceptions(record: StudyRecord) -> list[str]:
-    """Settings that the protocol has for this method alone."""
+    """Return the settings that the protocol has for this method alone."""
     own = dict(record.announced.protocol.resolved.exceptions).get(record.method, ())
     return (
         [f"{record.method}: the protocol makes an exception for it: {', '.join(own)}."]

@@ -1,4 +1,4 @@
-"""The page: what it says of each section, as plain values for its template."""
+"""The page: the contents of each section, as plain values for its template."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ their section.
 """
 
 WORDS = ("differences", "needed", "parameters", "trials", "published", "sources", "classes")
-"""How the names of tables begin whose cells are words."""
+"""Prefixes of the names of tables whose cells are words."""
 
 BESIDE = {
     "gains-precision_at_1": "trend",
@@ -74,7 +74,7 @@ class Part:
 
 
 def page_of(store: Store, parts: Sequence[Part]) -> str:
-    """The whole page, one file that fetches nothing."""
+    """Return the whole page, a single file that loads nothing else."""
     environment = Environment(
         loader=PackageLoader("assay.report", "."), autoescape=True, undefined=StrictUndefined
     )
@@ -85,7 +85,7 @@ def page_of(store: Store, parts: Sequence[Part]) -> str:
 
 
 def _said(store: Store, part: Part) -> dict[str, Any]:
-    """All that the page says of one section."""
+    """Return everything that the page shows of a section."""
     section, tables = part.section, part.tables
     inline = {
         file.removesuffix(".svg"): Markup(_inline(drawn))
@@ -145,13 +145,14 @@ def _is_long(table: Table) -> bool:
 
 
 def _inline(svg: bytes) -> str:
-    """The drawing without what makes it a file of its own."""
+    """Return the drawing without the parts that make it a file of its own."""
     return svg[svg.index(b"<svg") :].decode()
 
 
 def _cost(store: Store, record: StudyRecord) -> dict[str, Any]:
-    """Runs and seconds of a study; wall-clock times are kept apart from results and appear here
-    only.
+    """Return runs and seconds of a study.
+
+    Wall-clock times are kept apart from results and appear here only.
     """
     entries = list(record.run_entries())
     timings = [store.run(entry.key) / "timing.json" for entry in entries]

@@ -1,4 +1,4 @@
-"""Writes `report/`: index.html, tables and figures."""
+"""The folder `report/`: index.html, tables and figures."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,11 +24,11 @@ from assay.tables import RENDERERS, Across, Section, Sweep, render, sections, ta
 from assay.tables.comparison import has_ended
 
 OURS = ("intervals", "trend", "sources", "peeking", "ranks", "sweep-*")
-"""What figures are called after the name of their section."""
+"""Suffixes of figure names, after the name of their section."""
 
 
 def write_report(store: Store) -> Path:
-    """Make the report of everything in the store; its page."""
+    """Write the report of everything in the store, and return the path of its page."""
     found = sections(store)
     if not found:
         raise BadInput(
@@ -50,7 +50,7 @@ def write_report(store: Store) -> Path:
 
 
 def figures_of(section: Section) -> dict[str, Figure]:
-    """The figures of a section by name."""
+    """Return the figures of a section by name."""
     if isinstance(section, Across):
         return {"ranks": critical_difference_diagram(section)}
     if isinstance(section, Sweep):
@@ -71,7 +71,7 @@ def figures_of(section: Section) -> dict[str, Figure]:
 
 
 def _write_part(folder: Path, part: Part) -> list[Path]:
-    """Write tables and figures; their paths."""
+    """Write tables and figures, and return their paths."""
     slug = part.section.slug
     content: dict[Path, str | bytes] = {
         folder / "tables" / f"{slug}-{table.name}.{form}": render(table, form)
@@ -87,7 +87,7 @@ def _write_part(folder: Path, part: Part) -> list[Path]:
 
 
 def _drawn(section: Section) -> dict[str, bytes]:
-    """The section's figures as the contents of files."""
+    """Return the section's figures as the contents of files."""
     return {
         f"{name}.{form}": draw(figure, form)
         for name, figure in figures_of(section).items()
@@ -96,7 +96,7 @@ def _drawn(section: Section) -> dict[str, bytes]:
 
 
 def _covered(found: Iterable[Section]) -> list[str]:
-    """Keys of the studies that have ended, on which tables and page depend."""
+    """Return the keys of the studies that have ended, on which tables and page depend."""
     return [record.key for section in found for record in _studies(section) if has_ended(record)]
 
 

@@ -17,8 +17,9 @@ mean in one of eight draws.
 def bootstrap_bound(
     values: Sequence[float], confidence: float = 1 - ALPHA, resamples: int = 2000, seed: int = 0
 ) -> Interval:
-    """Return the mean with a one-sided lower bound from a bootstrap; there is no upper end, and no
-    bound below four values.
+    """Return the mean with a one-sided lower bound from a bootstrap.
+
+    There is no upper end, and no bound below four values.
 
     For values that are 0 or more by construction, such as what the best of several adds to the
     chosen one: an interval that is symmetric about their mean would reach below 0. The bound is the

@@ -1,4 +1,4 @@
-"""Where the spread of a score comes from: search, training seed, test classes; with limits."""
+"""Components of the spread of a score, with limits: search, training seed, test classes."""
 
 import math
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Components:
     Args:
         seed: over training seeds, within searches; None where no search was trained twice.
         search: over searches, without what seeds add; None where there is one search, or seeds
-            cannot be told apart.
+            cannot be separated.
         together: over the means of searches, which is search and seed together: what intervals are
             made of; None where there is one search.
     """
@@ -85,7 +85,7 @@ def with_limits(deviation: float, freedom: int) -> Component:
 
 
 def aa_difference(spreads: Sequence[float]) -> float:
-    """Return what two independent searches of one method differ by, sqrt(2) times their spread.
+    """Return by how much two independent searches of one method differ: sqrt(2) times their spread.
 
     Spreads of several methods enter by their root mean square.
 
@@ -130,7 +130,7 @@ def class_error(sums_a: Floats, sums_b: Floats, counts: Floats) -> Component | N
 
 
 def _without_seeds(together: Component, seed: Component, repeats: float) -> Component:
-    """Take the seeds' part from the spread of the means of searches."""
+    """Subtract the seeds' part from the spread of the means of searches."""
     between, part, freedom = together.deviation**2, seed.deviation**2 / repeats, together.freedom
     tails = np.array([1 - ALPHA / 2, ALPHA / 2])
     chi_squares, ratios = stats.chi2.ppf(tails, freedom), stats.f.ppf(tails, freedom, seed.freedom)

@@ -1,4 +1,4 @@
-"""What a curve over checkpoints is like."""
+"""Statistics of a curve over checkpoints."""
 
 import math
 from collections.abc import Sequence
@@ -7,8 +7,9 @@ import numpy as np
 
 
 def autocorrelation(values: Sequence[float], lag: int = 1) -> float:
-    """How much a curve over checkpoints resembles itself `lag` checkpoints later: near 1 where it
-    is smooth, 0 where it is noise.
+    """Compute how much a curve over checkpoints resembles itself `lag` checkpoints later.
+
+    The result is near 1 where the curve is smooth, and 0 where it is noise.
 
     r = sum_t (x_t - m)(x_{t+lag} - m) / sum_t (x_t - m)^2, m the mean of all values. The numerator
     has `lag` terms fewer, so that |r| <= 1, and short curves are drawn towards 0. NaN for a curve

@@ -1,4 +1,4 @@
-"""Differences between methods over independent searches, and the words that they allow.
+"""Differences between methods over independent searches, and the verdicts that they allow.
 
 Shapes: M methods, P pairs.
 """
@@ -27,7 +27,7 @@ CAUTION = 0.8
 
 @dataclass(frozen=True)
 class Difference:
-    """The method with the higher mean against another one.
+    """A comparison of the method with the higher mean with another method.
 
     Args:
         first: the method with the higher mean.
@@ -145,7 +145,7 @@ def verdict_of(interval: Interval, smallest: float) -> Verdict:
 
 
 def relative_gain(first: Sequence[float], second: Sequence[float]) -> Interval | None:
-    """Compute by what share of the second's mean the first's lies above it.
+    """Compute by what share of the second method's mean the first method's mean lies above it.
 
     None where the second method has a value of 0 or less.
     The units of two methods are independent, so the interval is that of a ratio of two means, by

@@ -1,4 +1,4 @@
-"""Means with their intervals, and how far values lie apart."""
+"""Means with their intervals, and standard deviations."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ LARGE = 10_000
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its confidence interval; no ends where one value is all there is."""
+    """A mean with its confidence interval; without ends where there is a single value."""
 
     mean: float
     low: float | None
@@ -31,7 +31,7 @@ class Interval:
 
 
 def t_interval(values: Sequence[float], confidence: float = 1 - ALPHA) -> Interval:
-    """Student's interval for the mean: m +- t_{n-1} s / sqrt(n).
+    """Compute Student's interval for the mean: m +- t_{n-1} s / sqrt(n).
 
     >>> t_interval([1.0, 2.0, 3.0])
     Interval(mean=2.0, low=-0.484..., high=4.484..., n=3)
@@ -53,7 +53,9 @@ def bootstrap(
     resamples: int = 2000,
     seed: int = 0,
 ) -> Interval:
-    """Bootstrap of a mean over units of several values each: sum_u S_u / sum_u n_u, units redrawn.
+    """Compute a bootstrap interval of a mean over units of several values each.
+
+    The mean is sum_u S_u / sum_u n_u, and units are redrawn.
 
     Percentiles (Efron 1979), expanded for few units as Hesterberg does (2015,
     doi.org/10.1080/00031305.2015.1089789): the level alpha / 2 becomes Phi(-sqrt(n / (n - 1))
@@ -97,14 +99,17 @@ def bootstrap(
 
 
 def deviation(values: Sequence[float]) -> float:
-    """Standard deviation of a sample, sqrt(sum (x - m)^2 / (n - 1)); exactly 0 where the values do
-    not vary.
+    """Compute the standard deviation of a sample, sqrt(sum (x - m)^2 / (n - 1)).
+
+    It is exactly 0 where the values do not vary.
     """
     return float(np.std(values, ddof=1)) if min(values) < max(values) else 0.0
 
 
 def spread(groups: Sequence[Sequence[float]]) -> float | None:
-    """Standard deviation within groups, pooled: sqrt(sum_g sum_i (x_gi - m_g)^2 / sum_g (n_g - 1)).
+    """Compute the pooled standard deviation within groups.
+
+    sqrt(sum_g sum_i (x_gi - m_g)^2 / sum_g (n_g - 1))
 
     None where no group has two values. What groups differ by does not count.
 

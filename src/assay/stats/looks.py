@@ -1,9 +1,9 @@
-"""What each look at a growing study may spend of the chance of a false verdict."""
+"""The share of the chance of a false verdict that each look at a growing study may spend."""
 
 FIRST_LOOK = 0.04
 """Chance of a false "better" that the first look may spend."""
 LATER_LOOKS = 0.01
-"""What all later looks may spend together."""
+"""Chance of a false verdict that all later looks may spend together."""
 
 
 def alpha_of_look(look: int) -> float:

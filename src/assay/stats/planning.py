@@ -1,4 +1,4 @@
-"""How many searches a comparison needs."""
+"""The number of searches that a comparison needs."""
 
 import math
 from bisect import bisect_left
@@ -12,11 +12,11 @@ from assay.stats.looks import FIRST_LOOK
 from assay.stats.shrinkage import WELCH_UP_TO, Floats, errors_of_two
 
 POWER = 0.8
-"""How often a comparison should find the difference that it was planned for."""
+"""Share of comparisons that should find the difference they were planned for."""
 FEWEST = 2
 """Units of a method below which nothing varies."""
 MOST = 10_000
-"""Units of a method beyond which nobody would go."""
+"""Largest number of units of a method that is considered."""
 DRAWS = 2048
 """Draws of the variances over which the power is averaged: enough for an error below 0.003."""
 PLASTIC = 1.2207440846057596
@@ -91,7 +91,7 @@ def searches_to_see(
 
 
 def _by_normal(difference: float, deviations: Sequence[float], tail: float) -> int:
-    """Return the searches that would do if the variances were known: the number to start from."""
+    """Return the searches needed if the variances were known: the number to start from."""
     quantiles = float(special.ndtri(1 - tail) + special.ndtri(POWER))
     searches = math.fsum(value**2 for value in deviations) * (quantiles / difference) ** 2
     return min(max(FEWEST, math.floor(searches)), MOST)
@@ -106,7 +106,7 @@ def power(
     alpha: float,
     others: float,
 ) -> float:
-    """Compute how often `compare` with so many searches calls the higher of two methods better.
+    """Compute how often `compare` with so many searches finds the higher of two methods better.
 
     E[ Phi( (difference - t(nu) sqrt(V)) / sqrt(true variance) ) ] over draws of the variances.
     Arguments as of `searches_to_see`.

@@ -14,7 +14,7 @@ from scipy import optimize, special, stats
 from assay.stats.intervals import ALPHA
 
 Source = Literal["exact", "permutations", "F"]
-"""Where a p value comes from: all permutations of the ranks, a sample of them, or Iman and
+"""Origin of a p value: all permutations of the ranks, a sample of them, or Iman and
 Davenport's F distribution.
 """
 
@@ -34,8 +34,7 @@ SAMPLED = 100_000
 
 @dataclass(frozen=True)
 class Friedman:
-    """Whether methods differ in rank over data sets, and by how much two must differ to be told
-    apart.
+    """Friedman's test of the ranks of methods over data sets, with the critical difference.
 
     Args:
         ranks: mean rank of each method, 1 is best.
@@ -63,8 +62,9 @@ class Friedman:
 
 
 def ranks(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Mean rank over reproductions, 1 is best; ties share their mean rank; a single value stands
-    for every row.
+    """Compute mean ranks over reproductions, 1 is best.
+
+    Ties share their mean rank; a single value stands for every row.
     """
     rows = max(len(values) for values in scores.values())
     table = np.array(
@@ -74,8 +74,9 @@ def ranks(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def friedman(scores: Mapping[str, Sequence[float]], alpha: float = ALPHA) -> Friedman:
-    """Friedman's test (1937) with Iman and Davenport's statistic (1980), as Demsar (2006,
-    jmlr.org/papers/v7/demsar06a) advises.
+    """Compute Friedman's test (1937) with Iman and Davenport's statistic (1980).
+
+    Demsar (2006, jmlr.org/papers/v7/demsar06a) recommends this.
 
     `scores` holds each method's values in the order of the data sets, higher is better. With R_j
     the rank sums, N data sets and k methods:  X = (12 sum_j R_j^2 / (N k (k + 1)) - 3 N (k + 1)) /
@@ -112,11 +113,10 @@ def friedman(scores: Mapping[str, Sequence[float]], alpha: float = ALPHA) -> Fri
 
 
 def permutation_p(ranked_NK: NDArray[np.float64]) -> tuple[float, Source]:
-    """Return the share of all ways to exchange ranks within data sets that give rank sums at least
-    as unequal as these.
+    """Return the share of rank permutations within data sets with rank sums at least this unequal.
 
     Unequal by sum_j R_j^2, with which Friedman's statistic grows. `exact` where all ways can be
-    gone through, else from `SAMPLED` of them, drawn with the seed 0: (1 + those as unequal) / (1 +
+    enumerated, else from `SAMPLED` of them, drawn with the seed 0: (1 + those as unequal) / (1 +
     all), which is never too small on average.
 
     >>> permutation_p(np.array([[1, 2, 3], [1, 2, 3], [1, 2, 3]]))
@@ -138,8 +138,9 @@ def permutation_p(ranked_NK: NDArray[np.float64]) -> tuple[float, Source]:
 def all_permutations(
     rows: tuple[tuple[int, ...], ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
-    """Return all values of sum_j R_j^2 over permutations of each row, and in how many ways; None:
-    too many.
+    """Return all values of sum_j R_j^2 over permutations of each row, and their counts.
+
+    None where there are too many.
 
     Rows are added one after another. Methods are exchangeable, so rank sums count in ascending
     order only, and the first row needs one order.
@@ -176,8 +177,9 @@ def sample_permutations(rows: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
 
 
 def critical_difference(methods: int, blocks: int, alpha: float = ALPHA) -> float:
-    """Nemenyi's (1963): mean ranks that differ by more are of different methods, all pairs
-    considered.
+    """Compute Nemenyi's critical difference (1963) of mean ranks, for all pairs at once.
+
+    Methods differ where their mean ranks are further apart.
 
     q sqrt(k (k + 1) / (6 N)), q the studentised range of k with infinite degrees of freedom over
     sqrt(2).
@@ -190,8 +192,9 @@ def critical_difference(methods: int, blocks: int, alpha: float = ALPHA) -> floa
 
 
 def ties(mean_ranks: Mapping[str, float], critical_difference: float) -> list[tuple[str, ...]]:
-    """The largest groups of methods, best first, no two of which are further apart than the
-    critical difference.
+    """Return the largest groups of methods, best first, that the ranks do not separate.
+
+    No two methods of a group are further apart than the critical difference.
 
     >>> ties({"a": 1.0, "b": 1.5, "c": 2.4, "d": 4.0}, 1.0)
     [('a', 'b'), ('b', 'c')]
@@ -213,7 +216,7 @@ def ties(mean_ranks: Mapping[str, float], critical_difference: float) -> list[tu
 
 
 def _range_of_normals(k: int, probability: float) -> float:
-    """The value below which the range of k standard normals stays with this probability.
+    """Compute the value below which the range of k standard normals stays with this probability.
 
     P(range <= q) = k integral of phi(z) (Phi(z) - Phi(z - q))^(k-1) dz: the studentised range with
     infinite degrees of freedom, which scipy computes too, in seconds instead of milliseconds.
@@ -231,6 +234,6 @@ def _range_of_normals(k: int, probability: float) -> float:
 
 
 def _iman_davenport(chi_square: float, blocks: int, k: int) -> float:
-    """Infinite where every data set ranks the methods alike."""
+    """Compute Iman and Davenport's statistic; infinite where all data sets rank methods alike."""
     below = blocks * (k - 1) - chi_square
     return (blocks - 1) * chi_square / below if below > 1e-9 else math.inf

@@ -1,6 +1,6 @@
-"""Standard errors of differences between methods, with variances that lean on those of the whole
-family.
- Shapes: M methods, P pairs; axes before these are benches, so that simulations take the same path
+"""Standard errors of differences between methods, with variances shrunk over the family.
+
+Shapes: M methods, P pairs; axes before these are benches, so that simulations take the same path
 as a report.
 """
 

@@ -1,4 +1,7 @@
-"""Score tables from the store, as Markdown, CSV and LaTeX: the same studies give the same bytes."""
+"""Tables of scores from the store, as Markdown, CSV and LaTeX.
+
+The same studies give the same bytes.
+"""
 
 from assay.tables.across import Across, across
 from assay.tables.answer import Answer, answer

@@ -38,7 +38,7 @@ class Across:
 
     @cached_property
     def data(self) -> list[str]:
-        """Names of the data sets; two of one name are told apart by what is in them."""
+        """Names of the data sets; data sets of one name are distinguished by their contents."""
         names = [part.data for part in self.parts]
         return [
             name if names.count(name) == 1 else f"{name} ({part.announced.data.trainval[:6]})"
@@ -47,25 +47,25 @@ class Across:
 
     @property
     def given_by(self) -> str | None:
-        """Where the parameters come from, in words, where they were not searched."""
+        """The origin of the parameters in words; None where they were searched."""
         return _source(self.parts[0])
 
     @property
     def slug(self) -> str:
-        """A name for files."""
+        """The name of the section in file names."""
         parts = digest([part.slug for part in self.parts])[:8]
         words = f"several-{len(self.parts)}-{self.protocol}-{parts}"
         return re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
 
     def means(self, setting: Setting) -> dict[str, list[float]]:
-        """MAP@R of each method on each data set, mean over reproductions."""
+        """Return MAP@R of each method on each data set, the mean over reproductions."""
         return {
             method: [part.interval(method, setting, "map_at_r").mean for part in self.parts]
             for method in self.methods
         }
 
     def test(self, setting: Setting) -> Friedman:
-        """Friedman's test of the ranks."""
+        """Compute Friedman's test of the ranks."""
         return friedman(self.means(setting))
 
 
@@ -76,8 +76,9 @@ def _source(comparison: Comparison) -> str | None:
 
 
 def across(comparisons: Sequence[Comparison]) -> list[Across]:
-    """The comparisons that share a protocol and at least three methods over at least two
-    data sets.
+    """Return the comparisons that share a protocol.
+
+    They have at least three methods in common, over at least two data sets.
     """
     families: dict[tuple[str, str], dict[str, Comparison]] = {}
     for comparison in sorted(comparisons, key=lambda one: (-len(one.records), one.slug)):
@@ -102,7 +103,7 @@ def across(comparisons: Sequence[Comparison]) -> list[Across]:
 
 
 def family_of(protocol: str) -> str:
-    """The name of a protocol without that of a data set.
+    """Return the name of a protocol without the name of a data set.
 
     >>> family_of("reality-check/cub.v1"), family_of("unbiased/resnet50.v1")
     ('reality-check.v1', 'unbiased/resnet50.v1')
@@ -111,12 +112,12 @@ def family_of(protocol: str) -> str:
 
 
 def rank_tables(found: Across) -> list[Table]:
-    """Ranks over data sets by MAP@R, for single models and for concatenated ones."""
+    """Return the tables of ranks over data sets by MAP@R, for single and concatenated models."""
     return [ranks_over_data(found, setting) for setting in reversed(SETTINGS)]
 
 
 def ranks_over_data(found: Across, setting: Setting) -> Table:
-    """Mean rank of each method, best first, with its rank on each data set."""
+    """Return the table of mean ranks, the best method first, with the rank on each data set."""
     test = found.test(setting)
     means = found.means(setting)
     order = sorted(found.methods, key=lambda method: (test.ranks[method], method))
@@ -156,7 +157,7 @@ def ranks_over_data(found: Across, setting: Setting) -> Table:
 
 
 def in_words(found: Across, setting: Setting = "separated", alpha: float = 0.05) -> list[str]:
-    """Whether the ranks differ at all, and which methods they tell apart."""
+    """Return in words whether the ranks differ at all, and between which methods."""
     test = found.test(setting)
     widest = len(found.methods) - 1
     lines = [
@@ -187,7 +188,7 @@ def in_words(found: Across, setting: Setting = "separated", alpha: float = 0.05)
 
 
 def _p(test: Friedman) -> str:
-    """The p value of a test with where it comes from."""
+    """Return the p value of a test and how it was computed, in words."""
     if test.p_from == "exact":
         return f"exact p {p_value(test.p)}"
     if test.p_from == "permutations":

@@ -1,6 +1,4 @@
-"""The answer: which method to use, by how much it beats what the user has, and what cannot be told
-from it.
-"""
+"""The answer: which method to use, by how much it is better, and which methods may be as good."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from assay.tables.verdicts import FORMS, ONE_SEARCH, what_it_takes
 
 @dataclass(frozen=True)
 class Answer:
-    """What a reader should do, from MAP@R alone.
+    """Advice for the reader, from MAP@R alone.
 
     Args:
         sentence: the answer in one line.
@@ -24,7 +22,7 @@ class Answer:
             nothing is settled.
         over: the yardstick.
         difference: of the method to use over the yardstick.
-        alike: methods that cannot be told from the one to use.
+        alike: methods that cannot be distinguished from the method to use.
         setting: the form of the models that it is about.
         disagreements: where the other form of the models says something else.
     """
@@ -77,8 +75,10 @@ def answer_in(comparison: Comparison, setting: Setting) -> Answer:
 
 
 def disagreements(comparison: Comparison) -> list[str]:
-    """Return each pair that single models settle one way and concatenated ones do not settle, or
-    the other way.
+    """Return the pairs on which single and concatenated models disagree.
+
+    These are the pairs that single models settle one way, and concatenated models settle the other
+    way or not at all.
     """
     single = {
         frozenset((one.first, one.second)): one for one in _differences(comparison, "separated")
@@ -110,9 +110,7 @@ def _use(comparison: Comparison, setting: Setting, method: str, difference: Diff
 def _keep(
     comparison: Comparison, setting: Setting, yardstick: str, trained: Sequence[str]
 ) -> Answer:
-    """Return that no method is shown to be better than the yardstick by more than is too little to
-    matter.
-    """
+    """Return the answer that no method is shown to be better by enough to matter."""
     by_method = _against(comparison, setting, yardstick)
     little = [
         name
@@ -144,9 +142,7 @@ def _keep(
 def _what_to_do(
     comparison: Comparison, by_method: dict[str, Difference], yardstick: str, alike: Sequence[str]
 ) -> str:
-    """Return `Undecided` where a method may still be better than the yardstick by enough
-    to matter.
-    """
+    """Return `Undecided` where a method may still be better by enough to matter."""
     gains = [_gain(by_method[name], name) for name in alike if name in by_method]
     if len(gains) < len(alike) or any(
         gain.high is None or gain.high > comparison.smallest for gain in gains
@@ -160,12 +156,12 @@ def _what_to_do(
 
 
 def _gain(difference: Difference, method: str) -> Interval:
-    """Return the interval of this method minus the other one."""
+    """Return the interval of this method minus the other method."""
     return difference.interval if difference.first == method else _turned(difference)
 
 
 def _nearest(comparison: Comparison, by_method: dict[str, Difference], alike: Sequence[str]) -> str:
-    """Return the difference of the best of the methods that cannot be told from the yardstick."""
+    """Return the difference of the best method among those not distinguished from the yardstick."""
     nearest = by_method.get(alike[0])
     if nearest is None:
         return ""
@@ -220,8 +216,9 @@ def _nothing_trained(comparison: Comparison, setting: Setting) -> str:
 
 
 def _alike(comparison: Comparison, setting: Setting, method: str) -> list[str]:
-    """Return the trained methods shown that are not known to be better or worse than this one, the
-    best mean first.
+    """Return the trained methods shown that are not known to be better or worse than this method.
+
+    The best mean comes first.
     """
     better = comparison.better(setting)
     others = [
@@ -233,7 +230,7 @@ def _alike(comparison: Comparison, setting: Setting, method: str) -> list[str]:
 
 
 def _beside(comparison: Comparison, setting: Setting, method: str, alike: Sequence[str]) -> str:
-    """Return what the other methods are, seen from the one to use."""
+    """Return how the other methods compare with the method to use, in words."""
     by_method = _against(comparison, setting, method)
     same = [name for name in alike if name in by_method and by_method[name].verdict == "equivalent"]
     unknown = [name for name in alike if name in by_method and name not in same]
@@ -276,7 +273,7 @@ def _beside(comparison: Comparison, setting: Setting, method: str, alike: Sequen
 
 
 def _above(names: Sequence[str], shown: Sequence[str]) -> str:
-    """Return which methods are better, with a word on those that are not shown."""
+    """Return which methods are better, and mention those that are not shown."""
     hidden = (
         ""
         if set(names) <= set(shown)
@@ -288,7 +285,7 @@ def _above(names: Sequence[str], shown: Sequence[str]) -> str:
 
 
 def _against(comparison: Comparison, setting: Setting, method: str) -> dict[str, Difference]:
-    """Return the differences that this method is part of, by the name of the other one."""
+    """Return the differences that this method is part of, by the name of the other method."""
     twins = comparison.family.twins
     return {
         one.second if one.first == method else one.first: one

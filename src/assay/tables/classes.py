@@ -28,7 +28,7 @@ class ClassScores:
 
 
 def class_scores(store: Store, record: StudyRecord) -> ClassScores | None:
-    """Return the mean over a study's reproductions; None where one of them has no file."""
+    """Return the mean over a study's reproductions; None where a reproduction has no file."""
     folder = store.study(record.key)
     files = [classes_file(folder, test.search, test.reproduction) for test in record.tests]
     if not files or not all(file.is_file() for file in files):

@@ -1,5 +1,6 @@
-"""Which studies may stand in one table: same protocol, data (test half included), environment and
-origin of parameters.
+"""Studies that may stand in one table: same protocol, data, environment and origin of parameters.
+
+The data include the test half.
 """
 
 import math
@@ -88,17 +89,17 @@ class Comparison:
 
     @property
     def origin(self) -> ParameterOrigin:
-        """Where the parameters come from."""
+        """The origin of the parameters."""
         return self.announced.origin
 
     @property
     def given_by(self) -> str | None:
-        """Where the parameters come from, in words, where they were not searched."""
+        """The origin of the parameters in words; None where they were searched."""
         return None if isinstance(self.origin, Searched) else str(self.origin)
 
     @property
     def trunk(self) -> str:
-        """The trunk, what it had learnt before, and how much of it was trained."""
+        """The trunk, its pretraining, and how much of it was trained."""
         resolved, weights = self.announced.protocol.resolved, self.announced.weights
         if resolved.trunk == "identity":
             seen = self.pretrained_on
@@ -114,30 +115,29 @@ class Comparison:
 
     @property
     def pretrained_on(self) -> str | None:
-        """What trunk or features have learnt from before, where it is known."""
+        """Data that the trunk or the features were pretrained on, where known."""
         weights = self.announced.weights
         found = weights.pretrained_on if weights else self.announced.data.pretrained_on
         return None if found is None else str(found)
 
     @property
     def random_trunk(self) -> bool:
-        """Whether the trunk started from random weights: its features are nothing that a user
-        already has.
+        """Whether the trunk started from random weights.
+
+        A user does not already have the features of such a trunk.
         """
         return _has_random_trunk(self.announced)
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the data, and what was left out of them: of trainval, and of the
-        opened test half.
-        """
+        """Problems of the data, and samples left out: of trainval and of the opened test half."""
         opened = [record.seal for record in self.records if record.seal]
         parts: list[AnnouncedData | Seal] = [self.announced.data, *opened[:1]]
         return [text for part in parts for text in (*part.problems, *part.left_out)]
 
     @property
     def slug(self) -> str:
-        """A name for files."""
+        """The name of the section in file names."""
         half = (
             self.records[0].seal.test[:8] if self.records and self.records[0].seal else "untested"
         )
@@ -156,22 +156,18 @@ class Comparison:
 
     @cached_property
     def first_place(self) -> str:
-        """The metric that says how often the nearest is right, by whichever name the protocol has
-        it; else MAP@R.
-        """
+        """The metric of how often the nearest neighbour is right; MAP@R where there is none."""
         return next(
             (name for name in ("precision_at_1", "recall_at_1") if name in self.metrics), "map_at_r"
         )
 
     def record(self, method: str) -> StudyRecord:
-        """The study of a method."""
+        """Return the study of a method."""
         return self.records[self.methods.index(method)]
 
     @cached_property
     def family(self) -> Family:
-        """The methods that were declared together, by those studies whose results will not change
-        any more.
-        """
+        """The methods that were declared together, by the studies whose results are final."""
         ended = [
             record
             for record in (*self.records, *self.unfinished, *self.hidden)
@@ -181,8 +177,9 @@ class Comparison:
 
     @property
     def pairs_paid_for(self) -> int:
-        """Over how many pairs the intervals hold: those declared here, or by the benches that this
-        one came after.
+        """Number of pairs that the intervals allow for.
+
+        These are the pairs declared here, or by the benches before this one.
         """
         return max(len(self.family.pairs), self.pairs_before)
 
@@ -193,21 +190,20 @@ class Comparison:
 
     @property
     def replicated(self) -> bool:
-        """Whether a method was searched several times, so that intervals cover the luck of the
-        search.
-        """
+        """Whether a method was searched several times, so that intervals cover the search."""
         return any(record.searches > 1 for record in self.records)
 
     @property
     def searched_once(self) -> list[str]:
-        """The methods whose parameters are those that one search found."""
+        """The methods whose parameters come from a single search."""
         return [
             record.method for record in self.records if record.searched and record.searches == 1
         ]
 
     def interval(self, method: str, setting: Setting, metric: str) -> Interval:
-        """Return the mean and its 95% interval over searches, or over reproductions where there is
-        one search.
+        """Return the mean and its 95% interval over searches.
+
+        The interval is over reproductions where there is one search.
         """
         return t_interval(self.record(method).units(setting, metric))
 
@@ -244,8 +240,9 @@ class Comparison:
         return better_than(self._compared[setting, metric])
 
     def ranks(self, setting: Setting, metric: str = "map_at_r") -> dict[str, int]:
-        """Return 1 + the number of methods that are settled better; none where methods are compared
-        with references only.
+        """Return 1 + the number of methods that are settled better.
+
+        There are no ranks where methods are compared with references only.
         """
         if self.family.references:
             return {}
@@ -257,8 +254,9 @@ class Comparison:
         }
 
     def view(self, keys: Iterable[str]) -> "Comparison":
-        """Return the comparison with the studies of these keys alone; what they pay for stays that
-        of the whole family.
+        """Return the comparison with the studies of these keys alone.
+
+        Its intervals still allow for the pairs of the whole family.
         """
         wanted = set(keys)
         others = [
@@ -272,9 +270,7 @@ class Comparison:
         )
 
     def needed(self, setting: Setting, difference: float) -> dict[tuple[str, str], int | None]:
-        """Return how many searches of each would find a true difference of this size, for every
-        pair that is shown.
-        """
+        """Return how many searches would find a true difference of this size, by pair shown."""
         declared = difference == self.smallest
         found = (
             self._compared[setting, "map_at_r"]
@@ -285,7 +281,7 @@ class Comparison:
 
     @cached_property
     def _compared(self) -> dict[tuple[Setting, str], list[Difference]]:
-        """The differences of the whole family, by each metric of which more or less is better."""
+        """The differences of the whole family, by each metric that has a better direction."""
         metrics = [
             metric for metric in dict.fromkeys([*self.metrics, "map_at_r"]) if direction(metric)
         ]
@@ -298,7 +294,7 @@ class Comparison:
         }
 
     def _compare(self, setting: Setting, metric: str, smallest: float) -> list[Difference]:
-        """Return every declared pair with scores; none where a score is no number."""
+        """Return every declared pair with scores; none where a score is not a number."""
         paired = {name for pair in self.family.pairs for name in pair}
         units = {
             record.method: [direction(metric) * value for value in record.units(setting, metric)]
@@ -328,8 +324,9 @@ class Comparison:
         smallest: float,
         twins: bool,
     ) -> list[Difference]:
-        """Return the differences of pairs with, or without, a control twin. A control has no part
-        in any other verdict.
+        """Return the differences of pairs with, or without, a control twin.
+
+        A control twin has no part in any other verdict.
         """
         controls = self.family.twins.keys()
         own = {name: values for name, values in units.items() if twins or name not in controls}
@@ -343,8 +340,9 @@ class Comparison:
 
 
 def _is_one_draw(record: StudyRecord) -> bool:
-    """Whether a study has one value that another seed would change: it has no spread, and is no
-    constant either.
+    """Return whether a study has a single value that another seed would change.
+
+    Such a value has no spread, and is not a constant either.
     """
     return len(record.tests) == 1 and (
         _has_random_trunk(record.announced) or not is_baseline(record.method, record)
@@ -356,14 +354,15 @@ def _has_random_trunk(announced: Preregistration) -> bool:
 
 
 def ended(comparison: Comparison) -> Sequence[StudyRecord]:
-    """The studies of the tables that will not change any more: those with test scores, and those
-    whose trials all diverged.
+    """Return the studies of the tables that will not change any more.
+
+    These are the studies with test scores, and the studies whose trials all diverged.
     """
     return (*comparison.records, *(record for record in comparison.unfinished if record.failed))
 
 
 def conditions(record: StudyRecord) -> tuple[str, ...]:
-    """All that must agree within a table."""
+    """Return everything that must agree within a table."""
     announced = record.announced
     return (
         announced.protocol.fingerprint,
@@ -374,28 +373,28 @@ def conditions(record: StudyRecord) -> tuple[str, ...]:
 
 
 def metrics_of(announced: Preregistration) -> list[str]:
-    """The metrics of the test half that a preregistration names; a family by its members."""
+    """Return the metrics of the test half that a preregistration names; a family by its members."""
     return expand(announced.protocol.resolved.metrics)
 
 
 def file_name(announced: Preregistration, half: str, protocol: str) -> str:
-    """Data, halves, protocol and environment in letters that any file system takes."""
+    """Return data, halves, protocol and environment in letters that any file system accepts."""
     where = digest(announced.environment)[:8]
     words = f"{announced.data.name}-{announced.data.trainval[:8]}-{half}-{protocol}-{where}"
     return re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
 
 
 def generation_of(record: StudyRecord) -> int:
-    """How often the study was begun again before this one."""
+    """Return how often the study was started again before this one."""
     return int(record.announced.generation)
 
 
 def has_ended(record: StudyRecord) -> bool:
-    """Whether nothing will change any more: all test scores are there, or all trials diverged."""
+    """Return whether the study is final: all test scores exist, or all trials diverged."""
     return (record.complete and record.seal is not None) or record.failed
 
 
 def year_of(record: StudyRecord) -> int | None:
-    """Of the method's paper."""
+    """Return the year of the method's paper."""
     paper = record.announced.method.paper
     return int(paper.year) if paper else None

@@ -1,6 +1,4 @@
-"""The declared family: the methods that were announced together, and the pairs of them that are
-compared.
-"""
+"""The declared family: the methods announced together, and the pairs of them that are compared."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,8 +47,9 @@ class Family:
         ]
 
     def _look(self, method: str) -> int:
-        """Return the look of a method. The yardstick has none of its own: it is in every bench,
-        chosen by nobody.
+        """Return the look of a method.
+
+        The yardstick has no look of its own: every bench includes it, so it is not a choice.
         """
         return 1 if method == self.yardstick else self.looks.get(method, 1)
 
@@ -70,8 +69,7 @@ class Family:
 
 
 def family_of(records: Sequence[StudyRecord], benches: Sequence[DeclaredBench] = ()) -> Family:
-    """Return the union of the benches that declared these studies; of studies without one, the
-    studies themselves.
+    """Return the union of the benches that declared these studies; without a bench, the studies.
 
     A bench counts as soon as a study that it declared first has ended. One that only repeats
     studies adds nothing, and one whose new studies are under way does not change yet what the
@@ -111,8 +109,8 @@ def family_of(records: Sequence[StudyRecord], benches: Sequence[DeclaredBench] =
 def pairs_before(own: Sequence[DeclaredBench], benches: Sequence[DeclaredBench]) -> int:
     """Return how many pairs the benches declared that these ones came after.
 
-    Who extends the two most different of thirty methods has chosen among all their pairs, and pays
-    for all of them.
+    Extending the two most different of thirty methods is a choice among all their pairs, so the
+    intervals allow for all of them.
     """
     seen = {key for bench in own for key in bench.after}
     earlier = [bench for bench in benches if seen & set(bench.studies)]
@@ -155,7 +153,7 @@ def _keys(records: Sequence[StudyRecord]) -> set[str]:
 
 
 def is_baseline(name: str, record: StudyRecord | None) -> bool:
-    """Return whether a method is not trained; of one without a study its name has to tell."""
+    """Return whether a method is not trained; by its name where the method has no study."""
     by_name = name in BASELINES
     return by_name if record is None else bool(record.announced.method.baseline)
 

@@ -1,4 +1,4 @@
-"""What a table is, and how numbers are written in it."""
+"""The form of a table, and how numbers are written in it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,22 +35,22 @@ class Table:
 
 
 def score(interval: Interval, metric: str) -> str:
-    """Mean and half-width: in percent, or as it is where the metric is no share."""
+    """Return mean and half-width: in percent, or unchanged where the metric is not a share."""
     return percent(interval) if in_percent(metric) else _with_half(interval, 1, ".3f")
 
 
 def percent(interval: Interval) -> str:
-    """Mean and half-width in percent."""
+    """Return mean and half-width in percent."""
     return _with_half(interval, 100, ".2f")
 
 
 def gain(interval: Interval | None) -> str:
-    """A relative gain in percent, with its sign."""
+    """Return a relative gain in percent, with its sign."""
     return "" if interval is None else _with_half(interval, 100, ".1f", sign="+")
 
 
 def points(value: float | None) -> str:
-    """A share in points of a percentage; nothing where there is none."""
+    """Return a share in percentage points; nothing where there is none."""
     return "" if value is None else f"{100 * value:.2f}"
 
 
@@ -71,7 +71,7 @@ def number_of(count: int, what: str) -> str:
 
 
 def in_points(share: float) -> str:
-    """Return a declared difference in points of a percentage.
+    """Return a declared difference in percentage points.
 
     >>> in_points(0.01), in_points(0.005)
     ('1 point', '0.5 points')
@@ -81,8 +81,9 @@ def in_points(share: float) -> str:
 
 
 def ends(interval: Interval) -> str:
-    """Return the ends of an interval in points, with a second decimal where the first would hide
-    the sign.
+    """Return the ends of an interval in points.
+
+    They have a second decimal where the first would hide the sign.
 
     >>> ends(Interval(0.02, 0.008, 0.034, 4)), ends(Interval(0.002, 0.0003, 0.0041, 4))
     ('0.8 to 3.4', '0.03 to 0.41')
@@ -104,12 +105,12 @@ def together(names: Sequence[str]) -> str:
 
 
 def p_value(p: float) -> str:
-    """p, as small as it is worth reading."""
+    """Return p as text, rounded to the digits worth reading."""
     return "< 0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
 def raw_interval(interval: Interval) -> dict[str, object]:
-    """The columns that an interval has in a CSV."""
+    """Return the columns that an interval has in a CSV."""
     return {"mean": interval.mean, "low": interval.low, "high": interval.high, "units": interval.n}
 
 

@@ -1,6 +1,4 @@
-"""The trend over the years: what methods gain over the old baselines, as papers claimed it and as
-it is measured.
-"""
+"""The trend over the years: gains over the old baselines, as papers claimed and as measured."""
 
 import math
 from collections.abc import Sequence
@@ -31,8 +29,9 @@ class YearPoint:
 
 
 def gains(comparison: Comparison) -> list[Table]:
-    """Each method against the full and the weak baselines, a table for each metric; none where no
-    baseline was benched.
+    """Return each method against the full and the weak baselines, a table for each metric.
+
+    There is no table where no baseline was benched.
     """
     beside = _baselines(comparison)
     left_out = {*beside, *comparison.family.twins}
@@ -105,8 +104,9 @@ def _gains_in(comparison: Comparison, metric: str, beside: list[str], methods: l
 
 
 def trend(comparison: Comparison, baseline: Baseline, metric: str) -> dict[Origin, list[YearPoint]]:
-    """Gains over a baseline by year, for the methods of this comparison that have one; nothing
-    where it was not benched.
+    """Return the gains over a baseline by year, for the methods that have a year.
+
+    There are none where the baseline was not benched.
     """
     if baseline not in comparison.methods:
         return {}
@@ -133,8 +133,9 @@ def trend(comparison: Comparison, baseline: Baseline, metric: str) -> dict[Origi
 
 
 def claim(comparison: Comparison, method: str, baseline: Baseline) -> float | None:
-    """What a paper claimed for the method in P@1: on this data set if it is one of theirs, else the
-    mean over theirs.
+    """Return the gain in P@1 that a paper claimed for the method.
+
+    On this data set if the paper reports it, else the mean over the paper's data sets.
     """
     found = [
         one.gain
@@ -145,7 +146,7 @@ def claim(comparison: Comparison, method: str, baseline: Baseline) -> float | No
 
 
 def trend_in_words(comparison: Comparison) -> list[str]:
-    """What was claimed over each baseline and what came out here, a line each."""
+    """Return the claimed and the measured gains over each baseline, a line each."""
     lines = [line for baseline in FULL for line in _in_words(comparison, baseline)]
     return lines + [line for baseline in FULL for line in _weak_in_words(comparison, baseline)]
 
@@ -200,7 +201,7 @@ def _names(points: Sequence[YearPoint]) -> str:
 
 
 def _baselines(comparison: Comparison) -> list[str]:
-    """The full baselines that were benched, each with its weak form beside it."""
+    """Return the full baselines that were benched, each followed by its weak form."""
     return [name for full in FULL for name in (full, WEAK[full]) if name in comparison.methods]
 
 
@@ -243,7 +244,7 @@ def _note(comparison: Comparison, claimed: bool) -> str:
 def _points(
     comparison: Comparison, found: Sequence[Gain], baseline: Baseline, years: dict[str, int]
 ) -> list[YearPoint]:
-    """One point for each method: its mean over data sets, or its value on this one."""
+    """Return a point for each method: its mean over data sets, or its value on this data set."""
     chosen = [
         one
         for one in _on_data(comparison, found)

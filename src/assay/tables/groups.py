@@ -13,8 +13,9 @@ from assay.tables.family import is_baseline, pairs_before
 
 
 def comparisons(store: Store, keys: Iterable[str] | None = None) -> list[Comparison]:
-    """The studies of the store, or those with these keys, sorted into groups that may be compared;
-    sweeps are left out.
+    """Return the studies of the store, or those with these keys, in groups that may be compared.
+
+    Sweeps are left out.
     """
     groups: dict[tuple[str, ...], list[StudyRecord]] = {}
     for record in records_of(store, keys):
@@ -43,14 +44,15 @@ def _with_store(
 
 
 def records_of(store: Store, keys: Iterable[str] | None) -> list[StudyRecord]:
-    """The studies of the store, or those with these keys."""
+    """Return the studies of the store, or those with these keys."""
     wanted = store.studies() if keys is None else set(keys)
     return [record for record in study_records(store) if record.key in wanted]
 
 
 def newest(records: Iterable[StudyRecord]) -> tuple[list[StudyRecord], list[StudyRecord]]:
-    """Of each method the latest study that has ended, with any later one under way; and those that
-    they replace.
+    """Return the latest study of each method, and the studies that these replace.
+
+    The latest is the last study that has ended, with any later study under way.
     """
     by_method: dict[str, list[StudyRecord]] = {}
     for record in sorted(records, key=generation_of, reverse=True):
@@ -66,8 +68,9 @@ def newest(records: Iterable[StudyRecord]) -> tuple[list[StudyRecord], list[Stud
 
 
 def by_year(record: StudyRecord) -> tuple[bool, bool, float, str]:
-    """Return what sorts studies: the vectors as they are, other baselines, by year of the paper,
-    then what has none.
+    """Return the sort key of a study.
+
+    The unchanged vectors come first, then other baselines, methods by year, methods without a year.
     """
     trained = not is_baseline(record.method, record)
     return trained, record.method != AS_IS, year_of(record) or math.inf, record.method

@@ -22,13 +22,14 @@ def not_converged(record: StudyRecord) -> bool:
 
 
 def unconverged(comparison: Comparison, methods: Sequence[str]) -> list[str]:
-    """Return those of these methods that are not converged."""
+    """Return the methods among these that are not converged."""
     return [method for method in methods if not_converged(comparison.record(method))]
 
 
 def not_converged_clause(comparison: Comparison, methods: Sequence[str]) -> str:
-    """Return what a sentence about these methods has to add on their training; nothing where all
-    stopped by themselves.
+    """Return the clause that a sentence about these methods adds on their training.
+
+    It is empty where all runs stopped early.
     """
     found, never = unconverged(comparison, methods), _unmoved(comparison, methods)
     clause = f"; not converged: {_named(found)}" if found else ""
@@ -36,7 +37,7 @@ def not_converged_clause(comparison: Comparison, methods: Sequence[str]) -> str:
 
 
 def _unmoved(comparison: Comparison, methods: Sequence[str]) -> list[str]:
-    """Return those of these methods most of whose runs validate best before any training."""
+    """Return the methods among these most of whose runs validate best before any training."""
     runs = {method: _trained(comparison.record(method)) for method in methods}
     return [method for method, own in runs.items() if _mostly_unmoved(own)]
 
@@ -46,7 +47,7 @@ def _named(methods: Sequence[str]) -> str:
 
 
 def length(comparison: Comparison) -> Table | None:
-    """How many runs ended at their last epoch; None where no run says so."""
+    """Return the table of runs that ended at their last epoch; None where no run recorded it."""
     found = [(record, runs) for record in comparison.records if (runs := _trained(record))]
     if not found:
         return None
@@ -100,7 +101,7 @@ def length(comparison: Comparison) -> Table | None:
 
 
 def _trained(record: StudyRecord) -> list[Reproduction]:
-    """Return the reproduction runs that were trained and say at which epoch they ended."""
+    """Return the reproduction runs that were trained and recorded the epoch at which they ended."""
     return [run for run in record.reproductions if run.last_epoch]
 
 

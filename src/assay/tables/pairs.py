@@ -1,6 +1,4 @@
-"""The tables of pairs of methods: what they differ by, and what it would take to find a
-difference.
-"""
+"""Tables of pairs of methods: their differences, and the searches needed to find one."""
 
 from assay.stats import POWER, Difference, alpha_of_look
 from assay.tables.comparison import Comparison, Setting
@@ -13,7 +11,7 @@ WORTH_SEEING = (0.005, 0.01, 0.02)
 
 
 def differences(comparison: Comparison, setting: Setting) -> Table | None:
-    """Every declared pair with its verdict; None where no pair is there."""
+    """Return the table of every declared pair with its verdict; None where there is no pair."""
     found = comparison.differences(setting)
     if not found:
         return None
@@ -62,8 +60,9 @@ def differences(comparison: Comparison, setting: Setting) -> Table | None:
 
 
 def needed(comparison: Comparison, setting: Setting) -> Table | None:
-    """How many searches would find a difference of so many points; None where no pair says how far
-    its scores vary.
+    """Return the table of how many searches would find a difference of so many points.
+
+    None where no pair has a known spread.
     """
     by_size = {x: comparison.needed(setting, x) for x in WORTH_SEEING}
     found = [

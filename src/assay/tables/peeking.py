@@ -1,5 +1,6 @@
-"""The price of peeking: what choosing on the test half would have added to a score. Not a
-result.
+"""The price of peeking: how much choosing on the test half would have added to a score.
+
+The price is not a result.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from assay.tables.form import Table, percent
 
 @dataclass(frozen=True)
 class Price:
-    """What a method's MAP@R (single models) would have gained.
+    """The gain in MAP@R (single models) from choosing on the test half.
 
     Args:
         method: its name.
@@ -35,13 +36,14 @@ class Price:
 
     @property
     def both(self) -> float:
-        """The two gains, if they add."""
+        """The sum of the two gains."""
         return self.epoch.mean + (self.parameters.mean if self.parameters else 0.0)
 
 
 def prices(comparison: Comparison) -> list[Price]:
-    """Of every method whose checkpoints were kept and scored after the seal was opened, if there
-    was more than one.
+    """Return the price of every method whose checkpoints were kept and scored on the test half.
+
+    Methods that had nothing to choose from are left out.
     """
     return [
         price(record)
@@ -51,7 +53,7 @@ def prices(comparison: Comparison) -> list[Price]:
 
 
 def price(record: StudyRecord) -> Price:
-    """From the test scores of what was not chosen."""
+    """Compute the price of a method from the test scores of checkpoints and trials not chosen."""
     assert record.peek is not None
     return Price(
         method=record.method,
@@ -62,7 +64,7 @@ def price(record: StudyRecord) -> Price:
 
 
 def peeking(comparison: Comparison) -> Table | None:
-    """The prices as a table; None where no checkpoints were kept."""
+    """Return the table of prices; None where no checkpoints were kept."""
     found = prices(comparison)
     if not found:
         return None
@@ -112,8 +114,9 @@ def _had_a_choice(peek: Peek) -> bool:
 
 
 def _gains_by_epoch(searches: int, entries: Sequence[PeekedRun]) -> list[float]:
-    """Return for each search, or for each reproduction of a single one, the mean gain of the best
-    checkpoint over the chosen.
+    """Return the mean gain of the best checkpoint over the chosen one.
+
+    For each search, or for each reproduction of a single search.
     """
     by_unit: dict[int, list[float]] = {}
     for entry in entries:
@@ -124,8 +127,9 @@ def _gains_by_epoch(searches: int, entries: Sequence[PeekedRun]) -> list[float]:
 
 
 def _gain_by_parameters(record: StudyRecord, trials: Sequence[PeekedTrial]) -> Interval | None:
-    """Return the gain of the trial that is best on test over the selected one, over searches; None
-    where none was selected.
+    """Return the gain of the best trial on test over the selected trial, over searches.
+
+    None where no trial was selected.
     """
     gains = [
         _gain_of_search(selection.trial, [trial for trial in trials if trial.search == search])
@@ -137,8 +141,9 @@ def _gain_by_parameters(record: StudyRecord, trials: Sequence[PeekedTrial]) -> I
 
 
 def _gain_of_search(chosen: int, trials: Sequence[PeekedTrial]) -> float | None:
-    """Return the mean over folds of the best trial on test minus that of the chosen one; only
-    finished trials are looked at.
+    """Return the mean over folds of the best trial on test minus the mean of the chosen trial.
+
+    Only finished trials count.
     """
     selected = next((trial.test for trial in trials if trial.trial == chosen), None)
     if selected is None:
@@ -152,7 +157,7 @@ def _gain_of_search(chosen: int, trials: Sequence[PeekedTrial]) -> float | None:
 
 
 def _gain(interval: Interval) -> str:
-    """A gain with its lower bound, in points."""
+    """Return a gain with its lower bound, in points."""
     bound = "" if interval.low is None else f" (at least {100 * interval.low:.2f})"
     return f"+{100 * interval.mean:.2f}{bound}"
 

@@ -8,12 +8,15 @@ from assay.tables.form import Table
 
 
 def render(table: Table, form: str) -> str:
-    """The table as text in one of `RENDERERS`."""
+    """Return the table as text in a format of `RENDERERS`."""
     return RENDERERS[form](table)
 
 
 def markdown(table: Table) -> str:
-    """A pipe table with title and note; a heading over several columns goes before each of them."""
+    """Return a pipe table with title and note.
+
+    A heading over several columns is repeated before each of them.
+    """
     columns = headings(table)
     rows = [
         [_bold(cell, (i, j) in table.best) for j, cell in enumerate(row)]
@@ -24,7 +27,7 @@ def markdown(table: Table) -> str:
 
 
 def comma_separated(table: Table) -> str:
-    """The raw values at full precision, one row each."""
+    """Return the raw values at full precision, one row each."""
     if not table.raw:
         return ""
     text = StringIO()
@@ -35,7 +38,7 @@ def comma_separated(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A booktabs table."""
+    """Return a booktabs table."""
     head = [_latex_groups(table.groups)] if table.groups else []
     body = [
         " & ".join(_latex_cell(cell, (i, j) in table.best) for j, cell in enumerate(row)) + r" \\"
@@ -66,7 +69,10 @@ RENDERERS: dict[str, Callable[[Table], str]] = {
 
 
 def headings(table: Table) -> list[str]:
-    """Of the columns in one line: what stands over several of them goes before each."""
+    """Return the headings of the columns in one line.
+
+    A heading over several columns is repeated before each of them.
+    """
     if not table.groups:
         return list(table.columns)
     over = [heading for heading, count in table.groups for _ in range(count)]

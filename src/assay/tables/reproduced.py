@@ -1,6 +1,4 @@
-"""Published scores beside those measured with the published parameters, or under the published
-protocol.
-"""
+"""Published scores beside scores measured with the published parameters or protocol."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from assay.tables.form import Table, percent
 
 @dataclass(frozen=True)
 class Pair:
-    """One published score and the same measured here."""
+    """A published score and the same score measured here."""
 
     method: str
     setting: Setting
@@ -27,15 +25,13 @@ class Pair:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measured mean lies in the published interval;
-        None where none was published.
-        """
+        """Whether the measured mean lies in the published interval; None without an interval."""
         low, high = self.published.low, self.published.high
         return None if low is None or high is None else low <= self.measured.mean <= high
 
     @property
     def overlap(self) -> bool | None:
-        """Whether the two intervals have a value in common; None where one of them has no ends."""
+        """Whether the two intervals overlap; None where either has no ends."""
         theirs, ours = (
             (self.published.low, self.published.high),
             (self.measured.low, self.measured.high),
@@ -46,7 +42,7 @@ class Pair:
 
     @property
     def sentence(self) -> str:
-        """In plain words."""
+        """The comparison in plain words."""
         off = 100 * (self.measured.mean - self.published.mean)
         apart = f"{abs(off):.2f} points {'above' if off > 0 else 'below'}"
         if self.inside is None:
@@ -62,9 +58,7 @@ class Pair:
 
 
 def pairs(comparison: Comparison) -> list[Pair]:
-    """Every score that was published for these methods on the data set whose published parameters
-    were run.
-    """
+    """Return every score published for these methods on the data set of the parameters."""
     origin = comparison.origin
     if not isinstance(origin, Published) or origin.data not in DATA:
         return []
@@ -79,8 +73,9 @@ def pairs(comparison: Comparison) -> list[Pair]:
 
 
 def published_sentences(comparison: Comparison) -> list[str]:
-    """For each method whether its MAP@R (concatenated, with which the paper's tables begin) comes
-    out as published; the count.
+    """Return for each method whether its MAP@R comes out as published, and the count.
+
+    MAP@R is of concatenated models, with which the paper's tables begin.
     """
     found = [
         pair
@@ -105,7 +100,7 @@ def published_sentences(comparison: Comparison) -> list[str]:
 
 
 def published_or_measured(comparison: Comparison) -> Table | None:
-    """Published versus measured, a row each; None where nothing was published for this."""
+    """Return the table of published and measured scores; None where nothing was published."""
     found = pairs(comparison)
     if not found:
         return None
@@ -148,8 +143,9 @@ def published_or_measured(comparison: Comparison) -> Table | None:
 
 
 def beside_other_studies(comparison: Comparison) -> Table | None:
-    """What the unbiased evaluation or the revisiting study published, where their protocol was run
-    on their data.
+    """Return the scores of the unbiased evaluation or the revisiting study beside those measured.
+
+    They appear where their protocol was run on their data.
     """
     found = list(_others(comparison))
     if not found:

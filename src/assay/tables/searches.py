@@ -10,8 +10,9 @@ from assay.tables.form import Table
 
 
 def parameters(comparison: Comparison) -> Table:
-    """What each search chose, or what was given, with a flag where a value lies on the edge of its
-    range.
+    """Return the table of parameters that each search chose, or that were given.
+
+    A flag marks a value at the edge of its range.
     """
     rows = [
         row for record in ended(comparison) if not record.failed for row in _parameter_rows(record)
@@ -53,7 +54,7 @@ def handed_on(comparison: Comparison) -> str:
 
 
 def trials(comparison: Comparison) -> Table:
-    """Every trial of every search."""
+    """Return the table of every trial of every search."""
     estimated = any(
         trial.status == "pruned" for record in ended(comparison) for trial in record.trials
     )

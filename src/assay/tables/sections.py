@@ -1,4 +1,4 @@
-"""Everything that a store can be said to show, section by section, and the tables of each."""
+"""The sections of a report of a store, and the tables of each section."""
 
 from collections.abc import Iterable
 
@@ -21,14 +21,17 @@ Section = Comparison | Across | Sweep
 
 
 def sections(store: Store, keys: Iterable[str] | None = None) -> list[Section]:
-    """Comparisons, ranks over data sets, sweeps: of all studies, or of those with these keys."""
+    """Return comparisons, ranks over data sets and sweeps.
+
+    They are of all studies, or of those with these keys.
+    """
     wanted = None if keys is None else list(keys)
     compared = comparisons(store, wanted)
     return [*compared, *across(compared), *sweeps(store, wanted)]
 
 
 def tables_of(section: Section) -> list[Table]:
-    """All tables of a section, in the order of the report."""
+    """Return all tables of a section, in the order of the report."""
     if isinstance(section, Across):
         return rank_tables(section)
     if isinstance(section, Sweep):

@@ -1,4 +1,4 @@
-"""Where uncertainty comes from: the search, the training seed, the fold, the test classes."""
+"""Sources of uncertainty: the search, the training seed, the fold, the test classes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,9 +26,7 @@ SOURCES = ("search", "seed", "search and seed together", "fold", "test classes")
 
 @dataclass(frozen=True)
 class Sources:
-    """Standard deviations of a method's MAP@R (single models), by what is drawn again; None where
-    it is not known.
-    """
+    """Standard deviations of a method's MAP@R (single models) by source; None where not known."""
 
     method: str
     by_name: Mapping[str, Component | None]
@@ -40,7 +38,7 @@ def sources_of(comparison: Comparison) -> list[Sources]:
 
 
 def sources(comparison: Comparison) -> Table:
-    """Each source with its own uncertainty."""
+    """Return the table of sources, each with its own uncertainty."""
     found = sources_of(comparison)
     names = [
         name
@@ -64,8 +62,9 @@ def sources(comparison: Comparison) -> Table:
 
 
 def classes(comparison: Comparison, setting: Setting) -> Table | None:
-    """The differences again with test classes redrawn instead of searches; None where classes were
-    not recorded.
+    """Return the differences with test classes redrawn instead of searches.
+
+    None where classes were not recorded.
     """
     by_method = {record.method: comparison.classes.get(record.key) for record in comparison.records}
     found = []
@@ -115,7 +114,7 @@ def classes(comparison: Comparison, setting: Setting) -> Table | None:
 
 
 def control(comparison: Comparison, setting: Setting = "separated") -> list[str]:
-    """Return what two searches of one method differ by, and what a control twin came out at."""
+    """Return by how much two searches of one method differ, and the result of a control twin."""
     spreads = {
         record.method: deviation(record.units(setting, "map_at_r"))
         for record in comparison.records
@@ -165,8 +164,9 @@ def _sources(comparison: Comparison, record: StudyRecord) -> Sources:
 
 
 def _over_folds(rows: Sequence[Sequence[float]]) -> Component | None:
-    """Return the spread over folds, each averaged over all runs: the folds are the same in every
-    search.
+    """Return the spread over folds, each averaged over all runs.
+
+    The folds are the same in every search.
     """
     means = np.mean(rows, axis=0)
     return with_limits(deviation(means.tolist()), len(means) - 1) if len(means) > 1 else None

@@ -56,7 +56,7 @@ class Sweep:
 
     @property
     def slug(self) -> str:
-        """A name for files."""
+        """The name of the section in file names."""
         half = (
             self.records[0].seal.test[:8] if self.records and self.records[0].seal else "untested"
         )
@@ -64,8 +64,9 @@ class Sweep:
 
     @cached_property
     def places(self) -> dict[Place, StudyRecord]:
-        """The study at each method and value; a base stands at its own value where the sweep has
-        none there.
+        """The study at each method and value.
+
+        A base stands at its own value where the sweep has no study there.
         """
         own = {(record.method, point_of(record).value): record for record in self.records}
         known = {_number(value): value for _, value in own if _number(value) is not None}
@@ -76,7 +77,7 @@ class Sweep:
 
     @cached_property
     def values(self) -> list[str]:
-        """In order: of size where all are numbers, else as they were written, the base's last."""
+        """The values in order: by size where all are numbers, else as written, the base's last."""
         announced = [value for record in self.records for value in point_of(record).values]
         present = {value for _, value in self.places}
         ordered = list(
@@ -91,7 +92,7 @@ class Sweep:
 
     @cached_property
     def logarithmic(self) -> bool:
-        """Whether the values are positive numbers that span much."""
+        """Whether the values are positive numbers over a wide range."""
         if not self.numeric:
             return False
         numbers = [float(value) for value in self.values]
@@ -118,15 +119,16 @@ class Sweep:
         return metrics_of(self.announced)
 
     def interval(self, method: str, value: str, setting: Setting, metric: str) -> Interval | None:
-        """Return the mean and its 95% interval over searches or reproductions, where the study is
-        there.
+        """Return the mean and its 95% interval over searches or reproductions.
+
+        None where there is no study.
         """
         record = self.places.get((method, value))
         return None if record is None else t_interval(record.units(setting, metric))
 
 
 def sweeps(store: Store, keys: Iterable[str] | None = None) -> list[Sweep]:
-    """The sweeps of the store, or those of its studies with these keys."""
+    """Return the sweeps of the store, or those of its studies with these keys."""
     records = records_of(store, keys)
     by_key = {record.key: record for record in records}
     groups: dict[tuple[str, ...], list[StudyRecord]] = {}
@@ -138,7 +140,7 @@ def sweeps(store: Store, keys: Iterable[str] | None = None) -> list[Sweep]:
 
 
 def sweep_table(sweep: Sweep) -> Table:
-    """Every metric with intervals at every value, method by method."""
+    """Return the table of every metric with intervals at every value, method by method."""
     places = [
         (method, value)
         for method in sweep.methods
@@ -192,7 +194,7 @@ def point_of(record: StudyRecord) -> SweepPoint:
 
 
 def value_of(resolved: ResolvedProtocol, field: str) -> str:
-    """Return the value of a field as it would be written on the command line."""
+    """Return the value of a field as it is written on the command line."""
     value = attrgetter(field)(resolved)
     if field == "batch":
         return str(math.prod(resolved.batch.embedding))
@@ -231,7 +233,7 @@ def _conditions(record: StudyRecord) -> tuple[str, ...]:
 def _of_newest_bases(
     records: Sequence[StudyRecord], by_key: Mapping[str, StudyRecord]
 ) -> list[StudyRecord]:
-    """Of each method the points whose parameters its latest study has selected."""
+    """Return for each method the points whose parameters its latest study selected."""
 
     def age(record: StudyRecord) -> int:
         base = by_key.get(point_of(record).base)

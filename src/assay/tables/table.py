@@ -17,8 +17,9 @@ FIRST = 2
 
 
 def scores(comparison: Comparison) -> Table:
-    """Every metric with intervals, concatenated and separated, and the rank by MAP@R of single
-    models.
+    """Return the table of every metric with intervals, concatenated and separated.
+
+    The rank is by MAP@R of single models.
     """
     cells = _cells(comparison, comparison.metrics)
     ranks = comparison.ranks("separated")
@@ -66,8 +67,9 @@ def scores(comparison: Comparison) -> Table:
 
 
 def _best(comparison: Comparison, setting: Setting, metric: str) -> list[str]:
-    """Return the methods that no other is settled better than, by this column; none where no method
-    is settled worse.
+    """Return the methods than which no other is settled better, by this column.
+
+    There are none where no method is settled worse.
     """
     if not direction(metric):
         return []
@@ -77,8 +79,9 @@ def _best(comparison: Comparison, setting: Setting, metric: str) -> list[str]:
 
 
 def over_folds(comparison: Comparison) -> Table | None:
-    """How far single models lie apart over folds and over searches; None where no study kept the
-    scores of its folds.
+    """Return the table of how single models vary over folds and over searches.
+
+    None where no study kept the scores of its folds.
     """
     metrics = [metric for metric in comparison.metrics if in_percent(metric)]
     records = [record for record in comparison.records if any(test.folds for test in record.tests)]
@@ -124,7 +127,7 @@ def over_folds(comparison: Comparison) -> Table | None:
 
 
 def training(comparison: Comparison) -> Table | None:
-    """Metrics of the embeddings of training classes; None where the protocol asked for none."""
+    """Return the metrics on embeddings of training classes; None where the protocol has none."""
     found = {record.method: _training_scores(record) for record in comparison.records}
     metrics = list(dict.fromkeys(metric for scores in found.values() for metric in scores))
     if not metrics:
@@ -171,7 +174,7 @@ def _scores_note(comparison: Comparison) -> str:
 
 
 def _baselines(comparison: Comparison) -> str:
-    """Return what the baselines among the rows are."""
+    """Return a description of the baselines among the rows."""
     announced = [record.announced.method for record in comparison.records]
     return "".join(
         f"{method.name}: {method.about}. "
@@ -181,8 +184,9 @@ def _baselines(comparison: Comparison) -> str:
 
 
 def _units(comparison: Comparison) -> str:
-    """Return how many searches or reproductions the intervals rest on; a single value has no
-    interval.
+    """Return how many searches or reproductions the intervals rest on.
+
+    A single value has no interval.
     """
     counts = sorted(
         {
@@ -207,7 +211,7 @@ def _units(comparison: Comparison) -> str:
 
 
 def _fold_scores(record: StudyRecord, metric: str) -> list[list[float]]:
-    """The single models' scores, reproduction by reproduction."""
+    """Return the single models' scores, reproduction by reproduction."""
     return [
         [float(fold[metric]) for fold in test.folds if metric in fold]
         for test in record.tests
@@ -221,8 +225,9 @@ def _over_units(record: StudyRecord, metric: str) -> float | None:
 
 
 def _training_scores(record: StudyRecord) -> dict[str, list[float]]:
-    """Return each metric's mean over folds, unit by unit; infinite where one fold has no finite
-    value.
+    """Return each metric's mean over folds, unit by unit.
+
+    The mean is infinite where a fold has no finite value.
     """
     by_unit: dict[int, list[Mapping[str, float]]] = {}
     for entry in record.reproductions:

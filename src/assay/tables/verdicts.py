@@ -1,5 +1,6 @@
-"""Differences in plain words. Every word follows from the one simultaneous interval that is printed
-beside it.
+"""Differences in plain words.
+
+Every word follows from the simultaneous interval that is printed beside it.
 """
 
 import math
@@ -19,7 +20,7 @@ FORMS: dict[Setting, str] = {"separated": "single models", "concatenated": "conc
 
 
 def sentence(comparison: Comparison, difference: Difference) -> str:
-    """Return what one comparison of two methods shows, for a reader who skips the figures."""
+    """Return the result of a comparison of two methods, for a reader who skips the figures."""
     pair = [difference.first, difference.second]
     takes = (
         f"; {what_it_takes(comparison, difference)}" if difference.verdict == "undecided" else ""
@@ -33,8 +34,9 @@ def sentence(comparison: Comparison, difference: Difference) -> str:
 
 
 def summary(comparison: Comparison, setting: Setting = "separated") -> list[str]:
-    """Return the verdicts in a few lines, pair by pair while those are few; control twins have
-    lines of their own.
+    """Return the verdicts in a few lines, pair by pair while there are few pairs.
+
+    Control twins have lines of their own.
     """
     twins = comparison.family.twins.keys()
     found = [one for one in comparison.differences(setting) if not {one.first, one.second} & twins]
@@ -69,7 +71,7 @@ def covered(comparison: Comparison) -> str:
 
 
 def estimated(comparison: Comparison) -> str:
-    """Return in words what the scores are an estimate of."""
+    """Return in words which quantity the scores estimate."""
     if comparison.replicated:
         return (
             "Estimated: the expected test score, over searches and training seeds, of this budget"
@@ -84,13 +86,14 @@ def estimated(comparison: Comparison) -> str:
 
 
 def unit_of(record: StudyRecord) -> str:
-    """Return what the independent values of a study are."""
+    """Return the name of the independent values of a study."""
     return "search" if record.searches > 1 else "reproduction"
 
 
 def what_it_takes(comparison: Comparison, difference: Difference) -> str:
-    """Return how many searches would find the smallest difference that matters; never the one that
-    was seen.
+    """Return how many searches would find the smallest difference that matters.
+
+    The observed difference is never used.
     """
     records = [comparison.record(name) for name in (difference.first, difference.second)]
     varied = [record for record in records if len(record.units("separated", "map_at_r")) > 1]
@@ -123,8 +126,9 @@ def what_it_takes(comparison: Comparison, difference: Difference) -> str:
 
 
 def _setting(record: StudyRecord, unit: str, needed: int) -> str:
-    """Return how to ask for as many: a study that searches nothing reproduces once for each search
-    of the protocol.
+    """Return the settings that ask for that many searches.
+
+    A study that searches nothing reproduces once for each search of the protocol.
     """
     if unit == "search":
         return f"--set searches={needed}"
