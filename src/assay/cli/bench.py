@@ -38,7 +38,7 @@ def bench(
         typer.Option(
             "--control",
             metavar="METHOD",
-            help="Add a twin of a method, with seeds of its own: an A/A control.",
+            help="Add a twin of a method, with other seeds: an A/A control.",
         ),
     ] = None,
     reference: Annotated[
@@ -46,13 +46,13 @@ def bench(
         typer.Option(
             "--reference",
             metavar="METHOD",
-            help="Compare every method with this one only; by default above ten.",
+            help="Compare every method with this method only; the default above ten methods.",
         ),
     ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Say how many runs, how long and how much disk; do nothing."
+            "--dry-run", help="Print how many runs, how long and how much disk; run nothing."
         ),
     ] = False,
     *,
@@ -114,11 +114,11 @@ def sweep(
     *,
     options: BenchOptions,
 ) -> None:
-    """Show how scores change with one field of the protocol, such as dim, batch, trunk, sampler,
-    frozen, optimiser.weight_decay or augment.flip.
+    """Show how scores change with one field of the protocol.
 
-    Parameters are searched once, under the protocol as it is (a bench that the store has is not run
-    again); then each METHOD is reproduced and tested at every value with them.
+    The field may be dim, batch, trunk, sampler, frozen, optimiser.weight_decay, augment.flip or any
+    other. Parameters are searched once, under the protocol as it is (a bench that the store has is
+    not run again); then each METHOD is reproduced and tested with them at every value.
 
     Example: assay sweep --data glyphs --methods contrastive,triplet --vary dim=16,32,64,128
     """
@@ -154,7 +154,7 @@ def reproduce(
     *,
     options: BenchOptions,
 ) -> None:
-    """Run the best parameters that the reality check published, and compare with its scores.
+    """Run the best parameters of the reality check, and compare with its published scores.
 
     Nothing is searched: each method is reproduced and tested with the published parameters; a
     parameter that was not published has its default. Give the public BN-Inception weights with

@@ -52,11 +52,10 @@ def show(
     ] = None,
     imports: ImportsOption = None,
     json: Annotated[
-        bool, typer.Option("--json", help="For programs; every list complete.")
+        bool, typer.Option("--json", help="Print JSON, for programs; every list is complete.")
     ] = False,
 ) -> None:
-    """Show classes, sizes, the splits that would be made, and problems: broken files, copies, leaks
-    into the test half.
+    """Show classes, sizes, splits and problems: broken files, copies, leaks into the test half.
 
     Example: assay data show folder:birds --sheet birds.png
     """
@@ -97,7 +96,7 @@ def prepare(
     ] = None,
     imports: ImportsOption = None,
 ) -> None:
-    """Scale all images once and pack them into the cache, which the first bench would do otherwise.
+    """Scale all images once and pack them into the cache, as the first bench would do.
 
     After any interruption, run the same command again: it continues.
 
@@ -136,8 +135,7 @@ def splits(
     settings: SettingsOption = None,
     imports: ImportsOption = None,
 ) -> None:
-    """Print the fold or test half of each sample as CSV, with the data set's own marks of query and
-    gallery, if any.
+    """Print the part of each sample as CSV: its fold or test, and marks of query and gallery.
 
     Example: assay data splits folder:birds > splits.csv
     """

@@ -113,11 +113,10 @@ def embed(
     imports: ImportsOption = None,
     device: DeviceOption = Device.auto,
 ) -> None:
-    """Write embeddings of IMAGES by MODEL to an .npz: z, ids, and where there are classes, y and
-    classes.
+    """Write embeddings of IMAGES by MODEL to an .npz.
 
-    The file keeps official splits and roles, so that `assay bench --data features:F.npz` splits the
-    vectors as it would split the images.
+    It holds z, ids, and where there are classes, y and classes. It keeps official splits and roles,
+    so that `assay bench --data features:F.npz` splits the vectors as it would split the images.
 
     Example: assay embed lite0 birds --out birds.npz
     """
@@ -150,7 +149,7 @@ def baselines(
     data: DataOption = "glyphs",
     trunks: Annotated[
         str,
-        typer.Option(help="Comma-separated names; by default all that Assay knows by name."),
+        typer.Option(help="Comma-separated names; by default all of `assay list trunks`."),
     ] = "",
     dim: Annotated[
         int, typer.Option(min=1, help="Dimensions after the PCA, which is fitted on trainval.")

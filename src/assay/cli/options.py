@@ -63,7 +63,7 @@ ImportsOption = Annotated[
         help="Import your own methods, data sets and trunks first.",
     ),
 ]
-DeviceOption = Annotated[Device, typer.Option("--device", help="What to compute on.")]
+DeviceOption = Annotated[Device, typer.Option("--device", help="Device to compute on.")]
 MethodsOption = Annotated[
     str, typer.Option("--methods", help="Comma-separated names of `assay list methods`, or 'all'.")
 ]
@@ -87,33 +87,31 @@ AddressOption = Annotated[
 ]
 WorkersOption = Annotated[
     int | None,
-    typer.Option(
-        "--workers", min=1, help="Processes at work; one for each core or GPU by default."
-    ),
+    typer.Option("--workers", min=1, help="Worker processes; by default one for each core or GPU."),
 ]
 KeepWeightsOption = Annotated[
     KeptWeights,
     typer.Option(
         "--keep-weights",
-        help="'all' keeps every checkpoint and, after the test, tells the price of peeking.",
+        help="'all' keeps every checkpoint and, after the test, reports the price of peeking.",
     ),
 ]
 NewStudyOption = Annotated[
     bool,
     typer.Option(
         "--new-study",
-        help="Begin afresh beside what the store has, after a search space has changed, say.",
+        help="Start new studies beside those in the store, as after a changed search space.",
     ),
 ]
 AllowLeaksOption = Annotated[
     bool,
     typer.Option(
         "--allow-leaks",
-        help="Go on with data that have copies in both halves, or conflicting labels.",
+        help="Continue with data that have copies in both halves, or conflicting labels.",
     ),
 ]
 STORE = Path("assay-runs")
-JsonOption = Annotated[bool, typer.Option("--json", help="The result for programs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 WeightsOption = Annotated[
     str | None,
     typer.Option(
@@ -125,7 +123,7 @@ WeightsOption = Annotated[
 WeightsFileOption = Annotated[
     str | None,
     typer.Option(
-        "--weights", metavar="FILE", help="Weights of the one trunk named, where not its own."
+        "--weights", metavar="FILE", help="Weights of the one trunk named, instead of its own."
     ),
 ]
 PretrainedOnOption = Annotated[
@@ -133,7 +131,7 @@ PretrainedOnOption = Annotated[
     typer.Option(
         "--pretrained-on",
         metavar="TEXT",
-        help="What the file's weights were trained on, for the report.",
+        help="Data that the weights of the file were trained on, for the report.",
     ),
 ]
 

@@ -56,9 +56,7 @@ def status(
         bool, typer.Option("--watch", help="Print every change until the bench has ended.")
     ] = False,
 ) -> None:
-    """Show how far each study is, what is running, what has failed, and how long the rest takes.
-
-    It works for a bench that has stopped or died too.
+    """Show how far each study is, what has failed, and the time left; of a dead bench too.
 
     Example: assay status assay-runs/demo --watch
     """
@@ -204,7 +202,9 @@ def verify(
     directory: StoreArgument = STORE,
     anchor: Annotated[
         str | None,
-        typer.Option(metavar="HASH", help="A preregistration hash announced beforehand."),
+        typer.Option(
+            metavar="HASH", help="A preregistration hash that was announced before the bench ran."
+        ),
     ] = None,
     rerun: Annotated[
         int | None,
