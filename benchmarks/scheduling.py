@@ -31,11 +31,11 @@ from assay.hashing import derive
 from assay.protocols import customise, protocols
 from assay.records.ledger import Ledger
 from assay.records.lines import RunEntry, Trial
+from assay.records.progress import Board, Listener, StudyState
 from assay.records.store import Store
 from assay.space import Real, Space
 from assay.study.bench import Execution, run_bench
 from assay.study.drive import drive
-from assay.study.progress import Board, Listener, State
 from assay.study.search import TrialResult, ask
 from assay.study.study import Steps, Study
 
@@ -99,7 +99,7 @@ class Stub(Study):
 
     def __init__(self, number: int, trials: int, task: Callable[[int], Task]) -> None:
         self.trials, self.task, self.done = trials, task, 0
-        self.state = State(
+        self.state = StudyState(
             str(number), f"study {number}", trials, trials * FOLDS + REPRODUCTIONS * FOLDS
         )
         self.number = number
@@ -120,7 +120,7 @@ class Memory(Listener):
     def __init__(self, studies: Sequence[Stub], at: Sequence[int]) -> None:
         self._studies, self._at, self.megabytes = studies, list(at), list[float]()
 
-    def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
+    def tick(self, states: Sequence[StudyState], seconds_left: float | None) -> None:
         """Look, where the next mark is passed."""
         if self._at and sum(study.done for study in self._studies) >= self._at[0]:
             self._at.pop(0)

@@ -235,8 +235,8 @@ def test_the_order_of_methods_changes_no_study(benched, tmp_path):
 
 def configs(out, method, stage):
     record, store = records(out)[method], Store(out)
-    keys = [run["key"] for run in record.reproductions] if stage == "reproduction" else []
-    keys = keys or [run["key"] for trial in record.trials for run in trial["runs"]]
+    keys = [run.key for run in record.reproductions] if stage == "reproduction" else []
+    keys = keys or [run.key for trial in record.trials for run in trial.runs]
     return [json.loads((store.run(key) / "config.json").read_text()) for key in keys]
 
 
@@ -254,7 +254,7 @@ def test_paired_methods_start_from_the_same_trunk(benched):
     _, store = benched
     first = [
         json.loads(
-            (Store(store).run(records(store)[method].reproductions[0]["key"]) / "history.jsonl")
+            (Store(store).run(records(store)[method].reproductions[0].key) / "history.jsonl")
             .read_text()
             .splitlines()[0]
         )
@@ -266,8 +266,8 @@ def test_paired_methods_start_from_the_same_trunk(benched):
 def test_the_selected_trial_is_not_among_its_reproductions(benched):
     _, store = benched
     for record in records(store).values():
-        trials = {run["key"] for trial in record.trials for run in trial["runs"]}
-        assert not trials & {run["key"] for run in record.reproductions}
+        trials = {run.key for trial in record.trials for run in trial.runs}
+        assert not trials & {run.key for run in record.reproductions}
         assert (
             not {config["seed"] for config in configs(store, record.method, "trial")}
             & {config["seed"] for config in configs(store, record.method, "reproduction")}
@@ -279,7 +279,7 @@ def test_trial_0_is_the_defaults_and_every_method_has_the_same_budget(benched):
     _, store = benched
     trained = [record for method, record in records(store).items() if method in TWO]
     assert all(
-        record.trials[0]["parameters"] == record.announced.method.defaults for record in trained
+        record.trials[0].parameters == record.announced.method.defaults for record in trained
     )
     assert {len(record.trials) for record in trained} == {2}
 
@@ -306,16 +306,14 @@ def test_losing_trials_keep_their_hashes_but_not_their_weights(benched):
     _, store = benched
     record = records(store)["triplet"]
     for trial in record.trials:
-        kept = [
-            (Store(store).run(run["key"]) / "model.safetensors").exists() for run in trial["runs"]
-        ]
-        assert kept == [trial["trial"] == record.selection.trial] * 4
-        assert all(len(Store(store).result(run["key"]).weights) == 64 for run in trial["runs"])
+        kept = [(Store(store).run(run.key) / "model.safetensors").exists() for run in trial.runs]
+        assert kept == [trial.trial == record.selection.trial] * 4
+        assert all(len(Store(store).result(run.key).weights) == 64 for run in trial.runs)
 
 
 def test_a_class_with_one_image_is_a_skipped_query_not_an_error(benched):
     _, store = benched
-    scores = records(store)["triplet"].tests[0]["separated"]
+    scores = records(store)["triplet"].tests[0].separated
     assert (scores["queries"], scores["skipped"]) == (32, 1)
 
 
@@ -377,10 +375,10 @@ def test_a_diverged_trial_fails_counts_and_is_never_selected(tmp_path, mini_feat
     process, found = run_unstable(tmp_path, mini_features, default=0.9, low=0.0)
     assert process.returncode == 0, process.stderr
     record = found["unstable"]
-    assert record.trials[0]["status"] == "failed"
-    assert record.trials[0]["map_at_r"] is None
+    assert record.trials[0].status == "failed"
+    assert record.trials[0].map_at_r is None
     assert len(record.trials) == 4
-    assert record.trials[record.selection.trial]["status"] == "finished"
+    assert record.trials[record.selection.trial].status == "finished"
     page = (tmp_path / "store" / "report" / "index.html").read_text()
     assert re.search(r"unstable: \d of 4 trials diverged", page)
 
@@ -421,7 +419,7 @@ def test_vectors_as_they_are_are_in_every_bench_and_have_one_score(tmp_path, min
     )
     assert set(records(tmp_path / "store")) == {"triplet", "as_is"}
     record = records(tmp_path / "store")["as_is"]
-    assert (len(record.reproductions), record.reproductions[0]["fold"], record.trials) == (
+    assert (len(record.reproductions), record.reproductions[0].fold, record.trials) == (
         1,
         None,
         [],
@@ -431,23 +429,23 @@ def test_vectors_as_they_are_are_in_every_bench_and_have_one_score(tmp_path, min
         archive["z"][archive["y"] >= 8], archive["y"][archive["y"] >= 8], metrics=["map_at_r"]
     )
     (test,) = record.tests
-    assert test["separated"] == test["concatenated"]
-    assert test["separated"]["map_at_r"] == pytest.approx(expected["map_at_r"], abs=1e-9)
+    assert test.separated == test.concatenated
+    assert test.separated["map_at_r"] == pytest.approx(expected["map_at_r"], abs=1e-9)
 
 
 def test_features_of_a_random_trunk_as_they_are_have_a_run_for_every_seed(benched):
     _, store = benched
     record = records(store)["as_is"]
-    assert [(entry["reproduction"], entry["fold"]) for entry in record.reproductions] == [
+    assert [(entry.reproduction, entry.fold) for entry in record.reproductions] == [
         (0, None),
         (1, None),
     ]
     vectors = [
-        np.load(Store(store).test_vectors(e["key"], record.seal.test)) for e in record.reproductions
+        np.load(Store(store).test_vectors(e.key, record.seal.test)) for e in record.reproductions
     ]
     assert vectors[0].shape[1] > 4 * SMALL.dim
     assert not np.allclose(*vectors)
-    assert all(test["separated"] == test["concatenated"] for test in record.tests)
+    assert all(test.separated == test.concatenated for test in record.tests)
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ from assay.cli import merge as command
 from assay.errors import BadInput
 from assay.protocols import customise, protocols
 from assay.records.ledger import BrokenLedger, Ledger, read
+from assay.records.merge import Contribution, merge
 from assay.records.run import read_history
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.report import write_report
-from assay.study.merge import Contribution, merge
 from assay.tables import comparisons
 from assay.verify import verify
 from entries import look, write_raw
@@ -164,7 +164,7 @@ def test_of_two_states_of_a_study_the_one_that_is_further_counts(place, lines, o
 
 def test_weights_that_one_store_has_dropped_come_from_the_other(place):
     without = shutil.copytree(place / "berlin", place / "without")
-    key = record_of(without, "triplet").reproductions[0]["key"]
+    key = record_of(without, "triplet").reproductions[0].key
     (Store(without).run(key) / "model.safetensors").unlink()
     merge([without, place / "berlin"], place / "both")
     assert problems(place / "both") == []
@@ -172,7 +172,7 @@ def test_weights_that_one_store_has_dropped_come_from_the_other(place):
 
 def test_checkpoints_that_one_store_has_kept_come_as_a_whole(place):
     kept = shutil.copytree(place / "berlin", place / "kept")
-    key = record_of(kept, "triplet").reproductions[0]["key"]
+    key = record_of(kept, "triplet").reproductions[0].key
     folder, best = Store(kept).run(key), Store(kept).result(key).best_epoch
     (folder / "checkpoints").mkdir()
     for epoch in [checkpoint.epoch for checkpoint in read_history(folder)]:
@@ -189,7 +189,7 @@ def test_checkpoints_that_one_store_has_kept_come_as_a_whole(place):
 
 def look_at(store, epoch):
     record = record_of(store, "triplet")
-    entry = replace(look(record.reproductions[0]["key"]), metrics={"mrr": epoch})
+    entry = replace(look(record.reproductions[0].key), metrics={"mrr": epoch})
     Ledger(ledger_of(store, "triplet")).look(entry)
 
 
@@ -212,7 +212,7 @@ def test_looks_of_both_labs_are_counted_once_each(place):
 KILLED = """
 import os, shutil, signal, sys
 from pathlib import Path
-from assay.study import merge
+from assay.records import merge
 copies, copy = int(sys.argv[1]), shutil.copyfile
 def kill(*paths):
     global copies
@@ -246,7 +246,7 @@ def change_json(path, **changes):
 
 
 def test_one_run_with_two_results_is_refused_with_both_named(place):
-    key = record_of(place / "berlin", "pretrained").reproductions[0]["key"]
+    key = record_of(place / "berlin", "pretrained").reproductions[0].key
     for name in ("berlin", "oslo"):
         shutil.rmtree(Store(place / name).root / "studies")
     result = Store(place / "oslo").run(key) / "result.json"
@@ -283,33 +283,31 @@ def test_two_studies_under_one_key_are_refused_with_both_named(place):
 
 
 def spoil_weights(store):
-    path = (
-        Store(store).run(record_of(store, "triplet").reproductions[0]["key"]) / "model.safetensors"
-    )
+    path = Store(store).run(record_of(store, "triplet").reproductions[0].key) / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
 
 
 def spoil_config(store):
     change_json(
-        Store(store).run(record_of(store, "triplet").reproductions[0]["key"]) / "config.json",
+        Store(store).run(record_of(store, "triplet").reproductions[0].key) / "config.json",
         seed=1,
     )
 
 
 def spoil_result(store):
     change_json(
-        Store(store).run(record_of(store, "triplet").reproductions[0]["key"]) / "result.json",
+        Store(store).run(record_of(store, "triplet").reproductions[0].key) / "result.json",
         last_epoch=7,
     )
 
 
 def remove_run(store):
-    shutil.rmtree(Store(store).run(record_of(store, "triplet").trials[0]["runs"][0]["key"]))
+    shutil.rmtree(Store(store).run(record_of(store, "triplet").trials[0].runs[0].key))
 
 
 def spoil_vectors(store):
     record = record_of(store, "triplet")
-    path = Store(store).test_vectors(record.reproductions[0]["key"], record.seal.test)
+    path = Store(store).test_vectors(record.reproductions[0].key, record.seal.test)
     np.save(path, np.load(path) + 1)
 
 

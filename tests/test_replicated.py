@@ -59,29 +59,20 @@ def benched(features, tmp_path_factory):
 
 
 def runs_of(record, search):
-    tried = [
-        entry["key"]
-        for trial in record.trials
-        if trial["search"] == search
-        for entry in trial["runs"]
-    ]
-    return tried + [entry["key"] for entry in record.reproductions if entry["search"] == search]
+    tried = [entry.key for trial in record.trials if trial.search == search for entry in trial.runs]
+    return tried + [entry.key for entry in record.reproductions if entry.search == search]
 
 
 def test_every_search_has_its_trials_selection_and_reproductions(benched):
     record = records(benched)["triplet"]
-    assert [(trial["search"], trial["trial"]) for trial in record.trials] == [
+    assert [(trial.search, trial.trial) for trial in record.trials] == [
         (s, t) for s in range(3) for t in range(2)
     ]
     assert [selection.search for selection in record.selections] == [0, 1, 2]
-    assert all(len(trial["runs"]) == 2 for trial in record.trials), (
-        "a trial is validated on two folds"
-    )
-    places = [
-        (entry["search"], entry["reproduction"], entry["fold"]) for entry in record.reproductions
-    ]
+    assert all(len(trial.runs) == 2 for trial in record.trials), "a trial is validated on two folds"
+    places = [(entry.search, entry.reproduction, entry.fold) for entry in record.reproductions]
     assert places == [(s, r, f) for s in range(3) for r in range(2) for f in range(4)]
-    assert [(test["search"], test["reproduction"]) for test in record.tests] == [
+    assert [(test.search, test.reproduction) for test in record.tests] == [
         (s, r) for s in range(3) for r in range(2)
     ]
     assert record.complete and not record.failed
@@ -91,7 +82,7 @@ def test_two_searches_share_no_run_even_where_they_choose_alike(benched):
     """Trial 0 is the defaults in every search: only the seeds tell its runs apart."""
     for record in records(benched).values():
         if record.searched:
-            first = [trial["parameters"] for trial in record.trials if trial["trial"] == 0]
+            first = [trial.parameters for trial in record.trials if trial.trial == 0]
             assert first == [first[0]] * 3
             assert not any(
                 set(runs_of(record, a)) & set(runs_of(record, b))
@@ -101,9 +92,7 @@ def test_two_searches_share_no_run_even_where_they_choose_alike(benched):
 
 def test_searches_ask_for_different_points(benched):
     asked = [
-        json.dumps(trial["parameters"])
-        for trial in records(benched)["triplet"].trials
-        if trial["trial"]
+        json.dumps(trial.parameters) for trial in records(benched)["triplet"].trials if trial.trial
     ]
     assert len(set(asked)) == len(asked)
 
@@ -135,13 +124,11 @@ def test_trials_of_one_search_are_validated_on_the_same_folds(benched):
         for search in range(record.searches if record.searched else 0):
             folds = {
                 tuple(
-                    json.loads((Store(benched).run(entry["key"]) / "config.json").read_text())[
-                        "fold"
-                    ]
-                    for entry in trial["runs"]
+                    json.loads((Store(benched).run(entry.key) / "config.json").read_text())["fold"]
+                    for entry in trial.runs
                 )
                 for trial in record.trials
-                if trial["search"] == search
+                if trial.search == search
             }
             assert len(folds) == 1
 
@@ -180,11 +167,7 @@ def test_a_unit_is_the_mean_of_a_search(benched):
 def test_the_search_that_validates_best_is_handed_over(benched):
     record = records(benched)["contrastive"]
     by_search = [
-        [
-            entry["validation"]["map_at_r"]
-            for entry in record.reproductions
-            if entry["search"] == search
-        ]
+        [entry.validation["map_at_r"] for entry in record.reproductions if entry.search == search]
         for search in range(3)
     ]
     means = [sum(row) / len(row) for row in by_search]
@@ -341,8 +324,7 @@ def test_more_searches_of_what_was_tested_are_another_look_and_repeat_no_run(fea
 )
 def test_another_try_at_a_question_counts_before_anything_is_opened(features, tmp_path, settings):
     """Declared side by side and finished later, each would be the first look."""
-    from assay.study.bench import design_bench
-    from assay.study.declared import declare
+    from assay.study.bench import declare, design_bench
 
     store = Store.create(tmp_path / "store")
     first = declare(store, design_bench(f"features:{features}", ["triplet"], SMALL, "cpu", ()))
@@ -368,8 +350,7 @@ def test_tries_of_two_stores_take_their_turns(benched):
 
 
 def test_a_twin_is_no_reference_and_does_not_count_as_a_method(features, tmp_path):
-    from assay.study.bench import design_bench, with_control
-    from assay.study.declared import declare
+    from assay.study.bench import declare, design_bench, with_control
 
     names = [name for name, method in package.methods.methods.items() if method.loss is not None][
         :10
@@ -382,8 +363,7 @@ def test_a_twin_is_no_reference_and_does_not_count_as_a_method(features, tmp_pat
 
 
 def test_above_ten_methods_all_are_compared_with_one(features, tmp_path):
-    from assay.study.bench import design_bench
-    from assay.study.declared import declare
+    from assay.study.bench import declare, design_bench
 
     names = [name for name, method in package.methods.methods.items() if method.loss is not None][
         :11

@@ -14,10 +14,10 @@ import pytest
 from assay.hashing import pretty
 from assay.records.ledger import Ledger
 from assay.records.origin import SweepPoint
+from assay.records.progress import Board, StudyState
 from assay.records.run import Timing
 from assay.records.store import Store
 from assay.status import CLOCKS, status_of
-from assay.study.progress import Board, State
 from entries import announcement, budget, reproduction, run_entry, scored, seal, selection, trial
 
 FOLDS, SECONDS = 4, 30.0
@@ -82,7 +82,7 @@ def board(store, *states, left=None, workers=2):
 
 def state_of(store, called, *arguments, **more):
     """What the driver says of the study that is called so."""
-    return State(
+    return StudyState(
         next(one.study for one in status_of(store).studies if one.method == called),
         called,
         *arguments,
@@ -187,7 +187,7 @@ def test_runs_that_are_not_in_the_ledger_yet_are_counted_by_what_the_driver_said
 
 def test_what_a_driver_said_is_of_the_study_that_it_named(store):
     old, new = study_in(store, "triplet", tried=1), study_in(store, "triplet", tried=2)
-    board(store, State(new, "triplet", 3, 20, stage="failed", error="no memory"))
+    board(store, StudyState(new, "triplet", 3, 20, stage="failed", error="no memory"))
     found = {study.study: study.error for study in status_of(store).studies}
     assert found == {old: None, new: "no memory"}
 

@@ -17,7 +17,7 @@ from assay.records.lines import Selection
 from assay.records.store import Store
 from assay.space import Real, Space
 from assay.study import Execution, run_bench
-from assay.study.trials import best_of, estimate
+from assay.study.search import best_of, estimate
 from miniature import MINI, snapshot
 
 SMALL = customise(protocols["quick"], [*MINI, "iterations=2", "epochs=1"])

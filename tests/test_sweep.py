@@ -62,8 +62,8 @@ def test_the_value_that_the_protocol_has_computes_no_run_again(swept):
     assert len(same) == len(METHODS)
     for record in same:
         base = records[record.announced.sweep.base]
-        assert [entry["key"] for entry in record.reproductions] == [
-            entry["key"] for entry in base.reproductions
+        assert [entry.key for entry in record.reproductions] == [
+            entry.key for entry in base.reproductions
         ]
         assert record.scores("separated", "map_at_r") == base.scores("separated", "map_at_r")
 

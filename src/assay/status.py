@@ -8,11 +8,10 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from assay.errors import BadInput
-from assay.files import read_json
 from assay.records.ledger import read
+from assay.records.progress import StudyState, read_progress
 from assay.records.run import read_timing
 from assay.records.store import Store
 from assay.records.study import StudyRecord
@@ -88,9 +87,8 @@ class Status:
 
 def status_of(store: Store) -> Status:
     """Return how far a store and its studies are."""
-    driver, board = store.driver(), _board(store)
-    workers, at = board.get("workers"), board.get("at")
-    posted = {state["study"]: state for state in board.get("studies", []) if "study" in state}
+    driver, board = store.driver(), read_progress(store)
+    posted = {state.study: state for state in board.studies} if board else {}
     records: dict[str, StudyRecord] = {}
     begun: dict[str, str] = {}
     unread: list[Standing] = []
@@ -104,29 +102,23 @@ def status_of(store: Store) -> Status:
         except BadInput as error:
             unread.append(_nothing_known(key, str(error), ended=True))
     driven = set() if driver is None else set(posted) or {*store.studies()}
-    studies = [
-        _standing(record, posted.get(key, {}), key in driven) for key, record in records.items()
-    ]
+    studies = [_standing(record, posted.get(key), key in driven) for key, record in records.items()]
     return Status(
         driver=driver,
-        silent=None if at is None else max(0.0, time.time() - at),
+        silent=max(0.0, time.time() - board.at) if board else None,
         done=sum(study.done for study in studies),
         total=sum(study.total for study in studies),
         under_way=tuple(_under_way(store)),
-        workers=workers,
-        seconds_left=board.get("seconds_left")
+        workers=board.workers if board else None,
+        seconds_left=(board.seconds_left if board else None)
         if driver
-        else _estimate(store, records, studies, workers or len(os.sched_getaffinity(0))),
+        else _estimate(store, records, studies, board.workers if board else _cores()),
         studies=tuple(_in_order(records, begun, [*unread, *studies])),
     )
 
 
-def _board(store: Store) -> dict[str, Any]:
-    """Return what the driver last posted; nothing where it never did."""
-    try:
-        return dict(read_json(store.progress))
-    except (OSError, ValueError, TypeError):
-        return {}
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _under_way(store: Store) -> Iterator[str]:
@@ -135,14 +127,14 @@ def _under_way(store: Store) -> Iterator[str]:
             yield folder.name
 
 
-def _standing(record: StudyRecord, posted: Mapping[str, Any], driven: bool) -> Standing:
-    """Return how far a study is by its ledger and, after its last line, by its driver's posts."""
+def _standing(record: StudyRecord, posted: StudyState | None, driven: bool) -> Standing:
+    """Return how far a study is by its ledger, and after that by what its driver posted."""
     budget = record.announced.budget
     trials = budget.searches * budget.trials
     saved = sum(budget.trial_folds - len(trial.runs) for trial in record.trials)
     total = trials * budget.trial_folds + budget.reproduction_runs - saved
     done, ended = len(list(record.run_entries())), record.ended
-    error = posted.get("error")
+    error = posted.error if posted else None
     values = [trial.map_at_r for trial in record.trials if trial.map_at_r is not None]
     point = record.announced.sweep
     return Standing(
@@ -156,15 +148,15 @@ def _standing(record: StudyRecord, posted: Mapping[str, Any], driven: bool) -> S
         best=max(values, default=None),
         reproduction_runs=len(record.reproductions),
         reproduction_runs_announced=budget.reproduction_runs,
-        done=done if ended else min(max(done, int(posted.get("done", 0))), total),
+        done=done if ended else min(max(done, posted.done if posted else 0), total),
         total=done if ended else total,
         state=_state(record, error, driven),
         ended=ended,
-        error=None if ended or error is None else str(error),
+        error=None if ended else error,
     )
 
 
-def _state(record: StudyRecord, error: object, driven: bool) -> str:
+def _state(record: StudyRecord, error: str | None, driven: bool) -> str:
     """Return the state of a study in words."""
     if record.complete:
         looks = len(record.looks)
@@ -172,7 +164,7 @@ def _state(record: StudyRecord, error: object, driven: bool) -> str:
     if record.failed:
         return "failed: all trials of a search diverged"
     if error:
-        return f"failed: {last_line(str(error))}"
+        return f"failed: {last_line(error)}"
     tried, announced = len(record.trials), record.searches * record.announced.budget.trials
     doing = (
         "scoring the test half"

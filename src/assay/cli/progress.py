@@ -18,7 +18,7 @@ from rich.text import Text
 
 from assay.cli.show import duration
 from assay.progress import Progress
-from assay.study.progress import Listener, State
+from assay.records.progress import Listener, StudyState
 
 LINE_EVERY = 10.0
 """Seconds between two lines of progress where stderr is not a terminal."""
@@ -68,7 +68,7 @@ class LineListener(Interruptible, Listener):
         """Print the announcement."""
         self.say(method, text)
 
-    def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
+    def tick(self, states: Sequence[StudyState], seconds_left: float | None) -> None:
         """Print how far all studies are together, not too often."""
         self.check()
         self._print_sometimes(_overall(states, seconds_left))
@@ -101,7 +101,7 @@ class TableListener(Interruptible, Listener):
         """Print the announcement above the table, where it stays."""
         self._live.console.print(f"{method}: {text}", highlight=False, markup=False, soft_wrap=True)
 
-    def tick(self, states: Sequence[State], seconds_left: float | None) -> None:
+    def tick(self, states: Sequence[StudyState], seconds_left: float | None) -> None:
         """Redraw the table."""
         self.check()
         table = Table(
@@ -145,7 +145,7 @@ def follow() -> Iterator[Progress]:
         yield show
 
 
-def _overall(states: Sequence[State], seconds_left: float | None) -> str:
+def _overall(states: Sequence[StudyState], seconds_left: float | None) -> str:
     """Return how far all studies are together, and the time left."""
     done, total = sum(state.done for state in states), sum(state.total for state in states)
     if done < total:

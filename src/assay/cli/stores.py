@@ -20,9 +20,9 @@ from assay.cli.show import duration, print_json, print_table
 
 if TYPE_CHECKING:
     from assay.engines import Engine
+    from assay.records.merge import Contribution
     from assay.records.store import Store
     from assay.status import Standing, Status
-    from assay.study.merge import Contribution
     from assay.verify import Finding, Repeated
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="[DIR]", help="A run store.")]
@@ -316,10 +316,10 @@ def merge(
     Example: assay merge berlin/assay-runs oslo/assay-runs --out both
     """
     from assay.cli.progress import watch
-    from assay.study.merge import merge as unite
+    from assay.records.merge import merge as unite
 
     with watch() as listener:
-        merged = unite(stores, out, listener)
+        merged = unite(stores, out, listener.progress)
     if json:
         print_json(
             {

@@ -56,6 +56,14 @@ def own_source() -> str:
     return source_hash(["assay.run.training"])
 
 
+def search_source() -> str:
+    """Return the hash of the code of the search, as `own_source` is that of a run.
+
+    Where it is another one, a search may ask for other trials.
+    """
+    return source_hash(["assay.study.search"])
+
+
 def run_key(config: dict[str, Any]) -> str:
     """Return the key of a run: the hash of its `config.json`.
 

@@ -14,8 +14,9 @@ from typing import Literal
 
 from assay.errors import BadInput
 from assay.files import DRAFT, lock_now, new_folder, read_json, remove_drafts, write_atomically
-from assay.hashing import pretty
+from assay.hashing import digest_file, pretty
 from assay.records.codec import FORMAT, check_format
+from assay.records.lines import RunEntry
 from assay.records.run import CHECKPOINTS, RunResult, check_run
 
 Keep = Literal["best", "all"]
@@ -158,6 +159,19 @@ class Store:
                 "that run is computed again, and nothing else"
             )
         return RunResult.read(folder / "result.json")
+
+    def entry(self, key: str) -> RunEntry:
+        """Return a finished run as lines of a ledger hold it."""
+        result = self.result(key)
+        return RunEntry(
+            key=key,
+            status=result.status,
+            validation=result.validation,
+            best_epoch=result.best_epoch,
+            last_epoch=result.last_epoch,
+            result=digest_file(self.run(key) / "result.json"),
+            training=result.training,
+        )
 
     def test_vectors(self, key: str, test_fingerprint: str) -> Path:
         """Where a run's vectors of the test half lie once the seal is open."""

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.files import write_atomically
-from assay.hashing import pretty
+from assay.hashing import digest_file, pretty
 from assay.protocols import ResolvedProtocol
 from assay.records.codec import BadRecord, Document
 from assay.records.ledger import Line, read
 from assay.records.lines import (
     Look,
     Peek,
+    PeekedRun,
+    PeekedTrial,
     Preregistration,
     Reproduction,
     RunEntry,
@@ -218,3 +220,38 @@ def write_record(folder: Path, lines: Sequence[Line]) -> StudyRecord:
     record = StudyRecord.of(folder.name, lines, str(folder / "ledger.jsonl"))
     write_atomically(folder / "study.json", pretty(record.to_json()))
     return record
+
+
+def peek_of(
+    record: StudyRecord, test: str, found: Sequence[dict[int, float]], store: Store
+) -> Peek:
+    """Return the line of a peek.
+
+    `found` holds test MAP@R by epoch: of each run of each reproduction, then of each run of each
+    trial at its best epoch.
+    """
+    scored = iter(found)
+    epochs = [
+        PeekedRun(
+            search=entry.search,
+            reproduction=entry.reproduction,
+            fold=entry.fold,
+            run=entry.key,
+            chosen=entry.best_epoch,
+            test=next(scored),
+            weights={
+                epoch: digest_file(path) for epoch, path in store.checkpoints(entry.key).items()
+            },
+        )
+        for entry in record.reproductions
+    ]
+    trials = [
+        PeekedTrial(
+            search=trial.search,
+            trial=trial.trial,
+            validation=trial.map_at_r,
+            test=tuple(value for _ in trial.runs for value in next(scored).values()),
+        )
+        for trial in record.trials
+    ]
+    return Peek(test, tuple(epochs), tuple(trials))

@@ -20,13 +20,14 @@ from assay.data.seal import read_test
 from assay.devices import torch_threads
 from assay.embedding import embed_samples, normalise_for
 from assay.errors import BadInput
-from assay.hashing import digest, digest_bytes, digest_file, without_infinities
+from assay.hashing import digest_file, without_infinities
 from assay.methods import import_parts
 from assay.metric_names import DEFAULT_METRICS
 from assay.metrics import Scores, evaluate
 from assay.metrics.metric import choose_metrics
 from assay.model import Model, read_model
 from assay.protocols import Protocol, Similarity
+from assay.records.labels import labels_fingerprint
 from assay.records.ledger import Receipt
 from assay.records.run import WEIGHTS
 from assay.records.store import Store, place_file
@@ -63,7 +64,7 @@ class HalfLabels:
     @cached_property
     def fingerprint(self) -> str:
         """Hash of labels and roles."""
-        return digest({name: digest_bytes(array.tobytes()) for name, array in self.marks().items()})
+        return labels_fingerprint(self.marks())
 
     def evaluate(
         self, z: Tensor, metrics: Sequence[str] = DEFAULT_METRICS, similarity: Similarity = "cosine"

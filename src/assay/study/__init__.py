@@ -2,10 +2,10 @@
 side.
 """
 
+from assay.records.progress import Listener
 from assay.study.bench import Bench, Execution, design_bench, plan_bench, run_bench
 from assay.study.models import train_one
 from assay.study.plan import Plan
-from assay.study.progress import Listener
 from assay.study.reproduce import as_published, data_of, methods_published, run_published
 from assay.study.study import Study
 from assay.study.sweep import Swept, run_sweep

@@ -1,33 +1,45 @@
 """A bench: the studies of several methods, driven side by side over one engine."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from assay.data import Dataset, load, splits
+from assay.data import Dataset, load
 from assay.devices import choose_device
 from assay.engines import Engine
 from assay.errors import BadInput
+from assay.hashing import pretty
 from assay.methods import import_parts, methods
 from assay.progress import Progress, silent
-from assay.protocols import NOT_ASKED, Protocol, SettingValue, as_text, protocols
-from assay.records.benches import AS_IS
-from assay.records.store import Store
+from assay.protocols import Protocol, protocols
+from assay.records.benches import AS_IS, DeclaredBench, declared_benches
+from assay.records.keys import bench_key
+from assay.records.progress import Board, Listener
+from assay.records.store import Store, place_file
+from assay.records.study import study_records
 from assay.run import Keep
-from assay.study.conditions import Conditions, describe_data
-from assay.study.declared import declare, reference_of
-from assay.study.design import Design
+from assay.study.conditions import Conditions
+from assay.study.design import Design, design_methods
 from assay.study.drive import drive
 from assay.study.plan import Plan, plan
-from assay.study.progress import Board, Listener
 from assay.study.study import Study
+
+ALL_PAIRS = 10
+"""Number of trained methods up to which every pair is compared; more pairs would leave no power."""
+
+OLDEST = "contrastive"
+"""The oldest loss of the field: the reference where there are many methods and none is named."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What was benched, and where."""
+    """A bench that has ended.
+
+    Args:
+        out: the store.
+        studies: keys of its studies.
+    """
 
     out: Path
     studies: tuple[str, ...]
@@ -35,16 +47,16 @@ class Bench:
 
 @dataclass(frozen=True)
 class Execution:
-    """How benches are carried out, which changes nothing in what they find.
+    """How benches are carried out; it does not change their results.
 
     Args:
         engine: where runs execute; opened when the first run is ready, closed at the end.
         device: auto, cpu or cuda.
         imports: files or modules that register the user's own parts.
         keep: weights that stay: of the selected trial and the reproductions (`best`), or every
-            checkpoint of every run (`all`), whose scores on the opened test half then tell the
+            checkpoint of every run (`all`), whose scores on the opened test half then give the
             price of peeking.
-        listener: hears of the progress.
+        listener: reports the progress.
         allow_leaks: bench data with copies in both halves or with conflicting labels, which are
             refused otherwise.
     """
@@ -68,112 +80,21 @@ def run_bench(
     control: str | None = None,
     reference: str | None = None,
 ) -> Bench:
-    """Study each method on the data under the protocol; what is finished already is not done again.
+    """Study each method on the data under the protocol; finished work is not done again.
 
-    `new_study` begins them afresh, beside those that the store has. `control` adds a twin of a
-    method, `reference` is the method that all others are compared with.
+    `new_study` begins new studies beside those that the store has. `control` adds a twin of a
+    method. `reference` is the method that all others are compared with.
     """
     designs = design_bench(
         data,
-        with_yardstick(names),
+        with_baseline(names),
         protocol,
         execution.device,
         execution.imports,
         execution.listener.progress,
     )
-    check_data(designs, execution)
-    return run_designs(with_control(designs, control), out, execution, new_study, reference)
-
-
-def check_data(designs: Sequence[Design], execution: Execution) -> None:
-    """Say what is wrong with the data; raise `BadInput` where no bench should start on them."""
     designs[0].conditions.check_data(execution.listener.say, execution.allow_leaks)
-
-
-def run_designs(
-    designs: Sequence[Design],
-    out: Path,
-    execution: Execution,
-    new_study: bool,
-    reference: str | None = None,
-) -> Bench:
-    """Carry out the newest studies of these designs that the store has, or new ones; declared
-    before anything is run.
-    """
-    with driving(out, execution) as (store, engine):
-        designs = [in_generation(design, store, new_study) for design in designs]
-        check_studies(designs, store)
-        bench = declare(store, designs, reference)
-        if bench.reference:
-            execution.listener.say("bench", f"every method is compared with {bench.reference}")
-        if bench.look > 1:
-            execution.listener.say(
-                "bench",
-                f"look number {bench.look}: {len(bench.after)} studies were declared or tested"
-                " before",
-            )
-        carry_out(designs, store, engine, execution)
-    return Bench(out, tuple(design.key for design in designs))
-
-
-@contextmanager
-def driving(out: Path, execution: Execution) -> Iterator[tuple[Store, Engine]]:
-    """Yield the store, driven by this process alone, and the engine, open."""
-    store = Store.create(out)
-    with store.driving(), execution.engine as engine:
-        yield store, engine
-
-
-def check_studies(designs: Sequence[Design], store: Store) -> None:
-    """Raise `BadInput` where a study of the store was announced as something else."""
-    for design in designs:
-        Study(design, store, Listener()).check()
-
-
-def carry_out(
-    designs: Sequence[Design], store: Store, engine: Engine, execution: Execution
-) -> None:
-    """Drive the studies of these designs to their ends, none begun before all are known to be what
-    they were announced as.
-    """
-    check_studies(designs, store)
-    to_train = [
-        design
-        for design in designs
-        if design.method.loss and not Study(design, store, Listener()).trained
-    ]
-    parts = _parts(engine.workers, len(to_train))
-    studies = [
-        Study(design, store, execution.listener, execution.keep, parts) for design in designs
-    ]
-    for words in dict.fromkeys(
-        design.conditions.augmentation for design in designs if design.method.loss
-    ):
-        execution.listener.say("augmentation", words)
-    for needed in dict.fromkeys(design.conditions.disk_needed() for design in designs):
-        if needed:
-            execution.listener.say("images", needed)
-    drive(studies, engine, execution.listener, Board(store))
-
-
-def _parts(workers: int, studies: int) -> int:
-    """Return into how many tasks a study splits runs that could be one: about two for each worker
-    over all studies.
-
-    A study never has more tasks than there are workers: a longer stack wastes less.
-
-    >>> [_parts(2, studies) for studies in (1, 2, 3, 4, 10)]
-    [2, 2, 2, 1, 1]
-    """
-    return min(workers, math.ceil(2 * workers / max(1, studies)))
-
-
-def in_generation(design: Design, store: Store, new: bool = False) -> Design:
-    """The design as the newest study of its kind in the store, or as the one after that."""
-    generations = [design]
-    while (store.study(generations[-1].key) / "ledger.jsonl").exists():
-        generations.append(replace(design, generation=len(generations)))
-    return generations[-1] if new or len(generations) == 1 else generations[-2]
+    return run_designs(with_control(designs, control), out, execution, new_study, reference)
 
 
 def plan_bench(
@@ -189,11 +110,13 @@ def plan_bench(
     reference: str | None = None,
 ) -> Plan:
     """Return what the bench would cost on so many workers; nothing is written."""
-    designs = with_control(
-        design_bench(data, with_yardstick(names), protocol, device, imports), control
-    )
+    designs = design_bench(data, with_baseline(names), protocol, device, imports)
     designs[0].conditions.check_data(Listener().say, allow_leaks)
+    designs = with_control(designs, control)
     return plan(designs, workers, reference_of(designs, reference))
+
+
+# --- what is studied ---
 
 
 def design_bench(
@@ -204,19 +127,38 @@ def design_bench(
     imports: Sequence[str],
     progress: Progress = silent,
 ) -> list[Design]:
-    """A design for each method, everything looked up and checked before anything is written."""
+    """Return a design for each method; everything is looked up and checked, nothing is written.
+
+    `["all"]` names every method that suits the trunk.
+    """
     import_parts(imports)
     declared = protocols[protocol] if isinstance(protocol, str) else protocol
-    chosen, on = choose(names), choose_device(device)
+    twice = [name for number, name in enumerate(names) if name in names[:number]]
+    if twice or not names:
+        raise BadInput(
+            f"the method {twice[0]!r} is named twice" if twice else "name at least one method"
+        )
+    everything = list(names) == ["all"]
+    chosen = list(methods) if everything else [methods[name].name for name in names]
+    on = choose_device(device)
     dataset = load(data, progress) if isinstance(data, str) else data
-    conditions = open_conditions(dataset, declared, on, imports)
-    if list(names) == ["all"]:
+    conditions = Conditions.open(dataset, declared, on, imports)
+    if everything:
         chosen = [name for name in chosen if methods[name].starts in ("any", conditions.starts)]
-    return design_in(conditions, chosen)
+    return design_methods(conditions, chosen)
+
+
+def with_baseline(names: Sequence[str]) -> list[str]:
+    """Return the names with that of the baseline that every bench has.
+
+    >>> with_baseline(["triplet"])
+    ['triplet', 'as_is']
+    """
+    return [*names, *([] if list(names) == ["all"] or AS_IS in names or not names else [AS_IS])]
 
 
 def with_control(designs: Sequence[Design], control: str | None) -> list[Design]:
-    """The designs, and the twin of one of them: the same method with seeds of its own."""
+    """Return the designs and, if asked for, the twin of one of them, which has its own seeds."""
     if control is None:
         return list(designs)
     found = next((design for design in designs if design.name == control), None)
@@ -229,63 +171,135 @@ def with_control(designs: Sequence[Design], control: str | None) -> list[Design]
     return [*designs, replace(found, twin=True)]
 
 
-def open_conditions(
-    dataset: Dataset, protocol: Protocol, device: str, imports: Sequence[str]
-) -> Conditions:
-    """What the studies of a bench share."""
-    trainval, test = splits.of(dataset, protocol)
-    here = tuple(str(Path(name).resolve()) if name.endswith(".py") else name for name in imports)
-    return Conditions(describe_data(dataset, trainval), trainval, test, protocol, device, here)
+# --- what is compared ---
 
 
-def design_in(conditions: Conditions, names: Sequence[str]) -> list[Design]:
-    """A design for each method in the conditions, or in one of its own where the protocol makes an
-    exception for it.
+def declare(store: Store, designs: Sequence[Design], reference: str | None = None) -> DeclaredBench:
+    """Write the declaration of a bench, unless it is there, and return it."""
+    reference = reference_of(designs, reference)
+    studies = [design.key for design in designs]
+    known = {bench.key: bench for bench in declared_benches(store)}
+    if bench_key(studies, reference) in known:
+        return known[bench_key(studies, reference)]
+    protocol = designs[0].preregistration.protocol
+    question, trainval = protocol.question, designs[0].conditions.trainval.fingerprint
+    alike = [
+        bench
+        for bench in known.values()
+        if (bench.question, bench.trainval) == (question, trainval)
+    ]
+    opened = {record.key for record in study_records(store) if record.seal is not None}
+    own = dict(zip((design.name for design in designs), studies, strict=True))
+    before = [
+        bench
+        for bench in alike
+        if opened & set(bench.studies) or bench.is_another_try(protocol.fingerprint, own)
+    ]
+    bench = DeclaredBench(
+        studies=tuple(studies),
+        methods=tuple(design.name for design in designs),
+        trained=tuple(design.name for design in designs if design.method.loss is not None),
+        protocol=protocol.fingerprint,
+        question=question,
+        trainval=trainval,
+        reference=reference,
+        look=1 + max((bench.look for bench in before), default=0),
+        after=tuple(sorted({key for bench in before for key in bench.studies})),
+    )
+    place_file(store.bench(bench.key), pretty(bench.to_json()).encode())
+    return bench
+
+
+def reference_of(designs: Sequence[Design], wanted: str | None) -> str | None:
+    """Return the method that all others are compared with; None: every pair is compared.
+
+    It is the wanted one, or above ten methods `contrastive` or the first.
     """
-    by_exceptions: dict[Mapping[str, SettingValue], Conditions] = {}
-    designs = []
-    for name in names:
-        own, exceptions = conditions, conditions.protocol.exceptions.get(name)
-        if exceptions:
-            check_exceptions(conditions.protocol, name)
-            own = by_exceptions.setdefault(exceptions, replace(conditions, exceptions=exceptions))
-        designs.append(Design(own, methods[name]))
-    for used in {id(design.conditions): design.conditions for design in designs}.values():
-        used.check_trunk()
-    for design in designs:
-        design.preregistration  # noqa: B018 (raises what does not go together)
-    return designs
-
-
-def with_yardstick(names: Sequence[str]) -> list[str]:
-    """The names with that of the baseline that every bench has: what the user has before any
-    training.
-
-    >>> with_yardstick(["triplet"])
-    ['triplet', 'as_is']
-    """
-    return [*names, *([] if list(names) == ["all"] or AS_IS in names or not names else [AS_IS])]
-
-
-def check_exceptions(protocol: Protocol, method: str) -> None:
-    """Raise `BadInput` where a protocol gives one method another budget than the others: that is no
-    equal condition.
-    """
-    for path, value in protocol.exceptions[method].items():
-        if path in NOT_ASKED:
-            raise BadInput(
-                f"{protocol.name}: its exception {as_text(path, value)!r} for {method} changes the"
-                " budget; all methods have the same"
-            )
-
-
-def choose(names: Sequence[str]) -> list[str]:
-    """The methods named, in that order; `all` is every one that suits the trunk."""
-    if list(names) == ["all"]:
-        return list(methods)
-    twice = [name for number, name in enumerate(names) if name in names[:number]]
-    if twice or not names:
+    trained = [
+        design.name for design in designs if design.method.loss is not None and not design.twin
+    ]
+    if wanted is not None and wanted not in trained:
         raise BadInput(
-            f"the method {twice[0]!r} is named twice" if twice else "name at least one method"
+            f"--reference {wanted}: name a trained method of this bench:"
+            f" {', '.join(trained) or 'none is'}"
         )
-    return [methods[name].name for name in names]
+    if wanted is not None or len(trained) <= ALL_PAIRS:
+        return wanted
+    return OLDEST if OLDEST in trained else trained[0]
+
+
+# --- how it is carried out ---
+
+
+def run_designs(
+    designs: Sequence[Design],
+    out: Path,
+    execution: Execution,
+    new_study: bool,
+    reference: str | None = None,
+) -> Bench:
+    """Declare a bench of these designs and carry it out.
+
+    Each design is carried out as the newest study of its kind in the store, or as a new one.
+    """
+    store, say = Store.create(out), execution.listener.say
+    with store.driving(), execution.engine as engine:
+        designs = [in_newest_generation(design, store, new_study) for design in designs]
+        studies = open_studies(designs, store, execution)
+        bench = declare(store, designs, reference)
+        if bench.reference:
+            say("bench", f"every method is compared with {bench.reference}")
+        if bench.look > 1:
+            before = len(bench.after)
+            say(
+                "bench",
+                f"look number {bench.look}: {before} studies were declared or tested before",
+            )
+        carry_out(studies, store, engine, execution.listener)
+    return Bench(out, tuple(design.key for design in designs))
+
+
+def in_newest_generation(design: Design, store: Store, new: bool = False) -> Design:
+    """Return the design as the newest study of its kind in the store, or as the one after that."""
+    generations = [design]
+    while (store.study(generations[-1].key) / "ledger.jsonl").exists():
+        generations.append(replace(design, generation=len(generations)))
+    return generations[-1] if new or len(generations) == 1 else generations[-2]
+
+
+def open_studies(designs: Sequence[Design], store: Store, execution: Execution) -> list[Study]:
+    """Return the studies of these designs.
+
+    Raise `BadInput` where a study in the store was announced with another search space.
+    """
+    studies = [Study(design, store, execution.listener, execution.keep) for design in designs]
+    for study in studies:
+        study.check()
+    return studies
+
+
+def carry_out(studies: Sequence[Study], store: Store, engine: Engine, listener: Listener) -> None:
+    """Drive the studies to their ends."""
+    designs = [study.design for study in studies]
+    trained = [design for design in designs if design.method.loss]
+    for words in dict.fromkeys(design.conditions.augmentation for design in trained):
+        listener.say("augmentation", words)
+    for needed in dict.fromkeys(design.conditions.disk_needed() for design in designs):
+        if needed:
+            listener.say("images", needed)
+    to_train = [study for study in studies if study.design.method.loss and not study.trained]
+    for study in studies:
+        study.parts = _parts(engine.workers, len(to_train))
+    drive(studies, engine, listener, Board(store))
+
+
+def _parts(workers: int, studies: int) -> int:
+    """Return into how many tasks a study splits runs that could be one stack.
+
+    That is about two for each worker over all studies. A study never has more tasks than there are
+    workers, since a longer stack wastes less.
+
+    >>> [_parts(2, studies) for studies in (1, 2, 3, 4, 10)]
+    [2, 2, 2, 1, 1]
+    """
+    return min(workers, math.ceil(2 * workers / max(1, studies)))

@@ -1,6 +1,6 @@
-"""What all studies of a bench share."""
+"""The conditions that all studies of a bench share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from assay.data.arrays import pack_arrays, read_arrays
+from assay.data import splits
+from assay.data.arrays import pack_arrays
 from assay.data.copies import flaws_of_trainval
 from assay.data.dataset import Dataset, Half, Labels, Vectors
 from assay.data.images import decoder_hash
@@ -24,6 +25,7 @@ from assay.methods import trunk_source
 from assay.progress import Progress, silent
 from assay.protocols import Protocol, ResolvedProtocol, SettingValue, resolve, with_settings
 from assay.records.keys import Environment
+from assay.records.labels import read_labels
 from assay.records.lines import AnnouncedData, Weights
 from assay.records.store import Store, place_file
 from assay.run import HalfLabels
@@ -32,17 +34,16 @@ from assay.trunks import build, trunk_facts, weights
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all studies of a bench share: halves of the data, protocol and device.
+    """Halves of the data, protocol and device: the same for all studies of a bench.
 
     Args:
-        data: name and size of the data set, for people.
+        data: name and size of the data set, as studies announce them.
         trainval: the half that studies work on.
         test: the sealed half.
-        protocol: as declared, `auto` included.
+        protocol: the protocol as declared, `auto` included.
         device: cpu or cuda.
-        imports: the user's own files, for the workers to import too.
-        exceptions: settings of the protocol that hold for one method only; these are then the
-            conditions of that method.
+        imports: files or modules of the user, which workers import too.
+        exceptions: settings of the protocol for one method only; these are then its conditions.
     """
 
     data: AnnouncedData
@@ -52,6 +53,25 @@ class Conditions:
     device: str
     imports: tuple[str, ...] = ()
     exceptions: Mapping[str, SettingValue] = field(default_factory=dict)
+
+    @classmethod
+    def open(
+        cls, dataset: Dataset, protocol: Protocol, device: str, imports: Sequence[str] = ()
+    ) -> "Conditions":
+        """Split the data set as the protocol says, and return the conditions on it."""
+        trainval, test = splits.of(dataset, protocol)
+        data = AnnouncedData(
+            name=dataset.name,
+            modality=dataset.modality,
+            trainval=trainval.fingerprint,
+            classes=len(trainval.class_names),
+            samples=len(trainval.y),
+            pretrained_on=dataset.pretrained_on or None,
+            left_out=tuple(dataset.left_out),
+            problems=tuple(flaws_of_trainval(dataset)),
+        )
+        here = [str(Path(name).resolve()) if name.endswith(".py") else name for name in imports]
+        return cls(data, trainval, test, protocol, device, tuple(here))
 
     @cached_property
     def resolved(self) -> ResolvedProtocol:
@@ -69,20 +89,22 @@ class Conditions:
 
     @property
     def starts(self) -> Start:
-        """The weights that the trunk has before training: random ones differ from seed to seed;
-        vectors count as pretrained.
+        """Kind of weights that the trunk has before training.
+
+        Random weights differ from seed to seed. Vectors count as pretrained.
         """
         fixed = self.weights is not None or self.trainval.modality == "features"
         return "pretrained" if fixed else "random"
 
     @property
     def on_vectors(self) -> bool:
-        """Whether runs train a head on vectors: the data are some, or the trunk is frozen."""
+        """Whether runs train a head on vectors: the data are vectors, or the trunk is frozen."""
         return self.trainval.modality == "features" or self.resolved.frozen == "trunk"
 
     def place(self, half: Half, progress: Progress = silent) -> Path:
-        """The folder of the view of a half, made where it is not there: features where the trunk is
-        frozen, else samples.
+        """Return the folder of the view of a half, made where it is not there.
+
+        The view holds features where the trunk is frozen, else samples.
         """
         if self.resolved.frozen != "trunk":
             return place_pack(half, self.resolved.first_step, self.resolved.form, progress)
@@ -91,20 +113,21 @@ class Conditions:
         )
 
     def _features_name(self, half: Half) -> str:
-        """Features depend on the samples, on trunk and first step, and on the code and library that
-        compute them.
+        """Return a name of everything that the features of a half depend on.
+
+        That is the samples, trunk and first step, and the code and libraries that compute them.
         """
         settings = {
             name: getattr(self.resolved, name)
             for name in ("trunk", "weights", "pooling", "size", "resize", "stored")
         }
-        source = trunk_source(self.resolved.trunk)
-        return f"{half.fingerprint}-{digest([settings, self.environment, source])[:16]}"
+        computed = digest([settings, self.environment, trunk_source(self.resolved.trunk)])
+        return f"{half.fingerprint}-{computed[:16]}"
 
     def features(
         self, half: Half, rows: Labels | None = None, progress: Progress = silent
     ) -> Vectors:
-        """What the frozen trunk says to these samples of a half, to all if None."""
+        """Compute the features of these samples of a half by the frozen trunk; of all if None."""
         chosen = np.arange(len(half.y)) if rows is None else rows
         z = trunk_features(
             self.resolved, half.some, chosen, half.inputs, torch.device(self.device), progress
@@ -113,20 +136,18 @@ class Conditions:
 
     @cached_property
     def classes_in_training(self) -> int:
-        """The fewest classes that any fold trains on."""
+        """Smallest number of classes that a fold trains on."""
         parts = folds(self.trainval, self.protocol.folds)
         return min(len(set(self.trainval.y[fold.train].tolist())) for fold in parts)
 
     @cached_property
     def environment(self) -> Environment:
-        """Where runs run, as far as their bytes may depend on it."""
+        """Machine and software of the runs, as far as their bytes may depend on them."""
         images = "" if self.trainval.modality == "features" else decoder_hash()
         return Environment.here(self.device, self.protocol.threads, images)
 
     def disk_needed(self) -> str | None:
-        """What is about to be written beside the store, in words;
-        None where it is features only.
-        """
+        """Return in words how much disk the images take; None where there are only features."""
         if self.on_vectors:
             return None
         step, form = self.resolved.first_step, self.resolved.form
@@ -137,8 +158,9 @@ class Conditions:
         )
 
     def check_data(self, say: Callable[[str, str], None], allow_leaks: bool) -> None:
-        """Say what was left out and what is wrong with the data; raise `BadInput` where no bench
-        should start on them.
+        """Report left-out samples and problems of the data.
+
+        Raise `BadInput` where no bench should start on them, unless leaks are allowed.
         """
         flaws = self.test.flaws
         for text in (
@@ -153,7 +175,7 @@ class Conditions:
 
     @property
     def augmentation(self) -> str:
-        """What is done to training images, in words."""
+        """Augmentation of training images, in words."""
         return (
             "none, heads are trained on features"
             if self.on_vectors
@@ -161,9 +183,7 @@ class Conditions:
         )
 
     def check_trunk(self) -> None:
-        """Show the trunk one blank image, so that what it cannot take is refused before anything is
-        begun.
-        """
+        """Run the trunk on one blank image, which raises `BadInput` for a size it cannot take."""
         if self.trainval.modality == "features":
             return
         size = self.resolved.size
@@ -173,31 +193,11 @@ class Conditions:
 
 
 def place_answers(store: Store, half: Half) -> None:
-    """Keep the labels of an opened test half in the store, so that its scores can be checked where
-    the data are not.
-    """
+    """Write the labels of an opened test half to the store, for checks without the data."""
     place_file(store.answers(half.fingerprint), pack_arrays(HalfLabels.of(half).marks()))
 
 
 def read_answers(path: Path) -> HalfLabels | None:
-    """The labels of a test half that a store keeps; None where the file is spoilt."""
-    try:
-        return HalfLabels(**read_arrays(path, str(path), ["y"], ["query", "gallery"]))
-    except BadInput:
-        return None
-
-
-def describe_data(dataset: Dataset, trainval: TrainVal) -> AnnouncedData:
-    """Return what the preregistration says of the data: nothing that depends on the test half's
-    content.
-    """
-    return AnnouncedData(
-        name=dataset.name,
-        modality=dataset.modality,
-        trainval=trainval.fingerprint,
-        classes=len(trainval.class_names),
-        samples=len(trainval.y),
-        pretrained_on=dataset.pretrained_on or None,
-        left_out=tuple(dataset.left_out),
-        problems=tuple(flaws_of_trainval(dataset)),
-    )
+    """Return the labels of a test half that a store keeps; None where they cannot be read."""
+    arrays = read_labels(path)
+    return None if arrays is None else HalfLabels(**arrays)

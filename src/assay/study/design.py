@@ -1,20 +1,18 @@
-"""The design of one method's study: everything that is settled before the first run."""
+"""The design of one method's study: everything that is decided before the first run."""
 
 import math
 import platform
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
-from pathlib import Path
 
 from assay.errors import BadInput
-from assay.hashing import digest_file
 from assay.losses.loss import Method
 from assay.methods import defaults, departures, methods, source_of, space_of, with_given
-from assay.protocols import ResolvedProtocol
+from assay.protocols import NOT_ASKED, Protocol, ResolvedProtocol, SettingValue, as_text
 from assay.records.benches import TWIN
-from assay.records.keys import own_source
+from assay.records.keys import own_source, search_source
 from assay.records.lines import (
     AnnouncedMethod,
     AnnouncedProtocol,
@@ -26,30 +24,28 @@ from assay.records.origin import GivenParameters, SweepPoint
 from assay.records.run import Run
 from assay.run import check_metrics
 from assay.space import Space, Value
-from assay.study import search
 from assay.study.announced import AnnouncedStudy, budget_of
 from assay.study.conditions import Conditions
 
 STACKED = 64
-"""Runs on vectors that are one task at most. A stack is full until its last runs, so longer tasks
-waste less.
+"""Largest number of runs on vectors in one task. Most of a stack trains until its last runs end, so
+longer tasks waste less.
 """
 FEWEST_STACKED = 4
-"""Runs below which a stack saves less than it takes to record its step."""
+"""Number of runs below which a stack saves less time than tracing its step takes."""
 
 
 @dataclass(frozen=True)
 class Design:
-    """A method in an conditions: its key, budget, space, questions and runs. Computing it needs no
-    store.
+    """A method under conditions, and the preregistration that follows. It needs no store.
 
     Args:
-        conditions: where it is studied.
-        method: what is studied.
+        conditions: data, protocol and device.
+        method: the method that is studied.
         given: its parameters, where they were chosen elsewhere.
-        point: the place in a sweep, where it is part of one.
-        generation: how often the study was begun afresh before.
-        twin: whether this is the control: the same method once more, with seeds of its own.
+        point: the point of a sweep that this study is.
+        generation: number of studies of its kind that were begun before.
+        twin: whether this is a control: the same method once more, with seeds of its own.
     """
 
     conditions: Conditions
@@ -61,7 +57,7 @@ class Design:
 
     @property
     def name(self) -> str:
-        """Name of the study's method in tables; a twin is told from its method."""
+        """Name of the method in tables; a twin has a suffix."""
         return self.method.name + TWIN * self.twin
 
     @property
@@ -71,7 +67,7 @@ class Design:
 
     @property
     def called(self) -> str:
-        """How progress names it: the method, and the value in a sweep."""
+        """Name of the study in progress: the method, and the value in a sweep."""
         return (
             self.name
             if self.point is None
@@ -85,12 +81,12 @@ class Design:
 
     @cached_property
     def study(self) -> AnnouncedStudy:
-        """The folds, questions and runs that follow from the preregistration."""
+        """Folds, trials and runs, which follow from the preregistration."""
         return AnnouncedStudy(self.preregistration)
 
     @cached_property
     def space(self) -> Space:
-        """What is searched."""
+        """Ranges that are searched."""
         return space_of(self.method, self.protocol)
 
     @cached_property
@@ -100,9 +96,7 @@ class Design:
 
     @cached_property
     def batch(self) -> tuple[int, int]:
-        """Classes x images per class of a training batch; a baseline, which has none, has the
-        protocol's.
-        """
+        """Classes x images per class of a training batch; for a baseline, the protocol's."""
         if self.method.loss is None:
             return self.protocol.batch.shape(self.method.batch)
         return self.protocol.batch_for(self.method.batch, self.conditions.classes_in_training)
@@ -121,14 +115,12 @@ class Design:
 
     @property
     def trials(self) -> int:
-        """Trials of each search; 0 where nothing is searched."""
+        """Number of trials of each search; 0 where nothing is searched."""
         return self.budget.trials
 
     @cached_property
     def first(self) -> dict[str, Value]:
-        """The parameters of trial 0: the method's defaults,
-        changed by what the protocol gives it.
-        """
+        """Parameters of trial 0: the method's defaults, or what the protocol gives instead."""
         given = self.protocol.given.get(self.method.name)
         if given:
             return with_given(self.method, self.protocol, given)
@@ -136,7 +128,7 @@ class Design:
 
     @property
     def chosen(self) -> dict[str, Value]:
-        """What is reproduced where there are no trials."""
+        """Parameters that are reproduced where there are no trials."""
         return dict(self.given.parameters) if self.given else self.first
 
     @cached_property
@@ -151,21 +143,27 @@ class Design:
 
     @property
     def runs(self) -> int:
-        """Runs in all."""
+        """Number of runs in all."""
         budget = self.budget
         return budget.searches * budget.trials * budget.trial_folds + budget.reproduction_runs
 
-    @cached_property
-    def preregistration(self) -> Preregistration:
-        """The announcement before the first trial: all that could be changed afterwards.
-
-        Raises `BadInput` where protocol, method and data do not go together, so asking for it is
-        also the check.
-        """
+    def check(self) -> None:
+        """Raise `BadInput` where protocol, method and data do not go together."""
         check_metrics(self.protocol)
         self._check_start()
+        self.preregistration.to_json()  # batch, space, defaults and source refuse too
+
+    @cached_property
+    def preregistration(self) -> Preregistration:
+        """The announcement before the first trial: all that could be changed afterwards."""
+        declared = self.conditions.protocol
         return Preregistration(
-            protocol=self._announced_protocol,
+            protocol=AnnouncedProtocol(
+                name=declared.name,
+                fingerprint=declared.fingerprint,
+                question=declared.question,
+                resolved=self.protocol,
+            ),
             data=self.conditions.data,
             weights=self.conditions.weights,
             method=self._announced_method,
@@ -178,7 +176,7 @@ class Design:
                 torch=self.conditions.environment.torch,
                 optuna=version("optuna"),
                 scipy=version("scipy"),
-                search=digest_file(Path(search.__file__)),
+                search=search_source(),
             ),
             environment=self.conditions.environment,
             twin_of=self.method.name if self.twin else None,
@@ -188,10 +186,9 @@ class Design:
         )
 
     def together(self, runs: Sequence[Run], parts: int) -> list[tuple[Run, ...]]:
-        """Return the runs by task: on vectors many are trained as one stack, in so many parts; else
-        each by itself.
+        """Return the runs by task: each by itself, or on vectors stacks of runs in so many parts.
 
-        What comes of a run does not depend on the others of its task.
+        The result of a run does not depend on the others of its task.
         """
         own = self.method.loss is not None and self.method.loss.__module__.startswith("assay.")
         tasks = max(1, min(parts, len(runs) // FEWEST_STACKED), math.ceil(len(runs) / STACKED))
@@ -199,14 +196,12 @@ class Design:
         return [tuple(runs[start : start + many]) for start in range(0, len(runs), max(1, many))]
 
     def _check_start(self) -> None:
-        """Raise `BadInput` where the method is about a trunk with other weights than this
-        one has.
-        """
+        """Raise `BadInput` where the method needs a trunk with other weights than this one has."""
         found, wanted = self.conditions.starts, self.method.starts
         if wanted in ("any", found):
             return
         if self.conditions.trainval.modality == "features":
-            reason = "the data are vectors that some model has made"
+            reason = "the data are vectors of some model"
         else:
             has = "random" if found == "random" else "pretrained"
             reason = f"the trunk {self.protocol.trunk!r} has {has} weights here"
@@ -216,16 +211,6 @@ class Design:
         raise BadInput(
             f"{self.method.name}: {reason}, so it is not {self.method.name}; use"
             f" {' or '.join(others)} instead"
-        )
-
-    @property
-    def _announced_protocol(self) -> AnnouncedProtocol:
-        declared = self.conditions.protocol
-        return AnnouncedProtocol(
-            name=declared.name,
-            fingerprint=declared.fingerprint,
-            question=declared.question,
-            resolved=self.protocol,
         )
 
     @property
@@ -245,3 +230,33 @@ class Design:
             departures=departures(own),
             paper=own.paper,
         )
+
+
+def design_methods(conditions: Conditions, names: Sequence[str]) -> list[Design]:
+    """Return a checked design for each method.
+
+    A method for which the protocol makes exceptions has conditions of its own.
+    """
+    by_exceptions: dict[Mapping[str, SettingValue], Conditions] = {}
+    designs = []
+    for name in names:
+        own, exceptions = conditions, conditions.protocol.exceptions.get(name)
+        if exceptions:
+            _check_exceptions(conditions.protocol, name)
+            own = by_exceptions.setdefault(exceptions, replace(conditions, exceptions=exceptions))
+        designs.append(Design(own, methods[name]))
+    for used in {id(design.conditions): design.conditions for design in designs}.values():
+        used.check_trunk()
+    for design in designs:
+        design.check()
+    return designs
+
+
+def _check_exceptions(protocol: Protocol, method: str) -> None:
+    """Raise `BadInput` where a protocol gives one method another budget than the others."""
+    for path, value in protocol.exceptions[method].items():
+        if path in NOT_ASKED:
+            raise BadInput(
+                f"{protocol.name}: its exception {as_text(path, value)!r} for {method} changes the"
+                " budget; all methods have the same"
+            )

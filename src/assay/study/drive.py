@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from assay.engines import Engine, Task
+from assay.records.progress import Board, Listener
 from assay.run import Training
-from assay.study.progress import Board, Listener
 from assay.study.study import Study
 
 Done = queue.SimpleQueue[Future[Any]]

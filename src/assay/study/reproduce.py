@@ -1,4 +1,4 @@
-"""Published parameters, run again, to see whether the published score comes out."""
+"""Published parameters, run again to see whether they give the published scores."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from assay.protocols import Protocol, protocols, published_name
 from assay.protocols.reality_check import PAPER_DATA
 from assay.published import DATA, best_parameters
 from assay.records.origin import GivenParameters, Published
-from assay.study.bench import Bench, Execution, check_data, design_bench, run_designs
+from assay.study.bench import Bench, Execution, design_bench, run_designs
 from assay.study.design import Design
 
 PAPER = "Musgrave et al. 2020"
@@ -26,11 +26,11 @@ def run_published(
     *,
     new_study: bool = False,
 ) -> Bench:
-    """Reproduce and test each method with the parameters that the reality check found best for the
-    protocol's data set.
+    """Reproduce and test each method with the best parameters of the reality check.
 
-    Nothing is searched. A parameter that was not published has the method's default. A protocol by
-    its name is the version that `as_published` gives.
+    They are those for the protocol's data set. Nothing is searched. A parameter that was not
+    published has the method's default. A protocol by its name is the version that `as_published`
+    returns.
     """
     protocol = protocols[as_published(protocol)] if isinstance(protocol, str) else protocol
     designs = design_bench(
@@ -41,25 +41,23 @@ def run_published(
         execution.imports,
         execution.listener.progress,
     )
-    check_data(designs, execution)
+    designs[0].conditions.check_data(execution.listener.say, execution.allow_leaks)
     return run_designs([_with_published(design) for design in designs], out, execution, new_study)
 
 
 def methods_published(data: str) -> list[str]:
-    """Return the methods whose best parameters the reality check published for a data set, and its
-    baseline, `pretrained`.
-    """
+    """Return the methods whose best parameters were published for a data set, and `pretrained`."""
     return [
         name for name in methods if name == "pretrained" or best_parameters(name, data) is not None
     ]
 
 
 def as_published(protocol: str) -> str:
-    """Return the full name of a reality-check protocol: without a version, the first, which has the
-    paper's own budget.
+    """Return the full name of a reality-check protocol; without a version it is version 1.
 
-    Version 2 differs from it in the number of searches only. Where parameters are given nothing is
-    searched, so version 2 would do the same with four times as many reproductions.
+    That one has the paper's own budget. Version 2 differs from it in the number of searches only:
+    where parameters are given nothing is searched, so it would do the same with four times as many
+    reproductions.
 
     >>> as_published("reality-check/cub"), as_published("reality-check/cub.v1")
     ('reality-check/cub.v1', 'reality-check/cub.v1')
@@ -68,8 +66,7 @@ def as_published(protocol: str) -> str:
 
 
 def data_of(protocol: str) -> str:
-    """Return the data set of a reality-check protocol of version 1: its published parameters and
-    scores are for that.
+    """Return the data set of a reality-check protocol of version 1, to which its scores belong.
 
     >>> data_of("reality-check/cub.v1")
     'cub'

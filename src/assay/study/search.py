@@ -1,8 +1,8 @@
-"""Which parameters to try next: the defaults, then quasi-random or random points, or Bayesian
-optimisation after a few.
+"""Searching: which parameters to try next, and what finished trials are worth.
 
-Every question is asked afresh from (space, what was told, trial number, seed): a search that is
-restarted asks the same questions and finds the answers in the store.
+Trial 0 has the defaults, then come quasi-random or random points, or Bayesian optimisation after a
+few. Every question depends on (space, results so far, trial number, seed) alone: a restarted search
+asks the same questions and finds the answers in the store.
 """
 
 import warnings
@@ -16,13 +16,18 @@ from scipy.stats import qmc
 from assay.devices import torch_threads
 from assay.hashing import derive
 from assay.protocols import Search
+from assay.records.lines import RunEntry, Trial
+from assay.records.run import RunResult
 from assay.space import Choice, Integer, Parameters, Range, Real, Space, Value
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """A trial that is over: what was tried and what came of it (an estimate where it was given up),
-    None where it diverged.
+    """A finished trial as the search sees it.
+
+    Args:
+        parameters: parameters that were tried.
+        value: validation MAP@R; an estimate where it was given up, None where it diverged.
     """
 
     parameters: Parameters
@@ -37,7 +42,7 @@ def ask(
     seed: int,
     search: Search = "bayesian",
 ) -> dict[str, Value]:
-    """The parameters of the next trial, which is number `len(told)`."""
+    """Return the parameters of the next trial, which is number `len(told)`."""
     number = len(told)
     if number == 0:
         return dict(defaults)
@@ -54,17 +59,17 @@ def ask(
 
 
 def depends_on_answers(number: int, startup: int, search: Search) -> bool:
-    """Whether trial `number` can be asked for only when those before it have ended."""
+    """Return whether trial `number` can be asked for only after those before it have ended."""
     return search == "bayesian" and number > startup
 
 
 def uniform(space: Space, number: int, seed: int) -> dict[str, Value]:
-    """A point drawn evenly from the space on its search scales, for this trial alone."""
+    """Return a point drawn uniformly from the space on its search scales, for this trial alone."""
     return _at(space, np.random.default_rng(derive(seed, "uniform", number)).random(len(space)))
 
 
 def quasi_random(space: Space, index: int, seed: int) -> dict[str, Value]:
-    """Point `index` of a scrambled Halton sequence over the space."""
+    """Return point `index` of a scrambled Halton sequence over the space."""
     points = qmc.Halton(len(space), scramble=True, rng=derive(seed, "halton") % 2**32).random(
         index + 1
     )
@@ -81,16 +86,15 @@ def _at(space: Space, shares: Iterable[float]) -> dict[str, Value]:
 def _by_model(
     space: Space, tried: Sequence[Parameters], values: Sequence[float], seed: int
 ) -> dict[str, Value]:
-    """What a Gaussian process over the trials so far expects most of (optuna's GPSampler).
+    """Return the point of which a Gaussian process expects most (optuna's GPSampler).
 
-    A failed trial stands among them with the worst completed value: worse news than that would be
-    invented.
+    A failed trial enters with the worst completed value, since it has none of its own.
     """
     distributions = {name: _distribution(range_) for name, range_ in space.items()}
     with (
         torch_threads(1),
         warnings.catch_warnings(),
-    ):  # a sum in another order would be another question
+    ):  # sums in another order would give another point
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         sampler = optuna.samplers.GPSampler(seed=seed % 2**32, n_startup_trials=0)
@@ -113,11 +117,37 @@ def _distribution(range_: Range) -> optuna.distributions.BaseDistribution:
 
 
 def _inside(range_: Range, value: Value) -> Value:
-    """The value rounded to what means something, and inside the range (a method's default may lie
-    outside).
-    """
+    """Return the value rounded, and inside the range; a default may lie outside."""
     if isinstance(range_, Real):
         return range_.at(min(max(range_.share(float(value)), 0.0), 1.0))
     if isinstance(range_, Integer):
         return min(max(int(value), range_.low), range_.high)
     return value
+
+
+# --- finished trials ---
+
+
+def best_of(trials: Sequence[Trial]) -> Trial | None:
+    """Return the finished trial with the highest value, the earliest among equals; None if none."""
+    finished = [trial for trial in trials if trial.map_at_r is not None]
+    return max(finished, key=lambda trial: trial.map_at_r or 0.0, default=None)
+
+
+def estimate(first: float, before: Sequence[Trial]) -> float:
+    """Return what a trial that was given up would have come to.
+
+    It is the MAP@R of its first fold, scaled as the best trial's mean is to its first fold.
+    """
+    best = best_of(before)
+    assert best is not None, "only a trial that is worse than another is given up"
+    assert best.map_at_r is not None
+    return first * best.map_at_r / best.runs[0].validation["map_at_r"]
+
+
+def is_hopeless(first: RunResult | RunEntry, trials: Sequence[Trial], share: float | None) -> bool:
+    """Return whether a trial's first fold lies below the best trial's by more than the share."""
+    best = best_of(trials)
+    if share is None or best is None or first.status == "diverged":
+        return False
+    return first.validation["map_at_r"] < (1 - share) * best.runs[0].validation["map_at_r"]

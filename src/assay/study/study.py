@@ -1,5 +1,7 @@
-"""One method's study: search -> select -> reproduce -> unseal -> score, as steps of tasks that any
-engine can run.
+"""One method's study: search -> select -> reproduce -> unseal -> score.
+
+A study is a generator of steps: each step is a list of tasks, which any engine can run. Everything
+that is decided goes through the ledger, so a restarted study replays its ledger and goes on.
 """
 
 from collections.abc import Generator, Sequence
@@ -11,21 +13,21 @@ from typing import Any
 from assay.engines import Task
 from assay.errors import BadInput
 from assay.files import write_atomically
-from assay.hashing import digest_bytes, digest_file
+from assay.hashing import digest_bytes
 from assay.protocols import PROSE
 from assay.records.ledger import Ledger
 from assay.records.lines import (
     Preregistration,
     Reproduction,
-    RunEntry,
     Seal,
     Selection,
     TestScores,
     Trial,
 )
+from assay.records.progress import Listener, StudyState
 from assay.records.run import WEIGHTS, Run
 from assay.records.store import Store
-from assay.records.study import StudyRecord, classes_file, write_record
+from assay.records.study import StudyRecord, classes_file, peek_of, write_record
 from assay.run import (
     CheckpointScoring,
     HalfLabels,
@@ -39,10 +41,7 @@ from assay.space import Parameters, describe_change
 from assay.study.conditions import place_answers
 from assay.study.design import Design
 from assay.study.models import hand_over
-from assay.study.peek import peek_at
-from assay.study.progress import Listener, State
-from assay.study.search import TrialResult
-from assay.study.trials import best_of, estimate, is_hopeless
+from assay.study.search import TrialResult, best_of, estimate, is_hopeless
 
 Steps = Generator[list[Task], list[Any], None]
 Searches = list[list[Trial]]
@@ -51,7 +50,13 @@ Searches = list[list[Trial]]
 
 @dataclass(frozen=True)
 class Asked:
-    """A trial that is to be run: of which search, its number there, and its parameters."""
+    """A trial that is to be run.
+
+    Args:
+        search: number of the search.
+        number: number of the trial in the search.
+        parameters: parameters to try.
+    """
 
     search: int
     number: int
@@ -60,7 +65,13 @@ class Asked:
 
 @dataclass(frozen=True)
 class Reproduced:
-    """One reproduction of one search's choice: a run for each fold."""
+    """One reproduction of one search's choice.
+
+    Args:
+        search: number of the search.
+        number: number of the reproduction.
+        runs: a run for each fold.
+    """
 
     search: int
     number: int
@@ -73,31 +84,33 @@ class Reproduced:
 
 
 class Study:
-    """A study under way: the design of one method, carried out in a store; `steps` is driven by a
-    bench.
+    """A study under way: the design of one method, carried out in a store.
+
+    Args:
+        design: everything that is decided beforehand.
+        store: where runs and ledger are kept.
+        listener: reports the progress.
+        keep: which weights stay.
+
+    Attributes:
+        parts: number of tasks into which runs are split that could be trained as one stack.
+        state: how far the study is.
     """
 
     def __init__(
-        self, design: Design, store: Store, listener: Listener, keep: Keep = "best", parts: int = 1
+        self, design: Design, store: Store, listener: Listener, keep: Keep = "best"
     ) -> None:
-        self.design, self.store, self.listener, self.keep, self.parts = (
-            design,
-            store,
-            listener,
-            keep,
-            parts,
-        )
-        self.state = State(design.key, design.called, design.trials, design.runs)
+        self.design, self.store, self.listener, self.keep = design, store, listener, keep
+        self.parts = 1
+        self.state = StudyState(design.key, design.called, design.trials, design.runs)
 
     @cached_property
     def folder(self) -> Path:
-        """Where the study is kept."""
+        """Folder of the study."""
         return self.store.study(self.design.key)
 
     def steps(self) -> Steps:
-        """Yield the tasks of each step, receive what they gave; all that is decided goes through
-        the ledger.
-        """
+        """Yield the tasks of each step, and receive their results."""
         announced = self.ledger.record(self._announcement())
         self.listener.announce(self.design.called, f"preregistration {announced.hash}")
         trials = yield from self._search()
@@ -113,12 +126,12 @@ class Study:
         self.state.stage = "done"
 
     def say(self, text: str) -> None:
-        """Tell of something that happened in this study."""
+        """Report an event of this study."""
         self.listener.say(self.design.called, text)
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The study's record."""
+        """Ledger of the study."""
         return Ledger(self.folder / "ledger.jsonl")
 
     @property
@@ -127,8 +140,9 @@ class Study:
         return self.ledger.opened
 
     def check(self) -> None:
-        """Raise `BadInput` where the study was begun with another search space: that never changes
-        after preregistration.
+        """Raise `BadInput` where the study was begun with another search space.
+
+        A search space does not change after preregistration.
         """
         begun = self.ledger.announced
         if begun is None or begun.space == self.design.space:
@@ -160,18 +174,25 @@ class Study:
         )
 
     def _search(self) -> Generator[list[Task], list[Any], Searches]:
-        """The trials of every search: those that depend on no answer together, the others one after
-        the other.
+        """Run the trials of every search and return them.
+
+        Trials that depend on no result run together, the others one after the other.
         """
         self.state.stage = "search"
         searches: Searches = [[] for _ in range(self.design.budget.searches)]
         while asked := [
             Asked(search, len(trials) + place, parameters)
             for search, trials in enumerate(searches)
-            for place, parameters in enumerate(self.design.study.ask(search, _told(trials)))
+            for place, parameters in enumerate(self.design.study.ask(search, _results(trials)))
         ]:
             self.state.trial = max(question.number for question in asked)
-            runs = [self._runs_of(question) for question in asked]
+            runs = [
+                [
+                    self.design.study.run("trial", one.search, one.number, fold, one.parameters)
+                    for fold in self.design.study.folds_of_trials(one.search)
+                ]
+                for one in asked
+            ]
             if self.design.study.prunes:
                 runs = yield from self._first_folds(asked, runs, searches)
             yield self._training([row[1:] if self.design.study.prunes else row for row in runs])
@@ -179,26 +200,15 @@ class Study:
                 trials = searches[question.search]
                 trial = self._trial(question, row, trials)
                 self.ledger.record(trial)
-                self._tell_trial(trial)
+                self._report_trial(trial)
                 trials.append(trial)
             self._save()
         return searches
 
-    def _runs_of(self, question: Asked) -> list[Run]:
-        folds = self.design.study.folds_of_trials(question.search)
-        return [
-            self.design.study.run(
-                "trial", question.search, question.number, fold, question.parameters
-            )
-            for fold in folds
-        ]
-
     def _first_folds(
         self, asked: Sequence[Asked], runs: Sequence[list[Run]], searches: Searches
     ) -> Generator[list[Task], list[Any], list[list[Run]]]:
-        """Run the first fold of each trial; the rows of runs that remain: only that fold where a
-        trial is hopeless.
-        """
+        """Run the first fold of each trial; return the runs of each, one for a hopeless trial."""
         yield self._training([row[:1] for row in runs])
         kept = []
         for question, row in zip(asked, runs, strict=True):
@@ -214,7 +224,7 @@ class Study:
         A trial with a diverged fold has failed, one that was given up is pruned: neither has a
         value.
         """
-        entries = tuple(self._entry(run) for run in runs)
+        entries = tuple(self.store.entry(run.key) for run in runs)
         diverged = any(entry.status == "diverged" for entry in entries)
         pruned = len(runs) < self.design.budget.trial_folds
         mean = sum(entry.validation["map_at_r"] for entry in entries) / len(entries)
@@ -228,7 +238,7 @@ class Study:
             estimate=estimate(mean, before) if pruned else None,
         )
 
-    def _tell_trial(self, trial: Trial) -> None:
+    def _report_trial(self, trial: Trial) -> None:
         if trial.map_at_r is not None:
             self.state.best = max(trial.map_at_r, self.state.best or 0.0)
         said = {
@@ -241,10 +251,10 @@ class Study:
         self.say(f"{place}trial {trial.trial}: {said} ({chosen})")
 
     def _select(self, searches: Searches) -> list[Parameters] | None:
-        """Each search's parameters with the highest mean validation MAP@R, the earliest among
-        equals.
+        """Select the parameters of each search and return them; None where a search has none.
 
-        None where every trial of a search diverged.
+        They have the highest mean validation MAP@R, the earliest among equals. A search has none
+        where all its trials diverged.
         """
         chosen: list[Parameters | None] = []
         for search, trials in enumerate(searches):
@@ -260,8 +270,8 @@ class Study:
                     " select"
                 )
             for trial in trials if self.keep == "best" and best else ():
-                if trial is not best:
-                    self._drop_weights(trial)
+                for entry in trial.runs if trial is not best else ():
+                    (self.store.run(entry.key) / WEIGHTS).unlink(missing_ok=True)
         self._save()
         return (
             None
@@ -269,17 +279,10 @@ class Study:
             else [parameters for parameters in chosen if parameters is not None]
         )
 
-    def _drop_weights(self, trial: Trial) -> None:
-        """Remove the weights of a losing trial; its scores and the hashes of its weights stay."""
-        for entry in trial.runs:
-            (self.store.run(entry.key) / WEIGHTS).unlink(missing_ok=True)
-
     def _reproduce(
         self, chosen: Sequence[Parameters]
     ) -> Generator[list[Task], list[Any], list[Reproduced]]:
-        """Each search's parameters with fresh seeds; the trial that was selected is not one of
-        them.
-        """
+        """Run each search's parameters with fresh seeds, without the selected trial."""
         self.state.stage = "reproductions"
         reproduced = [
             Reproduced(
@@ -301,16 +304,14 @@ class Study:
                         search=one.search,
                         reproduction=one.number,
                         fold=fold,
-                        **vars(self._entry(run)),
+                        **vars(self.store.entry(run.key)),
                     )
                 )
         self._save()
         return reproduced
 
     def _score(self, reproduced: Sequence[Reproduced], test: Unsealed) -> Steps:
-        """Embed the opened test half with every reproduction, score each reproduction, hand the
-        best model over.
-        """
+        """Embed the test half with every reproduction, score them, and write the best model."""
         missing = [
             run.key for one in reproduced for run in one.runs if not test.vectors(run.key).exists()
         ]
@@ -343,22 +344,16 @@ class Study:
     def _scored(
         self, one: Reproduced, test: Unsealed, scores: dict[str, Any], classes: bytes
     ) -> TestScores:
-        """Return the scores, after those of single classes have been kept beside the ledger."""
+        """Write the scores of single classes beside the ledger, and return the others."""
         write_atomically(classes_file(self.folder, one.search, one.number), classes)
-        return TestScores(
-            search=one.search,
-            reproduction=one.number,
-            test=test.fingerprint,
-            runs=one.keys,
-            classes=digest_bytes(classes),
-            **scores,
-        )
+        place = {"search": one.search, "reproduction": one.number, "test": test.fingerprint}
+        hashes = {"runs": one.keys, "classes": digest_bytes(classes)}
+        return TestScores.from_json({**scores, **place, **hashes}, "the scores")
 
     def _peek(self, searches: Searches, test: Unsealed) -> Steps:
-        """Score what was not chosen: every checkpoint of the reproductions, and the best one of
-        every trial's runs.
+        """Score what was not chosen: every checkpoint of reproductions, the best one of trials.
 
-        Nothing is decided by it. It says what deciding by it would have added.
+        Nothing is decided by these scores. They show what deciding by them would have added.
         """
         if any(line.kind == "peek" for line in self.ledger.lines):
             return
@@ -368,16 +363,16 @@ class Study:
             *(CheckpointScoring(entry.key, dim, test) for entry in record.reproductions),
             *(CheckpointScoring(entry.key, dim, test, (entry.best_epoch,)) for entry in tried),
         ]
-        self.ledger.look(peek_at(record, test.fingerprint, found, self.store))
+        self.ledger.look(peek_of(record, test.fingerprint, found, self.store))
         self._save()
 
     def _unseal(self) -> Unsealed:
-        """Record the opening, then let tasks see the view of the test half."""
+        """Open the seal, record it, and return the test half for tasks."""
         self.state.stage = "test"
         receipt = self.ledger.receipt()
         half = self.design.conditions.test.open(receipt)
         begun, sealed = self.ledger.next, self.design.conditions.test
-        known = begun if isinstance(begun, Seal) else None  # keeps what was said of it first
+        known = begun if isinstance(begun, Seal) else None  # keeps the words of the first time
         self.ledger.record(
             Seal(
                 test=half.fingerprint,
@@ -404,11 +399,11 @@ class Study:
 
     @cached_property
     def _view(self) -> Path:
-        """The folder with the view of trainval, which is all that training tasks get to see."""
+        """Folder with the view of trainval, the only samples that training tasks see."""
         return self.design.conditions.place(self.design.conditions.trainval, self.listener.progress)
 
     def _training(self, rows: Sequence[Sequence[Run]]) -> list[Task]:
-        """Tasks for those runs that the store does not have."""
+        """Return tasks for the runs that the store does not have."""
         store, view = str(self.store.root), str(self._view)
         runs = [run for row in rows for run in row]
         missing = [run for run in runs if not self.store.has_run(run.key, self.keep)]
@@ -419,24 +414,11 @@ class Study:
             for group in groups
         ]
 
-    def _entry(self, run: Run) -> RunEntry:
-        """Return what the ledger keeps of a finished run."""
-        result = self.store.result(run.key)
-        return RunEntry(
-            key=run.key,
-            status=result.status,
-            validation=result.validation,
-            best_epoch=result.best_epoch,
-            last_epoch=result.last_epoch,
-            result=digest_file(self.store.run(run.key) / "result.json"),
-            training=result.training,
-        )
-
     def _save(self) -> StudyRecord:
         """Write `study.json`, the ledger in the form that people and reports read."""
         return write_record(self.folder, self.ledger.lines)
 
 
-def _told(trials: Sequence[Trial]) -> list[TrialResult]:
-    """Return what a search knows of its finished trials."""
+def _results(trials: Sequence[Trial]) -> list[TrialResult]:
+    """Return finished trials as the search sees them."""
     return [TrialResult(trial.parameters, trial.value) for trial in trials]

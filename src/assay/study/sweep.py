@@ -1,6 +1,4 @@
-"""A sweep: the parameters that studies have selected, run again over the values of one field of the
-protocol.
-"""
+"""A sweep: parameters that studies have selected, run again at each value of a protocol field."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,14 +15,12 @@ from assay.space import Value
 from assay.study.bench import (
     Execution,
     carry_out,
-    check_data,
+    declare,
     design_bench,
-    design_in,
-    driving,
-    in_generation,
+    in_newest_generation,
+    open_studies,
 )
-from assay.study.declared import declare
-from assay.study.design import Design
+from assay.study.design import Design, design_methods
 
 OF_THE_SEARCH = ("searches", "search", "trials", "trial_folds", "startup", "prune")
 """Fields that only a search depends on."""
@@ -32,12 +28,12 @@ OF_THE_SEARCH = ("searches", "search", "trials", "trial_folds", "startup", "prun
 
 @dataclass(frozen=True)
 class Swept:
-    """What was swept, and where.
+    """A sweep that has ended.
 
     Args:
         out: the store.
         bases: keys of the studies that selected the parameters.
-        studies: keys of those at the values.
+        studies: keys of the studies at the values.
     """
 
     out: Path
@@ -53,12 +49,11 @@ def run_sweep(
     out: Path,
     execution: Execution,
 ) -> Swept:
-    """Search and select under the protocol, where the store has not done so yet; then reproduce and
-    test at each value.
+    """Search and select under the protocol, unless the store has done so; then test at each value.
 
     `vary` is `field=value,value,...`. The parameters are chosen once, on validation folds, under
-    the protocol as it is; every value then has a study of its own, whose seal opens when its
-    reproductions are complete. Nothing goes back from there.
+    the protocol as it is. Every value then has a study of its own, whose seal opens when its
+    reproductions are complete. Test scores do not go back into any choice.
     """
     field, values = read_values(vary)
     import_parts(execution.imports)
@@ -66,14 +61,15 @@ def run_sweep(
     bases = design_bench(dataset, names, protocol, execution.device, execution.imports)
     varied = [customise(bases[0].conditions.protocol, [f"{field}={value}"]) for value in values]
     _check_varied(vary, field, bases, varied)
-    for one in varied:
+    for one in varied:  # refuses a value before anything runs
         splits.of(dataset, one)
-        design_in(replace(bases[0].conditions, protocol=one), names_of(bases))
-    check_data(bases, execution)
-    with driving(out, execution) as (store, engine):
-        bases = [in_generation(design, store) for design in bases]
+        design_methods(replace(bases[0].conditions, protocol=one), _names(bases))
+    bases[0].conditions.check_data(execution.listener.say, execution.allow_leaks)
+    store = Store.create(out)
+    with store.driving(), execution.engine as engine:
+        bases = [in_newest_generation(design, store) for design in bases]
         declare(store, bases)
-        carry_out(bases, store, engine, execution)
+        carry_out(open_studies(bases, store, execution), store, engine, execution.listener)
         points = [
             point
             for one, value in zip(varied, values, strict=True)
@@ -84,12 +80,12 @@ def run_sweep(
                 store,
             )
         ]
-        carry_out(points, store, engine, execution)
+        carry_out(open_studies(points, store, execution), store, engine, execution.listener)
     return Swept(out, tuple(design.key for design in bases), tuple(design.key for design in points))
 
 
 def read_values(vary: str) -> tuple[str, list[str]]:
-    """The field and its values.
+    """Return the field and its values.
 
     >>> read_values("dim=16,32")
     ('dim', ['16', '32'])
@@ -114,7 +110,7 @@ def read_values(vary: str) -> tuple[str, list[str]]:
 def _check_varied(
     vary: str, field: str, bases: Sequence[Design], varied: Sequence[Protocol]
 ) -> None:
-    """Raise `BadInput` where two values are one, or a method has a value of its own."""
+    """Raise `BadInput` where two values are equal, or a method has an exception for the field."""
     if len({one.fingerprint for one in varied}) < len(varied):
         raise BadInput(f"--vary {vary}: two of these values are the same; name each once")
     for design in bases:
@@ -126,17 +122,16 @@ def _check_varied(
                 )
 
 
-def names_of(designs: Sequence[Design]) -> list[str]:
-    """Of their methods."""
+def _names(designs: Sequence[Design]) -> list[str]:
     return [design.method.name for design in designs]
 
 
 def _designs_at(
     protocol: Protocol, point: SweepPoint, bases: Sequence[Design], store: Store
 ) -> list[Design]:
-    """The designs at one value: of those methods for which something was selected."""
+    """Return the designs at one value, for the methods whose studies selected parameters."""
     chosen = {design.method.name: (design.key, _selected(design, store)) for design in bases}
-    designs = design_in(replace(bases[0].conditions, protocol=protocol), names_of(bases))
+    designs = design_methods(replace(bases[0].conditions, protocol=protocol), _names(bases))
     return [
         replace(
             design,
@@ -150,9 +145,7 @@ def _designs_at(
 
 
 def _selected(design: Design, store: Store) -> dict[str, Value] | None:
-    """What the search that validates best has selected; None where a search of the study had
-    nothing to select.
-    """
+    """Return the choice of the search that validates best; None where a search had none."""
     record = read_record(store.study(design.key))
     assert record is not None and record.selections, "the base studies have been carried out"
     return None if record.selection is None else dict(record.selection.parameters or {})

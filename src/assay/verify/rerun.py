@@ -28,7 +28,7 @@ from assay.records.run import WEIGHTS, Run, RunResult, read_timing
 from assay.records.store import Store
 from assay.records.study import StudyRecord, read_record
 from assay.run import Training
-from assay.study.bench import open_conditions
+from assay.study.conditions import Conditions
 from assay.study.design import Design
 from assay.verify.runs import Place, places
 
@@ -107,7 +107,7 @@ class _Workshop:
                 if announced.environment.device == "cuda" and torch.cuda.is_available()
                 else "cpu"
             )
-            conditions = open_conditions(
+            conditions = Conditions.open(
                 self._dataset(record), record.resolved.declared, device, self.imports
             )
             self._designs[record.key] = Design(

@@ -4,20 +4,16 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-from assay.hashing import digest_file
-from assay.records.keys import own_source
+from assay.records.keys import own_source, search_source
 from assay.records.lines import Preregistration, Selection, Trial
 from assay.records.run import read_timing
 from assay.records.store import Store
 from assay.records.study import StudyRecord
 from assay.space import Choice, Range
-from assay.study import search as search_code
 from assay.study.announced import AnnouncedStudy
-from assay.study.search import TrialResult, depends_on_answers
-from assay.study.trials import best_of, estimate, is_hopeless
+from assay.study.search import TrialResult, best_of, depends_on_answers, estimate, is_hopeless
 
 
 def check_trials(record: StudyRecord) -> Iterator[str]:
@@ -127,7 +123,7 @@ def versions_unlike_here(announced: Preregistration) -> str:
         "torch": version("torch"),
         "optuna": version("optuna"),
         "scipy": version("scipy"),
-        "search": digest_file(Path(search_code.__file__)),
+        "search": search_source(),
     }
     there = asdict(announced.versions)
     named = {"source": "the source of Assay is another", "search": "the search is another"}

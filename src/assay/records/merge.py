@@ -1,8 +1,7 @@
-"""Stores united: runs, studies, answers and models of several stores in one, each checked before it
-is believed.
+"""Merging: runs, studies, labels and models of several stores in one, each checked first.
 
-Equal keys mean equal runs and equal studies. Where two stores disagree on one, nothing is chosen:
-the merge is refused.
+Equal keys mean equal runs and equal studies. Where two stores differ in one of them, the merge is
+refused.
 """
 
 import filecmp
@@ -14,30 +13,30 @@ from pathlib import Path
 from assay.errors import BadInput
 from assay.files import new_folder, read_json, write_atomically
 from assay.hashing import canonical, digest_file, pretty
+from assay.progress import Progress, silent
 from assay.records.benches import DeclaredBench, read_bench
+from assay.records.labels import labels_fingerprint, read_labels
 from assay.records.ledger import LOOKS, Line, hash_of, read
 from assay.records.run import CHECKPOINTS, check_run
 from assay.records.store import Store, place_file
 from assay.records.study import StudyRecord, classes_file, write_record
-from assay.study.conditions import read_answers
-from assay.study.progress import Listener
 
 Ledgers = Mapping[str, list[Line]]
 """The lines of each study of a store."""
 
 CLOCK = "timing.json"
-"""What equal runs may differ in: how long they took, and where."""
+"""The one file in which equal runs may differ: how long they took, and where."""
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """What came from one store.
+    """How much came from one store.
 
     Args:
-        store: where it lies.
-        runs: that no store before it had.
-        studies: begun, carried further or looked at here and nowhere before.
-        models: handed over here and nowhere before.
+        store: folder of the store.
+        runs: number of runs that no store before it had.
+        studies: number of studies with lines that no store before it had.
+        models: number of models that no store before it had.
     """
 
     store: Path
@@ -48,8 +47,13 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Merged:
-    """A store that holds what others held: what came from each of them, and how many runs and
-    studies it has now.
+    """A merged store.
+
+    Args:
+        out: its folder.
+        contributions: how much came from each of the others.
+        runs: number of runs that it has now.
+        studies: number of studies that it has now.
     """
 
     out: Path
@@ -58,14 +62,12 @@ class Merged:
     studies: int
 
 
-def merge(stores: Sequence[Path], out: Path, listener: Listener | None = None) -> Merged:
-    """Unite the stores at `out`, which may be new, one of them, or another store; the others are
-    only read.
+def merge(stores: Sequence[Path], out: Path, progress: Progress = silent) -> Merged:
+    """Merge the stores into the one at `out`, which may be new, one of them, or another store.
 
     Everything is checked before anything is copied. Killed at any time and called again it ends
     with the same bytes: runs come before the ledgers that name them, each whole or not at all.
     """
-    listener = listener or Listener()
     others = [
         Store(path)
         for path in dict.fromkeys(path.resolve() for path in stores)
@@ -76,27 +78,27 @@ def merge(stores: Sequence[Path], out: Path, listener: Listener | None = None) -
         everyone = [target, *others]
         ledgers = [_ledgers(store) for store in everyone]
         for number, (store, own) in enumerate(zip(everyone, ledgers, strict=True)):
-            listener.progress("stores checked", number, len(everyone))
+            progress("stores checked", number, len(everyone))
             _check(store, own)
         _check_agreement(everyone, ledgers)
         contributions = [
-            _take(store, own, target, listener)
+            _take(store, own, target, progress)
             for store, own in zip(others, ledgers[1:], strict=True)
         ]
     return Merged(out, tuple(contributions), len(_runs(target)), len(_ledgers(target)))
 
 
 def _ledgers(store: Store) -> Ledgers:
-    """The lines of each study, its chain checked; a study without a line has not begun."""
+    """Return the lines of each study, their chains checked; a study without a line is left out."""
     found = {key: read(store.study(key) / "ledger.jsonl") for key in store.studies()}
     return {key: lines for key, lines in found.items() if lines}
 
 
-# --- what is checked ------------------------------------------------------------------------------
+# --- checks ------------------------------------------------------------------------------
 
 
 def _check(store: Store, ledgers: Ledgers) -> None:
-    """Raise `BadInput` where a store is not what it says."""
+    """Raise `BadInput` where a file of a store was altered."""
     problems = [
         *(
             f"{store.run(key)}: {problem}"
@@ -138,7 +140,7 @@ def _models(store: Store) -> list[Path]:
 
 
 def _unsupported(store: Store, record: StudyRecord) -> Iterator[str]:
-    """What a ledger says that its store does not support."""
+    """Yield a problem for each file that is not the one whose hash the ledger has."""
     ledger = store.study(record.key) / "ledger.jsonl"
     for entry in record.run_entries():
         path = store.run(entry.key) / "result.json"
@@ -154,8 +156,8 @@ def _unsupported(store: Store, record: StudyRecord) -> Iterator[str]:
                 yield f"{path} is missing or not what {ledger} says"
     if record.seal is not None:
         path = store.answers(record.seal.test)
-        answers = read_answers(path) if path.exists() else None
-        if answers is None or answers.fingerprint != record.seal.labels:
+        labels = read_labels(path)
+        if labels is None or labels_fingerprint(labels) != record.seal.labels:
             yield f"{path} is missing or not what {ledger} says"
 
 
@@ -176,7 +178,7 @@ def _compare(here: Path, there: Path) -> None:
 
 
 def _difference(here: Path, there: Path) -> str:
-    """Which fields of two documents differ, in words."""
+    """Return which fields of two JSON documents differ, in words."""
     if here.suffix != ".json":
         return ""
     ours, theirs = read_json(here), read_json(there)
@@ -185,7 +187,7 @@ def _difference(here: Path, there: Path) -> str:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Names of all files below a folder, in order."""
+    """Return the relative paths of all files below a folder, in order."""
     return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
 
 
@@ -193,9 +195,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _both(ours: list[Line], theirs: list[Line], our_place: Path, their_place: Path) -> list[Line]:
-    """One ledger of two that tell the same story as far as both go, the looks that only one has
-    after all else.
-    """
+    """Return one ledger of two that agree as far as both go; other looks come last."""
     for mine, other in zip(_story(ours), _story(theirs), strict=False):
         if (mine.kind, mine.body) != (other.kind, other.body):
             raise BadInput(
@@ -214,19 +214,20 @@ def _both(ours: list[Line], theirs: list[Line], our_place: Path, their_place: Pa
 
 
 def _story(lines: Sequence[Line]) -> list[Line]:
-    """What a study records itself."""
+    """Return the lines that a study records itself, which are all but looks."""
     return [line for line in lines if line.kind not in LOOKS]
 
 
 def _look(line: Line) -> tuple[str, str]:
-    """Which look it is: wherever it stands in a ledger, it is the same one. A peek is the same
-    whenever it was taken.
+    """Return what tells one look from another, wherever it is in a ledger.
+
+    A peek is the same whenever it was taken.
     """
     return line.at if line.kind == "look" else "", canonical(line.body)
 
 
 def _linked(line: Line, last: Line) -> Line:
-    """The line as the next one of another ledger; when it was recorded stays."""
+    """Return the line as the next one of another ledger, with the time at which it was recorded."""
     number = last.number + 1
     return replace(
         line,
@@ -247,17 +248,15 @@ def _words(mine: Line, other: Line) -> str:
     return f"{mine.kind}: {', '.join(fields)}"
 
 
-# --- what is copied -------------------------------------------------------------------------------
+# --- copies -------------------------------------------------------------------------------
 
 
-def _take(store: Store, ledgers: Ledgers, target: Store, listener: Listener) -> Contribution:
-    """Copy what a store has and the target has not: runs, then answers, then the ledgers that name
-    them, then models.
-    """
+def _take(store: Store, ledgers: Ledgers, target: Store, progress: Progress) -> Contribution:
+    """Copy what the target lacks: runs, labels, then the ledgers that name them, then models."""
     keys = _runs(store)
     fresh = [key for key in keys if not target.has_run(key)]
     for number, key in enumerate(keys):
-        listener.progress(f"runs of {store.root}", number, len(keys))
+        progress(f"runs of {store.root}", number, len(keys))
         _take_run(store.run(key), target, key)
     for path in sorted(store.root.glob("answers/*.npz")):
         place_file(target.answers(path.stem), path.read_bytes())
@@ -274,9 +273,7 @@ def _take(store: Store, ledgers: Ledgers, target: Store, listener: Listener) -> 
 
 
 def _take_bench(bench: DeclaredBench, target: Store) -> None:
-    """Write the declaration of a bench; where both stores have it, the one that more had been seen
-    before.
-    """
+    """Write the declaration of a bench; where both stores have it, that with the later look."""
     known = [read_bench(target, bench.key)] if bench.key in target.benches() else []
     latest = max([bench, *known], key=lambda one: (one.look, one.after))
     if latest not in known:
@@ -284,9 +281,7 @@ def _take_bench(bench: DeclaredBench, target: Store) -> None:
 
 
 def _take_run(folder: Path, target: Store, key: str) -> None:
-    """A run as a whole, or what of it the target lacks: checkpoints, weights, or vectors of a test
-    half.
-    """
+    """Copy a whole run, or the files of it that the target lacks."""
     if not target.has_run(key):
         with target.new_run(key) as draft:
             _copy(folder, draft)
@@ -300,8 +295,9 @@ def _take_run(folder: Path, target: Store, key: str) -> None:
 
 
 def _take_study(key: str, lines: list[Line], target: Store) -> bool:
-    """Write the ledger as both stores together know it, and `study.json` from it; whether the
-    target knew less before.
+    """Write the ledger of both stores together, and `study.json` from it.
+
+    Return whether the target had fewer lines before.
     """
     folder = target.study(key)
     ledger = folder / "ledger.jsonl"
@@ -314,7 +310,7 @@ def _take_study(key: str, lines: list[Line], target: Store) -> bool:
 
 
 def _copy(folder: Path, draft: Path) -> None:
-    """Fill a draft with the files of a folder; `BadInput` where one of them goes away meanwhile."""
+    """Copy the files of a folder into a draft; `BadInput` where one of them goes away meanwhile."""
     for path in _files(folder):
         (draft / path).parent.mkdir(parents=True, exist_ok=True)
         try:
