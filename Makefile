@@ -48,6 +48,9 @@ speed: $(READY)  ## measure what docs/performance.md says
 	$(BIN)/python benchmarks/twins.py
 	$(BIN)/python benchmarks/scheduling.py
 
+mutants: $(READY)  ## plant single faults and see which of them the tests catch; hours
+	$(BIN)/python tools/mutants.py --out mutants.json
+
 clean:  ## remove what can be made again, except run stores
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

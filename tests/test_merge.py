@@ -201,7 +201,7 @@ def test_looks_of_both_labs_are_counted_once_each(place):
     look_at(other, 0.3)
     stores = [place / "berlin", other, third]
     merge(stores, place / "both")
-    looks = [look["metrics"]["mrr"] for look in record_of(place / "both", "triplet").looks]
+    looks = [look.metrics["mrr"] for look in record_of(place / "both", "triplet").looks]
     assert looks == [0.1, 0.2, 0.3]
     assert problems(place / "both") == []
     before = snapshot(place / "both")

@@ -256,7 +256,7 @@ def scores(store):
     records = {record.key: record for record in study_records(Store(store))}
     assert all(record.complete for record in records.values())
     peeked = [
-        record.peek and [entry["test"] for entry in record.peek["epochs"]]
+        record.peek and [entry.test for entry in record.peek.epochs]
         for record in records.values()
     ]
     return {
