@@ -263,7 +263,7 @@ def clustering(samples: int = 60_502, classes: int = 11_316, dim: int = 128) -> 
     )
 
 
-def _progress(done: int, total: int) -> None:
+def _progress(stage: str, done: int, total: int) -> None:
     print(
         f"\rk-means: round {done} of {total}",
         end="\n" if done == total else "",

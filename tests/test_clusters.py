@@ -423,15 +423,15 @@ def test_half_precision_and_gradients_are_accepted():
     assert nmi(y, kmeans(z.half().requires_grad_(), 6, starts=10).labels) == 1.0
 
 
-def test_progress_is_told_after_each_iteration_and_ends_at_the_total():
+def test_progress_is_reported_after_each_iteration_and_ends_at_the_total():
     z, _ = blobs(12, spread=3.0)
-    told = []
-    kmeans(z, 20, starts=3, iterations=50, progress=lambda *step: told.append(step))
-    done = [step for step, _ in told]
+    reported = []
+    kmeans(z, 20, starts=3, iterations=50, progress=lambda _, *step: reported.append(step))
+    done = [step for step, _ in reported]
     assert done[:3] == [1, 2, 3]
     assert done == sorted(set(done))
     assert {50, 100, 150} <= set(done) and len(done) < 150
-    assert {total for _, total in told} == {150} and told[-1] == (150, 150)
+    assert {total for _, total in reported} == {150} and reported[-1] == (150, 150)
 
 
 def test_impossible_requests_are_refused_with_their_numbers():

@@ -603,7 +603,7 @@ with torch.autocast("cpu", dtype=torch.bfloat16):
 for precision in ("high", "medium"):
     torch.set_float32_matmul_precision(precision)
     inside = []
-    def note(done, total):
+    def note(stage, done, total):
         inside.append(torch.get_float32_matmul_precision())
     nearest(z, z, 1, progress=note)
     assert set(inside) == {"highest"}
@@ -621,7 +621,7 @@ def test_precision_may_be_set_for_a_backend() -> None:
     code = """
 torch.backends.mkldnn.matmul.fp32_precision = "bf16"
 inside = []
-def note(done, total):
+def note(stage, done, total):
     inside.append(torch.backends.mkldnn.matmul.fp32_precision)
 nearest(z, z, 1, progress=note)
 assert set(inside) == {"ieee"}
@@ -678,7 +678,7 @@ def test_progress_rises_to_its_total(path: str, spread: float) -> None:
     calls: list[tuple[int, int]] = []
     with along(path):
         nearest(
-            z, z, 3, torch.arange(100), progress=lambda done, total: calls.append((done, total))
+            z, z, 3, torch.arange(100), progress=lambda _, done, total: calls.append((done, total))
         )
     assert [done for done, _ in calls] == sorted(done for done, _ in calls)
     assert len({total for _, total in calls}) == 1
@@ -689,7 +689,7 @@ def test_progress_is_made_where_products_overflow() -> None:
     z = torch.tensor([[-1.0], [0.0], [1e-156], [2e-156], [3e-156], [1.0]], dtype=torch.float64)
     calls: list[tuple[int, int]] = []
     nearest(
-        z, z, 1, similarity="euclidean", progress=lambda done, total: calls.append((done, total))
+        z, z, 1, similarity="euclidean", progress=lambda _, done, total: calls.append((done, total))
     )
     assert calls[-1][0] == calls[-1][1]
 

@@ -343,7 +343,7 @@ def test_progress_counts_every_tile_up_to_the_last(
     seen: list[tuple[int, int]] = []
     z, y = draw_samples(0, count=100)
     others = draw_samples(1, count=40) if with_gallery else (None, None)
-    verification(z, y, *others, progress=lambda done, total: seen.append((done, total)))
+    verification(z, y, *others, progress=lambda _, done, total: seen.append((done, total)))
     total = 7 * 3 if with_gallery else 7 * 8 // 2
     assert seen == [(done, total) for done in range(1, total + 1)]
 

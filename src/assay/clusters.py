@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from assay.hashing import derive
+from assay.progress import Progress
 
 POINTS_TILE = 1024
 """Points, and centres, whose similarities are computed at once: 4 MB, which fit in the cache."""
@@ -39,7 +40,7 @@ def kmeans(
     starts: int = 5,
     iterations: int = 100,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Clustering:
     """Return the best of several runs of Lloyd's algorithm.
 
@@ -56,8 +57,8 @@ def kmeans(
         starts: runs; the one with the smallest inertia is kept, the first among equals.
         iterations: the most rounds in each start.
         seed: seed of the random choice of centres.
-        progress: called after each round with the rounds done and their total; a start that has
-            converged counts as all its rounds.
+        progress: called after each round with the stage "k-means", the rounds done and their total;
+            a start that has converged counts as all its rounds.
 
     >>> kmeans(torch.tensor([[0.0, 0.0], [0.0, 2.0], [9.0, 0.0], [9.0, 2.0]]), 2).inertia
     4.0
@@ -77,7 +78,7 @@ def kmeans(
     def run(start: int) -> Clustering:
         def report(done: int) -> None:
             if progress:
-                progress(start * iterations + done, starts * iterations)
+                progress("k-means", start * iterations + done, starts * iterations)
 
         rows_K = _random_rows(twin_N, k, derive("kmeans", seed, start)).to(z.device)
         return _lloyd(z_ND, z_ND[rows_K], iterations, report)

@@ -1,6 +1,6 @@
 """Inputs of an evaluation: vectors, labels and roles, checked; and the sources of metrics."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -117,7 +117,7 @@ class Inputs:
             own,
             self._counts(),
             self.similarity,
-            self._progress("neighbours"),
+            self.progress,
         )
 
     def check(self, chosen: Sequence[Chosen]) -> None:
@@ -185,22 +185,22 @@ class Inputs:
                 for _, block in vectors.blocks(torch.float32)
             ]
         )
-        found = kmeans(z, len(torch.unique(y)), seed=self.seed, progress=self._progress("k-means"))
+        found = kmeans(z, len(torch.unique(y)), seed=self.seed, progress=self.progress)
         return np.asarray(found.labels.cpu().numpy())
 
     @cached_property
     def pairs(self) -> Verification:
         """Histograms of all pairs of samples, or of all queries with the gallery."""
-        ranking, progress = self.ranking, self._progress("pairs")
+        ranking = self.ranking
         if ranking.gallery is ranking.queries:
-            return verification(ranking.queries, ranking.query_y, progress=progress)
+            return verification(ranking.queries, ranking.query_y, progress=self.progress)
         return verification(
             ranking.queries,
             ranking.query_y,
             ranking.gallery,
             ranking.gallery_y,
             own=ranking.own,
-            progress=progress,
+            progress=self.progress,
         )
 
     def _part(self, rows: Tensor) -> Vectors:
@@ -223,9 +223,6 @@ class Inputs:
             return counts(query_rows[query], rows)
 
         return as_mask(count)
-
-    def _progress(self, stage: str) -> Callable[[int, int], None]:
-        return lambda done, total: self.progress(stage, done, total)
 
 
 def _rows(which: AnyArray | None, vectors: Vectors, what: str) -> Tensor:

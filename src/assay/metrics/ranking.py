@@ -16,8 +16,9 @@ from torch import Tensor
 
 from assay.neighbours import Vectors, nearest, target_ranks, vector_similarities
 from assay.neighbours.order import PAIRS, exact_scores
-from assay.neighbours.search import PairProgress, available
+from assay.neighbours.search import available
 from assay.neighbours.similarity import WhichCount, standing
+from assay.progress import Progress
 
 LIST_ENTRIES = 1 << 23
 """Entries of lists in memory at once, unless the gallery itself holds more numbers."""
@@ -39,7 +40,8 @@ class Ranking:
         own: each query's own place in the gallery (Q,), -1 where it is not there.
         counts: which references count for a query, all if None.
         similarity: how vectors are compared.
-        progress: called with the pairs compared so far and their total, for each group of queries.
+        progress: called with the stage, the pairs compared so far and their total, for each group
+            of queries.
     """
 
     queries: Vectors
@@ -49,7 +51,7 @@ class Ranking:
     own: Tensor
     counts: WhichCount | None
     similarity: str
-    progress: PairProgress
+    progress: Progress
 
     @cached_property
     def total(self) -> Tensor:

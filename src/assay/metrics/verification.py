@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from assay.metrics.metric import metric
-from assay.neighbours.search import PairProgress
 from assay.neighbours.vectors import Vectors, slices, unit_rows
+from assay.progress import Progress
 
 STEPS = 1 << 19
 """Bins between similarity 0 and 1. There are centres at -1, 0 and 1, so that rounding does not
@@ -110,7 +110,7 @@ def verification(
     gallery_y: Tensor | None = None,
     *,
     own: Tensor | None = None,
-    progress: PairProgress | None = None,
+    progress: Progress | None = None,
 ) -> Verification:
     """Compare all pairs by cosine, a tile at a time; only their histograms are kept.
 
@@ -127,7 +127,7 @@ def verification(
         gallery: embeddings to compare with.
         gallery_y: their class numbers.
         own: each row's own place in the gallery (N,), -1 where it is not there; None where none is.
-        progress: called after each tile of pairs with the number of tiles done and their total.
+        progress: called after each tile with the stage "pairs", the tiles done and their total.
 
     >>> verification([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.9, 0.8]], torch.tensor([0, 0, 1, 1]))
     Verification(roc_auc 0.7500, eer 0.5000; 2 positives, 4 negatives)
@@ -152,7 +152,7 @@ def verification(
     for done, tile in enumerate(_tiles(rows, columns), start=1):
         _count(tile, all_pairs, positive)
         if progress is not None:
-            progress(done, total)
+            progress("pairs", done, total)
     positives_B = positive.total()
     return Verification(
         _without_itself(positives_B, rows.vectors, own), all_pairs.total() - positives_B

@@ -15,6 +15,7 @@ from assay.neighbours.order import NONE, nearest_first
 from assay.neighbours.similarity import VectorSimilarity, WhichCount, standing, vector_similarities
 from assay.neighbours.tiles import TILE, Multiplier, Transposed
 from assay.neighbours.vectors import Vectors, as_indices, slices
+from assay.progress import Progress, silent
 
 PANEL = 6
 """Tiles that are processed together where each tile serves one side."""
@@ -28,11 +29,11 @@ SORTED = 16
 ROWS = 1 << 20
 """Products in whole rows that are sorted at once: bounds memory."""
 
+STAGE = "neighbours"
+"""Name of the stage that progress reports."""
+
 BUFFER = 1 << 24
 """Places of candidates at once, unless the references themselves hold more numbers."""
-
-PairProgress = Callable[[int, int], None]
-"""Called with the pairs compared so far and their total."""
 
 AnyVectors = ArrayLike | Tensor | Vectors
 
@@ -45,7 +46,7 @@ def nearest(
     *,
     similarity: str = "cosine",
     counts: WhichCount | None = None,
-    progress: PairProgress | None = None,
+    progress: Progress | None = None,
 ) -> Tensor:
     """Return indices (Q, k) of the k most similar references of each query, ties by lower index.
 
@@ -65,8 +66,8 @@ def nearest(
             function of two tensors, query and reference indices, whose shapes broadcast; it returns
             True or False for each pair. Where fewer than k references count for a query (or are
             left after `exclude`), the rest of its row is -1.
-        progress: called with the pairs compared so far and their total; queries that must be
-            searched again (collapsed vectors) come after that.
+        progress: called with the stage "neighbours", the pairs compared so far and their total;
+            queries that must be searched again (collapsed vectors) come after that.
 
     >>> z = torch.tensor([[1.0, 0], [1, 0], [0, 1]])
     >>> nearest(z, z, k=1, exclude=torch.arange(3)).T
@@ -89,7 +90,7 @@ def nearest(
         k,
         excluded,
         as_mask(counts),
-        progress or report_nothing,
+        progress or silent,
     )
     with torch.no_grad(), full_precision(left.device):
         return search.run()
@@ -102,7 +103,7 @@ class _Search:
         k: int,
         exclude: Tensor | None,
         counts: WhichCount | None,
-        progress: PairProgress,
+        progress: Progress,
     ) -> None:
         self.compared, self.k, self.exclude, self.counts, self.progress = (
             compared,
@@ -126,7 +127,7 @@ class _Search:
                 open_ = self._search(open_, dtype, found)
         if len(open_):
             found[open_] = exhaustive(self.compared, open_, self.k, self.exclude, self.counts)
-            self.progress(len(found) * self.references, len(found) * self.references)
+            self.progress(STAGE, len(found) * self.references, len(found) * self.references)
         return found
 
     def _search(self, ids: Tensor, dtype: torch.dtype, found: Tensor) -> Tensor:
@@ -138,13 +139,14 @@ class _Search:
             candidates = Candidates(part, self.k, self.compared, dtype, self.counts)
             for done, total in self._scan_for(part)(candidates, dtype):
                 self.progress(
+                    STAGE,
                     (before + len(part) * done // total) * self.references,
                     len(ids) * self.references,
                 )
             before += len(part)
             found[part] = candidates.settle()
             lost.append(part[candidates.lost])
-        self.progress = report_nothing  # how many queries are searched again was not known before
+        self.progress = silent  # how many queries are searched again was not known before
         return torch.cat(lost)
 
     def _sort_rows(self, found: Tensor) -> Tensor:
@@ -163,7 +165,7 @@ class _Search:
             value_QR.masked_fill_(absent_QR, -torch.inf)
             index_QR = columns_R.expand_as(value_QR).masked_fill(absent_QR, NONE)
             found[rows] = nearest_first(self.compared, ids, value_QR, index_QR, self.k)
-            self.progress(rows.stop * self.references, len(found) * self.references)
+            self.progress(STAGE, rows.stop * self.references, len(found) * self.references)
         return found
 
     def _scan_for(
@@ -327,7 +329,3 @@ def as_mask(counts: WhichCount | None) -> WhichCount | None:
         return counted.expand_as(query + reference)
 
     return mask
-
-
-def report_nothing(done: int, total: int) -> None:
-    """Do nothing: the progress callback of callers that give none."""

@@ -6,16 +6,16 @@ from torch import Tensor
 
 from assay.neighbours.order import exact_scores
 from assay.neighbours.search import (
+    STAGE,
     AnyVectors,
-    PairProgress,
     as_mask,
     full_precision,
-    report_nothing,
     sides,
 )
 from assay.neighbours.similarity import VectorSimilarity, WhichCount, standing, vector_similarities
 from assay.neighbours.tiles import TILE
 from assay.neighbours.vectors import as_indices, slices
+from assay.progress import Progress, silent
 
 
 def target_ranks(
@@ -26,7 +26,7 @@ def target_ranks(
     *,
     similarity: str = "cosine",
     counts: WhichCount | None = None,
-    progress: PairProgress | None = None,
+    progress: Progress | None = None,
 ) -> Tensor:
     """Return the rank (Q,) of each query's target among the references, 1 for the nearest.
 
@@ -56,7 +56,7 @@ def target_ranks(
             ids = torch.arange(rows.start, rows.stop, device=left.device)
             own = None if excluded is None else excluded[rows]
             found[rows] += _Before(compared, ids, wanted[rows], own, as_mask(counts)).count()
-            (progress or report_nothing)(rows.stop * len(right), len(left) * len(right))
+            (progress or silent)(STAGE, rows.stop * len(right), len(left) * len(right))
     return found
 
 
