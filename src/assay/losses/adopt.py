@@ -128,15 +128,13 @@ class Adopted(Loss):
         if mined is None and references is not None and references.own is not None:
             # without pairs the module would take each sample for its own positive
             mined = all_pairs(y, references)
-        value = self.module(z, y, **self._extras(mined, references))
-        return self._scalar(value, z.requires_grad and torch.is_grad_enabled())
-
-    def _extras(self, mined: Mined | None, references: References | None) -> dict[str, Any]:
-        """Return further arguments under their names in pytorch-metric-learning."""
-        extras: dict[str, Any] = {} if mined is None else {"indices_tuple": indices(mined)}
+        more: dict[str, Any] = {}  # by their names in pytorch-metric-learning
+        if mined is not None:
+            more["indices_tuple"] = indices(mined)
         if references is not None:
-            extras |= {"ref_emb": references.z, "ref_labels": references.y}
-        return extras
+            more |= {"ref_emb": references.z, "ref_labels": references.y}
+        value = self.module(z, y, **more)
+        return self._scalar(value, z.requires_grad and torch.is_grad_enabled())
 
     def _check_taken(self, what: str, given: object, name: str) -> None:
         if given is not None and name not in inspect.signature(self.adopts.forward).parameters:
@@ -214,7 +212,9 @@ def _parameters(
     by the subclass.
     """
     found: dict[str, Parameter] = {}
-    for number, constructor in enumerate(_constructors(module)):
+    classes = module.__mro__[: module.__mro__.index(nn.Module)]  # in the order of their calls
+    constructors = [vars(part)["__init__"] for part in classes if "__init__" in vars(part)]
+    for number, constructor in enumerate(constructors):
         own = list(inspect.signature(constructor).parameters.values())[1:]
         for item in own:
             if item.kind in _NAMED and (
@@ -224,12 +224,6 @@ def _parameters(
         if all(item.kind is not Parameter.VAR_KEYWORD for item in own):
             break
     return found
-
-
-def _constructors(module: type[nn.Module]) -> list[Callable[..., None]]:
-    """Return the constructors of the class and its bases up to torch's, in order of calls."""
-    own = module.__mro__[: module.__mro__.index(nn.Module)]
-    return [vars(part)["__init__"] for part in own if "__init__" in vars(part)]
 
 
 def _constructor(parameters: list[Parameter]) -> Callable[..., None]:

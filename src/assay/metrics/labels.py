@@ -85,7 +85,7 @@ def _check(index: int, label: object) -> None:
         hash(label)
     except TypeError:
         raise ValueError(
-            f"label {index} is {label!r}, which cannot be told from others: labels must be hashable"
+            f"label {index} is {label!r}, which cannot be compared: labels must be hashable"
         ) from None
     try:
         same = bool(label == label)

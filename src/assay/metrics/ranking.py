@@ -102,7 +102,15 @@ class Ranking:
         """
         far = ((first_Q == 0) & (self.total > 0)).nonzero()[:, 0]
         if len(far):
-            first_Q[far] = self._ranks_of(far, self._best_relevant(far))
+            first_Q[far] = target_ranks(
+                Vectors(self.queries, chosen=far),
+                self.gallery,
+                self._best_relevant(far),
+                self.own[far],
+                similarity=self.similarity,
+                counts=self._counts_of(far),
+                progress=self.progress,
+            )
         return first_Q
 
     @property
@@ -125,18 +133,6 @@ class Ranking:
         y = self.query_y if rows is None else self.query_y[rows]
         hits = (self.gallery_y[found] == y[:, None]) & (found >= 0)
         return F.pad(hits, (0, k - hits.shape[1]))
-
-    def _ranks_of(self, rows: Tensor, targets: Tensor) -> Tensor:
-        counts = self._counts_of(rows)
-        return target_ranks(
-            Vectors(self.queries, chosen=rows),
-            self.gallery,
-            targets,
-            self.own[rows],
-            similarity=self.similarity,
-            counts=counts,
-            progress=self.progress,
-        )
 
     def _counts_of(self, rows: Tensor | None) -> WhichCount | None:
         """Return the rule of what counts, for a part of the queries by their places in it."""

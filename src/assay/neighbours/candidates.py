@@ -56,7 +56,9 @@ class Candidates:
         """Take products of the queries at `rows` with references of higher index than before."""
         if bool((torch.isneginf(self.bound[rows]) | self._crowded(rows, offered)).any()):
             offered = self._raise_bounds_by(rows, offered)
-            self._give_up(rows, self._crowded(rows, offered))
+            crowded_Q = self._crowded(rows, offered)  # this precision cannot order their candidates
+            self.lost[rows] |= crowded_Q
+            self.bound[rows] = self.bound[rows].masked_fill(crowded_Q, torch.inf)
         query_P, reference_P, value_P = offered.above(self.bound[rows])
         query_P = query_P + rows.start
         if self.counts is not None and len(query_P):
@@ -80,11 +82,6 @@ class Candidates:
     def _crowded(self, rows: slice, offered: ProductPanel | Transposed) -> Tensor:
         """Return whether more groups have an entry above the bound (Q,) than there are places."""
         return offered.groups_above(self.bound[rows]) > self.value.shape[1]
-
-    def _give_up(self, rows: slice, crowded_Q: Tensor) -> None:
-        """Mark queries as lost whose candidates this precision cannot order."""
-        self.lost[rows] |= crowded_Q
-        self.bound[rows] = self.bound[rows].masked_fill(crowded_Q, torch.inf)
 
     def _raise_bounds_by(
         self, rows: slice, offered: ProductPanel | Transposed

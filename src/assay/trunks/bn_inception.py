@@ -5,7 +5,7 @@ have its names, so that the public file bn_inception-52deb4733.pth fits, and the
 BGR, 0 to 255, minus the mean colour.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -159,8 +159,5 @@ class BNInception(Photo):
     @classmethod
     def origin(cls) -> WeightsOrigin:
         """Return the source of the file that the papers use, ported from Caffe."""
-        return WeightsOrigin("ImageNet-1k", ADDRESS.rpartition("/")[2], _fetch)
-
-
-def _fetch() -> Mapping[str, Tensor]:
-    return from_address(ADDRESS, SHA256)
+        fetch = partial(from_address, ADDRESS, SHA256)
+        return WeightsOrigin("ImageNet-1k", ADDRESS.rpartition("/")[2], fetch)
