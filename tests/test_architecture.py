@@ -101,11 +101,13 @@ def called(tree):
 def reached(tree):
     """Attributes of data sets, halves and anything of the same name that a module reads.
 
-    A dictionary's `items()` is a call; the samples of a data set are not.
+    A dictionary's `items()` is a call; the samples of a data set are not. The `labels` of a
+    record's seal are a hash.
     """
     methods = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and id(node) not in methods:
+        of_a_seal = getattr(getattr(node, "value", None), "attr", None) == "seal"
+        if isinstance(node, ast.Attribute) and id(node) not in methods and not of_a_seal:
             yield node.attr
 
 

@@ -404,7 +404,7 @@ def test_where_every_trial_diverges_the_others_still_get_their_report(tmp_path, 
 def test_features_have_a_baseline_without_an_interval(tmp_path, mini_features):
     bench(f"features:{mini_features}", tmp_path / "store")
     record = records(tmp_path / "store")["pretrained"]
-    assert (len(record.tests), len(record.reproductions), record.trials) == (1, 1, [])
+    assert (len(record.tests), len(record.reproductions), record.trials) == (1, 1, ())
     assert record.announced.protocol.resolved.trunk == "identity"
     table = next((tmp_path / "store" / "report" / "tables").glob("*-scores.md")).read_text()
     assert "±" not in next(line for line in table.splitlines() if "pretrained" in line)
@@ -422,7 +422,7 @@ def test_vectors_as_they_are_are_in_every_bench_and_have_one_score(tmp_path, min
     assert (len(record.reproductions), record.reproductions[0].fold, record.trials) == (
         1,
         None,
-        [],
+        (),
     )
     archive = np.load(mini_features)
     expected = assay.evaluate(
@@ -470,7 +470,7 @@ def test_features_of_a_random_trunk_as_they_are_have_a_run_for_every_seed(benche
             "features",
             (),
             "untrained",
-            "the data are vectors that some model has made",
+            "the data are vectors of some model",
             "pretrained",
         ),
     ],
@@ -501,6 +501,8 @@ class Hearing(Listener):
 
     def say(self, who, text):
         self.said.append((who, text))
+
+    announce = say
 
 
 @pytest.fixture
@@ -570,7 +572,7 @@ def test_conflicting_labels_inside_trainval_are_announced(mini_folder, tmp_path)
     conflict = (
         "1 image of trainval with more than one label, such as class01/0.png = class02/noise.png"
     )
-    assert design.preregistration["data"]["problems"] == [conflict]
+    assert design.preregistration.data.problems == (conflict,)
 
 
 def test_heads_on_features_are_trained_without_augmentation(mini_features):
@@ -596,13 +598,13 @@ def test_a_fixed_baseline_is_scored_on_nested_principal_components(tmp_path, min
     test = records(tmp_path / "store")["pretrained"].tests[0]
     for setting, width in (("separated", 2), ("concatenated", 8)):
         expected = assay.evaluate(fitted.transform(z[y >= 8])[:, :width], y[y >= 8])
-        assert test[setting]["map_at_r"] == pytest.approx(expected["map_at_r"], abs=1e-9)
+        assert test.scores(setting)["map_at_r"] == pytest.approx(expected["map_at_r"], abs=1e-9)
 
 
 def test_a_small_data_set_shrinks_the_batch_and_says_so(benched):
     _, store = benched
     method = records(store)["normalized_softmax"].announced.method
-    assert (method["batch"], method["batch_shrunk"]) == ([6, 5], True)
+    assert (method.batch, method.batch_shrunk) == ((6, 5), True)
     assert "batches were 6 classes x 5 images" in (store / "report" / "index.html").read_text()
 
 
@@ -756,7 +758,7 @@ def test_runs_on_vectors_are_split_evenly_into_as_many_tasks_as_asked_for(mini_f
         design_bench(data, ["triplet"], "quick", "cpu", ())[0]
         for data in (f"features:{mini_features}", "glyphs")
     )
-    runs = [vectors.run("trial", 0, number, 0, vectors.first) for number in range(130)]
+    runs = [vectors.study.run("trial", 0, number, 0, vectors.first) for number in range(130)]
     for (many, parts), sizes in SPLIT.items():
         assert [len(task) for task in vectors.together(runs[:many], parts)] == sizes
     assert [len(task) for task in images.together(runs[:5], 1)] == [1] * 5

@@ -499,7 +499,7 @@ def test_looks_stand_after_what_a_study_replays(tmp_path):
 
 def test_a_look_before_the_seal_is_named(place):
     key = record_of("triplet").reproductions[0].key
-    forge("triplet", lambda lines: lines.insert(2, ["look", {"run": key}]))
+    forge("triplet", lambda lines: lines.insert(2, ["look", entries.look(key).to_json()]))
     assert any(
         "a look at test precedes the opening of the seal (ledger.jsonl, line 3)" in problem
         for problem in problems()
@@ -508,7 +508,7 @@ def test_a_look_before_the_seal_is_named(place):
 
 def test_a_look_at_a_run_of_another_study_is_named(place):
     key = record_of("pretrained").reproductions[0].key
-    forge("triplet", lambda lines: lines.append(["look", {"run": key}]))
+    forge("triplet", lambda lines: lines.append(["look", entries.look(key).to_json()]))
     assert any(
         f"look 1 is at run {key[:12]}, which is not of this study" in problem
         for problem in problems()

@@ -16,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 import assay
-from assay.cli import merge as command
+from assay.cli import stores as commands
 from assay.errors import BadInput
 from assay.protocols import customise, protocols
 from assay.records.ledger import BrokenLedger, Ledger, read
@@ -362,7 +362,7 @@ def test_a_store_that_is_being_driven_is_not_written_to(place):
 @pytest.fixture
 def app():
     made = typer.Typer()
-    command.add_to(made)
+    made.command()(commands.merge)
     return made
 
 

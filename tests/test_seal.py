@@ -256,12 +256,9 @@ def scores(store):
     records = {record.key: record for record in study_records(Store(store))}
     assert all(record.complete for record in records.values())
     peeked = [
-        record.peek and [entry.test for entry in record.peek.epochs]
-        for record in records.values()
+        record.peek and [entry.test for entry in record.peek.epochs] for record in records.values()
     ]
-    return {
-        key: [test["folds"] for test in record.tests] for key, record in records.items()
-    }, peeked
+    return {key: [test.folds for test in record.tests] for key, record in records.items()}, peeked
 
 
 @pytest.fixture(scope="module", autouse=True)

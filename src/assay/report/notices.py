@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from assay.protocols import as_text
 from assay.records.study import StudyRecord
 from assay.stats import alpha_of_look
 from assay.tables import Across, Comparison, Sweep
@@ -147,12 +148,11 @@ def _place(record: StudyRecord) -> str:
 
 def _exceptions(record: StudyRecord) -> list[str]:
     """Return the settings that the protocol has for this method alone."""
-    own = dict(record.announced.protocol.resolved.exceptions).get(record.method, ())
-    return (
-        [f"{record.method}: the protocol makes an exception for it: {', '.join(own)}."]
-        if own
-        else []
-    )
+    own = record.resolved.exceptions.get(record.method)
+    if not own:
+        return []
+    settings = ", ".join(as_text(name, value) for name, value in own.items())
+    return [f"{record.method}: the protocol makes an exception for it: {settings}."]
 
 
 def _lost_trials(record: StudyRecord) -> list[str]:
