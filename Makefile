@@ -25,7 +25,7 @@ test-all: $(READY)  ## all tests
 	$(PYTEST) -m ''
 
 test-docs: $(READY)  ## every command that the documentation shows
-	$(PYTEST) -m slow tests/test_docs.py
+	$(PYTEST) -m '' tests/test_docs.py
 
 lint: $(READY)  ## format, lint, types and layers
 	$(BIN)/ruff format --check .

@@ -559,9 +559,9 @@ def test_allowed_leaks_are_said_before_training_and_recorded_when_the_seal_is_op
         ),
     ]
     for record in records(store).values():
-        assert record.announced.data.left_out == left_out[:1]
-        assert "problems" not in record.announced.data
-        assert (record.seal.problems, record.seal.left_out) == ([LEAK], left_out[1:])
+        assert record.announced.data.left_out == tuple(left_out[:1])
+        assert record.announced.data.problems == ()
+        assert (record.seal.problems, record.seal.left_out) == ((LEAK,), tuple(left_out[1:]))
 
 
 def test_conflicting_labels_inside_trainval_are_announced(mini_folder, tmp_path):
