@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from assay.stats.intervals import ALPHA, Interval
 
@@ -36,5 +36,5 @@ def bootstrap_bound(
     if n < FEWEST_FOR_BOUND:
         return Interval(mean, None, None, n)
     drawn = np.random.default_rng(seed).integers(n, size=(resamples, n))
-    tail = stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf(1 - confidence, n - 1))
+    tail = special.ndtr(math.sqrt(n / (n - 1)) * special.stdtrit(n - 1, 1 - confidence))
     return Interval(mean, float(np.quantile(np.asarray(values)[drawn].mean(1), tail)), None, n)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from assay.stats.intervals import ALPHA, Interval, deviation, spread
 
@@ -75,7 +75,9 @@ def with_limits(deviation: float, freedom: int) -> Component:
     >>> with_limits(1.0, 2)
     Component(deviation=1.0, low=0.520..., high=6.284..., freedom=2)
     """
-    least, most = (float(stats.chi2.ppf(tail, freedom)) for tail in (ALPHA / 2, 1 - ALPHA / 2))
+    least, most = (
+        2 * float(special.gammaincinv(freedom / 2, tail)) for tail in (ALPHA / 2, 1 - ALPHA / 2)
+    )
     return Component(
         deviation,
         deviation * math.sqrt(freedom / most),
@@ -119,7 +121,7 @@ def over_classes(sums_a: Floats, sums_b: Floats, counts: Floats) -> Interval:
     mean, error, classes = _ratio(sums_a, sums_b, counts)
     if error is None:
         return Interval(mean, None, None, classes)
-    half = float(stats.t.isf(ALPHA / 2, classes - 1)) * error
+    half = -float(special.stdtrit(classes - 1, ALPHA / 2)) * error
     return Interval(mean, mean - half, mean + half, classes)
 
 
@@ -133,7 +135,8 @@ def _without_seeds(together: Component, seed: Component, repeats: float) -> Comp
     """Subtract the seeds' part from the spread of the means of searches."""
     between, part, freedom = together.deviation**2, seed.deviation**2 / repeats, together.freedom
     tails = np.array([1 - ALPHA / 2, ALPHA / 2])
-    chi_squares, ratios = stats.chi2.ppf(tails, freedom), stats.f.ppf(tails, freedom, seed.freedom)
+    chi_squares = 2 * special.gammaincinv(freedom / 2, tails)
+    ratios = special.fdtri(freedom, seed.freedom, tails)
     low, high = np.sqrt(np.maximum(0.0, (between - part * ratios) * freedom / chi_squares)).tolist()
     return Component(math.sqrt(max(0.0, between - part)), low, high, freedom)
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 from assay.stats.intervals import ALPHA, Interval, deviation
 from assay.stats.looks import alpha_of_look
@@ -172,7 +172,7 @@ def relative_gain(first: Sequence[float], second: Sequence[float]) -> Interval |
     squares = sum(
         share**2 / (len(values) - 1) for share, (values, _) in zip(shares, terms, strict=True)
     )
-    half = stats.t.isf(ALPHA / 2, sum(shares) ** 2 / squares) * math.sqrt(sum(shares)) / below
+    half = -special.stdtrit(sum(shares) ** 2 / squares, ALPHA / 2) * math.sqrt(sum(shares)) / below
     return Interval(gained, gained - float(half), gained + float(half), n)
 
 

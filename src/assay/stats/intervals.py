@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 ALPHA = 0.05
 FEWEST_UNITS = 5
@@ -42,7 +42,7 @@ def t_interval(values: Sequence[float], confidence: float = 1 - ALPHA) -> Interv
     mean = math.fsum(values) / n
     if n == 1:
         return Interval(mean, None, None, 1)
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * deviation(values) / math.sqrt(n)
+    half = float(special.stdtrit(n - 1, (1 + confidence) / 2)) * deviation(values) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n)
 
 
@@ -81,7 +81,7 @@ def bootstrap(
         return Interval(mean, None, None, len(sums))
     if len(sums) > LARGE:
         half = float(
-            stats.norm.ppf((1 + confidence) / 2)
+            special.ndtri((1 + confidence) / 2)
             * np.sqrt(np.square(sums - mean * counts).sum())
             / counts.sum()
         )
@@ -93,7 +93,7 @@ def bootstrap(
         drawn = draw.integers(len(sums), size=len(sums))
         means[number] = sums[drawn].sum() / counts[drawn].sum()
     n = len(sums)
-    tail = stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf((1 - confidence) / 2, n - 1))
+    tail = special.ndtr(math.sqrt(n / (n - 1)) * special.stdtrit(n - 1, (1 - confidence) / 2))
     low, high = np.quantile(means, [tail, 1 - tail])
     return Interval(mean, float(low), float(high), len(sums))
 
