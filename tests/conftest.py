@@ -9,20 +9,6 @@ from assay.cli import main
 from miniature import make_folder
 from shared_pool import POOL
 
-FIRST = (
-    "test_docs.py", "test_bench.py", "test_study.py", "test_verify.py", "test_faults.py",
-    "test_seal.py", "test_ray.py", "test_engines.py", "test_merge.py", "test_sweep.py",
-    "test_reproduce.py", "test_protocols.py", "test_stack.py", "test_resume.py",
-    "test_cli_models.py", "test_trunks.py", "test_report.py", "test_rerun.py",
-)  # fmt: skip
-"""The slowest files run first: started last, they would leave one of two processes idle."""
-
-
-def pytest_collection_modifyitems(items):
-    items.sort(
-        key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST)
-    )
-
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory):

@@ -104,12 +104,16 @@ class Noisy:
 
 
 CHANGES = {"permuted": permute_labels, "replaced": replace_samples}
+EVERY_CHANGE = "other"
 
 
 def offer_changed(patch: pytest.MonkeyPatch, *kinds: str) -> None:
-    """Register `permuted-KIND:` and `replaced-KIND:`, the kind with another test half."""
+    """Register `permuted-KIND:`, `replaced-KIND:` and, with both changes, `other-KIND:`: the kind
+    with another test half.
+    """
+    every = {**CHANGES, EVERY_CHANGE: lambda dataset: permute_labels(replace_samples(dataset))}
     for kind in kinds:
-        for name, change in CHANGES.items():
+        for name, change in every.items():
             patch.setitem(
                 datasets._parts, f"{name}-{kind}:", _changing(datasets[f"{kind}:"], change)
             )
@@ -135,9 +139,9 @@ class Opening:
 class Spy:
     """Records every opening of the seal and every reading of test samples in this process."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, kind: str, stores: Path) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, kind: str) -> None:
         self.openings: list[Opening] = []
-        self._stores = stores
+        self._opened: Path | None = None
         load = datasets[f"{kind}:"]
         patch.setitem(
             datasets._parts, f"{kind}:", lambda path, progress: self._watched(load(path, progress))
@@ -157,7 +161,8 @@ class Spy:
         )
 
     def _saw(self, door: str, receipt: Receipt) -> None:
-        self.openings.append(Opening(door, read(Path(receipt.ledger))))
+        self._opened = Path(receipt.ledger)
+        self.openings.append(Opening(door, read(self._opened)))
 
     def _watched(self, dataset: Dataset) -> Dataset:
         return replace(
@@ -166,9 +171,8 @@ class Spy:
         )
 
     def _read(self) -> None:
-        """Record a reading of samples, by the study that has got furthest."""
-        ledgers = [read(path) for path in self._stores.glob("**/studies/*/ledger.jsonl")]
-        self.openings.append(Opening("samples", max(ledgers, key=len, default=[])))
+        """Record a reading of samples, by the study that was the last to open the test half."""
+        self.openings.append(Opening("samples", read(self._opened) if self._opened else []))
 
 
 @dataclass

@@ -302,7 +302,7 @@ def store(tmp_path_factory):
         "--out",
         str(root / "store"),
     ]
-    command += ["--methods", "contrastive,triplet,untrained"] + [
+    command += ["--methods", "contrastive,triplet,untrained", "--engine", "inline"] + [
         part for setting in MINI for part in ("--set", setting)
     ]
     done = subprocess.run(command, capture_output=True, text=True)

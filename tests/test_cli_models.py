@@ -29,7 +29,7 @@ from loops import for_each
 from miniature import IMAGES, MINI, make_folder
 
 INLINE = ("--engine", "inline")
-SET = tuple(part for setting in MINI for part in ("--set", setting))
+SET = tuple(part for setting in (*MINI, "folds=4") for part in ("--set", setting))
 TINY = "test_resnet.r160_in1k"
 TEST_CLASSES = 8
 """Of the miniature folder, from this class on."""

@@ -57,6 +57,7 @@ def furnish(root, page):
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "block"), **named(blocks("python")))
 @pytest.mark.usefixtures("as_before")
 def test_python_blocks_run(monkeypatch, workplaces, page, block):
@@ -89,17 +90,10 @@ def in_miniature(command):
     ]
 
 
-AT_LENGTH = ("add_a_method.md", "data.md", "protocols.md", "trunks.md", "verification.md")
-"""Pages whose many commands, each of which starts processes and networks, run in `make test-all`.
-"""
-
-
-def shown(page, command):
-    marks = [pytest.mark.slow] if page.name in AT_LENGTH else []
-    return pytest.param(page, command, id=f"{page.name}-{command}", marks=marks)
-
-
-@pytest.mark.parametrize(("page", "command"), [shown(page, command) for page, command in ASSAY])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "command"), ASSAY, ids=[f"{page.name}-{command}" for page, command in ASSAY]
+)
 @pytest.mark.usefixtures("as_before")
 def test_commands_work(assay, monkeypatch, workplaces, page, command):
     monkeypatch.chdir(workplaces[page])

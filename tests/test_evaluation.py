@@ -16,7 +16,7 @@ from assay.evaluation import baselines, evaluate_file
 from assay.protocols import customise, protocols
 from miniature import MINI, make_folder
 
-PROTOCOL = customise(protocols["quick"], MINI)
+PROTOCOL = customise(protocols["quick"], [*MINI, "folds=4"])
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def data(monkeypatch, tmp_path, mini_features):
 @pytest.fixture
 def model(assay, data):
     """A model folder that held out fold 2 of the data."""
-    settings = [word for setting in MINI for word in ("--set", setting)]
+    settings = [word for setting in (*MINI, "folds=4") for word in ("--set", setting)]
     words = ["--data", data, "--method", "triplet", "--fold", 2, *settings, "--out", "model"]
     assert assay("train", *words)[0] == 0
     return Path("model")

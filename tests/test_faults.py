@@ -16,6 +16,8 @@ import tempfile
 import numpy as np
 import pytest
 
+import assay as package
+from assay.protocols import customise, protocols
 from assay.records.ledger import read
 from assay.records.store import Store
 from faults import (
@@ -67,7 +69,8 @@ def vectors(place):
 @pytest.fixture(scope="module")
 def benched(place, vectors):
     """An undisturbed bench on vectors."""
-    end_well(start(vectors, place / "benched", METHODS, MINI, "--workers", "1"))
+    small = customise(protocols["quick"], MINI)
+    package.bench(vectors, METHODS, small, place / "benched", engine="inline")
     return place / "benched"
 
 

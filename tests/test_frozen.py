@@ -113,7 +113,7 @@ def test_another_store_finds_the_features_in_the_cache(benched, tmp_path):
 
 def test_runs_are_heads_whose_keys_hold_the_hash_of_the_trunks_weights(benched, trunk):
     found = runs(benched[1])
-    assert len(found) == 16 + 1 + 1
+    assert len(found) == 8 + 1 + 1
     for run in found:
         config = read_json(run / "config.json")
         assert config["protocol"]["weights"] == trunk[0]

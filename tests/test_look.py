@@ -21,7 +21,7 @@ from assay.verify import verify
 from entries import write_raw
 from miniature import MINI, make_folder
 
-PROTOCOL = customise(protocols["quick"], MINI)
+PROTOCOL = customise(protocols["quick"], [*MINI, "folds=4"])
 METHODS = ["triplet", "pretrained"]
 
 

@@ -162,6 +162,7 @@ def test_an_address_at_which_nobody_listens_is_refused_at_once(address):
 # --- benches --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_no_byte(engine, benched, tmp_path):
     folder, expected = benched
     killed = []

@@ -27,7 +27,9 @@ from assay.study import Execution, run_bench, run_sweep
 from miniature import MINI
 
 GOLDEN = Path(__file__).parent / "golden"
-SMALL = customise(protocols["quick"], [*MINI, "reproductions=1", "training_metrics=recall_at_1"])
+SMALL = customise(
+    protocols["quick"], [*MINI, "folds=4", "reproductions=1", "training_metrics=recall_at_1"]
+)
 SCORES = (
     "validation", "map_at_r", "separated", "concatenated", "training", "metrics", "folds",
     "estimate",

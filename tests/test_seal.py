@@ -17,7 +17,7 @@ from assay.records.store import Store
 from assay.records.study import study_records
 from miniature import make_folder, snapshot
 from official import MINIATURES, shrink
-from sealed import CHANGES, Spy, offer_changed
+from sealed import CHANGES, EVERY_CHANGE, Spy, offer_changed
 
 SMALL = (
     "trunk=conv", "weights=none", "size=16", "stored=18", "dim=4", "folds=2",
@@ -182,7 +182,10 @@ HAND_OUT_NOTHING = {
 """Commands that take data but decide nothing by it, and why they may see all of it."""
 
 SLOW_WAYS = ("bench --engine ray",)
-USUAL = {way: "reality-check/cub.v1" if way == "reproduce" else "quick.v1" for way in WAYS}
+NEWEST = {protocols[name.rpartition(".")[0]].name for name in protocols}
+"""The last version of every protocol."""
+
+USUAL = {way: "reality-check/cub.v1" if way == "reproduce" else "quick.v2" for way in WAYS}
 
 
 def of_all(quick):
@@ -318,11 +321,17 @@ def original():
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "change",
+    [EVERY_CHANGE, *(pytest.param(change, marks=pytest.mark.slow) for change in CHANGES)],
+)
 @pytest.mark.parametrize(
     ("way", "protocol"),
     of_all(
-        lambda way, protocol: way == "bench" or (way not in SLOW_WAYS and protocol == USUAL[way])
+        lambda way, protocol: (
+            (way not in SLOW_WAYS and protocol == USUAL[way])
+            or (way == "bench" and protocol in NEWEST)
+        )
     ),
 )
 def test_nothing_but_test_scores_depends_on_the_test_half(
@@ -349,7 +358,7 @@ def test_the_test_half_is_opened_when_the_receipt_stands_in_the_ledger_and_not_b
 ):
     data = data_for(way, protocol)
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
-    spy = Spy(monkeypatch, data.partition(":")[0], tmp_path)
+    spy = Spy(monkeypatch, data.partition(":")[0])
     WAYS[way](run, data, tmp_path / "out", protocol)
     doors = {opening.door for opening in spy.openings}
     assert doors == (
@@ -370,7 +379,7 @@ def test_repeating_runs_does_not_open_the_test_half(run, data_for, tmp_path, mon
     data, protocol = data_for("verify", "quick.v1"), "quick.v1"
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
     bench(run, data, tmp_path, protocol)
-    spy = Spy(monkeypatch, "folder", tmp_path)
+    spy = Spy(monkeypatch, "folder")
     said = run("verify", tmp_path / "store", *INLINE, "--rerun", 3, "--seed", 0, "--data", data)
     assert said.count("same bytes") == 3
     assert spy.openings == []

@@ -225,12 +225,12 @@ ODD = replace(
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_run_is_the_same_alone_and_with_any_others(name: str) -> None:
     view = vectors(classes=17, dim=11)
-    runs = with_parameters(name, ODD, view)
+    runs = with_parameters(name, ODD, view, settings=3)
     together = compute(runs, view)
     assert len({fitted.weights["head.weight"].numpy().tobytes() for fitted in together}) == len(
         runs
     )
-    for chosen in ([0], [7], [19], [5, 0], [13, 2, 6, 19]):
+    for chosen in ([7], [11, 2, 6, 0]):
         for number, fitted in zip(
             chosen, compute([runs[number] for number in chosen], view), strict=True
         ):
