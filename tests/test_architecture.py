@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.data.seal import Reason
 from assay.registry import Registry
 from loops import for_each
 
@@ -74,8 +75,17 @@ READERS_OF_THE_TEST_HALF = {
     "SealedTest": {"data/splits.py"},
     "read_any": {"data/seal.py", "data/packs.py"},
     "everything": {"evaluation/embeddings.py"},
+    "read_test": {"run/testing.py"},
+    "receipt": {"evaluation/look.py", "study/study.py"},
 }
 """Calls that make a half or read one whichever it is, and the only files that make them."""
+
+REASONS_GIVEN = {
+    "evaluation/baselines.py": {Reason.BASELINE},
+    "evaluation/embeddings.py": {Reason.FOREIGN_LOOK},
+    "evaluation/evaluate.py": {Reason.FOREIGN_LOOK, Reason.RECORDED_LOOK},
+}
+"""The files that look at the test half without a receipt, and the reasons that they give."""
 
 SAMPLES_OF_BOTH_HALVES = {"labels", "items", "first_test_class", "_dataset", "_indices"}
 """Attributes by which samples and labels of a data set can be had without regard to the seal."""
@@ -116,6 +126,16 @@ def test_only_the_seal_makes_a_test_half():
         name, calls = path.relative_to(ROOT).as_posix(), set(called(ast.parse(path.read_text())))
         for call, allowed in READERS_OF_THE_TEST_HALF.items():
             assert call not in calls or name in allowed, f"{name} calls {call}"
+
+
+def test_every_look_without_a_receipt_is_in_the_table_with_its_reason():
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        name, tree = path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and getattr(node.value, "id", None) == "Reason":
+                found.setdefault(name, set()).add(Reason[node.attr])
+    assert found == REASONS_GIVEN
 
 
 def test_only_data_reads_samples_without_regard_to_the_seal():

@@ -409,6 +409,15 @@ def pictures(run):
     return run
 
 
+def unfinished(run):
+    (run / "result.json").unlink()
+    return run
+
+
+def in_another_folder(run):
+    return shutil.copytree(run, Path("store") / "copies" / "aa" / run.name)
+
+
 DATA = ["--data", "features:data.npz"]
 BAD = {
     "no data": (lambda run: run, [], "is a model: give --data, the samples that it is to embed"),
@@ -433,6 +442,8 @@ BAD = {
         "has no weights: only the selected trial and the reproductions keep theirs",
     ),
     "outside a store": (outside_a_store, DATA, "is not a run store"),
+    "unfinished": (unfinished, DATA, "is neither a file of embeddings"),
+    "in another folder": (in_another_folder, DATA, "is neither a file of embeddings"),
     "lone weights": (lone_weights, DATA, "model.safetensors is neither a file of embeddings"),
     "the store itself": (lambda run: "store", DATA, "store is neither a file of embeddings"),
     "labels": (lambda run: run, ["--labels", "y.npy"], "--labels y.npy: it goes with an .npy"),
@@ -452,6 +463,19 @@ BAD = {
         ", fold 0: hamming compares bits packed into uint8",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("place", "card"), [("models", {}), ("elsewhere", {"run": "key"}), ("models", {"run": "key"})]
+)
+def test_a_model_folder_that_no_study_wrote_is_of_no_run(tmp_path, place, card):
+    """It names no run, or does not lie among the models of a store."""
+    root = tmp_path / "store"
+    (root / place / "mine").mkdir(parents=True)
+    (root / place / "mine" / "model.json").write_text(json.dumps(card))
+    if place == "elsewhere" or not card:
+        (root / "format.json").write_text('{"format": 3}')
+    assert FinishedRun.of_model(root / place / "mine", None) is None
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -23,7 +23,7 @@ from assay.records.ledger import BrokenLedger, Ledger, read
 from assay.records.merge import Contribution, merge
 from assay.records.run import read_history
 from assay.records.store import Store
-from assay.records.study import study_records
+from assay.records.study import classes_file, study_records
 from assay.report import write_report
 from assay.tables import comparisons
 from assay.verify import verify
@@ -311,6 +311,25 @@ def spoil_vectors(store):
     np.save(path, np.load(path) + 1)
 
 
+def remove_vectors(store):
+    record = record_of(store, "triplet")
+    Store(store).test_vectors(record.reproductions[0].key, record.seal.test).unlink()
+
+
+def scores_of_classes(store):
+    record = record_of(store, "triplet")
+    return classes_file(Store(store).study(record.key), record.tests[0].search, 0)
+
+
+def spoil_classes(store):
+    path = scores_of_classes(store)
+    path.write_bytes(path.read_bytes() + b"0")
+
+
+def remove_classes(store):
+    scores_of_classes(store).unlink()
+
+
 def swap_answers(store):
     (path,) = store.glob("answers/*.npz")
     with np.load(path) as arrays:
@@ -325,6 +344,9 @@ def swap_answers(store):
         (spoil_result, r"result.json is missing or not what .*ledger.jsonl says"),
         (remove_run, r"result.json is missing or not what .*ledger.jsonl says"),
         (spoil_vectors, r"\.npy is missing or not what .*ledger.jsonl says"),
+        (remove_vectors, r"\.npy is missing or not what .*ledger.jsonl says"),
+        (spoil_classes, r"classes.* is missing or not what .*ledger.jsonl says"),
+        (remove_classes, r"classes.* is missing or not what .*ledger.jsonl says"),
         (swap_answers, r"\.npz is missing or not what .*ledger.jsonl says"),
     ],
 )

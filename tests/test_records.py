@@ -290,6 +290,8 @@ def test_the_choice_of_the_search_that_validates_best_is_handed_on() -> None:
     found = study(selections=selections, reproductions=reproductions)
     assert found.selection == selections[1]
     assert replace(found, reproductions=reproductions[:-1]).selection is None
+    of_one_search = replace(found, reproductions=2 * reproductions[2:])
+    assert of_one_search.selection == selections[1], "a search without runs is never the best"
     diverged = (entries.selection(None, parameters=None), selections[1])
     failed = replace(found, selections=diverged)
     assert failed.failed and failed.ended and failed.selection is None

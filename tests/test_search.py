@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 
 from assay.space import Choice, Integer, Real, Space
-from assay.study.search import TrialResult, ask, quasi_random, uniform
+from assay.study.search import TrialResult, _inside, ask, quasi_random, uniform
 
 SPACE = Space(margin=Real(0, 2), scale=Real(0.01, 100, log=True), bins=Integer(2, 256))
 DEFAULTS = {"margin": 0.1, "scale": 9.0, "bins": 10}
@@ -97,6 +97,15 @@ def test_a_default_outside_the_range_is_tried_and_does_not_break_the_search():
     told = search(Space(margin=Real(0, 2)), bowl, 5, 1, {"margin": 5.0})
     assert told[0].parameters == {"margin": 5.0}
     assert all(trial.parameters["margin"] <= 2 for trial in told[1:])
+
+
+def test_what_lies_outside_its_range_is_told_at_the_nearest_end():
+    outside = {Real(0, 2): (-1.0, 5.0), Real(0.01, 100, log=True): (1e-9, 1e9)}
+    for range_, (below, above) in (*outside.items(), (Integer(2, 256), (1, 300))):
+        assert _inside(range_, below) == pytest.approx(range_.low)
+        assert _inside(range_, above) == pytest.approx(range_.high)
+    assert [_inside(Integer(2, 256), value) for value in (2, 77, 256)] == [2, 77, 256]
+    assert _inside(Choice(("soft", "hard")), "hard") == "hard"
 
 
 def test_choices_are_searched_too():

@@ -353,6 +353,13 @@ def test_the_ends_of_the_interval_decide_the_word(low: float, high: float, verdi
     assert verdict_of(Interval((low + high) / 2, low, high, 4), smallest=0.01) == verdict
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.02, None), (None, 0.001), (None, None)])
+def test_an_interval_without_both_ends_decides_nothing(
+    low: float | None, high: float | None
+) -> None:
+    assert verdict_of(Interval(0.02, low, high, 4), smallest=0.01) == "undecided"
+
+
 def test_the_looks_share_five_percent() -> None:
     spent = [alpha_of_look(look) for look in range(1, 60)]
     assert spent[:4] == [0.04, 0.005, 0.0025, 0.00125]
@@ -549,6 +556,17 @@ def test_a_difference_advises_from_the_upper_limit_of_its_variance_at_the_next_l
     assert (
         compare(farther, [("a", "b")], comparisons=3, smallest=0.02)[0].needed == found.needed
     )  # not from what was seen
+
+
+def test_up_to_three_methods_the_advice_has_each_methods_own_variance() -> None:
+    units = {"a": [0.5, 0.52, 0.51, 0.53], "b": [0.4, 0.45, 0.5, 0.41], "c": [0.1, 0.2, 0.3, 0.4]}
+    found = compare(units, [("a", "b")], comparisons=3, smallest=0.02)[0]
+    assert found.freedom is not None
+    limit = math.sqrt(found.freedom / scipy_stats.chi2.ppf(0.2, found.freedom))
+    own = [limit * deviation(units[name]) for name in "ab"]
+    assert found.needed == searches_to_see(
+        0.02, own, 3, 3, alpha_of_look(2), others=deviation(units["c"])
+    )
 
 
 # --- Components ---

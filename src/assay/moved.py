@@ -16,7 +16,7 @@ MOVED = {
     "memory": "assay.devices",
     "method": "assay.methods",
     "protocol": "assay.protocols",
-    "rows": "assay.train.rows",
+    "rows": "assay.train.stack_arithmetic",
     "seeds": "assay.records.keys",
     "stack": "assay.train.stack",
     "store": "assay.records.store",

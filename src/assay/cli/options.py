@@ -60,7 +60,7 @@ ImportsOption = Annotated[
     typer.Option(
         "--import",
         metavar="FILE|MODULE",
-        help="Import your own methods, data sets and trunks first.",
+        help="Import your own methods, losses, miners, samplers, trunks or data sets first.",
     ),
 ]
 DeviceOption = Annotated[Device, typer.Option("--device", help="Device to compute on.")]

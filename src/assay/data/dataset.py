@@ -120,8 +120,8 @@ class Half:
     _dataset: Dataset = field(repr=False)
     _indices: Labels = field(repr=False)
 
-    sealed: ClassVar[bool] = False
-    """Whether this is a test half, which a pack of it says too."""
+    is_test: ClassVar[bool] = False
+    """Whether this is a test half; the pack of one is marked as sealed."""
 
     @property
     def modality(self) -> Modality:

@@ -369,7 +369,7 @@ def _about(half: Half) -> dict[str, Any]:
     """Return what `pack.json` says of every pack of a half."""
     return {
         "fingerprint": half.fingerprint,
-        "sealed": half.sealed,
+        "sealed": half.is_test,
         "count": len(half.y),
         "made_by": _packing_hash(),
     }

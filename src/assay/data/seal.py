@@ -58,7 +58,7 @@ class Reason(StrEnum):
 class OpenedTest(Half):
     """The test half, handed out for one of the reasons above."""
 
-    sealed = True
+    is_test = True
 
 
 @dataclass(frozen=True)

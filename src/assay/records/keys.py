@@ -70,8 +70,9 @@ def run_key(config: dict[str, Any]) -> str:
     | ingredient | effect |
     | --- | --- |
     | format number of the store | another format, other runs |
-    | training fields of the resolved protocol, number of folds | budgets and seeds of a study are
-      no part: studies with other budgets share runs |
+    | training fields of the resolved protocol, number of folds | all fields of a protocol but
+      `NOT_TRAINING`, and without those at their `NEUTRAL` values (protocols/protocol.py). Budgets
+      and seeds of a study are no part: studies with other budgets share runs |
     | fingerprint of trainval | other data: other runs; the test half is no part |
     | method, hash of its source, parameters, batch | all that the method brings |
     | fold, seed | the place in the study, see `run_seed` |

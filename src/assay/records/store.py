@@ -24,7 +24,7 @@ Keep = Literal["best", "all"]
 
 
 class Store:
-    """A folder of runs and studies; see DESIGN's "run store" for the layout.
+    """A folder of runs and studies; docs/store.md describes every file of it.
 
     Opening one for reading checks its format; `create` makes it first.
     """

@@ -28,7 +28,7 @@ class Sampler(Protocol):
 
         Args:
             y: label of each training sample, numbered from 0 over the classes of the fold.
-            batch: classes x images per class. Images of a class stand side by side in a batch.
+            batch: classes x images per class.
             seed: of everything random.
         """
 

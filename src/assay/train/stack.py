@@ -30,7 +30,7 @@ from assay.samplers.sampler import has_fixed_pattern
 from assay.train.batches import Drawn, draw_batches, iterations_of
 from assay.train.optimisers import Group, groups_of, make_optimiser, set_rates
 from assay.train.resume import SavedState, own_attributes
-from assay.train.rows import product, with_rows_apart
+from assay.train.stack_arithmetic import product, with_rows_apart
 from assay.train.trainee import Trainee
 
 MOST_HEADS = 16

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.train.rows import by_registers, product, sum_and_product
+from assay.train.stack_arithmetic import by_registers, product, sum_and_product
 
 SHAPES = [
     (1, 1, 1),
