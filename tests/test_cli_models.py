@@ -906,6 +906,16 @@ def test_a_model_in_a_store_whose_run_was_exchanged_is_refused(assay, mini, benc
     assert "was altered after the run had ended" in err
 
 
+def test_another_number_of_folds_is_refused_only_where_it_was_asked_for(assay, mini):
+    train = ["train", "--data", f"folder:{mini}", "--method", "triplet", "--out", "three", *SET]
+    assert assay(*train, "--set", "folds=3")[0] == 0
+    words = ["evaluate", "three", "--data", f"folder:{mini}"]
+    assert assay(*words, "--set", "seed=1")[0] == 0
+    code, _, err = assay(*words, "--set", "folds=2")
+    assert code == 2
+    assert "folds=2: the model held out one fold of 3" in err
+
+
 BAD_EVALUATION = {
     "no data": (["model"], "model is a model: give --data"),
     "other folds": (

@@ -208,7 +208,7 @@ def test_another_format_number_is_refused_with_the_version_that_reads_it() -> No
     good = entries.announcement().to_json()
     assert good["format"] == FORMAT
     for found, message in (
-        (FORMAT + 1, rf"has format {FORMAT + 1}; .* Use Assay in a newer version"),
+        (FORMAT + 1, rf"has format {FORMAT + 1}; .* A newer version of Assay wrote it"),
         (FORMAT - 1, rf"has format {FORMAT - 1}; .* development version before Assay 0\.1\.0"),
         ("3", r"has format 3; .* development version"),
         (None, r"has no format number; .* development version"),

@@ -174,6 +174,20 @@ def test_runs_that_cannot_be_stacked_are_trained_as_if_that_had_not_been_tried(n
         assert_same_bytes(found, fit_alone(make_trainee(run, VIEW), PROTOCOL, run.batch))
 
 
+def test_what_cannot_be_stacked_is_tried_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With numbers that differ from run to run, and with equal ones."""
+    made: list[int] = []
+
+    class Counted(HeadStack):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            made.append(1)
+            super().__init__(*arguments, **named)
+
+    monkeypatch.setattr(assay.run.training, "HeadStack", Counted)
+    compute(with_parameters("margin_distance_weighted", PROTOCOL, VIEW, settings=4), VIEW)
+    assert len(made) == 2
+
+
 @pytest.mark.parametrize("name", ["contrastive_sampled", "triplet"])
 def test_the_same_seeds_give_the_same_bytes_whatever_the_global_generator_holds(name: str) -> None:
     """Pitfall 14."""

@@ -816,6 +816,15 @@ def test_a_published_parameter_that_was_altered_is_found(copy):
     )
 
 
+def test_parameters_published_for_other_data_are_found(copy):
+    store = copy("published")
+    forge(store, lambda lines: lines[0][1]["given"]["origin"].update(data="sop"))
+    assert any(
+        "said to be published for sop, and the protocol is that of cub" in problem
+        for problem in problems(store)
+    )
+
+
 def test_a_study_whose_predecessor_was_removed_is_found(copy):
     store = copy("begun anew")
     shutil.rmtree(store.study(record_in(store).key))
@@ -851,4 +860,18 @@ def test_an_exception_that_the_protocol_makes_for_a_method_is_equal_conditions(m
         with_settings(records[0], exceptions=exceptions, dim=4),
         with_settings(records[1], exceptions=exceptions),
     ]
+    assert [finding.problem for finding in check_conditions(changed)] == [""]
+
+
+def test_the_twin_of_a_method_has_its_exceptions(made):
+    records = [record_in(Store(made("plain")), name) for name in ("triplet", "untrained")]
+    exceptions = {"triplet": {"dim": 4}}
+    twin = with_settings(records[0], exceptions=exceptions, dim=4)
+    announced = replace(
+        twin.announced,
+        twin_of="triplet",
+        method=replace(twin.announced.method, name="triplet.twin"),
+    )
+    changed = [replace(twin, announced=announced), with_settings(records[1], exceptions=exceptions)]
+    assert changed[0].method == "triplet.twin"
     assert [finding.problem for finding in check_conditions(changed)] == [""]

@@ -87,7 +87,7 @@ class LineListener(Interruptible, Listener):
 
 
 class TableListener(Interruptible, Listener):
-    """Redraws a table of all studies in place, which shows every event too."""
+    """Redraws a table of all studies in place; announcements are printed above it."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()

@@ -235,6 +235,7 @@ def verify(
     """
     from assay.engines import choose_engine
     from assay.records.store import Store
+    from assay.verify import device_of_runs
     from assay.verify import verify as check
 
     store, findings, repeated = Store(directory), [], []
@@ -247,7 +248,7 @@ def verify(
         print(f"{len(findings)} checks, {len(wrong)} wrong", flush=True)
     if rerun:
         seed = secrets.randbelow(2**32) if seed is None else seed  # not known beforehand
-        runner = choose_engine(engine.value, workers)
+        runner = choose_engine(engine.value, workers, device=device_of_runs(store))
         repeated = _rerun(store, rerun, seed, runner, data, imports or [], json)
     if json:
         again = {"rerun": {"seed": seed, "runs": repeated}} if rerun else {}

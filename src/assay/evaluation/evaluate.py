@@ -23,7 +23,7 @@ from assay.metric_names import DEFAULT_METRICS
 from assay.metrics import Scores, evaluate
 from assay.metrics.metric import choose_metrics
 from assay.progress import Progress, silent
-from assay.protocols import Protocol, protocols
+from assay.protocols import Protocol, protocols, published_name
 from assay.records.ledger import SealError
 from assay.run.finished import FinishedRun
 
@@ -199,7 +199,8 @@ def evaluate_model(
     trainval, sealed = splits.of(dataset, chosen)
     evaluated.check_input(trainval)
     own = evaluated.was_trained_on(trainval)
-    if own and chosen.folds != evaluated.folds and chosen.name not in protocols:
+    published = protocols.get(published_name(chosen.name))
+    if own and chosen.folds not in (evaluated.folds, published and published.folds):
         raise BadInput(
             f"folds={chosen.folds}: the model held out one fold of {evaluated.folds}; leave out the"
             " setting of folds"

@@ -24,9 +24,6 @@ from assay.space import Space, read_space
 FORMAT = 3
 """Number of the format of every document of a store. Another number is refused."""
 
-READERS: Mapping[int, str] = {3: "0.1.0"}
-"""The first release of Assay that reads each format; earlier formats were never released."""
-
 _READERS: Mapping[type, Callable[[Any], Any]] = {
     ResolvedProtocol: ResolvedProtocol.from_json,
     Space: read_space,
@@ -116,15 +113,12 @@ def check_format(found: object, where: str) -> None:
     """Raise `BadRecord` where the format number of a document is not the one this version reads."""
     if found == FORMAT:
         return
-    if isinstance(found, int) and found > FORMAT:
-        remedy = f"Use Assay {READERS.get(found, 'in a newer version')}."
-    else:
-        remedy = (
-            f"Only the version of Assay that wrote it reads it: {READERS.get(found, '')}."
-            if isinstance(found, int) and found in READERS
-            else "A development version before Assay 0.1.0 wrote it, and only that one reads it:"
-            " run the bench again in another folder (--out)."
-        )
+    remedy = (
+        "A newer version of Assay wrote it: update Assay."
+        if isinstance(found, int) and found > FORMAT
+        else "A development version before Assay 0.1.0 wrote it, and only that one reads it:"
+        " run the bench again in another folder (--out)."
+    )
     said = "no format number" if found is None else f"format {found}"
     raise BadRecord(f"{where} has {said}; this version of Assay reads format {FORMAT}. {remedy}")
 

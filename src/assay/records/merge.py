@@ -108,7 +108,9 @@ def _check(store: Store, ledgers: Ledgers) -> None:
         *(
             problem
             for key, lines in ledgers.items()
-            for problem in _unsupported(store, StudyRecord.of(key, lines))
+            for problem in _unsupported(
+                store, StudyRecord.of(key, lines, str(store.study(key) / "ledger.jsonl"))
+            )
         ),
     ]
     if problems:

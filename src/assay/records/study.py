@@ -97,9 +97,9 @@ class StudyRecord(Document):
         return self.announced.protocol.resolved
 
     @property
-    def baseline(self) -> bool:
-        """Whether nothing is trained."""
-        return self.announced.method.baseline
+    def trained_method(self) -> str:
+        """The method that was trained: of a control twin, the one that it is a twin of."""
+        return self.announced.twin_of or self.method
 
     @property
     def searches(self) -> int:
@@ -110,13 +110,6 @@ class StudyRecord(Document):
     def searched(self) -> bool:
         """Whether parameters are searched."""
         return self.announced.budget.trials > 0
-
-    @property
-    def folds(self) -> Sequence[int | None]:
-        """Folds of a reproduction; [None] where one run stands for all of them."""
-        budget = self.announced.budget
-        runs = budget.searches * budget.reproductions * budget.folds
-        return range(budget.folds) if budget.reproduction_runs == runs else [None]
 
     # --- how far it is
 

@@ -148,7 +148,7 @@ def _place(record: StudyRecord) -> str:
 
 def _exceptions(record: StudyRecord) -> list[str]:
     """Return the settings that the protocol has for this method alone."""
-    own = record.resolved.exceptions.get(record.method)
+    own = record.resolved.exceptions.get(record.trained_method)
     if not own:
         return []
     settings = ", ".join(as_text(name, value) for name, value in own.items())

@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from assay.files import read_json
+from assay.records.run import read_timing
 from assay.records.store import Store
 from assay.records.study import StudyRecord
 from assay.report.figures import FORMS
@@ -155,8 +155,8 @@ def _cost(store: Store, record: StudyRecord) -> dict[str, Any]:
     Wall-clock times are kept apart from results and appear here only.
     """
     entries = list(record.run_entries())
-    timings = [store.run(entry.key) / "timing.json" for entry in entries]
-    seconds = [float(read_json(path)["seconds"]) for path in timings if path.exists()]
+    timings = [read_timing(store.run(entry.key)) for entry in entries]
+    seconds = [timing.seconds for timing in timings if timing is not None]
     return {
         "method": record.method,
         "searches": record.searches if record.searched else 0,

@@ -6,7 +6,7 @@ import platform
 import socket
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -233,8 +233,10 @@ def _train_stacked(runs: Sequence[Run], view: View, workspace: Workspace | None)
             fits |= train(numbers, floats_differ=True)
         except CannotBeTraced:
             for same in _equal(numbers, floats):
-                with suppress(CannotBeTraced):
+                try:
                     fits |= train(same, floats_differ=False)
+                except CannotBeTraced:
+                    break  # neither can the others: they differ in numbers only
     return fits
 
 

@@ -47,10 +47,10 @@ class Bench:
 
 @dataclass(frozen=True)
 class Execution:
-    """How benches are carried out; it does not change their results.
+    """How benches are carried out: engine, device, imports, which weights stay.
 
     Args:
-        engine: where runs execute; opened when the first run is ready, closed at the end.
+        engine: where runs execute; opened once the designs have been checked, closed at the end.
         device: auto, cpu or cuda.
         imports: files or modules that register the user's own parts.
         keep: weights that stay: of the selected trial and the reproductions (`best`), or every
@@ -93,7 +93,7 @@ def run_bench(
         execution.imports,
         execution.listener.progress,
     )
-    designs[0].conditions.check_data(execution.listener.say, execution.allow_leaks)
+    designs[0].conditions.check_data(execution.listener.announce, execution.allow_leaks)
     return run_designs(with_control(designs, control), out, execution, new_study, reference)
 
 
@@ -242,20 +242,21 @@ def run_designs(
 
     Each design is carried out as the newest study of its kind in the store, or as a new one.
     """
-    store, say = Store.create(out), execution.listener.say
-    with store.driving(), execution.engine as engine:
+    store, announce = Store.create(out), execution.listener.announce
+    with store.driving():
         designs = [in_newest_generation(design, store, new_study) for design in designs]
         studies = open_studies(designs, store, execution)
         bench = declare(store, designs, reference)
         if bench.reference:
-            say("bench", f"every method is compared with {bench.reference}")
+            announce("bench", f"every method is compared with {bench.reference}")
         if bench.look > 1:
             before = len(bench.after)
-            say(
+            announce(
                 "bench",
                 f"look number {bench.look}: {before} studies were declared or tested before",
             )
-        carry_out(studies, store, engine, execution.listener)
+        with execution.engine as engine:
+            carry_out(studies, store, engine, execution.listener)
     return Bench(out, tuple(design.key for design in designs))
 
 
@@ -283,10 +284,10 @@ def carry_out(studies: Sequence[Study], store: Store, engine: Engine, listener: 
     designs = [study.design for study in studies]
     trained = [design for design in designs if design.method.loss]
     for words in dict.fromkeys(design.conditions.augmentation for design in trained):
-        listener.say("augmentation", words)
+        listener.announce("augmentation", words)
     for needed in dict.fromkeys(design.conditions.disk_needed() for design in designs):
         if needed:
-            listener.say("images", needed)
+            listener.announce("images", needed)
     to_train = [study for study in studies if study.design.method.loss and not study.trained]
     for study in studies:
         study.parts = _parts(engine.workers, len(to_train))

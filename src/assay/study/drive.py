@@ -111,7 +111,7 @@ class _Progress:
         for future in self.waiting:
             future.cancel()
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        self._study.say(f"failed ({reason}); the other methods go on")
+        self._study.announce(f"failed ({reason}); the other methods go on")
         self._study.state.stage, self._study.state.error = "failed", str(error)
         self.waiting = set()
 

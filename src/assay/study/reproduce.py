@@ -41,7 +41,7 @@ def run_published(
         execution.imports,
         execution.listener.progress,
     )
-    designs[0].conditions.check_data(execution.listener.say, execution.allow_leaks)
+    designs[0].conditions.check_data(execution.listener.announce, execution.allow_leaks)
     return run_designs([_with_published(design) for design in designs], out, execution, new_study)
 
 

@@ -129,6 +129,10 @@ class Study:
         """Report an event of this study."""
         self.listener.say(self.design.called, text)
 
+    def announce(self, text: str) -> None:
+        """Report an event of this study that has to be seen."""
+        self.listener.announce(self.design.called, text)
+
     @cached_property
     def ledger(self) -> Ledger:
         """Ledger of the study."""

@@ -64,23 +64,23 @@ def run_sweep(
     for one in varied:  # refuses a value before anything runs
         splits.of(dataset, one)
         design_methods(replace(bases[0].conditions, protocol=one), _names(bases))
-    bases[0].conditions.check_data(execution.listener.say, execution.allow_leaks)
+    bases[0].conditions.check_data(execution.listener.announce, execution.allow_leaks)
     store = Store.create(out)
-    with store.driving(), execution.engine as engine:
+    with store.driving():
         bases = [in_newest_generation(design, store) for design in bases]
+        studies = open_studies(bases, store, execution)
         declare(store, bases)
-        carry_out(open_studies(bases, store, execution), store, engine, execution.listener)
-        points = [
-            point
-            for one, value in zip(varied, values, strict=True)
-            for point in _designs_at(
-                one,
-                SweepPoint(field, value, tuple(values), "", bases[0].conditions.protocol.name),
-                bases,
-                store,
-            )
-        ]
-        carry_out(open_studies(points, store, execution), store, engine, execution.listener)
+        with execution.engine as engine:
+            carry_out(studies, store, engine, execution.listener)
+            base = bases[0].conditions.protocol.name
+            points = [
+                point
+                for one, value in zip(varied, values, strict=True)
+                for point in _designs_at(
+                    one, SweepPoint(field, value, tuple(values), "", base), bases, store
+                )
+            ]
+            carry_out(open_studies(points, store, execution), store, engine, execution.listener)
     return Swept(out, tuple(design.key for design in bases), tuple(design.key for design in points))
 
 

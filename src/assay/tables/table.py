@@ -243,9 +243,9 @@ def _training_scores(record: StudyRecord) -> dict[str, list[float]]:
     }
 
 
-def _mean(values: Sequence[float | str | None]) -> float:
-    """Return the mean, infinite where a value is missing or was recorded as infinite."""
-    finite = [value for value in values if isinstance(value, float | int)]
+def _mean(values: Sequence[float | None]) -> float:
+    """Return the mean, infinite where a value is missing or not a finite number."""
+    finite = [value for value in values if value is not None and math.isfinite(value)]
     return math.fsum(finite) / len(finite) if len(finite) == len(values) else math.inf
 
 

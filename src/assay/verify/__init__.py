@@ -4,6 +4,15 @@ repeat runs at random.
 
 from assay.verify.checks import verify, verify_study
 from assay.verify.finding import Finding
-from assay.verify.rerun import TOLERANCE, Outcome, Repeated, rerun
+from assay.verify.rerun import TOLERANCE, Outcome, Repeated, device_of_runs, rerun
 
-__all__ = ["TOLERANCE", "Finding", "Outcome", "Repeated", "rerun", "verify", "verify_study"]
+__all__ = [
+    "TOLERANCE",
+    "Finding",
+    "Outcome",
+    "Repeated",
+    "device_of_runs",
+    "rerun",
+    "verify",
+    "verify_study",
+]

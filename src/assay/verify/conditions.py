@@ -71,5 +71,5 @@ def _settings(record: StudyRecord) -> dict[str, Any]:
 
 def _exceptions(record: StudyRecord) -> set[str]:
     """Return the fields of the protocol that it sets apart for this method."""
-    own = record.resolved.exceptions.get(record.method, {})
+    own = record.resolved.exceptions.get(record.trained_method, {})
     return {setting.partition(".")[0] for setting in own}

@@ -51,7 +51,7 @@ def _card(card: dict[str, Any], record: StudyRecord) -> Iterator[str]:
         return
     tested = record.test_of(entry).to_json() if record.complete else {}
     expected = {
-        "method": record.announced.twin_of or record.method,
+        "method": record.trained_method,
         "search": entry.search,
         "searches": record.searches,
         "preregistration": record.preregistration,

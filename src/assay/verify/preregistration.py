@@ -61,9 +61,15 @@ def _check_given(store: Store, record: StudyRecord, given: GivenParameters) -> I
             yield f"preregistration: its parameters were selected for {other.method}"
     elif isinstance(given.origin, Published):
         data = data_of(record.announced.protocol.name)
+        if given.origin.data != data:
+            yield (
+                f"preregistration: its parameters are said to be published for {given.origin.data},"
+                f" and the protocol is that of {data}"
+            )
+            return
         published = best_parameters(record.method, data) or {}
         for name, value in published.items():
-            if given.origin.data == data and given.parameters.get(name) != value:
+            if given.parameters.get(name) != value:
                 yield (
                     f"preregistration: {name}={given.parameters.get(name)} is not the value"
                     f" published for {data}"

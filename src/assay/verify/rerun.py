@@ -96,7 +96,7 @@ class _Workshop:
         """The design of a study, as its announcement has it."""
         if record.key not in self._designs:
             announced = record.announced
-            name = announced.twin_of or record.method
+            name = record.trained_method
             if name not in methods:
                 raise BadInput(
                     f"there is no method {name!r} here; where it is your own, give its file with"
@@ -170,6 +170,12 @@ def rerun(
                 future.result()
                 progress("runs repeated", done, len(repetitions))
                 yield _compare(store, scratch, waiting[future])
+
+
+def device_of_runs(store: Store) -> str:
+    """Return the device to repeat runs on: `auto` if some were computed on a GPU, else `cpu`."""
+    computed_on = {record.announced.environment.device for record in _records(store)}
+    return "cpu" if computed_on <= {"cpu"} else "auto"
 
 
 def _choose(

@@ -21,7 +21,6 @@ from assay.study.announced import AnnouncedStudy
 from assay.study.conditions import read_answers
 
 ORDER = ("preregistration", "trial", "selection", "reproduction", "seal", "test")
-AFTERWARDS = ("peek", "look")
 SAID = {"test": "a test score", "look": "a look at test", "peek": "a peek at test"}
 
 
