@@ -510,7 +510,7 @@ TAMPERED = {
         "reproduction 1: its test scores (separated) do not come out of its vectors",
     ),
     "a test score of a fold": (
-        forged(lambda lines: lines[-1][1]["folds"][2].update(map_at_r=0.99)),
+        forged(lambda lines: lines[-1][1]["folds"][1].update(map_at_r=0.99)),
         "reproduction 1: its test scores (folds) do not come out of its vectors",
     ),
     "a test score left out": (
