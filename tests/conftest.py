@@ -6,8 +6,19 @@ import numpy as np
 import pytest
 
 from assay.cli import main
+from assay.report import figures, write
 from miniature import make_folder
 from shared_pool import POOL
+
+LOOK_AT_FIGURES = ("test_docs.py", "test_report.py", "test_sections.py")
+"""Files whose reports have figures; elsewhere drawing would take longer than a miniature bench."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Draw figures only for the tests that look at them."""
+    looks = item.path.name in LOOK_AT_FIGURES
+    write.draw = figures.draw if looks else lambda figure, form: b"<svg></svg>"
 
 
 @pytest.fixture(scope="session", autouse=True)

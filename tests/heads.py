@@ -84,6 +84,6 @@ def place(folder: Path, view: View) -> None:
     """Put the view where a task reads it."""
     write_vectors(
         folder,
-        SimpleNamespace(y=view.y, query=None, gallery=None, fingerprint="made", sealed=False),
+        SimpleNamespace(y=view.y, query=None, gallery=None, fingerprint="made", is_test=False),
         view.x,
     )

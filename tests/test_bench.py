@@ -212,6 +212,7 @@ def test_ctrl_c_exits_with_130_and_the_bench_can_be_continued(benched, tmp_path)
 # --- engines --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_worker_and_two_give_the_same_bytes(benched, tmp_path):
     folder, store = benched
     for workers in (1, 2):

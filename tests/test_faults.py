@@ -146,6 +146,7 @@ def check_kills(begin, store, log, expected, kills, **more):
     assert verified(store).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_killed_driver_and_a_killed_worker_change_no_byte_and_repeat_no_run(
     images, short_one, tmp_path
 ):
@@ -513,6 +514,7 @@ def test_a_clock_that_runs_backwards_changes_no_byte(vectors, benched, tmp_path)
 # --- two drivers ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_second_driver_is_told_of_the_first_which_goes_on_unharmed(
     assay, images, short_one, tmp_path
 ):

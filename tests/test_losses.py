@@ -873,6 +873,7 @@ is traced, whether any.
 @pytest.mark.filterwarnings(
     "ignore:.*should not be instantiated:DeprecationWarning"
 )  # dynamo's own way with autograd functions
+@pytest.mark.slow
 def test_compiles_into_one_graph(name: str) -> None:
     """`aot_eager` traces forward and backward as the default backend would, without waiting for a
     C++ compiler.

@@ -306,12 +306,6 @@ def test_a_study_is_complete_when_every_reproduction_has_its_scores() -> None:
     assert found.by_search("concatenated", "map_at_r") == [[0.5], [0.5]]
 
 
-def test_one_run_stands_for_all_folds_of_a_fixed_baseline() -> None:
-    assert list(study().folds) == [0, 1]
-    single = entries.budget(trials=0, reproduction_runs=1)
-    assert study(announced=entries.announcement(own_budget=single)).folds == [None]
-
-
 # --- the page that describes a store --------------------------------------------------------------
 
 

@@ -182,9 +182,6 @@ HAND_OUT_NOTHING = {
 """Commands that take data but decide nothing by it, and why they may see all of it."""
 
 SLOW_WAYS = ("bench --engine ray",)
-NEWEST = {protocols[name.rpartition(".")[0]].name for name in protocols}
-"""The last version of every protocol."""
-
 USUAL = {way: "reality-check/cub.v1" if way == "reproduce" else "quick.v2" for way in WAYS}
 
 
@@ -327,12 +324,7 @@ def original():
 )
 @pytest.mark.parametrize(
     ("way", "protocol"),
-    of_all(
-        lambda way, protocol: (
-            (way not in SLOW_WAYS and protocol == USUAL[way])
-            or (way == "bench" and protocol in NEWEST)
-        )
-    ),
+    of_all(lambda way, protocol: way not in SLOW_WAYS and protocol == USUAL[way]),
 )
 def test_nothing_but_test_scores_depends_on_the_test_half(
     run, data_for, original, tmp_path, way, protocol, change

@@ -236,7 +236,21 @@ ODD = replace(
 """Nothing in it fills a cache line or a vector register, and some heads stop early."""
 
 
-@pytest.mark.parametrize("name", TRAINED)
+OF_EACH_KIND = (
+    "contrastive", "triplet_semihard", "margin_per_class", "multi_similarity_mined", "histogram",
+    "normalized_softmax", "soft_triple", "quadruplet", "contrastive_sampled",
+)  # fmt: skip
+"""Methods with pairs, triplets, a miner, bins, weights for classes, and two that are trained alone.
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.slow)
+        for name in TRAINED
+    ],
+)
 def test_a_run_is_the_same_alone_and_with_any_others(name: str) -> None:
     view = vectors(classes=17, dim=11)
     runs = with_parameters(name, ODD, view, settings=3)
