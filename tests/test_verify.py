@@ -510,7 +510,7 @@ TAMPERED = {
         "reproduction 1: its test scores (separated) are not what its vectors give",
     ),
     "a test score of a fold": (
-        forged(lambda lines: lines[-1][1]["folds"][2].update(map_at_r=0.99)),
+        forged(lambda lines: lines[-1][1]["folds"][1].update(map_at_r=0.99)),
         "reproduction 1: its test scores (folds) are not what its vectors give",
     ),
     "a test score left out": (
