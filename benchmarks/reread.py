@@ -180,8 +180,8 @@ def gap_rows() -> list[dict[str, object]]:
 
 
 def best_rows() -> list[dict[str, object]]:
-    """Return a row for each data set and form: how many of the 13 others cannot be told from the
-    best method.
+    """Return a row for each data set and form: how many of the 13 others are not shown to differ
+    from the best method.
     """
     rows: list[dict[str, object]] = []
     for setting in reversed(SETTINGS):

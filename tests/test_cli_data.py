@@ -136,7 +136,9 @@ def test_show_of_data_too_small_to_split_prints_the_survey_and_then_the_reason(a
             )
     code, out, err = assay("data", "show", f"folder:{tmp_path / 'few'}")
     assert code == 2
-    assert err == "assay: folder:few has 8 classes; two halves with 4 folds need at least 16\n"
+    assert err == (
+        "assay: folder:few has 8 classes; two halves with 4 folds need at least 16; add classes\n"
+    )
     assert "samples per class" in out
     assert "none found" in out
     assert "none can be made" in out

@@ -525,7 +525,7 @@ def test_a_second_driver_is_told_of_the_first_which_goes_on_unharmed(
         code, out, err = assay(*words(images, store, ("triplet",), SHORT))
         assert (code, out) == (2, "")
         assert (
-            f"is being driven by process {first.pid} on {socket.gethostname()}; wait for it"
+            f"is writing to {store} (process {first.pid} on {socket.gethostname()}); wait for it"
             in only_line(err)
         )
     assert first.poll() is None

@@ -365,7 +365,7 @@ def test_while_a_bench_drives_the_store_there_is_no_look(assay, place):
         code, out, err = assay("evaluate", run, "--data", "features:data.npz", "--test")
         assert assay("evaluate", run, "--data", "features:data.npz")[0] == 0
     assert (code, out) == (2, "")
-    assert "is being driven by" in err
+    assert "another command is writing to" in err
     assert ledgers() == before
 
 

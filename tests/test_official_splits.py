@@ -61,10 +61,10 @@ def test_an_official_trainval_that_is_half_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("classes", "trainval", "folds", "word"),
     [
-        (40, 7, 4, "made has 7 classes in trainval; 4 folds need at least 8"),
-        (40, 11, 6, "made has 11 classes in trainval; 6 folds need at least 12"),
+        (40, 7, 4, "made has 7 classes in trainval; 4 folds need at least 8; add classes$"),
+        (40, 11, 6, "11 classes in trainval; 6 folds need at least 12; add classes or lower --set"),
         (40, 1, 2, "made has 1 class in trainval; 2 folds need at least 8"),
-        (20, 19, 4, "made has 1 classes in its test half; it needs at least 2"),
+        (20, 19, 4, "made has 1 classes in its test half; it needs at least 2; add classes"),
         (15, None, 4, "made has 15 classes; two halves with 4 folds need at least 16"),
     ],
 )

@@ -164,7 +164,7 @@ def test_a_forged_result_does_not_come_out_again(assay, images, copy):
     edit(run / "result.json", worse_by(-0.1))
     found = repeated(copy, images[1], run)
     assert found.outcome == "DIFFERENT"
-    assert "on the same machine and with the same versions" in found.said
+    assert "on the same machine and with the same versions" in found.explanation
     code, out, _ = assay(
         "verify",
         copy.root,
@@ -199,8 +199,8 @@ def test_on_another_machine_the_score_is_compared_within_a_stated_tolerance(
     found = repeated(copy, images[1], run)
     assert found.outcome == "within tolerance"
     assert (
-        f"tolerance {TOLERANCE}; another machine (" in found.said
-        and "there, elsewhere here)" in found.said
+        f"tolerance {TOLERANCE}; another machine (" in found.explanation
+        and "there, elsewhere here)" in found.explanation
     )
     edit(run / "result.json", worse_by(TOLERANCE))
     assert repeated(copy, images[1], run).outcome == "DIFFERENT"
@@ -217,19 +217,21 @@ def test_with_other_versions_it_is_said_which(images, copy, monkeypatch):
     edit(run / "result.json", worse_by(TOLERANCE / 2))
     found = repeated(copy, images[1], run)
     assert found.outcome == "within tolerance"
-    assert f"torch {torch.__version__} there, 9.9 here; another source of Assay" in found.said
+    assert (
+        f"torch {torch.__version__} there, 9.9 here; another source of Assay" in found.explanation
+    )
 
 
 def test_a_run_of_other_settings_than_its_study_announced_is_different(images, copy):
     run = one_run(copy)
     edit(run / "config.json", lambda config: config["parameters"].update(margin=0.5))
     found = repeated(copy, images[1], run)
-    assert (found.outcome, found.said) == (
+    assert (found.outcome, found.explanation) == (
         "DIFFERENT",
         "config.json has another parameters than the study announced",
     )
     (run / "config.json").unlink()
-    assert "its folder in the store cannot be read" in repeated(copy, images[1], run).said
+    assert "its folder in the store cannot be read" in repeated(copy, images[1], run).explanation
 
 
 def test_a_study_whose_ledger_is_broken_does_not_keep_the_others_from_being_repeated(images, copy):

@@ -263,7 +263,7 @@ def test_the_time_left_of_a_dead_bench_is_estimated_from_the_clocks_of_its_runs(
     )
     out = assay("status", store.root)[1]
     left = round((16 + 20) * SECONDS / 2 / 60)
-    assert re.search(r"not running; its driver was last heard of \d+ s ago", out)
+    assert re.search(r"not running; its driver last reported \d+ s ago", out)
     assert (
         f"4 of 40 runs done, about {left} min 00 s with 2 workers once it is started again" in out
     )

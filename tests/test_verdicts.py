@@ -199,7 +199,7 @@ def test_where_all_is_undecided_no_method_is_named() -> None:
     assert said.sentence.startswith(
         "No method is shown to be the best: c has the highest MAP@R (42.00 ±"
     )
-    assert "b and a cannot be told from it" in said.sentence
+    assert "b and a are not shown to differ from it" in said.sentence
     assert (said.use, said.alike) == (None, ("b", "a"))
     assert set(found.ranks("separated").values()) == {1}
 
@@ -215,11 +215,11 @@ def test_without_test_scores_there_is_no_answer() -> None:
 # --- The answer ---
 
 
-def test_the_answer_names_the_method_its_gain_and_what_cannot_be_told_from_it() -> None:
+def test_the_answer_names_the_method_its_gain_and_the_methods_not_shown_to_differ() -> None:
     said = answer(bench({"as_is": 0.3, "a": 0.4, "b": 0.401, "c": 0.35}, spread=0.01))
     gain = (
         r"Use b: \+10\.1 points of MAP@R \(single models\) over as_is \(\d+\.\d to \d+\.\d\); a"
-        r" cannot be told from it\."
+        r" is not shown to differ from it\."
     )
     assert re.fullmatch(gain, said.sentence)
     assert (said.use, said.over, said.alike) == ("b", "as_is", ("a",))
@@ -233,8 +233,8 @@ def test_where_a_method_may_still_be_better_the_answer_is_undecided() -> None:
         "Undecided: no method is shown to be better than as_is by MAP@R (single models)"
     )
     assert re.search(
-        r"a cannot be told from it \(\+0\.4 points, -\d\.\d to \d\.\d; \d+ searches of a would"
-        r" find",
+        r"a is not shown to differ from it \(\+0\.4 points, -\d\.\d to \d\.\d; \d+ searches of a"
+        r" would find",
         said.sentence,
     )
     assert said.sentence.endswith("b is worse.")
@@ -286,7 +286,7 @@ def test_a_noisy_method_with_a_higher_mean_is_not_the_answer() -> None:
     steady = study("steady", rows_of(0.42, 0.001, 5))
     said = answer(Comparison((study("as_is", [0.3]), steady, noisy)))
     assert said.use == "steady"
-    assert "noisy cannot be told from it" in said.sentence
+    assert "noisy is not shown to differ from it" in said.sentence
 
 
 def test_without_as_is_another_baseline_is_the_yardstick_and_the_rest_are_not_compared() -> None:
@@ -466,7 +466,7 @@ def test_with_a_reference_each_method_is_compared_with_it_and_there_are_no_ranks
     )
     assert "4 methods" not in answer(found).sentence
     assert "were not compared with it" in answer(found).sentence
-    assert "cannot be told from it" not in answer(found).sentence
+    assert "not shown to differ from it" not in answer(found).sentence
     assert len(Comparison(records, benches=(declare(*names),)).family.pairs) == 55 + 11
 
 
@@ -703,7 +703,7 @@ def test_with_one_reproduction_search_and_seed_stand_together() -> None:
         "fold",
         "test classes",
     ]
-    assert "search and seed cannot be told apart" in table(found, "sources").note
+    assert "the effects of search and seed cannot be separated" in table(found, "sources").note
     assert table(found, "sources").rows[0][-1] == "not recorded"
     assert raw_sources(found, "a")["fold"] == pytest.approx(0.02 * np.sqrt(4 / 3))
 

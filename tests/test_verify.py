@@ -164,7 +164,7 @@ def test_what_a_model_asks_on_another_machine_is_noted_and_not_held_against_the_
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
     assert problems(store) == []
     assert any(
-        "the last digits of a model may be others on this machine" in finding.note
+        "a model may give other last digits on another machine" in finding.note
         for finding in verify(store)
     )
 
@@ -458,7 +458,7 @@ TAMPERED = {
     ),
     "a trial called pruned": (
         forged(lambda lines: lines[1][1].update(status="pruned")),
-        "it had not to be given up after its",
+        "it was given up after its",
     ),
     "other parameters of a trial": (forged(other_parameters), "config.json has another parameters"),
     "another selection": (forged(other_selection), "was selected, trial"),
@@ -507,15 +507,15 @@ TAMPERED = {
     "a second seal": (forged(second_seal), "the seal was opened 2 times"),
     "a test score": (
         forged(lambda lines: lines[-1][1]["separated"].update(map_at_r=0.99)),
-        "reproduction 1: its test scores (separated) do not come out of its vectors",
+        "reproduction 1: its test scores (separated) are not what its vectors give",
     ),
     "a test score of a fold": (
         forged(lambda lines: lines[-1][1]["folds"][1].update(map_at_r=0.99)),
-        "reproduction 1: its test scores (folds) do not come out of its vectors",
+        "reproduction 1: its test scores (folds) are not what its vectors give",
     ),
     "a test score left out": (
         forged(lambda lines: lines[-1][1]["concatenated"].pop("precision_at_1")),
-        "reproduction 1: its test scores (concatenated) do not come out of its vectors",
+        "reproduction 1: its test scores (concatenated) are not what its vectors give",
     ),
     "study.json": (
         lambda store: edit(
@@ -685,7 +685,7 @@ SEARCHED = {
     ),
     "the rule of pruning": (
         forged(never_pruned),
-        "by the protocol's rule it had not to be given up after its first fold",
+        "it was given up after its first fold, but the protocol's rule keeps it",
     ),
     "a pruned trial with a value": (
         forged(lambda lines: pruned_line(lines).update(map_at_r=0.9)),
@@ -693,7 +693,7 @@ SEARCHED = {
     ),
     "a pruned trial called finished": (
         forged(lambda lines: pruned_line(lines).update(status="finished")),
-        "it had to be given up after its first fold, and it was not",
+        "it was kept after its first fold, but the protocol's rule gives it up",
     ),
     "the epoch of a peek": (peeked(chosen_on_test), "as the chosen one, the run has"),
     "the runs of a peek": (
@@ -849,7 +849,8 @@ def test_studies_of_one_protocol_with_unequal_settings_are_found(made):
     unequal = [records[0], with_settings(records[1], reproductions=20)]
     found = [finding.problem for finding in check_conditions(unequal)]
     assert found == [
-        "triplet and untrained were studied under one protocol with another reproductions each"
+        "triplet and untrained were studied under one protocol with different values of"
+        " reproductions"
     ]
 
 

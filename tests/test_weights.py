@@ -185,7 +185,7 @@ def test_neither_the_name_of_the_file_nor_what_is_said_of_it_changes_the_hash(tm
     first = add_file(SMALL, saved(tmp_path / "mine.pth", small()), "birds")
     second = add_file(SMALL, saved(tmp_path / "renamed.pt", small()), "cars")
     assert second == Weights(first.digest, "cars", "file renamed.pt")
-    assert resolve_weights(SMALL, first.digest) == second, "what was told last counts"
+    assert resolve_weights(SMALL, first.digest) == second, "the last description counts"
 
 
 @pytest.mark.parametrize("change", [lambda t: t + 1, lambda t: t.flip(0)])

@@ -103,6 +103,7 @@ def status_of(store: Store) -> Status:
             unread.append(_nothing_known(key, str(error), ended=True))
     driven = set() if driver is None else set(posted) or {*store.studies()}
     studies = [_standing(record, posted.get(key), key in driven) for key, record in records.items()]
+    workers = board.workers if board else len(os.sched_getaffinity(0))
     return Status(
         driver=driver,
         silent=max(0.0, time.time() - board.at) if board else None,
@@ -112,13 +113,9 @@ def status_of(store: Store) -> Status:
         workers=board.workers if board else None,
         seconds_left=(board.seconds_left if board else None)
         if driver
-        else _estimate(store, records, studies, board.workers if board else _cores()),
+        else _estimate(store, records, studies, workers),
         studies=tuple(_in_order(records, begun, [*unread, *studies])),
     )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _under_way(store: Store) -> Iterator[str]:

@@ -46,7 +46,10 @@ def bench(
         typer.Option(
             "--reference",
             metavar="METHOD",
-            help="Compare every method with this method only; the default above ten methods.",
+            help=(
+                "Compare every method with this method only; above ten methods the default is"
+                " contrastive, or the first."
+            ),
         ),
     ] = None,
     dry_run: Annotated[

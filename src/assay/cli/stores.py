@@ -86,7 +86,7 @@ def _watch(store: "Store", json: bool) -> None:
     from assay.hashing import canonical
 
     last = None
-    for found in _looks(store):
+    for found in _statuses(store):
         now = (found.driver, found.studies)
         if now != last:
             print(canonical(found) if json else _sentence(found), flush=True)
@@ -100,7 +100,7 @@ def _redraw(store: "Store", console: Any) -> None:
     from rich.text import Text
 
     with Live(console=console, auto_refresh=False) as live:
-        for found in _looks(store):
+        for found in _statuses(store):
             table = Table(box=None, pad_edge=False)
             for number, column in enumerate(COLUMNS):
                 table.add_column(column, justify="right" if number in NUMBERS else "left")
@@ -109,7 +109,7 @@ def _redraw(store: "Store", console: Any) -> None:
             live.update(Group(Text("\n".join(_heading(found))), table), refresh=True)
 
 
-def _looks(store: "Store") -> Iterator["Status"]:
+def _statuses(store: "Store") -> Iterator["Status"]:
     """Yield the status every two seconds, for the last time when the driver has ended."""
     from assay.status import status_of
 
@@ -132,7 +132,7 @@ def _heading(found: "Status") -> Iterator[str]:
         yield f"running: {found.driver}{quiet}"
     else:
         yield "not running" + (
-            f"; its driver was last heard of {silent} ago" if open_ones and silent else ""
+            f"; its driver last reported {silent} ago" if open_ones and silent else ""
         )
     if found.studies:
         half = f", {len(found.under_way)} half done" if found.under_way else ""
@@ -288,7 +288,7 @@ def _rerun(
         for repeated in rerun(store, count, seed, engine, data, imports, progress):
             found.append(repeated)
             if not json:
-                because = f": {repeated.said}" if repeated.said else ""
+                because = f": {repeated.explanation}" if repeated.explanation else ""
                 print(
                     f"{repeated.outcome:16} run {repeated.run[:12]} {repeated.what}{because}",
                     flush=True,

@@ -133,18 +133,19 @@ def _check_classes(dataset: Dataset, folds: int) -> None:
     """
     classes = len(dataset.class_names)
     fewest = max(FEWEST_CLASSES, 4 * folds)
+    remedy = "add classes or lower --set folds" if fewest > FEWEST_CLASSES else "add classes"
     if dataset.trainval is None and classes < fewest:
         raise BadInput(
             f"{dataset.name} has {classes} class{'es' * (classes != 1)}; two halves with {folds}"
-            f" folds need at least {fewest}"
+            f" folds need at least {fewest}; {remedy}"
         )
     if dataset.trainval is not None and dataset.trainval < fewest // 2:
         raise BadInput(
             f"{dataset.name} has {dataset.trainval} class{'es' * (dataset.trainval != 1)} in"
-            f" trainval; {folds} folds need at least {fewest // 2}"
+            f" trainval; {folds} folds need at least {fewest // 2}; {remedy}"
         )
     if dataset.trainval is not None and classes - dataset.trainval < 2:
         raise BadInput(
             f"{dataset.name} has {classes - dataset.trainval} classes in its test half; it needs at"
-            " least 2"
+            " least 2; add classes"
         )

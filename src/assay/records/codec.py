@@ -30,6 +30,9 @@ _READERS: Mapping[type, Callable[[Any], Any]] = {
 }
 """Types that have a JSON form of their own."""
 
+RESTORE = "; restore the file from a copy (`assay verify` lists what else is wrong)"
+"""The remedy at the end of a message about a file that is missing or cannot be read."""
+
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
@@ -61,9 +64,11 @@ class Record:
         try:
             document = read_json(path)
         except FileNotFoundError:
-            raise BadRecord(f"{path} is missing") from None
+            raise BadRecord(f"{path} is missing{RESTORE}") from None
         except (OSError, ValueError):
-            raise BadRecord(f"{path} cannot be read: it was altered, or is no JSON") from None
+            raise BadRecord(
+                f"{path} cannot be read: it was altered, or is no JSON{RESTORE}"
+            ) from None
         return cls.from_json(document, str(path))
 
     @classmethod

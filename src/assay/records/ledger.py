@@ -18,7 +18,7 @@ from typing import Any, Literal
 from assay.errors import BadInput
 from assay.files import errors_naming
 from assay.hashing import canonical, digest
-from assay.records.codec import BadRecord
+from assay.records.codec import RESTORE, BadRecord
 from assay.records.lines import ENTRIES, Entry, Look, Peek, Preregistration
 
 Kind = Literal[
@@ -227,16 +227,16 @@ def _parse(path: Path, number: int, text: bytes, previous: str) -> Line:
         line = Line(**json.loads(text))
         hashed = hash_of(number, line.kind, line.body, previous)
     except (ValueError, TypeError):
-        raise BrokenLedger(f"{path}: line {number + 1} is not a ledger line") from None
+        raise BrokenLedger(f"{path}: line {number + 1} is not a ledger line{RESTORE}") from None
     if line.number != number:
         raise BrokenLedger(
             f"{path}: line {number + 1} calls itself number {line.number}: lines were removed or"
-            " moved"
+            f" moved{RESTORE}"
         )
     if line.previous != previous:
-        raise BrokenLedger(f"{path}: line {number + 1} does not follow the line before it")
+        raise BrokenLedger(f"{path}: line {number + 1} does not follow the line before it{RESTORE}")
     if line.hash != hashed:
-        raise BrokenLedger(f"{path}: line {number + 1} was altered: its hash does not fit")
+        raise BrokenLedger(f"{path}: line {number + 1} was altered: its hash does not fit{RESTORE}")
     return line
 
 
@@ -288,7 +288,7 @@ def _difference(path: Path, line: Line, kind: Kind, body: Any) -> str:
     )
     return (
         f"{path}: this command leads to {what} at line {line.number + 1}{named}; {cause}. Continue"
-        " it as it was begun, or begin afresh with --new-study (both stay in the record) or"
+        " it as it was begun, or start a new study with --new-study (both stay in the record) or"
         " another --out"
     )
 

@@ -174,8 +174,8 @@ def _compare(here: Path, there: Path) -> None:
         ):
             raise BadInput(
                 f"{here / path} and {other} should be the same and are"
-                f" not{_difference(here / path, other)}; nothing is chosen between them: leave out"
-                " one of the stores, or remove that folder from the one that is wrong"
+                f" not{_difference(here / path, other)}; Assay does not choose between them: leave"
+                " out one of the stores, or remove that folder from the one that is wrong"
             )
 
 
@@ -203,8 +203,8 @@ def _both(ours: list[Line], theirs: list[Line], our_place: Path, their_place: Pa
             raise BadInput(
                 f"{our_place} and {their_place} are two studies under one key: line"
                 f" {mine.number + 1} of the one and line {other.number + 1} of the other differ"
-                f" ({_words(mine, other)}); nothing is chosen between them: leave out one of the"
-                " stores, or remove the study's folder from the one that is wrong"
+                f" ({_words(mine, other)}); Assay does not choose between them: leave out one of"
+                " the stores, or remove the study's folder from the one that is wrong"
             )
     base, rest = (theirs, ours) if len(_story(theirs)) > len(_story(ours)) else (ours, theirs)
     known = {_look(line) for line in base}
@@ -312,13 +312,13 @@ def _take_study(key: str, lines: list[Line], target: Store) -> bool:
 
 
 def _copy(folder: Path, draft: Path) -> None:
-    """Copy the files of a folder into a draft; `BadInput` where one of them goes away meanwhile."""
+    """Copy the files of a folder into a draft; `BadInput` where one is removed meanwhile."""
     for path in _files(folder):
         (draft / path).parent.mkdir(parents=True, exist_ok=True)
         try:
             shutil.copyfile(folder / path, draft / path)
         except FileNotFoundError:
             raise BadInput(
-                f"{folder / path} went away while it was copied; wait until nobody drives that"
-                " store"
+                f"{folder / path} was removed while it was copied; wait until no command writes"
+                " to that store, then merge again"
             ) from None

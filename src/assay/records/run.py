@@ -9,7 +9,7 @@ from typing import Any
 
 from assay.hashing import digest_file
 from assay.protocols import ResolvedProtocol
-from assay.records.codec import BadRecord, Document, Record, stored_as
+from assay.records.codec import RESTORE, BadRecord, Document, Record, stored_as
 from assay.records.keys import Environment, run_key
 from assay.records.lines import RunStatus, Scores
 from assay.space import Value
@@ -149,7 +149,7 @@ def check_run(folder: Path, *, weights: bool = True) -> str | None:
         result, run = RunResult.read(folder / "result.json"), Run.read(folder / "config.json")
         history = read_history(folder)
     except BadRecord as error:
-        return str(error).removeprefix(f"{folder}/")
+        return str(error).removeprefix(f"{folder}/").removesuffix(RESTORE)
     if run.key != folder.name:
         return "config.json was altered"
     if digest_file(folder / "history.jsonl") != result.history:

@@ -40,8 +40,9 @@ class Store:
 
     @classmethod
     def create(cls, root: Path) -> "Store":
-        """The store at `root`, made where there is none; an existing folder that holds other things
-        is refused.
+        """Return the store at `root`, and make it first where there is none.
+
+        Raises `BadInput` where the folder contains other files.
         """
         try:
             root.mkdir(parents=True, exist_ok=True)
@@ -57,8 +58,9 @@ class Store:
 
     @contextmanager
     def driving(self) -> Iterator[None]:
-        """Be the one driver of this store; a second one is told who the first is. Clears what the
-        dead left behind.
+        """Hold the store's lock; raise `BadInput` with the holder's name if another process has it.
+
+        Remove drafts and partial files of killed processes first.
         """
         holder = self.root / "driver.json"
         _check_writable(self.root)
@@ -68,8 +70,8 @@ class Store:
             except BlockingIOError:
                 by = self.driver() or "another process"
                 raise BadInput(
-                    f"{self.root} is being driven by {by}; wait for it to end, or give another"
-                    " --out"
+                    f"another command is writing to {self.root} ({by}); wait for it to end, or"
+                    " give another --out"
                 ) from None
             remove_drafts(self.root)
             self._clear_partial()
@@ -78,7 +80,7 @@ class Store:
             yield
 
     def driver(self) -> str | None:
-        """Who is driving this store now, None where nobody is."""
+        """Return the process that drives this store now, None where there is none."""
         try:
             holder = read_json(self.root / "driver.json")
             here = holder["host"] == socket.gethostname()
@@ -92,31 +94,33 @@ class Store:
 
     @property
     def progress(self) -> Path:
-        """The file on which the driver says how far it is."""
+        """The file in which the driver writes how far it is."""
         return self.root / "progress.json"
 
     def run(self, key: str) -> Path:
-        """The folder of the run with this key."""
+        """Return the folder of the run with this key."""
         return self.root / "runs" / key[:2] / key
 
     def has_run(self, key: str, keep: Keep = "best") -> bool:
-        """Whether the run is finished, with the weights of every validation where those are asked
-        for: folders appear whole.
+        """Return whether the run is finished, with all checkpoints where `keep` is "all".
+
+        A folder appears only when all its files are written.
         """
         return (self.run(key) / "result.json").exists() and (
             keep == "best" or (self.run(key) / CHECKPOINTS).exists()
         )
 
     def new_run(self, key: str) -> AbstractContextManager[Path]:
-        """A folder to fill that becomes the run's on leaving; what is there without a result is no
-        run and goes.
+        """Return a folder to fill, which becomes that of the run when the `with` block ends.
+
+        A folder without a result is no run, and is removed first.
         """
         if self.run(key).is_dir() and not self.has_run(key):
             shutil.rmtree(self.run(key), ignore_errors=True)
         return new_folder(self.run(key))
 
     def checkpoints(self, key: str) -> dict[int, Path]:
-        """The weights of every validation of a run by epoch; none where they were not kept."""
+        """Return the weights of every validation of a run by epoch; none where none were kept."""
         return dict(
             sorted(
                 (int(path.stem), path)
@@ -125,23 +129,22 @@ class Store:
         )
 
     def new_checkpoints(self, key: str) -> AbstractContextManager[Path]:
-        """A folder to fill that becomes that of a finished run's checkpoints on leaving."""
+        """Return a folder to fill, which becomes that of the run's checkpoints on leaving."""
         return new_folder(self.run(key) / CHECKPOINTS)
 
     def partial(self, key: str) -> Path:
-        """The folder of what a run under way would need after a kill; it goes when the run is
-        placed.
+        """Return the folder of the files from which an unfinished run resumes after a kill.
+
+        It is removed when the run is finished.
         """
         return self.root / "partial" / key[:2] / key
 
     def drop_partial(self, key: str) -> None:
-        """Forget the way to a run that is placed."""
+        """Remove the partial files of a finished run."""
         shutil.rmtree(self.partial(key), ignore_errors=True)
 
     def _clear_partial(self) -> None:
-        """Drop what runs that are finished left behind, but not the way to checkpoints that they
-        still lack.
-        """
+        """Remove partial files of finished runs, except where checkpoints are still missing."""
         for folder in self.root.glob("partial/*/*"):
             if self.has_run(folder.name, "all" if (folder / CHECKPOINTS).exists() else "best"):
                 self.drop_partial(folder.name)
@@ -174,15 +177,15 @@ class Store:
         )
 
     def test_vectors(self, key: str, test_fingerprint: str) -> Path:
-        """Where a run's vectors of the test half lie once the seal is open."""
+        """Return the file of a run's test vectors, which exists once the seal is open."""
         return self.run(key) / "test" / f"{test_fingerprint}.npy"
 
     def study(self, key: str) -> Path:
-        """The folder of the study with this key."""
+        """Return the folder of the study with this key."""
         return self.root / "studies" / key
 
     def studies(self) -> list[str]:
-        """The keys of all studies begun here, sorted."""
+        """Return the keys of all studies begun here, sorted."""
         return sorted(
             path.name
             for path in (self.root / "studies").glob("*")
@@ -190,19 +193,19 @@ class Store:
         )
 
     def bench(self, key: str) -> Path:
-        """The file of the declared bench with this key."""
+        """Return the file of the declared bench with this key."""
         return self.root / "benches" / f"{key}.json"
 
     def benches(self) -> list[str]:
-        """The keys of all benches declared here, sorted."""
+        """Return the keys of all benches declared here, sorted."""
         return sorted(path.stem for path in (self.root / "benches").glob("*.json"))
 
     def answers(self, test_fingerprint: str) -> Path:
-        """Where the labels of a test half lie once the seal is open."""
+        """Return the file of the labels of a test half, which exists once the seal is open."""
         return self.root / "answers" / f"{test_fingerprint}.npz"
 
     def model(self, name: str) -> Path:
-        """The folder of a chosen model."""
+        """Return the folder of a chosen model."""
         return self.root / "models" / name
 
 
@@ -213,8 +216,9 @@ def place_file(path: Path, content: bytes) -> None:
 
 
 def _check_writable(root: Path) -> None:
-    """Raise `BadInput` where nothing can be put into the folder; that it is full is told when it
-    matters.
+    """Raise `BadInput` where no file can be made in the folder.
+
+    A full disk is reported on the first write.
     """
     try:
         tempfile.TemporaryFile(dir=root).close()
@@ -229,8 +233,8 @@ def _refuse_strangers(root: Path) -> None:
     strangers = sorted(path.name for path in root.iterdir() if not path.name.startswith(DRAFT))
     if strangers:
         raise BadInput(
-            f"{root} holds other things ({strangers[0]}, ...) and is no run store; give an empty"
-            " --out"
+            f"{root} is not a run store: it contains other files ({strangers[0]}, ...); give an"
+            " empty --out"
         )
 
 

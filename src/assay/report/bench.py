@@ -61,13 +61,13 @@ def bench(
         address: of a running Ray cluster; one is started on this machine where it is not given.
         keep_weights: `all` keeps every checkpoint, whose scores on the opened test half tell the
             price of peeking.
-        new_study: begin afresh, beside the studies that the store has.
+        new_study: start a new study of each method, beside those that the store has.
         control: a method whose twin is benched beside it, with seeds of its own: an A/A control.
-        reference: the method that every other is compared with; by default the first one above ten
-            methods, else none.
+        reference: the method that every other is compared with; by default none up to ten trained
+            methods; above that `contrastive`, or the first where it is not benched.
         allow_leaks: go on with data that have copies in both halves, or conflicting labels; they
             are refused otherwise.
-        listener: hears of the progress; silent where not given.
+        listener: is called with the progress; silent where not given.
     """
     if isinstance(engine, str):
         shared = (Path(out), cache_folder())

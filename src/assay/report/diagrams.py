@@ -7,10 +7,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from assay.metric_names import heading, in_percent
+from assay.records.lines import Setting
 from assay.report.figures import FAINT, INK, SERIES
 from assay.stats import Friedman, ties
 from assay.tables import Across, Sweep
-from assay.tables.comparison import SETTINGS, Setting
+from assay.tables.comparison import SETTINGS
 
 MARKERS = "osD^vP*X"
 STEP = 0.34

@@ -14,7 +14,7 @@ from assay.stats import Interval
 from assay.tables import Comparison
 from assay.tables.comparison import SETTINGS
 from assay.tables.gains import Origin, YearPoint, trend
-from assay.tables.peeking import Price, prices
+from assay.tables.peeking import prices
 from assay.tables.sources import SOURCES, sources_of
 
 Form = Literal["svg", "png"]
@@ -142,19 +142,21 @@ def price_of_peeking(comparison: Comparison) -> Figure | None:
         return None
     figure = Figure(figsize=(7.2, 1.5 + 0.42 * len(found)), layout="constrained")
     axes = figure.add_subplot()
-    kinds = {
-        "epoch chosen on test": _by_epoch(found),
-        "parameters chosen on test": _by_parameters(found),
+    kinds: dict[str, list[Interval | None]] = {
+        "epoch chosen on test": [price.epoch for price in found],
+        "parameters chosen on test": [price.parameters for price in found],
     }
     for (label, gains), shift, colour in zip(
         kinds.items(), (0.13, -0.13), SERIES[2:4], strict=True
     ):
         rows = [row for row, gain in enumerate(gains) if gain is not None]
         there = [gain for gain in gains if gain is not None]
+        bounds = [gain.mean if gain.low is None else gain.low for gain in there]
+        below = [100 * (gain.mean - low) for gain, low in zip(there, bounds, strict=True)]
         axes.errorbar(
             [100 * gain.mean for gain in there],
             [row + shift for row in rows],
-            xerr=[[100 * (gain.mean - _bound(gain)) for gain in there], [0.0] * len(there)],
+            xerr=[below, [0.0] * len(there)],
             fmt="D",
             markersize=4,
             capsize=3,
@@ -166,11 +168,6 @@ def price_of_peeking(comparison: Comparison) -> Figure | None:
     _list_methods(axes, [price.method for price in found])
     figure.legend(loc="outside upper center", ncols=2, frameon=False)
     return figure
-
-
-def _bound(gain: Interval) -> float:
-    """Return the lower bound of a gain, or the gain itself where there is no bound."""
-    return gain.mean if gain.low is None else gain.low
 
 
 def draw(figure: Figure, form: Form) -> bytes:
@@ -223,11 +220,3 @@ def _spread_out(years: Sequence[int]) -> list[float]:
         same = [index for index, other in enumerate(years) if other == year]
         places.append(year + 0.5 * ((same.index(number) + 0.5) / len(same) - 0.5))
     return places
-
-
-def _by_epoch(found: Sequence[Price]) -> list[Interval | None]:
-    return [price.epoch for price in found]
-
-
-def _by_parameters(found: Sequence[Price]) -> list[Interval | None]:
-    return [price.parameters for price in found]

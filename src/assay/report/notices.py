@@ -85,7 +85,7 @@ def _contamination(comparison: Comparison) -> list[str]:
     return [
         f"The trunk was pretrained on {comparison.pretrained_on}. Classes or images of the test"
         " half that are in there have been seen before: scores say how methods compare on this"
-        " trunk, not how well unseen things are told apart."
+        " trunk, not how well unseen classes are separated."
     ]
 
 

@@ -88,7 +88,7 @@ def _said(store: Store, part: Part) -> dict[str, Any]:
     """Return everything that the page shows of a section."""
     section, tables = part.section, part.tables
     inline = {
-        file.removesuffix(".svg"): Markup(_inline(drawn))
+        file.removesuffix(".svg"): Markup(drawn[drawn.index(b"<svg") :].decode())
         for file, drawn in part.figures.items()
         if file.endswith(".svg")
     }
@@ -98,7 +98,11 @@ def _said(store: Store, part: Part) -> dict[str, Any]:
     shared = {
         "slug": section.slug,
         "tables": tables,
-        "folded": [table.name for table in tables if table.name in FOLDED or _is_long(table)],
+        "folded": [
+            table.name
+            for table in tables
+            if table.name in FOLDED or (len(table.rows) > LONG and table.name not in OPEN)
+        ],
         "words": WORDS,
         "forms": list(RENDERERS),
         "figure_forms": FORMS,
@@ -138,15 +142,6 @@ def _compared(store: Store, comparison: Comparison) -> dict[str, Any]:
         "departures": departures_of(comparison),
         "notices": notices_of(comparison),
     }
-
-
-def _is_long(table: Table) -> bool:
-    return len(table.rows) > LONG and table.name not in OPEN
-
-
-def _inline(svg: bytes) -> str:
-    """Return the drawing without the parts that make it a file of its own."""
-    return svg[svg.index(b"<svg") :].decode()
 
 
 def _cost(store: Store, record: StudyRecord) -> dict[str, Any]:

@@ -311,8 +311,8 @@ class CheckpointScoring(OnTestHalf):
         missing = sorted(set(wanted) - set(kept))
         if missing or not wanted:
             raise FileNotFoundError(
-                f"run {self.key} has kept no weights of epoch {missing[0] if missing else 0}; train"
-                " it with keep='all'"
+                f"run {self.key} has kept no weights of epoch {missing[0] if missing else 0}; run"
+                " the bench with --keep-weights all"
             )
         return wanted
 

@@ -357,7 +357,7 @@ def _check_same(store: Store, run: Run, found: Fit) -> None:
         raise RuntimeError(
             f"run {run.key} was computed again for its checkpoints and came out with another"
             f" {differing[0]}; this machine does not give the results of the one that computed it,"
-            " so its checkpoints cannot be added"
+            " so its checkpoints cannot be added; use --keep-weights best, or another --out"
         )
 
 

@@ -15,7 +15,7 @@ from assay.records.keys import fold_seed, question_seed, run_seed, study_key
 from assay.records.lines import Budget, Preregistration, Weights
 from assay.records.run import Run
 from assay.space import Parameters, Space, Value
-from assay.study.search import TrialResult, ask, depends_on_answers
+from assay.study.search import TrialResult, ask, depends_on_results
 
 Stage = Literal["trial", "reproduction"]
 
@@ -115,7 +115,7 @@ class AnnouncedStudy:
         while (
             last < trials
             and not self.prunes
-            and not depends_on_answers(last, protocol.startup, protocol.search)
+            and not depends_on_results(last, protocol.startup, protocol.search)
         ):
             last += 1
         return [

@@ -1,5 +1,5 @@
-"""Studies side by side over one engine: each gets its answers as they come,
-until all have ended.
+"""Studies side by side over one engine: each gets the results of its tasks as they come, until
+all have ended.
 """
 
 import queue
@@ -17,36 +17,36 @@ Done = queue.SimpleQueue[Future[Any]]
 
 
 def drive(studies: Sequence[Study], engine: Engine, listener: Listener, board: Board) -> None:
-    """Keep every study supplied with answers until all have ended.
+    """Give every study the results of its tasks until all have ended.
 
     One thread decides, writes ledgers and studies; workers only place runs. A study's next step
-    depends on nothing but its own answers, so the order in which tasks arrive changes nothing. A
-    task that is done costs the same however many wait.
+    depends on nothing but its own results, so the order in which tasks end changes nothing. A
+    task that has ended costs the same however many wait.
     """
     done: Done = queue.SimpleQueue()
     states = [study.state for study in studies]
-    running = [_Progress(study, engine, done) for study in studies]
+    running = [_RunningStudy(study, engine, done) for study in studies]
     clock = _Clock(studies)
     board.post(states, None, engine.workers, last=True)
-    owners: dict[Future[Any], _Progress] = {}
-    for progress in running:
-        owners |= dict.fromkeys(progress.advance(), progress)
-    while any(progress.waiting for progress in running):
+    owners: dict[Future[Any], _RunningStudy] = {}
+    for study in running:
+        owners |= dict.fromkeys(study.advance(), study)
+    while any(study.waiting for study in running):
         for future in _arrivals(done):
-            progress = owners.pop(future)
-            clock.finished += progress.settle(future)
-            if progress.error is None and not progress.waiting:
-                owners |= dict.fromkeys(progress.advance(), progress)
+            study = owners.pop(future)
+            clock.finished += study.settle(future)
+            if study.error is None and not study.waiting:
+                owners |= dict.fromkeys(study.advance(), study)
         listener.tick(states, clock.seconds_left())
         board.post(states, clock.seconds_left(), engine.workers)
     board.post(states, None, engine.workers, last=True)
-    for progress in running:
-        if progress.error is not None:
-            raise progress.error
+    for study in running:
+        if study.error is not None:
+            raise study.error
 
 
 def _arrivals(done: Done) -> Iterator[Future[Any]]:
-    """What has been done since the last time; waits for a second at most where there is nothing."""
+    """Yield tasks that ended since the last call; wait up to one second for the first."""
     try:
         yield done.get(timeout=1)
         while True:
@@ -55,7 +55,7 @@ def _arrivals(done: Done) -> Iterator[Future[Any]]:
         return
 
 
-class _Progress:
+class _RunningStudy:
     """A study under way: its generator and the step it waits for."""
 
     def __init__(self, study: Study, engine: Engine, done: Done) -> None:
@@ -65,8 +65,9 @@ class _Progress:
         self.error: BaseException | None = None
 
     def advance(self) -> set[Future[Any]]:
-        """Hand over the answers of this step and submit the tasks of the next one that has any;
-        what it then waits for.
+        """Send the results of this step, submit the next step's tasks, and return their futures.
+
+        Steps without tasks are passed over.
         """
         try:
             while not self.waiting:
@@ -88,7 +89,7 @@ class _Progress:
         return self.waiting
 
     def settle(self, future: Future[Any]) -> int:
-        """Take note of a task that has ended; how many runs it has finished."""
+        """Record that a task has ended, and return how many runs it has finished."""
         if self.error is not None:
             return 0
         self.waiting.discard(future)
@@ -104,8 +105,9 @@ class _Progress:
         return len(task.runs)
 
     def _give_up(self, error: BaseException | None) -> None:
-        """End this study on its first error; the others go on, and the error is raised when they
-        are through.
+        """End this study on its first error.
+
+        The others go on, and the error is raised when they have ended.
         """
         self.error = error
         for future in self.waiting:

@@ -25,11 +25,9 @@ from assay.train import OnEpoch, ignore_epoch
 
 
 def hand_over(design: Design, record: StudyRecord, store: Store) -> None:
-    """Write the model folder of a finished study, unless it is there: of the search that validates
-    best.
+    """Write the model folder of a finished study, unless it exists or the weights were removed.
 
-    From that search it is the best fold of the best reproduction, by validation too. Where the
-    weights are gone there is none.
+    The model is that of `_best`.
     """
     folder = store.model(_name(record))
     chosen = _best(record)
@@ -62,8 +60,9 @@ def train_one(
     progress: Progress = silent,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> dict[str, Any]:
-    """Train one model on all folds of trainval but one, which chooses its checkpoint; leave it at
-    `out`. Its card.
+    """Train one model on all folds of trainval but one, write it to `out`, and return its card.
+
+    The fold that is left out chooses the checkpoint.
     """
     conditions = design.conditions
     if design.method.loss is None:
@@ -122,8 +121,9 @@ def _card(design: Design, run: Run, validation: Scores) -> dict[str, Any]:
 
 
 def _trained_on(design: Design, fold: int | None) -> list[str]:
-    """Names of the classes that a model saw in training: none of a fixed baseline, else all but the
-    fold's.
+    """Return the names of the classes that a model was trained on.
+
+    They are all classes but those of the fold; a fixed baseline has none.
     """
     trainval = design.conditions.trainval
     if fold is None:
@@ -133,11 +133,10 @@ def _trained_on(design: Design, fold: int | None) -> list[str]:
 
 
 def _best(record: StudyRecord) -> Reproduction:
-    """The run with the highest validation MAP@R, of the search that validates best, of its best
-    reproduction.
+    """Return the run with the highest validation MAP@R of the best reproduction of the best search.
 
-    The first among equals. Its test score is not what the study estimates, which is a mean over
-    searches.
+    Search and reproduction are the best by validation too; among equals the first is taken. The
+    test score of this run is not what the study estimates, which is a mean over searches.
     """
     chosen = record.selection
     assert chosen is not None, "a model is handed over when all is reproduced"

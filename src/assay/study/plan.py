@@ -76,7 +76,7 @@ def plan(designs: Sequence[Design], workers: int, reference: str | None = None) 
     )
     vectors = numbers * len(trainval.y) * 4
     return Plan(
-        budget=budget_of(protocol),
+        budget=budget_in_words(protocol),
         runs={design.name: design.runs for design in designs},
         batch={design.name: design.batch for design in designs},
         reference=reference,
@@ -87,10 +87,10 @@ def plan(designs: Sequence[Design], workers: int, reference: str | None = None) 
     )
 
 
-def budget_of(protocol: Protocol) -> str:
+def budget_in_words(protocol: Protocol) -> str:
     """Return in words what a searched method costs under a protocol.
 
-    >>> budget_of(Protocol("p.v1", searches=4, trials=6, trial_folds=2, reproductions=1))
+    >>> budget_in_words(Protocol("p.v1", searches=4, trials=6, trial_folds=2, reproductions=1))
     '4 searches, each 6 trials on 2 of 4 folds and 1 reproduction on 4 folds'
     """
     if protocol.trials == 0:
@@ -107,7 +107,7 @@ def budget_of(protocol: Protocol) -> str:
 
 
 def _sample(conditions: Conditions, rows: Labels) -> tuple[View, float]:
-    """The view of a few classes, and the seconds that making one sample of it took."""
+    """Return the view of a few classes, and the seconds per sample to make it."""
     protocol, trainval = conditions.resolved, conditions.trainval
     start = time.perf_counter()
     squares = FirstStep(
@@ -122,7 +122,7 @@ def _sample(conditions: Conditions, rows: Labels) -> tuple[View, float]:
 
 
 def _measure(conditions: Conditions, sample: View, designs: Sequence[Design]) -> tuple[float, int]:
-    """Seconds of one full run, and bytes of a model."""
+    """Return the seconds of one run, and the bytes of a model."""
     protocol, device = conditions.resolved, torch.device("cpu")
     model = untrained_model(Architecture.under(protocol, sample.inputs), protocol.weights)
     weights = sum(parameter.numel() for parameter in model.parameters()) * 4
@@ -158,7 +158,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _bytes(conditions: Conditions, sample: View) -> float:
-    """Of trainval as runs see it."""
+    """Return the bytes of trainval as runs read it."""
     if conditions.on_vectors:
         return len(conditions.trainval.y) * sample.inputs * 4
     return expected_bytes(

@@ -2,7 +2,7 @@
 
 Trial 0 has the defaults, then come quasi-random or random points, or Bayesian optimisation after a
 few. Every question depends on (space, results so far, trial number, seed) alone: a restarted search
-asks the same questions and finds the answers in the store.
+asks the same questions and finds the results in the store.
 """
 
 import warnings
@@ -36,29 +36,29 @@ class TrialResult:
 
 def ask(
     space: Space,
-    told: Sequence[TrialResult],
+    results: Sequence[TrialResult],
     defaults: Mapping[str, Value],
     startup: int,
     seed: int,
     search: Search = "bayesian",
 ) -> dict[str, Value]:
-    """Return the parameters of the next trial, which is number `len(told)`."""
-    number = len(told)
+    """Return the parameters of the next trial, which is number `len(results)`."""
+    number = len(results)
     if number == 0:
         return dict(defaults)
     if search == "random":
         return uniform(space, number, seed)
-    completed = [trial.value for trial in told if trial.value is not None]
-    if not depends_on_answers(number, startup, search) or not completed:
+    completed = [trial.value for trial in results if trial.value is not None]
+    if not depends_on_results(number, startup, search) or not completed:
         return quasi_random(space, number - 1, seed)
     worst = min(completed)
-    answers = [worst if trial.value is None else trial.value for trial in told]
+    values = [worst if trial.value is None else trial.value for trial in results]
     return _by_model(
-        space, [trial.parameters for trial in told], answers, derive(seed, "model", number)
+        space, [trial.parameters for trial in results], values, derive(seed, "model", number)
     )
 
 
-def depends_on_answers(number: int, startup: int, search: Search) -> bool:
+def depends_on_results(number: int, startup: int, search: Search) -> bool:
     """Return whether trial `number` can be asked for only after those before it have ended."""
     return search == "bayesian" and number > startup
 
@@ -104,8 +104,8 @@ def _by_model(
             study.add_trial(
                 optuna.trial.create_trial(params=inside, distributions=distributions, value=value)
             )
-        answer = study.ask(distributions).params
-    return {name: _inside(range_, answer[name]) for name, range_ in space.items()}
+        asked = study.ask(distributions).params
+    return {name: _inside(range_, asked[name]) for name, range_ in space.items()}
 
 
 def _distribution(range_: Range) -> optuna.distributions.BaseDistribution:

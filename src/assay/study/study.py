@@ -154,8 +154,8 @@ class Study:
         change = describe_change(begun.space.describe(), self.design.space.describe())
         raise BadInput(
             f"{self.folder}: {change}. The search space of {self.design.method.name} was announced"
-            f" on {self.ledger.lines[0].at} and does not change after that: put it back, or begin"
-            " afresh with --new-study; both studies then stay in the record"
+            f" on {self.ledger.lines[0].at} and does not change after that: put it back, or start"
+            " a new study with --new-study; both studies then stay in the record"
         )
 
     def _announcement(self) -> Preregistration:

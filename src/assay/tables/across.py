@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from assay.hashing import digest
+from assay.records.lines import Setting
 from assay.records.origin import Published
 from assay.stats import Friedman, friedman, ranks, ties
 from assay.stats.ranks import SAMPLED
-from assay.tables.comparison import SETTINGS, Comparison, Setting
+from assay.tables.comparison import SETTINGS, Comparison
 from assay.tables.form import Table, p_value
 
 FEWEST_DATA_SETS, FEWEST_METHODS = 2, 3
@@ -84,7 +85,7 @@ def across(comparisons: Sequence[Comparison]) -> list[Across]:
     for comparison in sorted(comparisons, key=lambda one: (-len(one.records), one.slug)):
         if len(comparison.records) >= FEWEST_METHODS:
             place = (
-                family_of(comparison.protocol),
+                without_data_set(comparison.protocol),
                 f"{_source(comparison)} {digest(comparison.announced.environment)}",
             )
             families.setdefault(place, {}).setdefault(
@@ -102,10 +103,10 @@ def across(comparisons: Sequence[Comparison]) -> list[Across]:
     return sorted(large, key=lambda one: one.slug)
 
 
-def family_of(protocol: str) -> str:
+def without_data_set(protocol: str) -> str:
     """Return the name of a protocol without the name of a data set.
 
-    >>> family_of("reality-check/cub.v1"), family_of("unbiased/resnet50.v1")
+    >>> without_data_set("reality-check/cub.v1"), without_data_set("unbiased/resnet50.v1")
     ('reality-check.v1', 'unbiased/resnet50.v1')
     """
     return re.sub(r"/(cub|cars|sop|any)(?=\.v)", "", protocol)
@@ -132,8 +133,8 @@ def ranks_over_data(found: Across, setting: Setting) -> Table:
         note=(
             "Ranks by mean MAP@R on each data set; 1 is best. Friedman's chi-square"
             f" {test.chi_square:.2f}, {_p(test)}. Nemenyi's critical difference"
-            f" {test.critical_difference:.2f}: methods whose mean ranks are closer are not told"
-            " apart."
+            f" {test.critical_difference:.2f}: methods whose mean ranks are closer do not differ"
+            " significantly."
         ),
         groups=[("", 2), ("Rank on", len(found.parts))],
         columns=["method", "mean rank", *found.data],
@@ -168,9 +169,9 @@ def in_words(found: Across, setting: Setting = "separated", alpha: float = 0.05)
         return [
             *lines,
             (
-                f"No two methods can be told apart by ranks over {len(found.parts)} data sets: they"
-                f" would have to be {test.critical_difference:.1f} ranks apart, and {widest} is the"
-                " most there is; more data sets are needed"
+                f"No two methods can differ significantly by ranks over {len(found.parts)} data"
+                f" sets: they would have to be {test.critical_difference:.1f} ranks apart, and"
+                f" {widest} is the most there is; more data sets are needed"
             ),
         ]
     order = sorted(found.methods, key=lambda method: (test.ranks[method], method))
@@ -181,7 +182,7 @@ def in_words(found: Across, setting: Setting = "separated", alpha: float = 0.05)
         if test.p <= alpha and test.ranks[method] - test.ranks[order[0]] > test.critical_difference
     ]
     groups = [
-        f"not told apart: {', '.join(group)}"
+        f"no significant difference: {', '.join(group)}"
         for group in ties(test.ranks, test.critical_difference)
     ]
     return [*lines, *apart, *groups]

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from assay.records.benches import AS_IS
+from assay.records.lines import Setting
 from assay.stats import Difference, Interval
-from assay.tables.comparison import Comparison, Setting
+from assay.tables.comparison import Comparison
 from assay.tables.family import is_settled
-from assay.tables.form import ends, in_points, percent, together
-from assay.tables.length import FEW, not_converged_clause
+from assay.tables.form import ends, in_points, named, percent
+from assay.tables.length import not_converged_clause
 from assay.tables.verdicts import FORMS, ONE_SEARCH, what_it_takes
 
 
@@ -130,11 +131,9 @@ def _keep(
             f" ({ends(nearest.interval)})"
         )
     if alike:
-        parts.append(
-            f"{_named(alike)} cannot be told from it{_nearest(comparison, by_method, alike)}"
-        )
+        parts.append(f"{_not_shown_to_differ(alike)}{_nearest(comparison, by_method, alike)}")
     if worse:
-        parts.append(f"{_named(worse)} {'is' if len(worse) == 1 else 'are'} worse")
+        parts.append(f"{named(worse)} {'is' if len(worse) == 1 else 'are'} worse")
     sentence = "; ".join(parts) + _caveats(comparison, [yardstick, *trained]) + "."
     return Answer(sentence, None, yardstick, None, tuple(alike), setting)
 
@@ -241,19 +240,19 @@ def _beside(comparison: Comparison, setting: Setting, method: str, alike: Sequen
         if one.verdict == "better, too little to matter" and name != AS_IS
     ]
     within = in_points(comparison.smallest)
-    parts = [f"{_named(unknown)} cannot be told from it"] if unknown else []
+    parts = [_not_shown_to_differ(unknown)] if unknown else []
     parts += (
-        [f"{_named(same)} {'is' if len(same) == 1 else 'are'} equivalent to it, within {within}"]
+        [f"{named(same)} {'is' if len(same) == 1 else 'are'} equivalent to it, within {within}"]
         if same
         else []
     )
     parts += (
-        [f"{_named(little)} differ{'s' * (len(little) == 1)} from it by less than {within}"]
+        [f"{named(little)} differ{'s' * (len(little) == 1)} from it by less than {within}"]
         if little
         else []
     )
     parts += (
-        [f"{_named(apart)} {'was' if len(apart) == 1 else 'were'} not compared with it"]
+        [f"{named(apart)} {'was' if len(apart) == 1 else 'were'} not compared with it"]
         if apart
         else []
     )
@@ -281,7 +280,7 @@ def _above(names: Sequence[str], shown: Sequence[str]) -> str:
         if len(names) > 1
         else ", not shown here,"
     )
-    return f"{_named(names)}{hidden} {'is' if len(names) == 1 else 'are'} better than it"
+    return f"{named(names)}{hidden} {'is' if len(names) == 1 else 'are'} better than it"
 
 
 def _against(comparison: Comparison, setting: Setting, method: str) -> dict[str, Difference]:
@@ -294,8 +293,8 @@ def _against(comparison: Comparison, setting: Setting, method: str) -> dict[str,
     }
 
 
-def _named(names: Sequence[str]) -> str:
-    return together(names) if len(names) <= FEW else f"{len(names)} methods"
+def _not_shown_to_differ(names: Sequence[str]) -> str:
+    return f"{named(names)} {'is' if len(names) == 1 else 'are'} not shown to differ from it"
 
 
 def _caveats(comparison: Comparison, methods: Sequence[str]) -> str:

@@ -8,19 +8,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
 from assay.hashing import digest
 from assay.metric_names import direction, expand
 from assay.records.benches import DeclaredBench
-from assay.records.lines import AnnouncedData, Preregistration, Seal
+from assay.records.lines import AnnouncedData, Preregistration, Seal, Setting
 from assay.records.origin import ParameterOrigin, Searched
 from assay.records.study import StudyRecord
 from assay.stats import Difference, Interval, compare, relative_gain, t_interval
 from assay.tables.classes import ClassScores
 from assay.tables.family import Family, better_than, family_of, is_baseline
 
-Setting = Literal["separated", "concatenated"]
 SETTINGS: tuple[Setting, ...] = ("concatenated", "separated")
 WHOLE = 1.0
 """In place of the smallest difference for metrics that have none declared: of them only what is

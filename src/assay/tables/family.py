@@ -76,11 +76,11 @@ def family_of(records: Sequence[StudyRecord], benches: Sequence[DeclaredBench] =
     others say.
     """
     own = {record.method: record for record in records}
-    looks = looks_of(benches)
+    keys, looks = {record.key for record in records}, looks_of(benches)
     counting = [
         bench
         for bench in benches
-        if any(looks[key] == bench.look for key in bench.studies if key in _keys(records))
+        if any(looks[key] == bench.look for key in bench.studies if key in keys)
     ]
     names = list(dict.fromkeys([*(name for bench in counting for name in bench.methods), *own]))
     untrained = {name for bench in counting for name in bench.methods if name not in bench.trained}
@@ -146,10 +146,6 @@ def _pair_looks(benches: Sequence[DeclaredBench], trained: set[str]) -> dict[fro
         for pair in pairs:
             found.setdefault(frozenset(pair), bench.look)
     return found
-
-
-def _keys(records: Sequence[StudyRecord]) -> set[str]:
-    return {record.key for record in records}
 
 
 def is_baseline(name: str, record: StudyRecord | None) -> bool:

@@ -8,6 +8,9 @@ from assay.stats import Interval
 
 Raw = Mapping[str, object]
 
+FEW = 6
+"""Names that a sentence lists; more are counted."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -102,6 +105,15 @@ def together(names: Sequence[str]) -> str:
     ('a', 'a, b and c')
     """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def named(methods: Sequence[str]) -> str:
+    """Return the names of a few methods as a sentence lists them, or how many there are.
+
+    >>> named(["a", "b"]), named(["method"] * 8)
+    ('a and b', '8 methods')
+    """
+    return together(methods) if len(methods) <= FEW else f"{len(methods)} methods"
 
 
 def p_value(p: float) -> str:

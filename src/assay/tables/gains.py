@@ -37,18 +37,19 @@ def gains(comparison: Comparison) -> list[Table]:
     left_out = {*beside, *comparison.family.twins}
     others = sorted(
         (name for name in comparison.methods if name not in left_out),
-        key=lambda m: (_year(comparison, m), m),
+        key=lambda m: (year_of(comparison.record(m)) or math.inf, m),
     )
     if not beside or not others:
         return []
-    return [
-        _gains_in(comparison, metric, beside, [*beside, *others]) for metric in _metrics(comparison)
-    ]
+    metrics = dict.fromkeys([comparison.first_place, "map_at_r"])
+    return [_gains_in(comparison, metric, beside, [*beside, *others]) for metric in metrics]
 
 
 def _gains_in(comparison: Comparison, metric: str, beside: list[str], methods: list[str]) -> Table:
     found = {
-        (m, baseline): _gain(comparison, m, baseline, metric)
+        (m, baseline): (
+            None if m == baseline else comparison.gain(m, baseline, "separated", metric)
+        )
         for m in methods
         for baseline in beside
     }
@@ -81,7 +82,10 @@ def _gains_in(comparison: Comparison, metric: str, beside: list[str], methods: l
                 method,
                 _year_text(comparison, method),
                 percent(comparison.interval(method, "separated", metric)),
-                *(_claimed_text(claimed[method, baseline]) for baseline in papers),
+                *(
+                    "" if (share := claimed[method, baseline]) is None else f"{100 * share:+.0f}"
+                    for baseline in papers
+                ),
                 *(gain(found[method, baseline]) for baseline in beside),
             ]
             for method in methods
@@ -171,10 +175,8 @@ def _in_words(comparison: Comparison, baseline: Baseline) -> list[str]:
     claims = series.get("claimed by papers")
     if not claims:
         return [said]
-    return [
-        f"{said}; papers claimed {_range([point.gain.mean for point in claims])} for"
-        f" {_names(claims)}"
-    ]
+    names = ", ".join(dict.fromkeys(point.method for point in claims))
+    return [f"{said}; papers claimed {_range([point.gain.mean for point in claims])} for {names}"]
 
 
 def _weak_in_words(comparison: Comparison, baseline: Baseline) -> list[str]:
@@ -196,34 +198,14 @@ def _range(shares: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _names(points: Sequence[YearPoint]) -> str:
-    return ", ".join(dict.fromkeys(point.method for point in points))
-
-
 def _baselines(comparison: Comparison) -> list[str]:
     """Return the full baselines that were benched, each followed by its weak form."""
     return [name for full in FULL for name in (full, WEAK[full]) if name in comparison.methods]
 
 
-def _metrics(comparison: Comparison) -> list[str]:
-    return list(dict.fromkeys([comparison.first_place, "map_at_r"]))
-
-
-def _gain(comparison: Comparison, method: str, baseline: str, metric: str) -> Interval | None:
-    return None if method == baseline else comparison.gain(method, baseline, "separated", metric)
-
-
-def _year(comparison: Comparison, method: str) -> float:
-    return year_of(comparison.record(method)) or math.inf
-
-
 def _year_text(comparison: Comparison, method: str) -> str:
     year = year_of(comparison.record(method))
     return "" if year is None else str(year)
-
-
-def _claimed_text(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:+.0f}"
 
 
 def _note(comparison: Comparison, claimed: bool) -> str:

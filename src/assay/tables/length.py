@@ -6,10 +6,7 @@ from statistics import median
 from assay.records.lines import Reproduction
 from assay.records.study import StudyRecord
 from assay.tables.comparison import Comparison
-from assay.tables.form import Table
-
-FEW = 6
-"""Names that a sentence lists; more are counted."""
+from assay.tables.form import Table, named
 
 MOST_AT_THE_END = 0.1
 """Share of runs with their best epoch last above which a method is called not converged."""
@@ -32,18 +29,14 @@ def not_converged_clause(comparison: Comparison, methods: Sequence[str]) -> str:
     It is empty where all runs stopped early.
     """
     found, never = unconverged(comparison, methods), _unmoved(comparison, methods)
-    clause = f"; not converged: {_named(found)}" if found else ""
-    return clause + (f"; most runs of {_named(never)} kept their initial weights" if never else "")
+    clause = f"; not converged: {named(found)}" if found else ""
+    return clause + (f"; most runs of {named(never)} kept their initial weights" if never else "")
 
 
 def _unmoved(comparison: Comparison, methods: Sequence[str]) -> list[str]:
     """Return the methods among these most of whose runs validate best before any training."""
     runs = {method: _trained(comparison.record(method)) for method in methods}
     return [method for method, own in runs.items() if _mostly_unmoved(own)]
-
-
-def _named(methods: Sequence[str]) -> str:
-    return ", ".join(methods) if len(methods) <= FEW else f"{len(methods)} methods"
 
 
 def length(comparison: Comparison) -> Table | None:

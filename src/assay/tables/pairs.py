@@ -1,7 +1,8 @@
 """Tables of pairs of methods: their differences, and the searches needed to find one."""
 
+from assay.records.lines import Setting
 from assay.stats import POWER, Difference, alpha_of_look
-from assay.tables.comparison import Comparison, Setting
+from assay.tables.comparison import Comparison
 from assay.tables.family import is_settled
 from assay.tables.form import Table, in_points, points
 from assay.tables.verdicts import sentence
@@ -113,7 +114,7 @@ def _note(comparison: Comparison, found: list[Difference]) -> str:
     declared, references = comparison.pairs_paid_for, " and ".join(comparison.family.references)
     among = (
         f"each method with the declared reference, {references}"
-        if _with_reference(comparison)
+        if comparison.family.references
         else "all pairs of methods"
     )
     few = among + (
@@ -129,11 +130,6 @@ def _note(comparison: Comparison, found: list[Difference]) -> str:
         f" bench of few {unit} will rarely say equivalent. The column before the verdict has the"
         " verdict of the other form."
     )
-
-
-def _with_reference(comparison: Comparison) -> bool:
-    family = comparison.family
-    return bool(family.references)
 
 
 def _seen_from(difference: Difference, other: Difference) -> str:

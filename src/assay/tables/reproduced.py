@@ -7,9 +7,10 @@ from assay.metric_names import DEFAULT_METRICS, heading
 from assay.protocols import CUSTOM
 from assay.published import DATA, Elsewhere, Reported, elsewhere, reported
 from assay.published.studies import Study
+from assay.records.lines import Setting
 from assay.records.origin import Published
 from assay.stats import Interval
-from assay.tables.comparison import SETTINGS, Comparison, Setting
+from assay.tables.comparison import SETTINGS, Comparison
 from assay.tables.form import Table, percent
 
 

@@ -66,15 +66,18 @@ def trials(comparison: Comparison) -> Table:
             "status": trial.status,
             "validation_map_at_r": trial.map_at_r,
             **({"estimate": trial.estimate} if estimated else {}),
-            "selected": (trial.search, trial.trial) in _selected(record),
+            "selected": any(
+                (selection.search, selection.trial) == (trial.search, trial.trial)
+                for selection in record.selections
+            ),
             "parameters": "; ".join(f"{name}={value}" for name, value in trial.parameters.items()),
         }
         for record in ended(comparison)
         for trial in record.trials
     ]
     pruned = (
-        " A trial that was given up after its first fold has only the estimate that the search was"
-        " told; it is never selected, and counts in the budget."
+        " A trial that was given up after its first fold has only the estimate that was given to"
+        " the search; it is never selected, and counts in the budget."
     )
     return Table(
         name="trials",
@@ -97,10 +100,6 @@ def trials(comparison: Comparison) -> Table:
         ],
         raw=raw,
     )
-
-
-def _selected(record: StudyRecord) -> set[tuple[int, int | None]]:
-    return {(selection.search, selection.trial) for selection in record.selections}
 
 
 def _validation(row: Mapping[str, Any]) -> str:

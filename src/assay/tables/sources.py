@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from assay.records.lines import Setting
 from assay.records.study import StudyRecord
 from assay.stats import (
     Component,
@@ -17,7 +18,7 @@ from assay.stats import (
     with_limits,
 )
 from assay.tables.classes import ClassScores
-from assay.tables.comparison import Comparison, Setting
+from assay.tables.comparison import Comparison
 from assay.tables.form import Raw, Table, points
 from assay.tables.verdicts import covered, sentence
 
@@ -180,7 +181,10 @@ def _apart(comparison: Comparison) -> str:
     if comparison.replicated and all(
         len(record.tests) == record.searches for record in comparison.records
     ):
-        return "With one reproduction of each search, search and seed cannot be told apart. "
+        return (
+            "With one reproduction of each search, the effects of search and seed cannot be"
+            " separated. "
+        )
     return ""
 
 

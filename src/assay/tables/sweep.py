@@ -10,12 +10,12 @@ from typing import Any
 from assay.hashing import digest
 from assay.metric_names import heading
 from assay.protocols import ResolvedProtocol
-from assay.records.lines import Preregistration
+from assay.records.lines import Preregistration, Setting
 from assay.records.origin import SweepPoint
 from assay.records.store import Store
 from assay.records.study import StudyRecord
 from assay.stats import Interval, t_interval
-from assay.tables.comparison import SETTINGS, Setting, file_name, generation_of, metrics_of
+from assay.tables.comparison import SETTINGS, file_name, generation_of, metrics_of
 from assay.tables.form import Table, raw_interval, score
 from assay.tables.groups import by_year, newest, records_of
 
@@ -166,7 +166,12 @@ def sweep_table(sweep: Sweep) -> Table:
             [
                 method,
                 value + " (selected here)" * (value in sweep.base_values),
-                *(_cell(found[(method, value), cell], cell[1]) for cell in cells),
+                *(
+                    ""
+                    if (interval := found[(method, value), cell]) is None
+                    else score(interval, cell[1])
+                    for cell in cells
+                ),
             ]
             for method, value in places
         ],
@@ -214,10 +219,6 @@ def _number(value: str) -> float | None:
         return float(value)
     except ValueError:
         return None
-
-
-def _cell(interval: Interval | None, metric: str) -> str:
-    return "" if interval is None else score(interval, metric)
 
 
 def _conditions(record: StudyRecord) -> tuple[str, ...]:

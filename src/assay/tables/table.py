@@ -4,9 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from assay.metric_names import direction, heading, in_percent
+from assay.records.lines import Setting
 from assay.records.study import StudyRecord
 from assay.stats import deviation, spread, t_interval
-from assay.tables.comparison import SETTINGS, Comparison, Setting
+from assay.tables.comparison import SETTINGS, Comparison
 from assay.tables.form import Raw, Table, number_of, points, raw_interval, score
 from assay.tables.verdicts import estimated, unit_of
 
@@ -138,7 +139,7 @@ def training(comparison: Comparison) -> Table | None:
         note=(
             "Of the training classes of each fold, by the chosen checkpoint; mean over folds, with"
             " 95% t-intervals over searches or, of one search, over reproductions. They describe"
-            " the embedding and are no measure of how well unseen classes are told apart."
+            " the embedding and are no measure of how well unseen classes are separated."
         ),
         columns=["method", *map(heading, metrics)],
         rows=[

@@ -6,9 +6,10 @@ Every word follows from the simultaneous interval that is printed beside it.
 import math
 from collections.abc import Sequence
 
+from assay.records.lines import Setting
 from assay.records.study import StudyRecord
 from assay.stats import Difference
-from assay.tables.comparison import Comparison, Setting
+from assay.tables.comparison import Comparison
 from assay.tables.family import is_settled
 from assay.tables.form import ends, in_points, number_of
 from assay.tables.length import not_converged_clause

@@ -37,8 +37,8 @@ def draw_batches(
 ) -> Iterator[Drawn]:
     """Return endless batches from the protocol's sampler, without the first `start`.
 
-    `labels` are those of the training samples, numbered from 0. No sample is read: whoever takes
-    a step gathers the samples of its batch.
+    `labels` are those of the training samples, numbered from 0. No sample is read: the stepper
+    gathers the samples of its batch.
     """
     drawn = samplers[protocol.sampler](labels, batch, derive(seed, "batches"))
     return ((indices, labels[indices]) for indices in islice(drawn, start, None))

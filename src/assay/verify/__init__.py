@@ -1,6 +1,4 @@
-"""Is this store what it says? Recompute all that can be recomputed from what lies below it, and
-repeat runs at random.
-"""
+"""Checks of a store: recompute what follows from its runs, and repeat some runs."""
 
 from assay.verify.checks import verify, verify_study
 from assay.verify.finding import Finding

@@ -30,8 +30,9 @@ Check = Callable[[], Iterable[str]]
 
 
 def verify(store: Store, anchor: str | None = None) -> Iterator[Finding]:
-    """Every check of every study as it is made; then, where all studies hold, what they share and
-    what was made of them.
+    """Yield the findings of every study, then of benches, conditions, models and tables.
+
+    What studies share is checked only where no study has a problem.
 
     `anchor` is a preregistration hash announced beforehand; some study of the store must have it.
     """
@@ -55,8 +56,9 @@ def verify(store: Store, anchor: str | None = None) -> Iterator[Finding]:
 
 
 def _benches(store: Store) -> Iterator[Finding]:
-    """One finding for each declared bench; a study of it that was never begun is named, and accuses
-    nobody.
+    """Yield a finding for each declared bench.
+
+    A study that was never begun is a note, not a problem.
     """
     begun = set(store.studies())
     for key in store.benches():
@@ -71,7 +73,7 @@ def _benches(store: Store) -> Iterator[Finding]:
             for name, study in zip(bench.methods, bench.studies, strict=True)
             if study not in begun
         ]
-        note = f"declared and not here: {', '.join(missing)}" if missing else ""
+        note = f"declared but not begun: {', '.join(missing)}" if missing else ""
         wrong = bool(bench.after) != (bench.look > 1)
         yield Finding(
             what,
@@ -81,7 +83,7 @@ def _benches(store: Store) -> Iterator[Finding]:
 
 
 def verify_study(store: Store, key: str) -> Iterator[Finding]:
-    """The ledger's chain, then everything that the ledger says against what the runs say."""
+    """Yield the findings of one study: the ledger's chain, then the ledger against the runs."""
     folder = store.study(key)
     try:
         lines = read(folder / "ledger.jsonl")
@@ -108,17 +110,15 @@ def verify_study(store: Store, key: str) -> Iterator[Finding]:
     }
     sound = True
     for what, check in checks.items():
-        finding = Finding(f"{record.title}: {what}", "; ".join(_said(check)))
+        finding = Finding(f"{record.title}: {what}", "; ".join(_problems_of(check)))
         sound = sound and not finding.problem
         yield finding
     if sound and record.trials:
         yield _search(store, record, f"{record.title}: trials asked again")
 
 
-def _said(check: Check) -> list[str]:
-    """The problems that a check finds; that something is not there at all, or of another kind, is
-    one too.
-    """
+def _problems_of(check: Check) -> list[str]:
+    """Return the problems that a check yields; an unreadable record is one."""
     found = []
     try:
         for problem in check():
@@ -132,14 +132,15 @@ def _said(check: Check) -> list[str]:
 
 def _unlike_a_study(error: Exception) -> str:
     return (
-        f"ledger.jsonl was altered: it does not read like a study's ({type(error).__name__}:"
+        f"ledger.jsonl was altered: it is not the ledger of a study ({type(error).__name__}:"
         f" {error})"
     )
 
 
 def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterator[str]:
-    """`study.json` is the ledger in other words; it may lag behind a killed driver by the last
-    lines, never differ.
+    """Yield a problem unless `study.json` equals the ledger, or the ledger without its last lines.
+
+    A driver that was killed has not written the last lines to `study.json`.
     """
     path = folder / "study.json"
     if not path.exists():
@@ -157,7 +158,7 @@ def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterato
 
 
 def _search(store: Store, record: StudyRecord, what: str) -> Finding:
-    """Whether the search asks for the same trials again, where it can be expected to."""
+    """Return whether the search asks for the same trials again, where it can be expected to."""
     unlike = versions_unlike_here(record.announced)
     if unlike:
         return Finding(what, note=f"not asked again: {unlike}")
@@ -169,16 +170,17 @@ def _search(store: Store, record: StudyRecord, what: str) -> Finding:
         return Finding(
             what,
             note=(
-                f"trial {number}: {difference}; the last digits of a model may be others on this"
-                " machine, where none ran"
+                f"trial {number}: {difference}; a model may give other last digits on another"
+                " machine, and none of the runs was computed here"
             ),
         )
     return Finding(what, f"ledger.jsonl, trial {number}: {difference}")
 
 
 def _anchor(store: Store, anchor: str) -> Finding:
-    """Whether some study was announced with this hash; a ledger whose chain is broken proves
-    nothing.
+    """Return whether some study was announced with this hash.
+
+    A ledger whose chain is broken does not count.
     """
     announced = []
     for key in store.studies():

@@ -1,5 +1,5 @@
-"""Were the conditions equal? Studies that stand in one comparison had the same settings, budgets
-and common space.
+"""Checks of equal conditions: studies in one comparison have the same settings, budgets and common
+space.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,8 +28,9 @@ SHARED = (
 
 
 def check_conditions(records: Sequence[StudyRecord]) -> Iterator[Finding]:
-    """One finding for each group of studies under one protocol, on the same data, in the same
-    environment.
+    """Yield a finding for each group of studies.
+
+    A group has one protocol, the same data and the same environment.
     """
     groups: dict[tuple[str, str, str], list[StudyRecord]] = {}
     for record in records:
@@ -60,8 +61,8 @@ def _unequal(group: Sequence[StudyRecord]) -> Iterator[str]:
         wrong = sorted(name for name in compared if ours.get(name) != theirs.get(name))
         if wrong:
             yield (
-                f"{first.method} and {other.method} were studied under one protocol with another"
-                f" {wrong[0]} each"
+                f"{first.method} and {other.method} were studied under one protocol with different"
+                f" values of {wrong[0]}"
             )
 
 

@@ -1,4 +1,4 @@
-"""What a check has to say."""
+"""The outcome of a check."""
 
 from dataclasses import dataclass
 

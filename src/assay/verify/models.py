@@ -1,5 +1,5 @@
-"""The models that studies handed over: each has the weights of its run, and its card says what its
-study says.
+"""Checks of the models that studies handed over: their weights are those of the run, and their
+cards agree with the study.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from assay.verify.finding import Finding
 
 
 def check_models(store: Store, records: Sequence[StudyRecord]) -> Iterator[Finding]:
-    """One finding for each model folder of the store."""
+    """Yield a finding for each model folder of the store."""
     by_key = {record.key: record for record in records}
     for folder in sorted(path for path in (store.root / "models").glob("*") if path.is_dir()):
         yield Finding(f"models/{folder.name}", "; ".join(_model(folder, by_key)))

@@ -39,7 +39,10 @@ def check_preregistration(store: Store, record: StudyRecord) -> Iterator[str]:
     if announced.budget.trials:
         for name, range_ in study.protocol.space.items():
             if announced.space.get(name) != range_:
-                yield f"preregistration: the search space lacks what the protocol says of {name}"
+                yield (
+                    f"preregistration: the search space has another range for {name} than the"
+                    " protocol"
+                )
     if announced.given is not None:
         yield from _check_given(store, record, announced.given)
     if announced.sweep is not None:

@@ -43,40 +43,42 @@ Outcome = Literal["same bytes", "within tolerance", "DIFFERENT"]
 
 @dataclass(frozen=True)
 class Repeated:
-    """What came of a run that was computed again.
+    """The outcome of a run that was computed again.
 
     Args:
         run: its key in the store.
         what: the method, and the trial or reproduction that it belongs to.
         outcome: same bytes, within tolerance, or different.
-        said: by how much it differs, and what is other here than where it was computed first.
+        explanation: by how much it differs, and how machine or versions differ from those that
+            computed it first.
     """
 
     run: str
     what: str
     outcome: Outcome
-    said: str = ""
+    explanation: str = ""
 
 
 @dataclass(frozen=True)
 class _Repetition:
-    """A run of a study with what its announcement makes of it here,
-    and the task that computes it.
-    """
+    """A run of a study, the same run as its announcement gives it here, and the task for it."""
 
     record: StudyRecord
     place: Place
     run: Run
     task: Training
 
-    def ended(self, outcome: Outcome, said: str = "") -> Repeated:
+    def ended(self, outcome: Outcome, explanation: str = "") -> Repeated:
         what = f"{self.record.method} on {self.record.announced.data.name}, {self.place}"
-        return Repeated(self.place.entry.key, what, outcome, said)
+        return Repeated(self.place.entry.key, what, outcome, explanation)
 
 
 @dataclass
-class _Workshop:
-    """Where designs are made again from announcements, each once; the data are loaded once too."""
+class _Designs:
+    """The designs of studies, made again from their announcements; each design is made once.
+
+    Each data set is loaded once.
+    """
 
     data: str | None
     imports: Sequence[str]
@@ -84,7 +86,7 @@ class _Workshop:
     _designs: dict[str, Design] = field(default_factory=dict)
 
     def has_data_of(self, record: StudyRecord) -> bool:
-        """Whether the data are those that the study worked on."""
+        """Return whether the data are those that the study worked on."""
         dataset, protocol = self._dataset(record), record.resolved
         try:
             trainval, _ = splits.of(dataset, protocol)
@@ -93,7 +95,7 @@ class _Workshop:
         return trainval.fingerprint == record.announced.data.trainval
 
     def design(self, record: StudyRecord) -> Design:
-        """The design of a study, as its announcement has it."""
+        """Return the design of a study, as its announcement has it."""
         if record.key not in self._designs:
             announced = record.announced
             name = record.trained_method
@@ -142,8 +144,9 @@ def rerun(
     imports: Sequence[str] = (),
     progress: Progress = silent,
 ) -> Iterator[Repeated]:
-    """Compute `count` runs of the store again, chosen at random by the seed, and compare; the store
-    itself is only read.
+    """Compute `count` runs of the store again, chosen at random by the seed, and compare them.
+
+    The store itself is only read.
 
     Args:
         store: whose runs.
@@ -153,15 +156,15 @@ def rerun(
         data: where the data lie, if not where their name says; studies on other data are then left
             out.
         imports: the user's own files.
-        progress: hears of runs that are done.
+        progress: is called with the number of runs that are done.
     """
     import_parts(imports)
-    workshop = _Workshop(data, imports)
-    chosen = _choose(store, workshop, count, seed)
+    designs = _Designs(data, imports)
+    chosen = _choose(store, designs, count, seed)
     with tempfile.TemporaryDirectory(prefix="assay-rerun-") as folder:
         scratch = Store.create(Path(folder) / "store")
         repetitions = [
-            _repetition(record, place, workshop, scratch, progress) for record, place in chosen
+            _repetition(record, place, designs, scratch, progress) for record, place in chosen
         ]
         progress("runs repeated", 0, len(repetitions))
         with engine:
@@ -179,14 +182,14 @@ def device_of_runs(store: Store) -> str:
 
 
 def _choose(
-    store: Store, workshop: _Workshop, count: int, seed: int
+    store: Store, designs: _Designs, count: int, seed: int
 ) -> list[tuple[StudyRecord, Place]]:
-    """So many runs, each once, of the studies whose data are at hand."""
+    """Choose the runs at random among studies whose data are available."""
     records = _records(store)
-    if workshop.data:
-        ours = [record for record in records if workshop.has_data_of(record)]
+    if designs.data:
+        ours = [record for record in records if designs.has_data_of(record)]
         if records and not ours:
-            raise BadInput(_other_data(workshop.data, records[0]))
+            raise BadInput(_other_data(designs.data, records[0]))
         records = ours
     found = {place.entry.key: (record, place) for record in records for place in places(record)}
     if not found:
@@ -195,13 +198,13 @@ def _choose(
         found[key] for key in random.Random(seed).sample(sorted(found), min(count, len(found)))
     ]
     for record in {record.key: record for record, _ in chosen}.values():
-        if not workshop.has_data_of(record):
+        if not designs.has_data_of(record):
             raise BadInput(_other_data(record.announced.data.name, record))
     return chosen
 
 
 def _records(store: Store) -> list[StudyRecord]:
-    """The studies whose ledgers can be read; what is wrong with the others is told elsewhere."""
+    """Return the studies whose ledgers can be read; `verify` reports the others."""
     found = []
     for key in store.studies():
         with suppress(BadInput, KeyError):
@@ -220,10 +223,10 @@ def _other_data(name: str, record: StudyRecord) -> str:
 
 
 def _repetition(
-    record: StudyRecord, place: Place, workshop: _Workshop, scratch: Store, progress: Progress
+    record: StudyRecord, place: Place, designs: _Designs, scratch: Store, progress: Progress
 ) -> _Repetition:
-    """The run as the announcement has it, in a task of its own."""
-    design = workshop.design(record)
+    """Return the run as the announcement has it, in a task of its own."""
+    design = designs.design(record)
     run = design.study.run(place.stage, place.search, place.number, place.fold, place.parameters)
     view = design.conditions.place(design.conditions.trainval, progress)
     return _Repetition(
@@ -235,7 +238,7 @@ def _repetition(
 
 
 def _compare(store: Store, scratch: Store, repetition: _Repetition) -> Repeated:
-    """The run in the store and the one that was computed again."""
+    """Compare the run in the store with the one that was computed again."""
     folder, again = store.run(repetition.place.entry.key), scratch.run(repetition.run.key)
     try:
         stored, run = RunResult.read(folder / "result.json"), Run.read(folder / "config.json")

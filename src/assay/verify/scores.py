@@ -1,5 +1,5 @@
-"""The test half: sealed until its time, its scores computed again from the stored vectors, and who
-looked at it later.
+"""Checks of the test half: when the seal was opened, the scores of the stored vectors, and later
+looks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ SAID = {"test": "a test score", "look": "a look at test", "peek": "a peek at tes
 
 
 def check_order(lines: Sequence[Line]) -> Iterator[str]:
-    """Kinds of lines follow one another as the steps of a study do."""
+    """Yield where the kinds of lines are not in the order of the steps of a study."""
     kinds = [line.kind for line in lines]
     steps = [line for line in lines if line.kind in ORDER]
     for before, line in pairwise(steps):
@@ -43,9 +43,7 @@ def check_order(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def check_seal(lines: Sequence[Line]) -> Iterator[str]:
-    """The seal was opened after selection and all reproductions, and no test score stands before
-    it.
-    """
+    """Yield where the seal was opened before the study was complete, or test scores precede it."""
     complete = completing_line(list(lines))
     opened = [line.number for line in lines if line.kind == "seal"]
     if opened and (complete is None or opened[0] < complete.number):
@@ -69,7 +67,7 @@ def check_seal(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def check_scores(store: Store, record: StudyRecord) -> Iterator[str]:
-    """Test scores come again from the stored vectors and the labels of the test half."""
+    """Yield test scores that the stored vectors and the labels of the test half do not give."""
     if record.seal is None or not record.tests:
         return
     labels = store.answers(record.seal.test)
@@ -128,14 +126,12 @@ def _scores_of(
         if not (agree(again[name], recorded[name]) and agree(recorded[name], again[name]))
     ]
     if wrong:
-        yield f"its test scores ({wrong[0]}) do not come out of its vectors"
+        yield f"its test scores ({wrong[0]}) are not what its vectors give"
     yield from _classes(classes_file(store.study(record.key), *place), test.classes, by_class)
 
 
 def _classes(path: Path, hashed: str, expected: Mapping[str, Any]) -> Iterator[str]:
-    """The file with the scores of single classes is the one that was recorded, and says what the
-    vectors say.
-    """
+    """Yield where the scores of single classes are not the recorded file, or not of the vectors."""
     name = f"{path.parent.name}/{path.name}"
     if not path.exists():
         yield f"{name} is missing"
@@ -147,20 +143,18 @@ def _classes(path: Path, hashed: str, expected: Mapping[str, Any]) -> Iterator[s
             np.allclose(found[array], values, rtol=0, atol=1e-9)
             for array, values in expected.items()
         ):
-            yield f"{name} does not come out of its vectors"
+            yield f"{name} is not what its vectors give"
 
 
 def check_looks(record: StudyRecord) -> Iterator[str]:
-    """Each look is at a run of this study."""
+    """Yield looks that are not at a run of this study."""
     for number, look in enumerate(record.looks):
         if look.run not in record.runs:
             yield f"look {number + 1} is at run {look.run[:12]}, which is not of this study"
 
 
 def check_peek(store: Store, record: StudyRecord) -> Iterator[str]:
-    """The peek is at the checkpoints of this study's own runs, and agrees with the test scores
-    where both speak.
-    """
+    """Yield where a peek is not at this study's checkpoints or contradicts its test scores."""
     if record.peek is None:
         return
     if record.seal is None or record.peek.test != record.seal.test:

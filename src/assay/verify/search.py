@@ -13,7 +13,7 @@ from assay.records.store import Store
 from assay.records.study import StudyRecord
 from assay.space import Choice, Range
 from assay.study.announced import AnnouncedStudy
-from assay.study.search import TrialResult, best_of, depends_on_answers, estimate, is_hopeless
+from assay.study.search import TrialResult, best_of, depends_on_results, estimate, is_hopeless
 
 
 def check_trials(record: StudyRecord) -> Iterator[str]:
@@ -76,10 +76,10 @@ def _wrong_value(study: AnnouncedStudy, trial: Trial, before: Sequence[Trial]) -
         yield "its MAP@R is not the mean of its folds"
     hopeless = study.prunes and is_hopeless(runs[0], before, study.protocol.prune)
     if given_up != hopeless:
-        rule = "" if hopeless else "not "
         yield (
-            f"by the protocol's rule it had {rule}to be given up after its first fold, and it"
-            f" was{' not' if hopeless else ''}"
+            "it was given up after its first fold, but the protocol's rule keeps it"
+            if given_up
+            else "it was kept after its first fold, but the protocol's rule gives it up"
         )
     if hopeless and given_up and trial.estimate != estimate(mean, before):
         yield "its estimate is not what its first fold gives"
@@ -155,7 +155,7 @@ def ask_again(record: StudyRecord) -> tuple[int, str] | None:
 def asked_by_model(announced: Preregistration, number: int) -> bool:
     """Return whether a model asked for the trial; its last digits may depend on the machine."""
     kind = announced.protocol.resolved.search
-    return depends_on_answers(number, announced.budget.startup, kind)
+    return depends_on_results(number, announced.budget.startup, kind)
 
 
 def ran_here(store: Store, record: StudyRecord) -> bool:

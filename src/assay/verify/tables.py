@@ -1,5 +1,5 @@
-"""The tables of the report: each is, byte for byte, what the studies give, and the page shows the
-same.
+"""Checks of the report: its tables are, byte for byte, those of the studies, and the page shows
+them.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from assay.verify.finding import Finding
 
 
 def check_tables(store: Store) -> Iterator[Finding]:
-    """One finding for each table that the report wrote, and one for its page."""
+    """Yield a finding for each table that the report wrote, and one for its page."""
     folder = store.root / "report"
     if not (folder / "tables").exists():
         return
@@ -56,12 +56,12 @@ def _problem(path: Path, expected: str | None) -> str:
     if not path.exists():
         return "is missing; `assay report` writes it again"
     if path.read_bytes() != expected.encode():
-        return "does not say what the studies say; run `assay report` after looking into it"
+        return "does not say what the studies say; find out why, then run `assay report` again"
     return ""
 
 
 def _page_problem(page: Path, tables: dict[str, Table]) -> str:
-    """Whether every row of every table stands on the page as it should."""
+    """Return which row of a table the page does not show; empty where it shows all rows."""
     if not page.exists():
         return "is missing; `assay report` writes it again"
     reader = _Rows()
@@ -70,14 +70,14 @@ def _page_problem(page: Path, tables: dict[str, Table]) -> str:
         for row in table.rows:
             if tuple(map(_plain, row)) not in reader.rows:
                 return (
-                    f"its table {name} does not say what the studies say of {row[0]}; run `assay"
-                    " report` after looking into it"
+                    f"its table {name} does not say what the studies say of {row[0]}; find out why,"
+                    " then run `assay report` again"
                 )
     return ""
 
 
 def _plain(text: str) -> str:
-    """The text with single spaces, which is all that a page shows of them."""
+    """Return the text with single spaces, as a browser shows it."""
     return " ".join(text.split())
 
 
@@ -91,7 +91,7 @@ class _Rows(HTMLParser):
         self._inside = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """A row or a cell begins."""
+        """Begin a row or a cell."""
         if tag == "tr":
             self._cells = []
         if tag == "td":
@@ -99,13 +99,13 @@ class _Rows(HTMLParser):
             self._cells.append("")
 
     def handle_endtag(self, tag: str) -> None:
-        """A row or a cell ends."""
+        """End a row or a cell."""
         if tag == "td":
             self._inside = False
         if tag == "tr":
             self.rows.add(tuple(map(_plain, self._cells)))
 
     def handle_data(self, data: str) -> None:
-        """Text, which counts inside a cell."""
+        """Collect the text of a cell."""
         if self._inside:
             self._cells[-1] += data
