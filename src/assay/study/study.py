@@ -122,7 +122,7 @@ class Study:
         test = self._unseal()
         yield from self._score(runs, test)
         if self.keep == "all":
-            yield from self._peek(trials, test)
+            yield from self._peek(test)
         self.state.stage = "done"
 
     def say(self, text: str) -> None:
@@ -354,7 +354,7 @@ class Study:
         hashes = {"runs": one.keys, "classes": digest_bytes(classes)}
         return TestScores.from_json({**scores, **place, **hashes}, "the scores")
 
-    def _peek(self, searches: Searches, test: Unsealed) -> Steps:
+    def _peek(self, test: Unsealed) -> Steps:
         """Score what was not chosen: every checkpoint of reproductions, the best one of trials.
 
         Nothing is decided by these scores. They show what deciding by them would have added.

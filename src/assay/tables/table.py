@@ -22,7 +22,7 @@ def scores(comparison: Comparison) -> Table:
 
     The rank is by MAP@R of single models.
     """
-    cells = _cells(comparison, comparison.metrics)
+    cells: list[Cell] = [(setting, metric) for setting in SETTINGS for metric in comparison.metrics]
     ranks = comparison.ranks("separated")
     best = {
         (comparison.methods.index(method), column + FIRST)
@@ -152,10 +152,6 @@ def training(comparison: Comparison) -> Table | None:
             for metric, values in by_metric.items()
         ],
     )
-
-
-def _cells(comparison: Comparison, metrics: Sequence[str]) -> list[Cell]:
-    return [(setting, metric) for setting in SETTINGS for metric in metrics]
 
 
 def _scores_note(comparison: Comparison) -> str:
