@@ -1,6 +1,7 @@
 """Fixtures that several test files share."""
 
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -76,6 +77,13 @@ def assay(monkeypatch, capsys):
 @pytest.fixture
 def as_before(tmp_path_factory):
     """Restore the registries after the test and forget modules imported from its folder."""
+    with registries_restored(tmp_path_factory.getbasetemp()):
+        yield
+
+
+@contextmanager
+def registries_restored(folder):
+    """Restore the registries afterwards and forget modules imported from the folder."""
     from assay.data import datasets
     from assay.methods import losses, methods, miners
     from assay.samplers import samplers
@@ -87,5 +95,5 @@ def as_before(tmp_path_factory):
     for registry, (parts, origins) in zip(registries, before, strict=True):
         registry._parts, registry._origins = parts, origins
     for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None)).startswith(str(tmp_path_factory.getbasetemp())):
+        if str(getattr(module, "__file__", None)).startswith(str(folder)):
             del sys.modules[name]

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from conftest import registries_restored
 from loops import for_each
 from miniature import MINI, make_folder
 
@@ -24,16 +25,9 @@ def blocks(language):
     ]
 
 
-def named(found):
-    return {
-        "argvalues": found,
-        "ids": [f"{page.name}-{number}" for number, (page, _) in enumerate(found)],
-    }
-
-
 def files(page):
-    """Blocks that open with the name of a file, `# mine.py`, are that file for everything else on
-    their page.
+    """Return the blocks that open with the name of a file, `# mine.py`: they are that file for all
+    of their page.
     """
     found = [
         (re.match(r"# (\w+\.py)\n", block), block) for of, block in blocks("python") if of == page
@@ -41,29 +35,14 @@ def files(page):
     return {match[1]: block for match, block in found if match}
 
 
-@pytest.fixture(scope="module")
-def workplaces(tmp_path_factory):
-    """Make a folder for each page with everything that its blocks and commands name."""
-    return {page: furnish(tmp_path_factory.mktemp(page.stem), page) for page in PAGES}
-
-
 def furnish(root, page):
+    """Make everything that the blocks and commands of a page name."""
     make_folder(root / "birds")
     draw = np.random.default_rng(0)
     y = np.repeat(np.arange(16), 4)
     np.savez(root / "clip.npz", z=draw.normal(size=(len(y), 8)), y=y)
     for name, block in files(page).items():
         (root / name).write_text(block)
-    return root
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("page", "block"), **named(blocks("python")))
-@pytest.mark.usefixtures("as_before")
-def test_python_blocks_run(monkeypatch, workplaces, page, block):
-    monkeypatch.chdir(workplaces[page])
-    monkeypatch.syspath_prepend(workplaces[page])
-    exec(compile(block, page.name, "exec"), {"__name__": "__main__"})
 
 
 COMMANDS = [
@@ -91,15 +70,22 @@ def in_miniature(command):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("page", "command"), ASSAY, ids=[f"{page.name}-{command}" for page, command in ASSAY]
-)
-@pytest.mark.usefixtures("as_before")
-def test_commands_work(assay, monkeypatch, workplaces, page, command):
-    monkeypatch.chdir(workplaces[page])
-    code, out, err = assay(*in_miniature(command))
-    assert code == 0, err
-    assert out
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_blocks_and_commands_of_a_page_work(assay, monkeypatch, tmp_path, page):
+    """Blocks of Python first, then commands, which may use what the ones before them have left."""
+    furnish(tmp_path, page)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for of, block in blocks("python"):
+        if of == page:
+            with registries_restored(tmp_path):
+                exec(compile(block, page.name, "exec"), {"__name__": "__main__"})
+    for of, command in ASSAY:
+        if of == page:
+            with registries_restored(tmp_path):
+                code, out, err = assay(*in_miniature(command))
+            assert code == 0, f"{command}: {err}"
+            assert out, command
 
 
 def test_a_method_of_ones_own_is_benched_against_contrastive_on_glyphs():
