@@ -14,16 +14,16 @@ from pytorch_metric_learning import miners as their_miners
 from torch import Tensor, nn
 
 from assay.errors import BadInput
-from assay.hashing import digest, digest_file
+from assay.hashing import digest
 from assay.losses import losses
-from assay.losses.adopt import adopt, indices
+from assay.losses.adopt import Adopted, adopt, indices
 from assay.losses.loss import Loss, Method, methods
 from assay.methods import assemble, defaults, import_parts, source_of
 from assay.miners.multi_similarity import MultiSimilarityMiner
 from assay.miners.semihard import SemihardMiner
 from assay.pairs import Pairs, References, Triplets, all_pairs, as_triplets
 from assay.protocols import Optimiser, Protocol, resolve
-from assay.records.source import source_hash
+from assay.records.source import foreign_hash, source_hash
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.samplers import samplers
@@ -543,9 +543,10 @@ def imported(file: Path) -> str:
     return source_of(methods["mine"], RESOLVED)
 
 
-def hash_of(*files: Path) -> str:
-    own = (trunks[RESOLVED.trunk], samplers[RESOLVED.sampler])
-    return digest([*(source_hash([part.__module__]) for part in own), *map(digest_file, files)])
+def hash_of(adopting: Path, *others: Path) -> str:
+    own = [trunks[RESOLVED.trunk].__module__, samplers[RESOLVED.sampler].__module__]
+    parts = [*(source_hash([module]) for module in own), foreign_hash(adopting)]
+    return digest([*parts, source_hash(["assay.losses.adopt"]), *map(foreign_hash, others)])
 
 
 def test_the_source_is_that_of_the_file_with_module_and_method(
@@ -621,7 +622,7 @@ def test_the_source_of_a_library_loss_is_its_class_and_bases() -> None:
     assert theirs.BaseMetricLossFunction in parts
     assert nn.Module not in parts
     assert object not in parts
-    assert adopt(nn.CrossEntropyLoss).written_in()[1:] == ()
+    assert adopt(nn.CrossEntropyLoss).written_in()[1:] == (Adopted,)
 
 
 def test_an_installed_module_names_its_distribution_and_version() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from assay.errors import BadInput
-from assay.hashing import digest, digest_file
+from assay.hashing import digest
 from assay.losses import baselines, losses
 from assay.losses.contrastive import Contrastive
 from assay.losses.loss import Loss, Method, methods
@@ -34,7 +34,7 @@ from assay.miners.random import RandomMiner
 from assay.miners.semihard import SemihardMiner
 from assay.pairs import Pairs, References, all_pairs
 from assay.protocols import BatchKind, Optimiser, Protocol, resolve
-from assay.records.source import PACKAGE, source_hash
+from assay.records.source import PACKAGE, foreign_hash, source_hash
 from assay.registry import UnknownName
 from assay.samplers import samplers
 from assay.space import Choice, Integer, Range, Real, Space
@@ -113,7 +113,7 @@ def source(*files: Path, trunk: str = "conv") -> str:
     own = (file_of(trunks[trunk]), file_of(samplers["balanced"]), *files)
     return digest(
         [
-            source_hash([_module_of(file)]) if file.is_relative_to(PACKAGE) else digest_file(file)
+            source_hash([_module_of(file)]) if file.is_relative_to(PACKAGE) else foreign_hash(file)
             for file in own
         ]
     )

@@ -142,7 +142,7 @@ def test_a_study_and_a_bench_are_read_and_written_again_as_they_were(store: Stor
 
 
 def test_an_origin_is_read_as_the_type_that_it_is() -> None:
-    for origin in (Searched(), Given(), Published("Musgrave et al. 2020", "cub"), SelectedBy("k")):
+    for origin in (Given(), Published("Musgrave et al. 2020", "cub"), SelectedBy("k")):
         given = GivenParameters({"margin": 0.1}, origin)
         announced = entries.announcement(given=given)
         again = Preregistration.from_json(announced.to_json(), "here")
@@ -187,7 +187,7 @@ def test_a_bad_record_is_refused_with_its_file_and_field() -> None:
         (
             Preregistration,
             {**good, "given": {"parameters": {}, "origin": {"kind": "dreamt"}}},
-            r"given\.origin\.kind is 'dreamt', not one of searched, given, published, selected by",
+            r"given\.origin\.kind is 'dreamt', not one of given, published, selected by",
         ),
         (Preregistration, [], r"the document is no JSON object but \[\]"),
         (Trial, {**trial.to_json(), "status": "lost"}, "status is 'lost', not one of finished"),
@@ -211,6 +211,7 @@ def test_another_format_number_is_refused_with_the_version_that_reads_it() -> No
         (FORMAT + 1, rf"has format {FORMAT + 1}; .* A newer version of Assay wrote it"),
         (FORMAT - 1, rf"has format {FORMAT - 1}; .* development version before Assay 0\.1\.0"),
         ("3", r"has format 3; .* development version"),
+        (3.0, r"has format 3\.0; .* development version"),
         (None, r"has no format number; .* development version"),
     ):
         with pytest.raises(BadRecord, match=f"^here {message}"):
@@ -222,6 +223,7 @@ def test_another_format_number_is_refused_with_the_version_that_reads_it() -> No
 def test_a_run_folder_is_intact_or_says_what_is_not(store: Store, tmp_path: Path) -> None:
     original = store.run(searched(store).reproductions[0].key)
     best = RunResult.read(original / "result.json").best_epoch
+    protocol = json.loads((original / "config.json").read_text())["protocol"]
     assert check_run(original) is None
 
     def alter(name: str, **changes: Any) -> Any:
@@ -240,6 +242,10 @@ def test_a_run_folder_is_intact_or_says_what_is_not(store: Store, tmp_path: Path
         (alter("result.json", best_epoch=best + 7), "result.json does not go with history.jsonl"),
         (alter("result.json", weights="0" * 64), "model.safetensors was altered"),
         (alter("config.json", seed=1), "config.json was altered"),
+        *(
+            (alter("config.json", protocol={**protocol, **unread}), "config.json was altered")
+            for unread in ({"trials": 9999}, {"name": "reality-check/cub.v1"}, {"exceptions": {}})
+        ),
         (alter("config.json", seed=None), "config.json: seed is None, not a whole number"),
         (write("history.jsonl", ""), "result.json does not go with history.jsonl"),
         (write("model.safetensors", "x"), "model.safetensors was altered"),

@@ -2,14 +2,20 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from assay.data import images
+from assay.losses.adopt import adopt
+from assay.losses.triplet import Triplet
 from assay.methods import methods, source_of
 from assay.protocols import protocols, resolve
 from assay.records import keys
-from assay.records.source import PACKAGE, code_hash, modules_below, source_hash
+from assay.records.source import PACKAGE, code_hash, foreign_hash, modules_below, source_hash
+from assay.study import design_bench
 from assay.trunks import trunk_facts
 
 RUN = ["assay.run.training"]
@@ -101,9 +107,97 @@ def test_what_no_run_computes_with_changes_no_hash(copy: Path) -> None:
         "engines/local.py",
         "cli/app.py",
         "status.py",
+        "study/__init__.py",
         "__init__.py",
     ):
         assert not changed(copy, name, add_code, RUN), name
+
+
+PACKAGES = ("losses/", "metrics/", "miners/", "run/", "samplers/", "train/", "trunks/", "data/")
+"""Folders whose `__init__` Python runs before a run."""
+
+
+def test_what_a_package_does_when_it_is_imported_changes_the_hash(copy: Path) -> None:
+    for folder in PACKAGES:
+        assert changed(copy, f"{folder}__init__.py", add_code, RUN), folder
+        assert not changed(copy, f"{folder}__init__.py", add_comment, RUN), folder
+
+
+def test_a_name_more_that_a_package_exports_changes_no_hash(copy: Path) -> None:
+    def export(text: str) -> str:
+        return text + "\nfrom assay.status import status_of\n"
+
+    assert not changed(copy, "losses/__init__.py", export, RUN)
+
+
+def test_what_only_looks_alike_has_another_hash(tmp_path: Path) -> None:
+    for first, second in (
+        ("def f(*, a, b=1): ...", "def f(*, a=1, b): ..."),
+        ('x = {**a, "k": b}', 'x = {"k": a, **b}'),
+    ):
+        files = [tmp_path / "first.py", tmp_path / "second.py"]
+        for file, text in zip(files, (first, second), strict=True):
+            file.write_text(text)
+        assert code_hash(str(files[0])) != code_hash(str(files[1])), first
+
+
+FOREIGN = {
+    "from assay.pairs import masked_mean": "pairs/sums.py",
+    "from assay.losses.triplet import Triplet": "losses/triplet.py",
+    "import assay.losses.adopt": "losses/adopt.py",
+    "import assay": "losses/contrastive.py",
+}
+"""Imports of a user's file, each with a module of Assay that the file computes with."""
+
+
+@pytest.mark.parametrize("line", FOREIGN)
+def test_a_user_s_file_is_hashed_with_the_code_of_assay_that_it_imports(
+    copy: Path, tmp_path: Path, line: str
+) -> None:
+    mine, path = tmp_path / "mine.py", copy / FOREIGN[line]
+    mine.write_text(f"{line}\n")
+    before, text = foreign_hash(mine, copy), path.read_text()
+    try:
+        path.write_text(add_comment(text))
+        assert foreign_hash(mine, copy) == before
+        path.write_text(add_code(text))
+        assert foreign_hash(mine, copy) != before
+    finally:
+        path.write_text(text)
+    mine.write_text(f"{line}\n# a remark\n")
+    assert foreign_hash(mine, copy) != before, "of a user's file every byte counts"
+
+
+def test_the_bases_of_a_loss_are_part_of_its_source() -> None:
+    class Mine(Triplet):
+        """A loss of a user."""
+
+    modules = {part.__module__ for part in Mine.written_in()}
+    assert {"assay.losses.triplet", Mine.__module__} <= modules
+    adopted = {part.__module__ for part in adopt(torch.nn.CrossEntropyLoss).written_in()}
+    assert "assay.losses.adopt" in adopted
+
+
+@pytest.mark.parametrize("name", ["images.py", "image_files.py"])
+def test_the_code_that_reads_images_is_part_of_their_hash(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    before = images.decoder_hash()
+    monkeypatch.setattr(
+        images, "code_hash", lambda file: "other" if Path(file).name == name else code_hash(file)
+    )
+    assert images.decoder_hash.__wrapped__() != before
+
+
+def test_the_class_that_hands_out_samples_is_part_of_the_key() -> None:
+    (design,) = design_bench("glyphs", ["triplet"], "quick", "cpu", ())
+    found = {design.conditions.environment.images}
+    for items in (Path, images.Image.Image):  # any class of another file
+        half = design.conditions.trainval
+        dataset = replace(half._dataset, items=items.__new__(items))
+        conditions = replace(design.conditions, trainval=replace(half, _dataset=dataset))
+        found.add(conditions.environment.images)
+    assert len(found) == 3
 
 
 def test_a_part_is_hashed_with_what_it_imports(copy: Path) -> None:

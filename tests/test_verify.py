@@ -116,6 +116,21 @@ def record_in(store, method="triplet"):
 # --- honest stores --------------------------------------------------------------------------------
 
 
+def test_the_report_of_a_bench_that_is_under_way_passes(copy):
+    """Every study was killed after its first trial."""
+    store = copy("plain")
+    for path in store.root.glob("studies/*/ledger.jsonl"):
+        lines = path.read_text().splitlines(keepends=True)
+        trials = [line for line in lines[1:] if '"kind":"trial"' in line]
+        path.write_text("".join([lines[0], *trials[:1]]))
+        (path.parent / "study.json").unlink()
+        shutil.rmtree(path.parent / "classes", ignore_errors=True)
+    shutil.rmtree(store.root / "models")
+    shutil.rmtree(store.root / "report")
+    write_report(store)
+    assert not [problem for problem in problems(store) if "table" in problem]
+
+
 KINDS = ("plain", "pruned and peeked", "features", "frozen", "swept", "published", "begun anew")
 
 
@@ -823,6 +838,18 @@ def test_parameters_published_for_other_data_are_found(copy):
         "said to be published for sop, and the protocol is that of cub" in problem
         for problem in problems(store)
     )
+
+
+def test_given_parameters_that_are_said_to_be_searched_are_found(copy):
+    store = copy("published")
+    forge(store, lambda lines: lines[0][1]["given"].update(origin={"kind": "searched"}))
+    assert any("given" in problem for problem in problems(store))
+
+
+def test_a_study_without_folds_is_a_finding_and_no_crash(copy):
+    store = copy("plain")
+    forge(store, lambda lines: lines[0][1]["protocol"]["resolved"].update(folds=0))
+    assert problems(store)
 
 
 def test_a_study_whose_predecessor_was_removed_is_found(copy):

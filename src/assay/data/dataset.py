@@ -1,5 +1,6 @@
 """A data set: samples with labels, and the halves that it is cut into. Shapes: N samples."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from assay.hashing import digest
 from assay.protocols import FirstStep, Modality
+from assay.records.source import code_hash
 
 Labels = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
@@ -127,6 +129,11 @@ class Half:
     def modality(self) -> Modality:
         """What the samples are: drawings, photos or features."""
         return self._dataset.modality
+
+    @property
+    def reader(self) -> str:
+        """Hash of the code that hands out the samples."""
+        return code_hash(inspect.getfile(type(self._dataset.items)))
 
     @property
     def inputs(self) -> int:

@@ -62,12 +62,13 @@ def endings() -> set[str]:
 
 @cache
 def decoder_hash() -> str:
-    """Return the hash of all that decoding and scaling depend on: the code of this module, Pillow
-    and its JPEG library.
+    """Return the hash of all that decoding and scaling depend on: the code of this module and of
+    the one that reads image files, Pillow and its JPEG library.
     """
     return digest(
         [
             code_hash(__file__),
+            code_hash(str(Path(__file__).with_name("image_files.py"))),
             PIL.__version__,
             features.version("jpg"),
             features.version("libjpeg_turbo"),

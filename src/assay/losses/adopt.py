@@ -96,8 +96,9 @@ class Adopted(Loss):
 
     @classmethod
     def written_in(cls) -> tuple[type, ...]:
-        """Return this class, the module's, and its bases that are not of torch or Python."""
-        return (cls, *(part for part in cls.adopts.__mro__ if not _is_given(part)))
+        """Return also the adopted module's class, and its bases that are not of torch or Python."""
+        adopted = (part for part in cls.adopts.__mro__ if not _is_given(part))
+        return (*super().written_in(), *adopted)
 
     @classmethod
     def distributions(cls) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ class Loss(nn.Module):
     @classmethod
     def written_in(cls) -> tuple[type, ...]:
         """Return the classes whose source determines the loss: part of a run's key."""
-        return (cls,)
+        return tuple(part for part in cls.__mro__ if issubclass(part, Loss) and part is not Loss)
 
     @classmethod
     def distributions(cls) -> tuple[str, ...]:

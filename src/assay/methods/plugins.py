@@ -16,7 +16,7 @@ from assay.losses import methods
 from assay.losses.loss import Method
 from assay.miners import miners
 from assay.protocols import ResolvedProtocol
-from assay.records.source import source_hash
+from assay.records.source import foreign_hash, source_hash
 from assay.registry import replacing
 from assay.samplers import samplers
 from assay.trunks import Trunk, find
@@ -69,7 +69,7 @@ def source_of(method: Method, protocol: ResolvedProtocol) -> str:
 
     The parts are the trunk and the sampler of the protocol, and the method with its loss and miner.
     A part of Assay's own counts with all modules that it imports, without comments and docstrings;
-    another one by the bytes of its file.
+    another one by the bytes of its file and by the modules of Assay that the file imports.
     """
     trunk = find(protocol.trunk)
     parts: list[object] = [trunk, samplers[protocol.sampler]]
@@ -99,7 +99,7 @@ def _source(part: Any) -> str:
     if module.startswith("assay."):
         return source_hash([module])
     try:
-        return digest_file(Path(inspect.getfile(part)))
+        return foreign_hash(Path(inspect.getfile(part)))
     except (TypeError, OSError):
         raise BadInput(
             f"the code of {part} is in no file; put it in one and pass that with --import"

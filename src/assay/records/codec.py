@@ -116,7 +116,7 @@ def stored_as(
 
 def check_format(found: object, where: str) -> None:
     """Raise `BadRecord` where the format number of a document is not the one this version reads."""
-    if found == FORMAT:
+    if type(found) is int and found == FORMAT:
         return
     remedy = (
         "A newer version of Assay wrote it: update Assay."
@@ -268,11 +268,18 @@ def _decode_mapping(types_: tuple[Any, ...], value: Any, path: str) -> dict[Any,
     keys, items = types_
     try:
         return {
-            (int(key) if keys is int else key): decode(items, item, f"{path}.{key}")
+            (_whole(key) if keys is int else key): decode(items, item, f"{path}.{key}")
             for key, item in value.items()
         }
     except ValueError as error:
         raise _Mismatch(path, f"has a key that is no whole number ({error})") from None
+
+
+def _whole(key: str) -> int:
+    """Return the whole number that a key is, which has one spelling only."""
+    if str(int(key)) != key:
+        raise ValueError(f"{key!r}, which is spelt {int(key)}")
+    return int(key)
 
 
 def _decode_scalar(kind: Any, value: Any, path: str) -> Any:

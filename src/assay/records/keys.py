@@ -49,9 +49,9 @@ def own_source() -> str:
     | code of `assay.run.training` and of every module that it imports, in turn | another line in
       the training loop, a metric or the base class of losses: other runs |
 
-    Comments and docstrings are no part, nor is code that no run imports (commands, tables, studies,
-    readers of data sets), nor the single losses, miners, samplers and trunks: a run holds the hash
-    of those that it uses (`assay.methods.source_of`).
+    Comments and docstrings are no part, nor is code that no run imports (commands, tables,
+    studies), nor the single losses, miners, samplers and trunks: a run holds the hash of those that
+    it uses (`assay.methods.source_of`). The code that reads images is in `Environment.images`.
     """
     return source_hash(["assay.run.training"])
 

@@ -69,7 +69,7 @@ class GivenParameters(Record):
     """Parameters that were chosen elsewhere, so that nothing is searched."""
 
     parameters: Mapping[str, Value]
-    origin: ParameterOrigin
+    origin: Given | Published | SelectedBy
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from assay.files import read_json
 from assay.hashing import digest_file
 from assay.protocols import ResolvedProtocol
 from assay.records.codec import RESTORE, BadRecord, Document, Record, stored_as
@@ -150,7 +151,7 @@ def check_run(folder: Path, *, weights: bool = True) -> str | None:
         history = read_history(folder)
     except BadRecord as error:
         return str(error).removeprefix(f"{folder}/").removesuffix(RESTORE)
-    if run.key != folder.name:
+    if run_key(read_json(folder / "config.json")) != folder.name or run.key != folder.name:
         return "config.json was altered"
     if digest_file(folder / "history.jsonl") != result.history:
         return HISTORY_DIFFERS

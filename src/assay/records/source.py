@@ -22,7 +22,11 @@ The key of a run holds the hash of each part that the run uses, so a new loss ch
 
 
 def source_hash(modules: Iterable[str], package: Path = PACKAGE) -> str:
-    """Return the hash of these modules of Assay and of all modules of Assay that they import."""
+    """Return the hash of these modules of Assay and of all modules of Assay that they import.
+
+    Python runs the packages that a module lies in before the module: their own code counts too,
+    but not what they import and export for others. `assay/__init__.py` does nothing else.
+    """
     found: dict[str, str] = {}
     waiting = list(modules)
     while waiting:
@@ -31,7 +35,29 @@ def source_hash(modules: Iterable[str], package: Path = PACKAGE) -> str:
             continue
         tree, found[name] = _parse(_file_of(package, name).read_bytes())
         waiting += _imports(package, name, tree)
-    return digest(sorted(found.items()))
+    parents = {name.rpartition(".")[0] for name in found if name.count(".") > 1}
+    own = {f"in {name}": _own_code(_file_of(package, name).read_bytes()) for name in parents}
+    return digest(sorted((found | own).items()))
+
+
+def foreign_hash(file: Path, package: Path = PACKAGE) -> str:
+    """Return the hash of a user's file: of its bytes, and of the code of Assay that it imports.
+
+    A file that imports `assay` itself may use anything of it: all of Assay counts.
+    """
+    content = file.read_bytes()
+    try:
+        tree = _parse(content)[0]
+    except (SyntaxError, ValueError):  # no Python: a compiled module
+        return digest_bytes(content)
+    names = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    used = modules_below("assay", package) if "assay" in names else _imports(package, "", tree)
+    return digest([digest_bytes(content), source_hash(used, package)])
 
 
 def code_hash(file: str) -> str:
@@ -54,6 +80,17 @@ def _parse(content: bytes) -> tuple[ast.Module, str]:
     return tree, digest_bytes("".join(words).encode())
 
 
+@lru_cache(maxsize=1024)
+def _own_code(content: bytes) -> str:
+    """Return the hash of what a package's `__init__` does beside importing and exporting names."""
+    words = list[str]()
+    for node in ast.parse(content).body:
+        exports = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        if not (exports or isinstance(node, ast.Import | ast.ImportFrom) or _is_docstring(node)):
+            _spell(node, words)
+    return digest_bytes("".join(words).encode())
+
+
 def _file_of(package: Path, name: str) -> Path:
     """Return the file of a module, or of a package's `__init__`."""
     path = package.joinpath(*name.split(".")[1:])
@@ -73,7 +110,7 @@ def _spell(node: ast.AST, words: list[str]) -> None:
                 if not _is_docstring(item):
                     words.append(f" {field}:")
                     _spell(item, words)
-            elif item is not None:
+            elif item is not None or isinstance(value, list):
                 words.append(f" {field}={item!r}")
     words.append(")")
 
@@ -105,6 +142,7 @@ def _statements(tree: ast.Module) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting += node.orelse
             continue
         yield node
         for block in ("body", "orelse", "finalbody", "handlers", "cases"):

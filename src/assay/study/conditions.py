@@ -143,7 +143,8 @@ class Conditions:
     @cached_property
     def environment(self) -> Environment:
         """Machine and software of the runs, as far as their bytes may depend on them."""
-        images = "" if self.trainval.modality == "features" else decoder_hash()
+        of_images = self.trainval.modality != "features"
+        images = digest([decoder_hash(), self.trainval.reader]) if of_images else ""
         return Environment.here(self.device, self.protocol.threads, images)
 
     def disk_needed(self) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from assay.records.store import Store
 from assay.tables.across import Across, across, rank_tables
-from assay.tables.comparison import SETTINGS, Comparison
+from assay.tables.comparison import SETTINGS, Comparison, ended
 from assay.tables.form import Table
 from assay.tables.gains import gains
 from assay.tables.groups import comparisons
@@ -36,6 +36,8 @@ def tables_of(section: Section) -> list[Table]:
         return rank_tables(section)
     if isinstance(section, Sweep):
         return [sweep_table(section)] if section.records else []
+    if not ended(section):  # they would change with every trial, and no check could compute them
+        return []
     return [*_tested(section), parameters(section), trials(section)]
 
 

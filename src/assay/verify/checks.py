@@ -125,7 +125,7 @@ def _problems_of(check: Check) -> list[str]:
             found.append(problem)
     except BadInput as error:
         found.append(str(error))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         found.append(_unlike_a_study(error))
     return found
 
