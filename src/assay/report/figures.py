@@ -57,7 +57,7 @@ def intervals(comparison: Comparison) -> Figure:
     units = "searches" if comparison.replicated else "reproductions"
     axes.set_xlabel(f"test MAP@R, percent, with 95% intervals over {units}")
     _list_methods(axes, methods)
-    axes.legend(loc="lower right", frameon=False)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False)
     return figure
 
 
