@@ -84,6 +84,8 @@ def place(folder: Path, view: View) -> None:
     """Put the view where a task reads it."""
     write_vectors(
         folder,
-        SimpleNamespace(y=view.y, query=None, gallery=None, fingerprint="made", is_test=False),
+        SimpleNamespace(
+            y=view.y, query=None, gallery=None, fingerprint="made", is_test=False, reader="made"
+        ),
         view.x,
     )

@@ -108,10 +108,11 @@ EVERY_CHANGE = "other"
 
 
 def offer_changed(patch: pytest.MonkeyPatch, *kinds: str) -> None:
-    """Register `permuted-KIND:`, `replaced-KIND:` and, with both changes, `other-KIND:`: the kind
-    with another test half.
+    """Register `permuted-KIND:`, `replaced-KIND:` and, with both changes, `other-KIND:`, the kind
+    with another test half; and `unchanged-KIND:`, handed out by the same class.
     """
-    every = {**CHANGES, EVERY_CHANGE: lambda dataset: permute_labels(replace_samples(dataset))}
+    both = {EVERY_CHANGE: lambda dataset: permute_labels(replace_samples(dataset))}
+    every = {**CHANGES, **both, "unchanged": lambda dataset: dataset}
     for kind in kinds:
         for name, change in every.items():
             patch.setitem(
@@ -120,7 +121,11 @@ def offer_changed(patch: pytest.MonkeyPatch, *kinds: str) -> None:
 
 
 def _changing(load: Any, change: Callable[[Dataset], Dataset]) -> Callable[[Path, Any], Dataset]:
-    return lambda path, progress: change(load(path, progress))
+    def wrapped(path: Path, progress: Any) -> Dataset:
+        dataset = load(path, progress)
+        return change(replace(dataset, items=Noisy(dataset.items, frozenset())))
+
+    return wrapped
 
 
 # --- Who looks at it when ---

@@ -600,7 +600,8 @@ def test_a_view_is_placed_in_the_cache_once(
     assert (read_pack(folder).y == half.y).all()
 
 
-def test_an_edit_elsewhere_leaves_a_pack_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_elsewhere_leaves_a_pack_valid(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    half = trainval_of(root)
     hashed: list[str] = []
 
     def spy(file: str) -> str:
@@ -610,9 +611,9 @@ def test_an_edit_elsewhere_leaves_a_pack_valid(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("assay.data.packs.code_hash", spy)
     monkeypatch.setattr("assay.data.images.code_hash", spy)
     images.decoder_hash.cache_clear()
-    packs._packing_hash()
+    packs._packing_hash(half)
     images.decoder_hash.cache_clear()
-    assert sorted(hashed) == ["images.py", "packs.py", "partial_pack.py"]
+    assert sorted(hashed) == ["image_files.py", "images.py", "packs.py", "partial_pack.py"]
 
 
 def test_vectors_of_a_halfs_samples_are_made_once(

@@ -331,7 +331,9 @@ def test_nothing_but_test_scores_depends_on_the_test_half(
 ):
     data = data_for(way, protocol)
     if (way, protocol) not in original:
-        original[way, protocol] = WAYS[way](run, data, tmp_path / "as they are", protocol)
+        original[way, protocol] = WAYS[way](
+            run, f"unchanged-{data}", tmp_path / "as they are", protocol
+        )
     ours, theirs = (
         original[way, protocol],
         WAYS[way](run, f"{change}-{data}", tmp_path / change, protocol),

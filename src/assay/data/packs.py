@@ -272,7 +272,7 @@ def place_pack(
     marks are compared by their hashes, pixels and vectors by their length alone: they may be 30 GB,
     and the check runs at every start.
     """
-    name = f"{half.fingerprint}-{step.kind}-{step.side}-{form}-{_packing_hash()[:16]}"
+    name = f"{half.fingerprint}-{step.kind}-{step.side}-{form}-{_packing_hash(half)[:16]}"
     folder = cache_folder() / "packs" / name
     if not is_intact(folder):
         writable_cache()
@@ -317,9 +317,10 @@ def _beside(folder: Path, ending: str) -> Path:
     return folder.with_name(folder.name + ending)
 
 
-def _packing_hash() -> str:
-    """Return the hash of the code that makes a pack."""
-    return digest([decoder_hash(), code_hash(partial_pack.__file__), code_hash(__file__)])
+def _packing_hash(half: Half) -> str:
+    """Return the hash of the code that hands out the samples and makes a pack of them."""
+    packing = code_hash(partial_pack.__file__), code_hash(__file__)
+    return digest([half.reader, decoder_hash(), *packing])
 
 
 def expected_bytes(half: Half, step: FirstStep, form: ImageForm = "pixels") -> int:
@@ -371,7 +372,7 @@ def _about(half: Half) -> dict[str, Any]:
         "fingerprint": half.fingerprint,
         "sealed": half.is_test,
         "count": len(half.y),
-        "made_by": _packing_hash(),
+        "made_by": _packing_hash(half),
     }
 
 
