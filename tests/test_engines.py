@@ -200,8 +200,12 @@ def test_a_debugger_finds_the_line_where_an_inline_task_failed():
 
 
 def test_ctrl_c_interrupts_an_inline_task():
-    with InlineEngine() as engine, pytest.raises(KeyboardInterrupt):
-        engine.submit(Interrupt())
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+    try:
+        with InlineEngine() as engine, pytest.raises(KeyboardInterrupt):
+            engine.submit(Interrupt())
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # --- local ----------------------------------------------------------------------------------------
