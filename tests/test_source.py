@@ -14,7 +14,14 @@ from assay.losses.triplet import Triplet
 from assay.methods import methods, source_of
 from assay.protocols import protocols, resolve
 from assay.records import keys
-from assay.records.source import PACKAGE, code_hash, foreign_hash, modules_below, source_hash
+from assay.records.source import (
+    PACKAGE,
+    class_hash,
+    code_hash,
+    foreign_hash,
+    modules_below,
+    source_hash,
+)
 from assay.study import design_bench
 from assay.trunks import trunk_facts
 
@@ -216,6 +223,12 @@ def test_every_method_has_the_source_of_its_own_parts() -> None:
     protocol = resolve(protocols["quick"], "drawing", trunk_facts)
     sources = {name: source_of(method, protocol) for name, method in methods.items()}
     assert sources["triplet"] != sources["contrastive"]
+
+
+def test_a_class_that_is_in_no_file_counts_by_its_name() -> None:
+    session: dict[str, type] = {}
+    exec("class One: ...\nclass Other: ...", {"__name__": "typed"}, session)
+    assert len({class_hash(kind) for kind in (session["One"], session["Other"], Path)}) == 3
 
 
 def test_modules_below_a_package_are_named_as_python_names_them() -> None:

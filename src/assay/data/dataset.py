@@ -1,6 +1,5 @@
 """A data set: samples with labels, and the halves that it is cut into. Shapes: N samples."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from assay.hashing import digest
 from assay.protocols import FirstStep, Modality
-from assay.records.source import code_hash
+from assay.records.source import class_hash
 
 Labels = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
@@ -133,7 +132,7 @@ class Half:
     @property
     def reader(self) -> str:
         """Hash of the code that hands out the samples."""
-        return code_hash(inspect.getfile(type(self._dataset.items)))
+        return class_hash(type(self._dataset.items))
 
     @property
     def inputs(self) -> int:

@@ -6,6 +6,7 @@ process that has computed something before has imported more.
 """
 
 import ast
+import inspect
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +26,8 @@ def source_hash(modules: Iterable[str], package: Path = PACKAGE) -> str:
     """Return the hash of these modules of Assay and of all modules of Assay that they import.
 
     Python runs the packages that a module lies in before the module: their own code counts too,
-    but not what they import and export for others. `assay/__init__.py` does nothing else.
+    but not what they import and export for others. `assay/__init__.py`, which only looks up names,
+    is no part.
     """
     found: dict[str, str] = {}
     waiting = list(modules)
@@ -65,6 +67,18 @@ def code_hash(file: str) -> str:
     return _parse(Path(file).read_bytes())[1]
 
 
+def class_hash(kind: type) -> str:
+    """Return the hash of the module of a class: of Assay's own by its code, of a user's as a file.
+
+    A class that was typed into a session is in no file, and counts by its name.
+    """
+    try:
+        file = inspect.getfile(kind)
+    except (TypeError, OSError):
+        return digest(f"{kind.__module__}.{kind.__qualname__}")
+    return code_hash(file) if kind.__module__.startswith("assay.") else foreign_hash(Path(file))
+
+
 def modules_below(package_name: str, package: Path = PACKAGE) -> list[str]:
     """Return the names of a package of Assay and of all modules in its folder."""
     folder = package.joinpath(*package_name.split(".")[1:])
@@ -84,7 +98,7 @@ def _parse(content: bytes) -> tuple[ast.Module, str]:
 def _own_code(content: bytes) -> str:
     """Return the hash of what a package's `__init__` does beside importing and exporting names."""
     words = list[str]()
-    for node in ast.parse(content).body:
+    for node in _parse(content)[0].body:
         exports = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
         if not (exports or isinstance(node, ast.Import | ast.ImportFrom) or _is_docstring(node)):
             _spell(node, words)
