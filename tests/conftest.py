@@ -1,5 +1,6 @@
 """Fixtures that several test files share."""
 
+import gc
 import sys
 from contextlib import contextmanager
 
@@ -20,6 +21,12 @@ def pytest_runtest_setup(item):
     """Draw figures only for the tests that look at them."""
     looks = item.path.name in LOOK_AT_FIGURES
     write.draw = figures.draw if looks else lambda figure, form: b"<svg></svg>"
+
+
+def pytest_collection_finish():
+    """Keep the collector from walking through all modules and tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

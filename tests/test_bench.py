@@ -58,6 +58,7 @@ def benched(tmp_path_factory):
 
 
 @pytest.mark.parametrize("tamper", [swap_test_labels, replace_test_images])
+@pytest.mark.slow
 def test_nothing_but_test_scores_depends_on_the_test_half(benched, tmp_path, tamper):
     folder, store = benched
     other = shutil.copytree(folder, tmp_path / "mini")
@@ -193,6 +194,7 @@ def test_a_torn_ledger_line_is_written_again(benched, tmp_path):
     assert snapshot(torn) == snapshot(store)
 
 
+@pytest.mark.slow
 def test_ctrl_c_exits_with_130_and_the_bench_can_be_continued(benched, tmp_path):
     folder, store = benched
     process = start(f"folder:{folder}", tmp_path / "store", TWO, MINI)

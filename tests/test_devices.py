@@ -105,6 +105,7 @@ def test_nothing_is_mapped_and_nothing_trimmed(library):
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+@pytest.mark.slow
 def test_the_pages_of_a_large_tensor_are_fetched_once():
     """Twenty tensors in a row: if memory is given back, each fetches its pages again."""
     done = subprocess.run([sys.executable, "-c", COUNT_PAGES], capture_output=True, text=True)

@@ -125,7 +125,7 @@ def benched(tmp_path_factory):
     return root / "mini", snapshot(root / "store")
 
 
-@pytest.mark.parametrize("kind", ALL[2:])
+@pytest.mark.parametrize("kind", ["local with a pool", pytest.param("ray", marks=pytest.mark.slow)])
 def test_a_bench_gives_the_same_bytes_as_on_the_inline_engine(engine, benched, tmp_path):
     folder, expected = benched
     bench_on(engine, folder, tmp_path / "store")

@@ -533,6 +533,7 @@ def test_a_second_driver_is_told_of_the_first_which_goes_on_unharmed(
     assert everything(store) == everything(short_one)
 
 
+@pytest.mark.slow
 def test_what_a_dead_driver_left_blocks_nobody(assay, bench, vectors, benched, tmp_path):
     store = tmp_path / "store"
     with start(vectors, store, METHODS, MINI, "--workers", "1") as first:

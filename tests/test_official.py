@@ -774,6 +774,7 @@ def test_drawings_of_omniglot_that_do_not_belong_are_named(
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the small sets of Omniglot are not here")
+@pytest.mark.slow
 def test_the_real_small_sets_of_omniglot(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -718,6 +718,7 @@ def kill_when_saved(store: Path, view: Path) -> None:
         process.send_signal(signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_resumes(
     mini_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,7 +181,7 @@ HAND_OUT_NOTHING = {
 }
 """Commands that take data but decide nothing by it, and why they may see all of it."""
 
-SLOW_WAYS = ("bench --engine ray",)
+SLOW_WAYS = ("bench --engine ray", "bench --keep-weights all")
 USUAL = {way: "reality-check/cub.v1" if way == "reproduce" else "quick.v2" for way in WAYS}
 
 

@@ -582,6 +582,7 @@ def test_a_missing_package_is_named_with_its_command(monkeypatch):
     assert "--set trunk" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_two_processes_may_add_at_once(tmp_path, cache):
     path = saved(tmp_path / "mine.pth", small())
     code = (

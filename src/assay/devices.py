@@ -38,6 +38,19 @@ def visible_gpus() -> list[str]:
     return (named or [str(number) for number in range(count)])[:count]
 
 
+def seed_torch(seed: int) -> None:
+    """Seed the generators of torch on the CPU and on the GPUs there are.
+
+    `torch.manual_seed` also queues the seed, with the whole call stack, for every kind of device
+    that is absent: slow, and kept for as long as the process lives.
+    """
+    import torch
+
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
+
+
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
     """Compute with `count` torch threads inside the block."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from assay.data.augment import centre
 from assay.data.dataset import Labels, Pixels, Samples, Vectors
 from assay.data.images import read_images
-from assay.devices import choose_device, torch_threads
+from assay.devices import choose_device, seed_torch, torch_threads
 from assay.errors import BadInput
 from assay.hashing import derive
 from assay.model import CARD, Architecture, Model, read_model_folder, untrained_model
@@ -123,7 +123,7 @@ def trunk_features(
     Random weights are drawn from the protocol's seed.
     """
     architecture = Architecture.whole(protocol, inputs, dim=0)
-    torch.manual_seed(derive(protocol.seed, "model"))
+    seed_torch(derive(protocol.seed, "model"))
     model = untrained_model(architecture, protocol.weights).to(device)
 
     def some(numbers: Labels, step: FirstStep) -> Samples:

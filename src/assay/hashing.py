@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+SCALARS = (str, int, float)
+"""Types whose values JSON has as they are (`bool` is an `int`)."""
+
 
 def plain(value: Any) -> Any:
     """Return the value as JSON has it: dataclasses and mappings as objects, tuples as arrays.
@@ -15,6 +18,8 @@ def plain(value: Any) -> Any:
     >>> plain({"batch": (8, 4)})
     {'batch': [8, 4]}
     """
+    if value is None or isinstance(value, SCALARS):
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
@@ -26,8 +31,6 @@ def plain(value: Any) -> Any:
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
     raise TypeError(f"{type(value).__name__} has no canonical JSON: {value!r}")
 
 

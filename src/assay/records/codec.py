@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from assay.errors import BadInput
 from assay.files import read_json
-from assay.hashing import plain
+from assay.hashing import SCALARS, plain
 from assay.protocols import ResolvedProtocol
 from assay.space import Space, read_space
 
@@ -130,6 +130,8 @@ def check_format(found: object, where: str) -> None:
 
 def encode(value: Any) -> Any:
     """Return a value of a record as JSON values."""
+    if isinstance(value, SCALARS):
+        return value if not isinstance(value, float) or math.isfinite(value) else str(value)
     if isinstance(value, Record):
         return value.to_json()
     if isinstance(value, ResolvedProtocol):
@@ -142,8 +144,6 @@ def encode(value: Any) -> Any:
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [encode(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
     return plain(value)
 
 

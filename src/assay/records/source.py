@@ -27,8 +27,14 @@ def source_hash(modules: Iterable[str], package: Path = PACKAGE) -> str:
 
     Python runs the packages that a module lies in before the module: their own code counts too,
     but not what they import and export for others. `assay/__init__.py`, which only looks up names,
-    is no part.
+    is no part. The installed package is read once: a process computes with what it has loaded.
     """
+    read = _hash_once if package == PACKAGE else _hash_modules
+    return read(tuple(sorted(modules)), package)
+
+
+def _hash_modules(modules: tuple[str, ...], package: Path) -> str:
+    """Compute what `source_hash` returns."""
     found: dict[str, str] = {}
     waiting = list(modules)
     while waiting:
@@ -40,6 +46,9 @@ def source_hash(modules: Iterable[str], package: Path = PACKAGE) -> str:
     parents = {name.rpartition(".")[0] for name in found if name.count(".") > 1}
     own = {f"in {name}": _own_code(_file_of(package, name).read_bytes()) for name in parents}
     return digest(sorted((found | own).items()))
+
+
+_hash_once = lru_cache(maxsize=1024)(_hash_modules)
 
 
 def foreign_hash(file: Path, package: Path = PACKAGE) -> str:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from assay.data.packs import View
 from assay.data.splits import Fold, folds_of_labels
+from assay.devices import seed_torch
 from assay.embedding import normalise_for, outputs
 from assay.hashing import derive
 from assay.metrics import evaluate
@@ -83,7 +84,7 @@ def fit_pca(features_NF: Tensor, width: int) -> nn.Linear:
 def compute_baseline(run: Run, view: View) -> Fit:
     """Return the trunk before training with its PCA, validated; epoch 0 is its only checkpoint."""
     protocol, device = run.protocol, torch.device(run.environment.device)
-    torch.manual_seed(derive(run.seed, "model"))
+    seed_torch(derive(run.seed, "model"))
     wanted = components_of(run)
     model = untrained_model(Architecture.under(protocol, view.inputs, wanted), protocol.weights).to(
         device

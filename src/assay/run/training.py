@@ -16,7 +16,7 @@ import torch
 
 from assay.data.packs import View, read_pack
 from assay.data.splits import folds_of_labels
-from assay.devices import torch_threads
+from assay.devices import seed_torch, torch_threads
 from assay.embedding import embed_samples
 from assay.files import sync_folder
 from assay.hashing import canonical, derive, digest, digest_bytes, pretty
@@ -183,9 +183,9 @@ def make_trainee(run: Run, view: View, validated: dict[int | None, View] | None 
     """
     assert run.fold is not None
     protocol, fold = run.protocol, folds_of_labels(view.y, run.protocol.folds)[run.fold]
-    torch.manual_seed(derive(run.seed, "model"))
+    seed_torch(derive(run.seed, "model"))
     model = untrained_model(Architecture.under(protocol, view.inputs), protocol.weights)
-    torch.manual_seed(derive(run.seed, "method"))
+    seed_torch(derive(run.seed, "method"))
     method = assemble(methods[run.method], run.parameters, protocol)
     method.loss.setup(protocol.dim, len(np.unique(view.y[fold.train])))
     kept = {} if validated is None else validated

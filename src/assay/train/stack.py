@@ -296,10 +296,13 @@ class _StackedWeights:
             return [values_S.detach(), *slopes]
 
         # A second or two to import, which runs on images need not pay.
+        from torch._guards import TracingContext, tracing
+        from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.proxy_tensor import make_fx
 
         try:
-            with _slow_ways_refused():
+            # Torch would make a mode of its own for each tensor, which takes half of the tracing.
+            with _slow_ways_refused(), tracing(TracingContext(FakeTensorMode())):
                 traced = make_fx(gradients)(self._embed(x_SND), y, *self._others())
         except (RuntimeError, NotImplementedError, UserWarning, TypeError) as error:
             raise CannotBeTraced from error
