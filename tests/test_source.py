@@ -149,7 +149,7 @@ def test_what_only_looks_alike_has_another_hash(tmp_path: Path) -> None:
 
 
 FOREIGN = {
-    "from assay.pairs import masked_mean": "pairs/sums.py",
+    "from assay.pairs import masked_mean": "pairs.py",
     "from assay.losses.triplet import Triplet": "losses/triplet.py",
     "import assay.losses.adopt": "losses/adopt.py",
     "import assay": "losses/contrastive.py",
