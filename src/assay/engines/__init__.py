@@ -4,9 +4,7 @@
 `assay.engines.ray.RayEngine` on a cluster; the last is imported only when it is chosen.
 """
 
-from assay.engines.choose import EngineKind, choose_engine
-from assay.engines.engine import Engine, WorkerDied
-from assay.engines.inline import InlineEngine
+from assay.engines.engine import Engine, EngineKind, InlineEngine, WorkerDied, choose_engine
 from assay.engines.local import LocalEngine
 from assay.workers import Needs, Task, TaskFailed, WorkerPool
 

@@ -1,9 +1,16 @@
-"""What every engine offers."""
+"""What an engine is, the simplest one, and the choice of an engine by its name."""
 
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol, Self
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self
 
+from assay.devices import choose_device
+from assay.errors import BadInput
 from assay.workers import Task
+from assay.workers.program import describe_failure
+
+EngineKind = Literal["local", "ray", "inline"]
 
 ATTEMPTS = 3
 """How often a task is tried if its worker process dies."""
@@ -35,6 +42,71 @@ class Engine(Protocol):
 
     def __exit__(self, *exception: object) -> None:
         """Stop at once: running tasks are lost, waiting ones cancelled."""
+
+
+class InlineEngine:
+    """Runs each task in this process, before `submit` returns.
+
+    For a debugger, a profiler, and benches that are shorter than the start of a process. The
+    traceback of a failed task is that of the exception inside it, so that a post-mortem debugger
+    stops where the task failed. Ctrl-C interrupts the task itself.
+    """
+
+    workers = 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Do nothing: no task is waiting or running."""
+
+    def submit(self, task: Task) -> Future[Any]:
+        """Run the task now."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(task())
+        except Exception as error:
+            future.set_exception(describe_failure(error).with_traceback(error.__traceback__))
+        return future
+
+
+def choose_engine(
+    kind: str,
+    workers: int | None = None,
+    address: str | None = None,
+    device: str = "auto",
+    shared: Sequence[Path] = (),
+) -> Engine:
+    """Return the engine of this name; nothing starts before it is opened.
+
+    Args:
+        kind: local, ray or inline.
+        workers: tasks at a time; None: one for each GPU that runs are for, else one for each core.
+        address: of a running Ray cluster; None: Ray starts one on this machine.
+        device: what runs compute on: auto, cpu or cuda.
+        shared: folders that every node of a cluster must see.
+    """
+    if address is not None and kind != "ray":
+        raise BadInput(f"--address {address} is that of a Ray cluster; add --engine ray")
+    if kind == "local":
+        from assay.engines.local import LocalEngine
+
+        return LocalEngine.for_device(choose_device(device), workers)
+    if kind == "inline":
+        if workers not in (None, 1):
+            raise BadInput(
+                f"--engine inline runs every task in this process, not in {workers} workers; leave"
+                " --workers out"
+            )
+        return InlineEngine()
+    if kind == "ray":
+        from assay.engines.ray import RayEngine
+
+        return RayEngine(address, workers, shared=shared)
+    raise BadInput(f"--engine {kind}: choose local, ray or inline")
+
+
+# --- messages of engines with worker processes ---
 
 
 def explain_deaths(task: Task, how: str) -> str:
