@@ -95,7 +95,7 @@ def _print_comparison(comparison: "Comparison") -> None:
 
 def _print_scores(comparison: "Comparison") -> None:
     """Print the table of scores; a narrow terminal gets the scores of single models only."""
-    from assay.tables.table import FIRST, scores
+    from assay.tables.scores import FIRST, scores
 
     table = scores(comparison)
     wide = shutil.get_terminal_size((200, 24)).columns >= FULL_WIDTH

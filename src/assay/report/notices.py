@@ -6,9 +6,9 @@ from assay.protocols import as_text
 from assay.records.study import StudyRecord
 from assay.stats import alpha_of_look
 from assay.tables import Across, Comparison, Sweep
-from assay.tables.comparison import generation_of
-from assay.tables.form import number_of
+from assay.tables.studies import generation_of
 from assay.tables.sweep import point_of
+from assay.tables.table import number_of
 
 
 def notices_of(comparison: Comparison) -> list[str]:

@@ -21,7 +21,7 @@ from assay.report.figures import (
 )
 from assay.report.page import Part, page_of
 from assay.tables import RENDERERS, Across, Section, Sweep, render, sections, tables_of
-from assay.tables.comparison import has_ended
+from assay.tables.studies import has_ended
 
 OURS = ("intervals", "trend", "sources", "peeking", "ranks", "sweep-*")
 """Suffixes of figure names, after the name of their section."""

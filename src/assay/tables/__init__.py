@@ -5,14 +5,12 @@ The same studies give the same bytes.
 
 from assay.tables.across import Across, across
 from assay.tables.answer import Answer, answer
-from assay.tables.comparison import Comparison, ended
-from assay.tables.form import Table
-from assay.tables.groups import comparisons
-from assay.tables.render import RENDERERS, headings, render
+from assay.tables.comparison import Comparison, comparisons, ended
 from assay.tables.reproduced import published_sentences
 from assay.tables.sections import Section, sections, tables_of
 from assay.tables.sources import control
 from assay.tables.sweep import Sweep, sweep_table, sweeps
+from assay.tables.table import RENDERERS, Table, headings, render
 from assay.tables.verdicts import covered, estimated, sentence, summary
 
 __all__ = [

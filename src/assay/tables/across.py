@@ -12,7 +12,7 @@ from assay.records.origin import Published
 from assay.stats import Friedman, friedman, ranks, ties
 from assay.stats.ranks import SAMPLED
 from assay.tables.comparison import SETTINGS, Comparison
-from assay.tables.form import Table, p_value
+from assay.tables.table import Table, p_value
 
 FEWEST_DATA_SETS, FEWEST_METHODS = 2, 3
 

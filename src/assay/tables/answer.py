@@ -8,8 +8,8 @@ from assay.records.lines import Setting
 from assay.stats import Difference, Interval
 from assay.tables.comparison import Comparison
 from assay.tables.family import is_settled
-from assay.tables.form import ends, in_points, named, percent
 from assay.tables.length import not_converged_clause
+from assay.tables.table import ends, in_points, named, percent
 from assay.tables.verdicts import FORMS, ONE_SEARCH, what_it_takes
 
 

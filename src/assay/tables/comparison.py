@@ -4,20 +4,30 @@ The data include the test half.
 """
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from assay.hashing import digest
-from assay.metric_names import direction, expand
-from assay.records.benches import DeclaredBench
+from assay.metric_names import direction
+from assay.records.benches import DeclaredBench, declared_benches, in_turn
 from assay.records.lines import AnnouncedData, Preregistration, Seal, Setting
 from assay.records.origin import ParameterOrigin, Searched
+from assay.records.store import Store
 from assay.records.study import StudyRecord
 from assay.stats import Difference, Interval, compare, relative_gain, t_interval
-from assay.tables.classes import ClassScores
-from assay.tables.family import Family, better_than, family_of, is_baseline
+from assay.tables.family import Family, better_than, family_of, is_baseline, pairs_before
+from assay.tables.studies import (
+    ClassScores,
+    by_year,
+    class_scores,
+    conditions,
+    file_name,
+    has_ended,
+    metrics_of,
+    newest,
+    records_of,
+)
 
 SETTINGS: tuple[Setting, ...] = ("concatenated", "separated")
 WHOLE = 1.0
@@ -136,11 +146,8 @@ class Comparison:
     @property
     def slug(self) -> str:
         """The name of the section in file names."""
-        half = (
-            self.records[0].seal.test[:8] if self.records and self.records[0].seal else "untested"
-        )
         given = f"-{digest(self.given_by)[:8]}" if self.given_by else ""
-        return file_name(self.announced, half, self.protocol) + given
+        return file_name(self.announced, self.records, self.protocol) + given
 
     @cached_property
     def methods(self) -> list[str]:
@@ -359,40 +366,51 @@ def ended(comparison: Comparison) -> Sequence[StudyRecord]:
     return (*comparison.records, *(record for record in comparison.unfinished if record.failed))
 
 
-def conditions(record: StudyRecord) -> tuple[str, ...]:
-    """Return everything that must agree within a table."""
-    announced = record.announced
-    return (
-        announced.protocol.fingerprint,
-        announced.data.trainval,
-        digest(announced.environment),
-        str(announced.origin),
+# --- the comparisons of a store -------------------------------------------------------------------
+
+
+def comparisons(store: Store, keys: Iterable[str] | None = None) -> list[Comparison]:
+    """Return the studies of the store, or those with these keys, in groups that may be compared.
+
+    Sweeps are left out.
+    """
+    groups: dict[tuple[str, ...], list[StudyRecord]] = {}
+    for record in records_of(store, keys):
+        if record.announced.sweep is None:
+            groups.setdefault(conditions(record), []).append(record)
+    found = [part for key in sorted(groups) for part in _by_test_half(groups[key])]
+    benches = in_turn(declared_benches(store))
+    return sorted(
+        (_with_store(store, one, benches) for one in found), key=lambda comparison: comparison.slug
     )
 
 
-def metrics_of(announced: Preregistration) -> list[str]:
-    """Return the metrics of the test half that a preregistration names; a family by its members."""
-    return expand(announced.protocol.resolved.metrics)
+def _with_store(
+    store: Store, comparison: Comparison, benches: Sequence[DeclaredBench]
+) -> Comparison:
+    """Return the comparison with its declarations and the scores of test classes."""
+    keys = {record.key for record in (*comparison.records, *comparison.unfinished)}
+    scores = {record.key: class_scores(store, record) for record in comparison.records}
+    own = [bench for bench in benches if keys & set(bench.studies)]
+    return replace(
+        comparison,
+        classes={key: found for key, found in scores.items() if found is not None},
+        benches=tuple(own),
+        pairs_before=pairs_before(own, benches),
+    )
 
 
-def file_name(announced: Preregistration, half: str, protocol: str) -> str:
-    """Return data, halves, protocol and environment in letters that any file system accepts."""
-    where = digest(announced.environment)[:8]
-    words = f"{announced.data.name}-{announced.data.trainval[:8]}-{half}-{protocol}-{where}"
-    return re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
-
-
-def generation_of(record: StudyRecord) -> int:
-    """Return how often the study was started again before this one."""
-    return int(record.announced.generation)
-
-
-def has_ended(record: StudyRecord) -> bool:
-    """Return whether the study is final: all test scores exist, or all trials diverged."""
-    return (record.complete and record.seal is not None) or record.failed
-
-
-def year_of(record: StudyRecord) -> int | None:
-    """Return the year of the method's paper."""
-    paper = record.announced.method.paper
-    return int(paper.year) if paper else None
+def _by_test_half(records: Sequence[StudyRecord]) -> list[Comparison]:
+    standing, replaced = newest(records)
+    done = [record for record in standing if record.complete and record.seal]
+    unfinished = tuple(sorted((record for record in standing if record not in done), key=by_year))
+    halves = sorted({record.seal.test for record in done if record.seal})
+    parts = [
+        tuple(sorted((r for r in done if r.seal and r.seal.test == half), key=by_year))
+        for half in halves
+    ]
+    others = unfinished, tuple(sorted(replaced, key=by_year))
+    return [
+        Comparison(part, *(others if number == 0 else ()))
+        for number, part in enumerate(parts or [()])
+    ]

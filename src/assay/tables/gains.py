@@ -10,8 +10,9 @@ from assay.published import DATA, claimed_gains, measured_gains
 from assay.published.claims import BASELINES as FULL
 from assay.published.claims import Baseline, Gain
 from assay.stats import Interval
-from assay.tables.comparison import Comparison, year_of
-from assay.tables.form import Table, gain, percent
+from assay.tables.comparison import Comparison
+from assay.tables.studies import year_of
+from assay.tables.table import Table, gain, percent
 
 WEAK: dict[Baseline, str] = {"contrastive": "contrastive_sampled", "triplet": "triplet_sampled"}
 """The baselines as much of the literature ran them: a few random pairs or triplets of a batch."""

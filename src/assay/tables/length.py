@@ -6,7 +6,7 @@ from statistics import median
 from assay.records.lines import Reproduction
 from assay.records.study import StudyRecord
 from assay.tables.comparison import Comparison
-from assay.tables.form import Table, named
+from assay.tables.table import Table, named
 
 MOST_AT_THE_END = 0.1
 """Share of runs with their best epoch last above which a method is called not converged."""

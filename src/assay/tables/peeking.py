@@ -11,7 +11,7 @@ from assay.records.study import StudyRecord
 from assay.stats import Interval, bootstrap_bound, t_interval
 from assay.stats.bounds import FEWEST_FOR_BOUND
 from assay.tables.comparison import Comparison
-from assay.tables.form import Table, percent
+from assay.tables.table import Table, percent
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from assay.records.lines import Setting
 from assay.records.origin import Published
 from assay.stats import Interval
 from assay.tables.comparison import SETTINGS, Comparison
-from assay.tables.form import Table, percent
+from assay.tables.table import Table, percent
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 from assay.records.study import StudyRecord
 from assay.space import Edge
 from assay.tables.comparison import Comparison, ended
-from assay.tables.form import Table
+from assay.tables.table import Table
 
 
 def parameters(comparison: Comparison) -> Table:

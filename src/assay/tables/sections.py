@@ -4,18 +4,17 @@ from collections.abc import Iterable
 
 from assay.records.store import Store
 from assay.tables.across import Across, across, rank_tables
-from assay.tables.comparison import SETTINGS, Comparison, ended
-from assay.tables.form import Table
+from assay.tables.comparison import SETTINGS, Comparison, comparisons, ended
 from assay.tables.gains import gains
-from assay.tables.groups import comparisons
 from assay.tables.length import length
-from assay.tables.pairs import differences, needed
 from assay.tables.peeking import peeking
 from assay.tables.reproduced import beside_other_studies, published_or_measured
+from assay.tables.scores import over_folds, scores, training
 from assay.tables.searches import parameters, trials
 from assay.tables.sources import classes, sources
 from assay.tables.sweep import Sweep, sweep_table, sweeps
-from assay.tables.table import over_folds, scores, training
+from assay.tables.table import Table
+from assay.tables.verdicts import differences, needed
 
 Section = Comparison | Across | Sweep
 

@@ -17,9 +17,9 @@ from assay.stats import (
     over_classes,
     with_limits,
 )
-from assay.tables.classes import ClassScores
 from assay.tables.comparison import Comparison
-from assay.tables.form import Raw, Table, points
+from assay.tables.studies import ClassScores
+from assay.tables.table import Raw, Table, points
 from assay.tables.verdicts import covered, sentence
 
 SOURCES = ("search", "seed", "search and seed together", "fold", "test classes")

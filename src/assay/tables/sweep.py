@@ -15,9 +15,16 @@ from assay.records.origin import SweepPoint
 from assay.records.store import Store
 from assay.records.study import StudyRecord
 from assay.stats import Interval, t_interval
-from assay.tables.comparison import SETTINGS, file_name, generation_of, metrics_of
-from assay.tables.form import Table, raw_interval, score
-from assay.tables.groups import by_year, newest, records_of
+from assay.tables.comparison import SETTINGS
+from assay.tables.studies import (
+    by_year,
+    file_name,
+    generation_of,
+    metrics_of,
+    newest,
+    records_of,
+)
+from assay.tables.table import Table, raw_interval, score
 
 LOG_SPAN = 8
 """Numbers that span more than this are drawn on a logarithmic axis."""
@@ -57,10 +64,7 @@ class Sweep:
     @property
     def slug(self) -> str:
         """The name of the section in file names."""
-        half = (
-            self.records[0].seal.test[:8] if self.records and self.records[0].seal else "untested"
-        )
-        return file_name(self.announced, half, f"{self.protocol}-{self.field}")
+        return file_name(self.announced, self.records, f"{self.protocol}-{self.field}")
 
     @cached_property
     def places(self) -> dict[Place, StudyRecord]:

@@ -1,267 +1,234 @@
-"""The tables of scores: with intervals and ranks, over folds, and on training embeddings."""
+"""A table: how its numbers are written, and the table as Markdown, CSV or LaTeX."""
 
-import math
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
 
-from assay.metric_names import direction, heading, in_percent
-from assay.records.lines import Setting
-from assay.records.study import StudyRecord
-from assay.stats import deviation, spread, t_interval
-from assay.tables.comparison import SETTINGS, Comparison
-from assay.tables.form import Raw, Table, number_of, points, raw_interval, score
-from assay.tables.verdicts import estimated, unit_of
+from assay.metric_names import in_percent
+from assay.stats import Interval
 
-Cell = tuple[Setting, str]
-"""A setting and a metric: what a column of scores is about."""
-FIRST = 2
-"""Column of the table of scores with which scores begin; method and rank come before."""
+Raw = Mapping[str, object]
+
+FEW = 6
+"""Names that a sentence lists; more are counted."""
 
 
-def scores(comparison: Comparison) -> Table:
-    """Return the table of every metric with intervals, concatenated and separated.
+@dataclass(frozen=True)
+class Table:
+    """A table for people (`columns`, `rows`) and the same for programs (`raw`, full precision).
 
-    The rank is by MAP@R of single models.
+    Args:
+        name: for files.
+        title: above it.
+        note: below it.
+        groups: a heading over several columns: text and how many; empty where there is none.
+        columns: headings.
+        rows: cells as text.
+        best: cells (row, column) to set in bold.
+        raw: one mapping per row of the CSV.
     """
-    cells: list[Cell] = [(setting, metric) for setting in SETTINGS for metric in comparison.metrics]
-    ranks = comparison.ranks("separated")
-    best = {
-        (comparison.methods.index(method), column + FIRST)
-        for column, cell in enumerate(cells)
-        for method in _best(comparison, *cell)
-    }
-    dim = int(comparison.announced.protocol.resolved.dim)
-    folds = int(comparison.announced.budget.folds)
-    headings = {
-        "concatenated": f"Concatenated ({folds} x {dim})",
-        "separated": f"Separated ({dim})",
-    }
-    return Table(
-        name="scores",
-        title="Scores on the test half",
-        note=_scores_note(comparison),
-        groups=[
-            ("", FIRST),
-            *((headings[setting], len(comparison.metrics)) for setting in SETTINGS),
-        ],
-        columns=["method", "rank", *(heading(metric) for _, metric in cells)],
-        rows=[
-            [
-                m,
-                str(ranks.get(m, "")),
-                *(score(comparison.interval(m, *cell), cell[1]) for cell in cells),
-            ]
-            for m in comparison.methods
-        ],
-        best=frozenset(best),
-        raw=[
-            {
-                "method": method,
-                "rank": ranks.get(method),
-                "setting": setting,
-                "metric": metric,
-                **raw_interval(comparison.interval(method, setting, metric)),
-            }
-            for method in comparison.methods
-            for setting, metric in cells
-        ],
-    )
+
+    name: str
+    title: str
+    note: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    raw: Sequence[Raw]
+    groups: Sequence[tuple[str, int]] = ()
+    best: frozenset[tuple[int, int]] = frozenset()
 
 
-def _best(comparison: Comparison, setting: Setting, metric: str) -> list[str]:
-    """Return the methods than which no other is settled better, by this column.
+def score(interval: Interval, metric: str) -> str:
+    """Return mean and half-width: in percent, or unchanged where the metric is not a share."""
+    return percent(interval) if in_percent(metric) else _with_half(interval, 1, ".3f")
 
-    There are none where no method is settled worse.
+
+def percent(interval: Interval) -> str:
+    """Return mean and half-width in percent."""
+    return _with_half(interval, 100, ".2f")
+
+
+def gain(interval: Interval | None) -> str:
+    """Return a relative gain in percent, with its sign."""
+    return "" if interval is None else _with_half(interval, 100, ".1f", sign="+")
+
+
+def points(value: float | None) -> str:
+    """Return a share in percentage points; nothing where there is none."""
+    return "" if value is None else f"{100 * value:.2f}"
+
+
+def number_of(count: int, what: str) -> str:
+    """Return a count with its noun.
+
+    >>> number_of(1, "search"), number_of(1200, "search"), number_of(3, "reproduction")
+    ('1 search', '1,200 searches', '3 reproductions')
     """
-    if not direction(metric):
-        return []
-    ranks = comparison.ranks(setting, metric)
-    first = [method for method, rank in ranks.items() if rank == 1]
-    return first if len(first) < len(ranks) else []
+    plural = (
+        f"{what}es"
+        if what.endswith("ch")
+        else f"{what[:-1]}ies"
+        if what.endswith("dy")
+        else f"{what}s"
+    )
+    return f"{count:,} {what if count == 1 else plural}"
 
 
-def over_folds(comparison: Comparison) -> Table | None:
-    """Return the table of how single models vary over folds and over searches.
+def in_points(share: float) -> str:
+    """Return a declared difference in percentage points.
 
-    None where no study kept the scores of its folds.
+    >>> in_points(0.01), in_points(0.005)
+    ('1 point', '0.5 points')
     """
-    metrics = [metric for metric in comparison.metrics if in_percent(metric)]
-    records = [record for record in comparison.records if any(test.folds for test in record.tests)]
-    if not records:
-        return None
-    raw = [
-        {
-            "method": record.method,
-            "metric": metric,
-            "over_folds": spread(_fold_scores(record, metric)),
-            "over_units": _over_units(record, metric),
-        }
-        for record in records
-        for metric in metrics
-    ]
-    cells = {(row["method"], row["metric"]): row for row in raw}
-    kinds = ("over_folds", "over_units")
-    units = "searches" if comparison.replicated else "reproductions"
-    return Table(
-        name="spread",
-        title=f"Spread over folds, and over {units}",
-        note=(
-            "Standard deviations of test scores of single models, in points. Over folds: within a"
-            " reproduction, pooled; folds train on different classes, so this is how much one"
-            f" model's score depends on what it was trained on (and on its seed). Over {units}: of"
-            " the mean of the folds, from which the intervals come; same classes."
-        ),
-        groups=[("", 1), ("Over folds", len(metrics)), (f"Over {units}", len(metrics))],
-        columns=["method", *(heading(metric) for _ in kinds for metric in metrics)],
-        rows=[
-            [
-                record.method,
-                *(
-                    points(_number(cells[record.method, metric][kind]))
-                    for kind in kinds
-                    for metric in metrics
-                ),
-            ]
-            for record in records
-        ],
-        raw=raw,
-    )
+    size = f"{100 * share:g}"
+    return f"{size} point{'s' * (size != '1')}"
 
 
-def training(comparison: Comparison) -> Table | None:
-    """Return the metrics on embeddings of training classes; None where the protocol has none."""
-    found = {record.method: _training_scores(record) for record in comparison.records}
-    metrics = list(dict.fromkeys(metric for scores in found.values() for metric in scores))
-    if not metrics:
-        return None
-    return Table(
-        name="training",
-        title="On training embeddings",
-        note=(
-            "Of the training classes of each fold, by the chosen checkpoint; mean over folds, with"
-            " 95% t-intervals over searches or, of one search, over reproductions. They describe"
-            " the embedding and are no measure of how well unseen classes are separated."
-        ),
-        columns=["method", *map(heading, metrics)],
-        rows=[
-            [name, *(_training_cell(values.get(metric), metric) for metric in metrics)]
-            for name, values in found.items()
-        ],
-        raw=[
-            {"method": name, "metric": metric, **_raw_training(values)}
-            for name, by_metric in found.items()
-            for metric, values in by_metric.items()
-        ],
-    )
+def ends(interval: Interval) -> str:
+    """Return the ends of an interval in points.
 
+    They have a second decimal where the first would hide the sign.
 
-def _scores_note(comparison: Comparison) -> str:
-    test = comparison.records[0].tests[0].separated
-    plain = [heading(metric) for metric in comparison.metrics if not in_percent(metric)]
-    unit = f"in percent but for {', '.join(plain)}" if plain else "in percent"
-    searched = "" if comparison.given_by else "; the selected trials are not among them"
-    return (
-        f"{estimated(comparison)} Mean and 95% t-interval over {_units(comparison)},"
-        f" {unit}{searched}. Rank: 1 + the number of methods that are settled better by MAP@R"
-        " (separated); methods of different ranks need not be settled, and rows without a rank are"
-        " not compared. Bold: no method is settled better in this column, and at least one is"
-        " settled worse; each column is judged by itself, and verdicts go by MAP@R (separated)."
-        f" {_baselines(comparison)}{test['queries']:g} queries, {test['skipped']:g} skipped (no"
-        " other sample of their class)."
-    )
-
-
-def _baselines(comparison: Comparison) -> str:
-    """Return a description of the baselines among the rows."""
-    announced = [record.announced.method for record in comparison.records]
-    return "".join(
-        f"{method.name}: {method.about}. "
-        for method in announced
-        if method.baseline and method.about
-    )
-
-
-def _units(comparison: Comparison) -> str:
-    """Return how many searches or reproductions the intervals rest on.
-
-    A single value has no interval.
+    >>> ends(Interval(0.02, 0.008, 0.034, 4)), ends(Interval(0.002, 0.0003, 0.0041, 4))
+    ('0.8 to 3.4', '0.03 to 0.41')
     """
-    counts = sorted(
-        {
-            (unit_of(record), len(record.units("separated", "map_at_r")))
-            for record in comparison.records
-        }
-    )
-    each = sorted(
-        {
-            len(record.tests) // record.searches
-            for record in comparison.records
-            if record.searches > 1
-        }
-    )
-    nested = f" ({number_of(each[0], 'reproduction')} of each)" if len(each) == 1 else ""
-    several = [
-        number_of(count, unit) + nested * (unit == "search")
-        for unit, count in reversed(counts)
-        if count > 1
-    ]
-    return " or ".join(several) if several else "1 reproduction"
-
-
-def _fold_scores(record: StudyRecord, metric: str) -> list[list[float]]:
-    """Return the single models' scores, reproduction by reproduction."""
-    return [
-        [float(fold[metric]) for fold in test.folds if metric in fold]
-        for test in record.tests
-        if test.folds
-    ]
-
-
-def _over_units(record: StudyRecord, metric: str) -> float | None:
-    values = record.units("separated", metric)
-    return deviation(values) if len(values) > 1 else None
-
-
-def _training_scores(record: StudyRecord) -> dict[str, list[float]]:
-    """Return each metric's mean over folds, unit by unit.
-
-    The mean is infinite where a fold has no finite value.
-    """
-    by_unit: dict[int, list[Mapping[str, float]]] = {}
-    for entry in record.reproductions:
-        if entry.training:
-            unit = entry.search if record.searches > 1 else entry.reproduction
-            by_unit.setdefault(unit, []).append(entry.training)
-    metrics = dict.fromkeys(
-        metric for folds in by_unit.values() for fold in folds for metric in fold
-    )
-    return {
-        metric: [_mean([fold.get(metric) for fold in folds]) for folds in by_unit.values()]
-        for metric in metrics
-    }
-
-
-def _mean(values: Sequence[float | None]) -> float:
-    """Return the mean, infinite where a value is missing or not a finite number."""
-    finite = [value for value in values if value is not None and math.isfinite(value)]
-    return math.fsum(finite) / len(finite) if len(finite) == len(values) else math.inf
-
-
-def _training_cell(values: Sequence[float] | None, metric: str) -> str:
-    if not values:
+    if interval.low is None or interval.high is None:
         return ""
-    infinite = sum(math.isinf(value) for value in values)
-    return (
-        f"infinite in {infinite} of {len(values)}"
-        if infinite
-        else score(t_interval(values), metric)
+    low, high = 100 * interval.low, 100 * interval.high
+    small = any(0 < abs(end) < 0.05 for end in (low, high))
+    return f"{low:.2f} to {high:.2f}" if small else f"{low:.1f} to {high:.1f}"
+
+
+def together(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them.
+
+    >>> together(["a"]), together(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def named(methods: Sequence[str]) -> str:
+    """Return the names of a few methods as a sentence lists them, or how many there are.
+
+    >>> named(["a", "b"]), named(["method"] * 8)
+    ('a and b', '8 methods')
+    """
+    return together(methods) if len(methods) <= FEW else f"{len(methods)} methods"
+
+
+def p_value(p: float) -> str:
+    """Return p as text, rounded to the digits worth reading."""
+    return "< 0.0001" if p < 0.0001 else f"{p:.4f}"
+
+
+def raw_interval(interval: Interval) -> dict[str, object]:
+    """Return the columns that an interval has in a CSV."""
+    return {"mean": interval.mean, "low": interval.low, "high": interval.high, "units": interval.n}
+
+
+def _with_half(interval: Interval, unit: float, form: str, sign: str = "") -> str:
+    mean = format(unit * interval.mean, sign + form)
+    return mean if interval.half is None else f"{mean} ± {format(unit * interval.half, form)}"
+
+
+# --- a table as text ------------------------------------------------------------------------------
+
+
+def render(table: Table, form: str) -> str:
+    """Return the table as text in a format of `RENDERERS`."""
+    return RENDERERS[form](table)
+
+
+def markdown(table: Table) -> str:
+    """Return a pipe table with title and note.
+
+    A heading over several columns is repeated before each of them.
+    """
+    columns = headings(table)
+    rows = [
+        [f"**{cell}**" if (i, j) in table.best else cell for j, cell in enumerate(row)]
+        for i, row in enumerate(table.rows)
+    ]
+    lines = [_pipes(columns), _pipes(["---"] * len(columns)), *(_pipes(row) for row in rows)]
+    return f"## {table.title}\n\n" + "\n".join(lines) + f"\n\n{table.note}\n"
+
+
+def comma_separated(table: Table) -> str:
+    """Return the raw values at full precision, one row each."""
+    if not table.raw:
+        return ""
+    text = StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(table.raw[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table.raw)
+    return text.getvalue()
+
+
+def latex(table: Table) -> str:
+    """Return a booktabs table."""
+    over = [
+        rf"\multicolumn{{{count}}}{{c}}{{{_escape(text)}}}" if text else ""
+        for text, count in table.groups
+    ]
+    rows = [
+        [
+            rf"\textbf{{{_escape(cell)}}}" if (i, j) in table.best else _escape(cell)
+            for j, cell in enumerate(row)
+        ]
+        for i, row in enumerate(table.rows)
+    ]
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_escape(table.title)}. {_escape(table.note)}}}",
+        rf"\begin{{tabular}}{{l{'c' * (len(table.columns) - 1)}}}",
+        r"\toprule",
+        *([" & ".join(over) + r" \\"] if over else []),
+        " & ".join(_escape(column) for column in table.columns) + r" \\",
+        r"\midrule",
+        *(" & ".join(row) + r" \\" for row in rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+RENDERERS: dict[str, Callable[[Table], str]] = {
+    "md": markdown,
+    "csv": comma_separated,
+    "tex": latex,
+}
+
+
+def headings(table: Table) -> list[str]:
+    """Return the headings of the columns in one line.
+
+    A heading over several columns is repeated before each of them.
+    """
+    if not table.groups:
+        return list(table.columns)
+    over = [heading for heading, count in table.groups for _ in range(count)]
+    return [f"{above} {column}".strip() for above, column in zip(over, table.columns, strict=True)]
+
+
+def _pipes(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "±": r"$\pm$",
+    "<": r"$<$",
+    ">": r"$>$",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+
+
+def _escape(text: str) -> str:
+    return "".join(
+        _LATEX.get(letter, f"\\{letter}" if letter in "&%$#_{}" else letter) for letter in text
     )
-
-
-def _raw_training(values: Sequence[float]) -> Raw:
-    if any(math.isinf(value) for value in values):
-        return {"mean": None, "low": None, "high": None, "units": len(values)}
-    return raw_interval(t_interval(values))
-
-
-def _number(value: object) -> float | None:
-    return None if value is None else float(str(value))
