@@ -7,12 +7,11 @@ each of them.
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 from assay.protocols import Modality, Protocol, ResolvedProtocol
 from assay.records.keys import fold_seed, question_seed, run_seed, study_key
-from assay.records.lines import Budget, Preregistration, Weights
+from assay.records.lines import AnnouncedMethod, Budget, Preregistration, Weights
 from assay.records.run import Run
 from assay.space import Parameters, Space, Value
 from assay.study.search import TrialResult, ask, depends_on_results
@@ -62,30 +61,21 @@ class AnnouncedStudy:
     @property
     def budget(self) -> Budget:
         """The budget that protocol, method and data call for, whatever was announced."""
+        announced = self.announced
         return budget_of(
             self.protocol,
-            space=self.announced.space,
-            baseline=self.announced.method.baseline,
-            given=self.announced.given is not None,
-            single=self.single_run,
-            fixed=self.fixed_baseline,
+            announced.method,
+            announced.space,
+            given=announced.given is not None,
+            fixed_trunk=starts_fixed(announced.data.modality, announced.weights),
         )
-
-    @cached_property
-    def fixed_baseline(self) -> bool:
-        """Whether one run is enough: a baseline on a trunk that is the same at every build."""
-        data, weights = self.announced.data, self.announced.weights
-        return self.announced.method.baseline and starts_fixed(data.modality, weights)
-
-    @property
-    def single_run(self) -> bool:
-        """Whether one run stands for all folds, because nothing is fitted to a fold."""
-        return self.fixed_baseline or self.announced.method.head == "none"
 
     @property
     def folds(self) -> Sequence[int | None]:
         """Folds of a reproduction; [None] where one run stands for all of them."""
-        return [None] if self.single_run else range(self.protocol.folds)
+        method, data = self.announced.method, self.announced.data
+        single = single_run(method, starts_fixed(data.modality, self.announced.weights))
+        return [None] if single else range(self.protocol.folds)
 
     def folds_of_trials(self, search: int) -> Sequence[int]:
         """Return the folds that all trials of a search are validated on."""
@@ -159,29 +149,35 @@ def starts_fixed(modality: Modality, weights: Weights | None) -> bool:
     return weights is not None or modality == "features"
 
 
+def single_run(method: AnnouncedMethod, fixed_trunk: bool) -> bool:
+    """Return whether one run stands for all folds, because nothing is fitted to a fold."""
+    return method.head == "none" or (method.baseline and fixed_trunk)
+
+
 def budget_of(
     protocol: ResolvedProtocol,
-    *,
+    method: AnnouncedMethod,
     space: Space,
-    baseline: bool,
+    *,
     given: bool,
-    single: bool,
-    fixed: bool,
+    fixed_trunk: bool,
 ) -> Budget:
     """Return how much a study computes under a protocol.
 
     Args:
         protocol: the protocol.
+        method: the method; of a baseline nothing is trained, and so nothing searched.
         space: ranges that are searched; an empty one leaves one trial, the defaults.
-        baseline: whether nothing is trained, and so nothing searched.
         given: whether the parameters were chosen elsewhere, so that nothing is searched.
-        single: whether one run stands for all folds.
-        fixed: whether one run says everything, so that there is nothing to reproduce.
+        fixed_trunk: whether the trunk is the same at every build (`starts_fixed`). One run of a
+            baseline then says everything, and there is nothing to reproduce.
 
     Without a search there is one set of parameters, with as many reproductions in all as a
     searched method has.
     """
-    trials = 0 if baseline or given else protocol.trials if space else min(1, protocol.trials)
+    fixed, single = method.baseline and fixed_trunk, single_run(method, fixed_trunk)
+    searched = not (method.baseline or given)
+    trials = 0 if not searched else protocol.trials if space else min(1, protocol.trials)
     searches = protocol.searches if trials else 1
     reproductions = 1 if fixed else protocol.reproductions * (1 if trials else protocol.searches)
     return Budget(

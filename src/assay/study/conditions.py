@@ -29,6 +29,7 @@ from assay.records.labels import read_labels
 from assay.records.lines import AnnouncedData, Weights
 from assay.records.store import Store, place_file
 from assay.run import HalfLabels
+from assay.study.announced import starts_fixed
 from assay.trunks import build, trunk_facts, weights
 
 
@@ -93,7 +94,7 @@ class Conditions:
 
         Random weights differ from seed to seed. Vectors count as pretrained.
         """
-        fixed = self.weights is not None or self.trainval.modality == "features"
+        fixed = starts_fixed(self.trainval.modality, self.weights)
         return "pretrained" if fixed else "random"
 
     @property

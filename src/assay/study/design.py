@@ -106,11 +106,10 @@ class Design:
         """Numbers of searches, trials and reproductions."""
         return budget_of(
             self.protocol,
-            space=self.space,
-            baseline=self.method.loss is None,
+            self._announced_method,
+            self.space,
             given=self.given is not None,
-            single=self.fixed_baseline or self.method.head == "none",
-            fixed=self.fixed_baseline,
+            fixed_trunk=self.conditions.starts == "pretrained",
         )
 
     @property
@@ -130,11 +129,6 @@ class Design:
     def chosen(self) -> dict[str, Value]:
         """Parameters that are reproduced where there are no trials."""
         return dict(self.given.parameters) if self.given else self.first
-
-    @cached_property
-    def fixed_baseline(self) -> bool:
-        """Whether nothing depends on fold or seed, see `assay.run.baseline`."""
-        return self.method.loss is None and self.conditions.starts == "pretrained"
 
     @property
     def dim(self) -> int:
@@ -213,7 +207,7 @@ class Design:
             f" {' or '.join(others)} instead"
         )
 
-    @property
+    @cached_property
     def _announced_method(self) -> AnnouncedMethod:
         own = self.method
         return AnnouncedMethod(
