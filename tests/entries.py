@@ -159,7 +159,15 @@ def scored(number: int = 0, search: int = 0, **other: Any) -> TestScores:
     """Test scores of a reproduction."""
     scores = {"map_at_r": 0.5}
     own = TestScores(
-        search, number, "e" * 64, ("a" * 64,), scores, scores, (scores,), (HASH,), HASH
+        search=search,
+        reproduction=number,
+        test="e" * 64,
+        runs=("a" * 64,),
+        concatenated=scores,
+        separated=scores,
+        folds=(scores,),
+        vectors=(HASH,),
+        classes=HASH,
     )
     return replace(own, **other)
 

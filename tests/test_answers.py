@@ -1,6 +1,7 @@
 """Scores of the test half: which metrics, of folds together and apart, and as JSON holds them."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -36,25 +37,23 @@ def test_metrics_of_single_queries_and_of_the_whole_are_scored_alike() -> None:
         F.normalize(torch.cat([torch.from_numpy(z) for z in FOLDS], dim=1), dim=1), Y, names
     )
     apart = [evaluate(unit(z), Y, names) for z in FOLDS]
-    assert set(found["concatenated"]) == {*together, "queries", "skipped"}
+    assert set(found.concatenated) == {*together, "queries", "skipped"}
     for name, value in together.items():
-        assert found["concatenated"][name] == pytest.approx(value)
-        assert found["separated"][name] == pytest.approx(
-            np.mean([scores[name] for scores in apart])
-        )
-        assert [fold[name] for fold in found["folds"]] == pytest.approx(
+        assert found.concatenated[name] == pytest.approx(value)
+        assert found.separated[name] == pytest.approx(np.mean([scores[name] for scores in apart]))
+        assert [fold[name] for fold in found.folds] == pytest.approx(
             [scores[name] for scores in apart]
         )
 
 
 def test_map_at_r_is_among_the_scores_whatever_is_asked_for() -> None:
-    assert set(score_reproduction(FOLDS, HalfLabels(Y), 4, ("nmi",))[0]["separated"]) == {
+    assert set(score_reproduction(FOLDS, HalfLabels(Y), 4, ("nmi",))[0].separated) == {
         "nmi",
         "map_at_r",
         "queries",
         "skipped",
     }
-    assert set(score_reproduction(FOLDS, HalfLabels(Y), 4, ())[0]["separated"]) == {
+    assert set(score_reproduction(FOLDS, HalfLabels(Y), 4, ())[0].separated) == {
         "map_at_r",
         "queries",
         "skipped",
@@ -64,17 +63,17 @@ def test_map_at_r_is_among_the_scores_whatever_is_asked_for() -> None:
 def test_a_metric_that_looks_further_than_there_are_references_has_no_value() -> None:
     found = score_reproduction(
         FOLDS, HalfLabels(Y), 4, ("recall_at_29", "recall_at_30", "precision_at_1")
-    )[0]["separated"]
+    )[0].separated
     assert found["recall_at_29"] == 1
-    assert found["recall_at_30"] == "nan"
+    assert math.isnan(found["recall_at_30"])
     assert isinstance(found["precision_at_1"], float)
     gallery = np.arange(30) % 5 < 2
     for query, k in ((~gallery, 12), (None, 11)):
         found = score_reproduction(
             FOLDS, HalfLabels(Y, query, gallery), 4, (f"recall_at_{k}", f"recall_at_{k + 1}")
-        )[0]["concatenated"]
+        )[0].concatenated
         assert found[f"recall_at_{k}"] == 1
-        assert found[f"recall_at_{k + 1}"] == "nan"
+        assert math.isnan(found[f"recall_at_{k + 1}"])
 
 
 def test_sums_over_classes_add_up_to_the_scores() -> None:
@@ -83,9 +82,9 @@ def test_sums_over_classes_add_up_to_the_scores() -> None:
         found, by_class = score_reproduction(FOLDS, labels, 4, ("map_at_r",))
         for setting in ("separated", "concatenated"):
             assert by_class[setting].sum() / by_class["queries"].sum() == pytest.approx(
-                found[setting]["map_at_r"]
+                found.scores(setting)["map_at_r"]
             )
-        assert by_class["queries"].sum() == found["separated"]["queries"]
+        assert by_class["queries"].sum() == found.separated["queries"]
 
 
 def test_the_sum_of_a_class_is_that_of_its_own_queries() -> None:
@@ -106,14 +105,14 @@ def test_counts_stay_whole_numbers() -> None:
 def test_an_infinite_score_is_written_by_its_name() -> None:
     """A direction in which nothing varies: singular values fall to nothing."""
     flat = [np.concatenate([z[:, :3], np.zeros((30, 1), dtype=np.float32)], axis=1) for z in FOLDS]
-    found, _ = score_reproduction(flat, HalfLabels(Y), 4, ("spectral_decay",))
+    found = score_reproduction(flat, HalfLabels(Y), 4, ("spectral_decay",))[0].to_json()
     assert found["separated"]["spectral_decay"] == "inf"
     assert found["folds"][0]["spectral_decay"] == "inf"
     assert agree(json.loads(canonical(found)), found)
 
 
 def test_scores_agree_with_themselves_and_with_nothing_else() -> None:
-    found, _ = score_reproduction(FOLDS, HalfLabels(Y), 4, EVERY)
+    found = score_reproduction(FOLDS, HalfLabels(Y), 4, EVERY)[0].to_json()
     said = json.loads(canonical({**found, "vectors": ["hash"]}))
     assert not agree(found, said), "hashes were not computed again"
     del said["vectors"]

@@ -248,8 +248,8 @@ def test_checkpoints_are_scored_as_single_models(store: Store, opened: Unsealed)
     best = store.result(run.key).best_epoch
     assert CheckpointScoring(run.key, PROTOCOL.dim, opened, (best,))() == {best: found[best]}
     assay.run.TestEmbedding(run.key, opened)()
-    scores, _ = Scoring((run.key,), PROTOCOL.dim, PROTOCOL.metrics, "cosine", opened)()
-    assert scores["separated"]["map_at_r"] == scores["folds"][0]["map_at_r"] == found[best]
+    scores, _, _ = Scoring((run.key,), PROTOCOL.dim, PROTOCOL.metrics, "cosine", opened)()
+    assert scores.separated["map_at_r"] == scores.folds[0]["map_at_r"] == found[best]
 
 
 def test_a_wide_baseline_is_scored_by_its_first_components(store: Store, opened: Unsealed) -> None:

@@ -92,14 +92,11 @@ def test_scores_are_those_of_a_direct_evaluation_by_distance() -> None:
     together = evaluate(np.concatenate(FOLDS, axis=1), Y, METRICS, similarity="euclidean")
     apart = [evaluate(z, Y, METRICS, similarity="euclidean") for z in FOLDS]
     for name in METRICS:
-        assert found["concatenated"][name] == together[name]
-        assert [fold[name] for fold in found["folds"]] == [scores[name] for scores in apart]
-        assert found["separated"][name] == pytest.approx(
-            np.mean([scores[name] for scores in apart])
-        )
+        assert found.concatenated[name] == together[name]
+        assert [fold[name] for fold in found.folds] == [scores[name] for scores in apart]
+        assert found.separated[name] == pytest.approx(np.mean([scores[name] for scores in apart]))
     assert (
-        found["concatenated"]
-        != score_reproduction(FOLDS, HalfLabels(Y), 4, METRICS)[0]["concatenated"]
+        found.concatenated != score_reproduction(FOLDS, HalfLabels(Y), 4, METRICS)[0].concatenated
     )
 
 
@@ -115,7 +112,7 @@ def test_concatenated_squared_distances_are_the_sum_of_those_of_the_folds() -> N
             key=lambda one: squared[query, one],
         )
         hits += Y[order[0]] == Y[query]
-    assert score_reproduction(FOLDS, HalfLabels(Y), 4, METRICS, "euclidean")[0]["concatenated"][
+    assert score_reproduction(FOLDS, HalfLabels(Y), 4, METRICS, "euclidean")[0].concatenated[
         "recall_at_1"
     ] == pytest.approx(hits / 30)
 

@@ -302,8 +302,27 @@ class Seal(Record):
     left_out: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class TestScores(Record):
+@dataclass(frozen=True, kw_only=True)
+class ReproductionScores(Record):
+    """The scores of the vectors of one reproduction.
+
+    Args:
+        concatenated: scores of the vectors of all folds side by side.
+        separated: mean over the folds of the scores of each fold's vectors.
+        folds: scores of each fold's vectors.
+    """
+
+    concatenated: Scores
+    separated: Scores
+    folds: tuple[Scores, ...]
+
+    def scores(self, setting: Setting) -> Scores:
+        """Return the scores in one setting."""
+        return self.separated if setting == "separated" else self.concatenated
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestScores(ReproductionScores):
     """The test scores of one reproduction.
 
     Args:
@@ -311,9 +330,6 @@ class TestScores(Record):
         reproduction: number of the reproduction.
         test: fingerprint of the test half.
         runs: keys of its runs, one for each fold.
-        concatenated: scores of the vectors of all folds side by side.
-        separated: mean over the folds of the scores of each fold's vectors.
-        folds: scores of each fold's vectors.
         vectors: SHA-256 of the file of vectors of each run.
         classes: SHA-256 of the file with the scores of single classes.
     """
@@ -324,15 +340,8 @@ class TestScores(Record):
     reproduction: int
     test: str
     runs: tuple[str, ...]
-    concatenated: Scores
-    separated: Scores
-    folds: tuple[Scores, ...]
     vectors: tuple[str, ...]
     classes: str
-
-    def scores(self, setting: Setting) -> Scores:
-        """Return the scores in one setting."""
-        return self.separated if setting == "separated" else self.concatenated
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from assay.data.seal import read_test
 from assay.devices import torch_threads
 from assay.embedding import embed_samples, normalise_for
 from assay.errors import BadInput
-from assay.hashing import digest_file, without_infinities
+from assay.hashing import digest_file
 from assay.methods import import_parts
 from assay.metric_names import DEFAULT_METRICS
 from assay.metrics import Scores, evaluate
@@ -29,6 +29,7 @@ from assay.model import Model, read_model
 from assay.protocols import Protocol, Similarity
 from assay.records.labels import labels_fingerprint
 from assay.records.ledger import Receipt
+from assay.records.lines import ReproductionScores
 from assay.records.run import WEIGHTS
 from assay.records.store import Store, place_file
 from assay.run.baseline import single_vectors
@@ -118,11 +119,10 @@ def score_reproduction(
     dim: int,
     metrics: Sequence[str] = DEFAULT_METRICS,
     similarity: Similarity = "cosine",
-) -> tuple[dict[str, Any], dict[str, Sums]]:
-    """Return the scores of a reproduction as JSON holds them, and its sums of MAP@R by class.
+) -> tuple[ReproductionScores, dict[str, Sums]]:
+    """Return the scores of a reproduction, and its sums of MAP@R by class.
 
-    The scores are `concatenated`, of all folds' vectors side by side; `folds`, each fold's own; and
-    `separated`, the mean of these. Concatenated vectors are normalised again where the similarity
+    Concatenated vectors are normalised again where the similarity
     is cosine. For Euclidean distance they stay as they are: the squared distance of two samples is
     then the sum of their squared distances in the folds. If there is one vector that is a single
     model's in full, such as that of `as_is`, it is scored once: all three are the same.
@@ -144,9 +144,11 @@ def score_reproduction(
     )
     scores = [found for found, _ in single]
     separated_sums = np.mean([found for _, found in single], axis=0)
-    found = {"concatenated": concatenated, "separated": mean_scores(scores), "folds": scores}
+    found = ReproductionScores(
+        concatenated=concatenated, separated=mean_scores(scores), folds=tuple(scores)
+    )
     by_class = {"queries": sums[0], "separated": separated_sums[1], "concatenated": sums[1]}
-    return dict(without_infinities(found)), by_class
+    return found, by_class
 
 
 def check_metrics(protocol: Protocol) -> None:
@@ -268,15 +270,15 @@ class Scoring(OnTestHalf):
         """Cores and imports that the task needs; no GPU, since neighbours are found on the CPU."""
         return replace(super().needs, gpus=0)
 
-    def __call__(self) -> tuple[dict[str, Any], bytes]:
-        """Return the scores with the hashes of the vectors, and the file of sums by class."""
+    def __call__(self) -> tuple[ReproductionScores, tuple[str, ...], bytes]:
+        """Return the scores, the hashes of the vectors, and the file of sums by class."""
         paths = [self.test.vectors(key) for key in self.keys]
         vectors, labels = [np.load(path) for path in paths], HalfLabels.of(self.test.read())
         with torch_threads(self.test.threads):
             scores, by_class = score_reproduction(
                 vectors, labels, self.dim, self.metrics, self.similarity
             )
-        return {**scores, "vectors": [digest_file(path) for path in paths]}, pack_arrays(by_class)
+        return scores, tuple(digest_file(path) for path in paths), pack_arrays(by_class)
 
 
 @dataclass(frozen=True)

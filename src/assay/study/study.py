@@ -19,6 +19,7 @@ from assay.records.ledger import Ledger
 from assay.records.lines import (
     Preregistration,
     Reproduction,
+    ReproductionScores,
     Seal,
     Selection,
     TestScores,
@@ -346,13 +347,24 @@ class Study:
         hand_over(self.design, self._save(), self.store)
 
     def _scored(
-        self, one: Reproduced, test: Unsealed, scores: dict[str, Any], classes: bytes
+        self,
+        one: Reproduced,
+        test: Unsealed,
+        scores: ReproductionScores,
+        vectors: tuple[str, ...],
+        classes: bytes,
     ) -> TestScores:
         """Write the scores of single classes beside the ledger, and return the others."""
         write_atomically(classes_file(self.folder, one.search, one.number), classes)
-        place = {"search": one.search, "reproduction": one.number, "test": test.fingerprint}
-        hashes = {"runs": one.keys, "classes": digest_bytes(classes)}
-        return TestScores.from_json({**scores, **place, **hashes}, "the scores")
+        return TestScores(
+            **vars(scores),
+            search=one.search,
+            reproduction=one.number,
+            test=test.fingerprint,
+            runs=one.keys,
+            vectors=vectors,
+            classes=digest_bytes(classes),
+        )
 
     def _peek(self, test: Unsealed) -> Steps:
         """Score what was not chosen: every checkpoint of reproductions, the best one of trials.

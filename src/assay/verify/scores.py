@@ -122,8 +122,8 @@ def _scores_of(
     recorded = test.to_json()
     wrong = [
         name
-        for name in ("concatenated", "separated", "folds")
-        if not (agree(again[name], recorded[name]) and agree(recorded[name], again[name]))
+        for name, value in again.to_json().items()
+        if not (agree(value, recorded[name]) and agree(recorded[name], value))
     ]
     if wrong:
         yield f"its test scores ({wrong[0]}) are not what its vectors give"
