@@ -21,7 +21,7 @@ from assay.protocols import (
 CLASSES, IMAGES, SIDE = 17, 4, 16
 MINI = (
     "folds=2", "searches=1", "search=bayesian", "trials=2", "trial_folds=auto", "startup=1",
-    "reproductions=2", "iterations=4", "epochs=2", "validate_every=1", "dim=8", "size=16",
+    "reproductions=2", "iterations=2", "epochs=2", "validate_every=1", "dim=8", "size=16",
 )  # fmt: skip
 
 

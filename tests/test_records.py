@@ -28,7 +28,8 @@ from miniature import MINI
 
 GOLDEN = Path(__file__).parent / "golden"
 SMALL = customise(
-    protocols["quick"], [*MINI, "folds=4", "reproductions=1", "training_metrics=recall_at_1"]
+    protocols["quick"],
+    [*MINI, "folds=4", "iterations=4", "reproductions=1", "training_metrics=recall_at_1"],
 )
 SCORES = (
     "validation", "map_at_r", "separated", "concatenated", "training", "metrics", "folds",

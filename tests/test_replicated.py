@@ -23,7 +23,7 @@ from miniature import snapshot
 
 SETTINGS = (
     "searches=3", "search=quasi-random", "trials=2", "trial_folds=2", "reproductions=2",
-    "iterations=4", "epochs=2", "validate_every=1", "dim=8",
+    "iterations=2", "epochs=2", "validate_every=1", "dim=8",
 )  # fmt: skip
 SMALL = customise(protocols["quick.v1"], SETTINGS)
 

@@ -27,17 +27,21 @@ SMALL = (
 CHOSEN = ("contrastive", "soft_triple", "pretrained")
 
 
-@pytest.fixture
-def cub(tmp_path, monkeypatch):
-    """A miniature in CUB's layout, and weights in the public file's."""
-    make_cub(tmp_path / "data")
-    shrink(monkeypatch, "cub")
+@pytest.fixture(scope="module")
+def cub(tmp_path_factory):
+    """Return a folder with a miniature in CUB's layout, weights in the public file's, and one store
+    for all tests: a second command finds the runs of the first.
+    """
+    root = tmp_path_factory.mktemp("cub")
+    make_cub(root / "data")
     torch.manual_seed(0)
-    torch.save(build("bn_inception", 3).body.state_dict(), tmp_path / "bn_inception-52deb4733.pth")
-    return tmp_path
+    torch.save(build("bn_inception", 3).body.state_dict(), root / "bn_inception-52deb4733.pth")
+    with pytest.MonkeyPatch.context() as patch:
+        shrink(patch, "cub")
+        yield root
 
 
-def reproduce(assay, cub, *words):
+def reproduce(assay, cub, *words, store="store"):
     settings = [word for setting in SMALL for word in ("--set", setting)]
     weights = ("--weights", cub / "bn_inception-52deb4733.pth", "--pretrained-on", "ImageNet")
     return assay(
@@ -47,7 +51,7 @@ def reproduce(assay, cub, *words):
         "--data",
         f"cub:{cub / 'data'}",
         "--out",
-        cub / "store",
+        cub / store,
         *weights,
         *settings,
         *words,
@@ -130,9 +134,9 @@ def test_published_parameters_of_another_data_set_are_refused(assay, cub):
 
 
 def test_a_method_without_published_parameters_is_refused(assay, cub):
-    code, _, err = reproduce(assay, cub, "--methods", "supcon")
+    code, _, err = reproduce(assay, cub, "--methods", "supcon", store="refused")
     assert code == 2 and "supcon" in err and "contrastive" in err
-    assert not (cub / "store").exists()
+    assert not (cub / "refused").exists()
 
 
 def test_the_result_for_programs_has_every_comparison(assay, cub):

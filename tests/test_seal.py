@@ -24,7 +24,7 @@ SMALL = (
     "batch.embedding=3x2", "batch.classification=3x2", "iterations=2", "epochs=2",
     "validate_every=1", "startup=1", "reproductions=1",
 )  # fmt: skip
-"""Settings that make a miniature of any protocol; a protocol with trials gets two."""
+"""Settings that make a miniature of any protocol; of trials and searches it gets two at most."""
 
 PUBLISHED = {
     "reality-check/cub.v1": "cub",
@@ -35,7 +35,10 @@ PUBLISHED = {
 
 
 def settings(protocol):
-    chosen = (*SMALL, "trials=2") if protocols[protocol].trials else SMALL
+    fewer = [
+        f"{name}=2" for name in ("trials", "searches") if getattr(protocols[protocol], name) > 1
+    ]
+    chosen = (*SMALL, *fewer)
     return ["--protocol", protocol, *(word for setting in chosen for word in ("--set", setting))]
 
 
@@ -46,19 +49,14 @@ INLINE = ("--engine", "inline")
 """Tasks run in this process, where a spy sees them."""
 
 
-def bench(run, data, out, protocol, *more):
-    run(
-        "bench",
-        *(more or INLINE),
-        "--data",
-        data,
-        "--methods",
-        "triplet",
-        "--out",
-        out / "store",
-        *settings(protocol),
-    )
+def study(run, command, data, out, protocol, *more):
+    methods = ("--methods", "triplet", "--out", out / "store")
+    run(command, "--data", data, *methods, *more, *settings(protocol))
     return decided(out / "store"), scores(out / "store")
+
+
+def bench(run, data, out, protocol, *more):
+    return study(run, "bench", data, out, protocol, *(more or INLINE))
 
 
 def bench_keeping_all_weights(run, data, out, protocol):
@@ -72,35 +70,11 @@ def bench_on_ray(run, data, out, protocol):
 
 
 def sweep(run, data, out, protocol):
-    run(
-        "sweep",
-        *INLINE,
-        "--data",
-        data,
-        "--methods",
-        "triplet",
-        "--vary",
-        "dim=3,4",
-        "--out",
-        out / "store",
-        *settings(protocol),
-    )
-    return decided(out / "store"), scores(out / "store")
+    return study(run, "sweep", data, out, protocol, *INLINE, "--vary", "dim=3,4")
 
 
 def reproduce(run, data, out, protocol):
-    run(
-        "reproduce",
-        *INLINE,
-        "--data",
-        data,
-        "--methods",
-        "triplet",
-        "--out",
-        out / "store",
-        *settings(protocol),
-    )
-    return decided(out / "store"), scores(out / "store")
+    return study(run, "reproduce", data, out, protocol, *INLINE)
 
 
 def train(run, data, out, protocol):
