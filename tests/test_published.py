@@ -12,7 +12,7 @@ from assay.published import (
     measured_gains,
     reported,
 )
-from assay.published.names import PARAMETERS, UNBIASED, rows
+from assay.published.results import PARAMETERS, UNBIASED, rows
 from miniature import QUICK
 
 FOURTEEN = [

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from assay.metric_names import heading
-from assay.published.claims import BASELINES
+from assay.published.results import OLD_BASELINES
 from assay.stats import Interval
 from assay.tables import Comparison
 from assay.tables.comparison import SETTINGS
@@ -67,7 +67,7 @@ def over_the_years(comparison: Comparison) -> Figure | None:
     Return None where neither baseline was benched.
     """
     metrics = list(dict.fromkeys([comparison.first_place, "map_at_r"]))
-    baselines = [baseline for baseline in BASELINES if trend(comparison, baseline, "map_at_r")]
+    baselines = [baseline for baseline in OLD_BASELINES if trend(comparison, baseline, "map_at_r")]
     if not baselines:
         return None
     figure = Figure(figsize=(4.6 * len(baselines) + 0.6, 3.1 * len(metrics)), layout="constrained")

@@ -4,21 +4,27 @@ The unit is a search with its selection and reproductions, a reproduction where 
 searched, or a data set.
 """
 
-from assay.stats.bounds import bootstrap_bound
 from assay.stats.components import (
     Component,
     Components,
     aa_difference,
+    autocorrelation,
     class_error,
     components,
     over_classes,
     with_limits,
 )
-from assay.stats.curves import autocorrelation
 from assay.stats.differences import Difference, Verdict, compare, relative_gain, verdict_of
-from assay.stats.intervals import ALPHA, Interval, bootstrap, deviation, spread, t_interval
-from assay.stats.looks import alpha_of_look
-from assay.stats.planning import MOST, POWER, searches_to_see
+from assay.stats.intervals import (
+    ALPHA,
+    Interval,
+    bootstrap,
+    bootstrap_bound,
+    deviation,
+    spread,
+    t_interval,
+)
+from assay.stats.planning import MOST, POWER, alpha_of_look, searches_to_see
 from assay.stats.ranks import Friedman, critical_difference, friedman, ranks, ties
 
 __all__ = [

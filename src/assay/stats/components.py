@@ -1,16 +1,16 @@
-"""Components of the spread of a score, with limits: search, training seed, test classes."""
+"""Components of the spread of a score, with limits: search, training seed, test classes.
+
+Also how smooth a score is over checkpoints.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-from assay.stats.intervals import ALPHA, Interval, deviation, spread
-
-Floats = NDArray[np.float64]
+from assay.stats.intervals import ALPHA, Floats, Interval, deviation, spread
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,30 @@ def class_error(sums_a: Floats, sums_b: Floats, counts: Floats) -> Component | N
     """Return the standard error of `over_classes` with its 95% limits; None for one class."""
     _, error, classes = _ratio(sums_a, sums_b, counts)
     return None if error is None else with_limits(error, classes - 1)
+
+
+def autocorrelation(values: Sequence[float], lag: int = 1) -> float:
+    """Compute how much a curve over checkpoints resembles itself `lag` checkpoints later.
+
+    The result is near 1 where the curve is smooth, and 0 where it is noise.
+
+    r = sum_t (x_t - m)(x_{t+lag} - m) / sum_t (x_t - m)^2, m the mean of all values. The numerator
+    has `lag` terms fewer, so that |r| <= 1, and short curves are drawn towards 0. NaN for a curve
+    that never changes, and for fewer than lag + 2 values: lag + 1 have one product only, and two
+    values give -1/2 whatever they are.
+
+    At lag one, over validation curves, the reality check (Musgrave et al. 2020,
+    arxiv.org/abs/2003.08505) reports 0.73 for R@1 and 0.81 for MAP@R.
+
+    >>> autocorrelation([1.0, 2.0, 3.0, 4.0, 5.0]), autocorrelation([1.0, 2.0, 1.0, 2.0])
+    (0.4, -0.75)
+    """
+    if lag < 1:
+        raise ValueError(f"a curve is compared with itself at a lag of at least 1, got {lag}")
+    if len(values) < lag + 2 or min(values) == max(values):
+        return math.nan
+    deviations = np.asarray(values) - math.fsum(values) / len(values)
+    return float(deviations[:-lag] @ deviations[lag:] / (deviations @ deviations))
 
 
 def _without_seeds(together: Component, seed: Component, repeats: float) -> Component:

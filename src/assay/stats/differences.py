@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-from assay.stats.intervals import ALPHA, Interval, deviation
-from assay.stats.looks import alpha_of_look
-from assay.stats.planning import searches_to_see
-from assay.stats.shrinkage import WELCH_UP_TO, pair_errors, shrink
+from assay.stats.intervals import ALPHA, Floats, Interval, deviation
+from assay.stats.planning import alpha_of_look, searches_to_see
+from assay.stats.shrinkage import WELCH_UP_TO, Counts, pair_errors, shrink
 
 Verdict = Literal["better", "better, too little to matter", "equivalent", "undecided"]
 
@@ -179,12 +177,9 @@ def relative_gain(first: Sequence[float], second: Sequence[float]) -> Interval |
 def _interval(
     difference: float, error: float | None, freedom: float | None, alpha: float, n: int
 ) -> Interval:
-    if error is None:
+    # that nothing varied in a few units is no certainty
+    if error is None or (freedom is None and difference):
         return Interval(difference, None, None, n)
-    if freedom is None and difference:
-        return Interval(
-            difference, None, None, n
-        )  # that nothing varied in a few units is no certainty
     half = 0.0 if freedom is None else -float(special.stdtrit(freedom, alpha / 2)) * error
     assert math.isfinite(half)
     return Interval(difference, difference - half, difference + half, n)
@@ -192,8 +187,8 @@ def _interval(
 
 def _needed(
     smallest: float,
-    variances_M: NDArray[np.float64],
-    counts_M: NDArray[np.int_],
+    variances_M: Floats,
+    counts_M: Counts,
     pair: tuple[int, int],
     freedom: float | None,
     comparisons: int,

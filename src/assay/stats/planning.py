@@ -1,4 +1,4 @@
-"""The number of searches that a comparison needs."""
+"""Planning: the level at which each look decides, and the number of searches that are needed."""
 
 import math
 from bisect import bisect_left
@@ -8,9 +8,13 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from assay.stats.looks import FIRST_LOOK
-from assay.stats.shrinkage import WELCH_UP_TO, Floats, errors_of_two
+from assay.stats.intervals import Floats
+from assay.stats.shrinkage import WELCH_UP_TO, errors_of_two
 
+FIRST_LOOK = 0.04
+"""Chance of a false "better" that the first look may spend."""
+LATER_LOOKS = 0.01
+"""Chance of a false verdict that all later looks may spend together."""
 POWER = 0.8
 """Share of comparisons that should find the difference they were planned for."""
 FEWEST = 2
@@ -21,6 +25,19 @@ DRAWS = 2048
 """Draws of the variances over which the power is averaged: enough for an error below 0.003."""
 PLASTIC = 1.2207440846057596
 """Root of x^4 = x + 1: its powers spread points evenly over three dimensions (Roberts 2018)."""
+
+
+def alpha_of_look(look: int) -> float:
+    """Return the chance of a false "better" that a look may spend: 0.04, then 0.01 / 2^(k-1).
+
+    All looks together have 0.05.
+
+    >>> [alpha_of_look(look) for look in (1, 2, 3)]
+    [0.04, 0.005, 0.0025]
+    """
+    if look < 1:
+        raise ValueError(f"looks are counted from 1, got {look}")
+    return FIRST_LOOK if look == 1 else LATER_LOOKS / 2 ** (look - 1)
 
 
 def searches_to_see(
@@ -68,9 +85,8 @@ def searches_to_see(
         )
     if difference == 0:
         return None
-    deviations = sorted(
-        deviations, reverse=True
-    )  # the draws of the first and the second method are not the same
+    # in one order, since the draws of the first and the second method are not the same
+    deviations = sorted(deviations, reverse=True)
     if others is None:
         others = math.sqrt(math.fsum(value**2 for value in deviations) / len(deviations))
     if not any((*deviations, others)):

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from assay.stats.intervals import Floats
+
 WELCH_UP_TO = 3
 """Methods up to which each variance stands for itself."""
 TOO_FEW = 2
 """Units of a method with which shrinking and Satterthwaite's approximation both fail."""
-Floats = NDArray[np.float64]
 Counts = NDArray[np.int_]
 
 

@@ -7,8 +7,7 @@ from typing import Literal
 
 from assay.metric_names import heading
 from assay.published import DATA, claimed_gains, measured_gains
-from assay.published.claims import BASELINES as FULL
-from assay.published.claims import Baseline, Gain
+from assay.published.results import OLD_BASELINES, Baseline, Gain
 from assay.stats import Interval
 from assay.tables.comparison import Comparison
 from assay.tables.studies import year_of
@@ -34,7 +33,9 @@ def gains(comparison: Comparison) -> list[Table]:
 
     There is no table where no baseline was benched.
     """
-    beside = _baselines(comparison)
+    beside = [
+        name for old in OLD_BASELINES for name in (old, WEAK[old]) if name in comparison.methods
+    ]
     left_out = {*beside, *comparison.family.twins}
     others = sorted(
         (name for name in comparison.methods if name not in left_out),
@@ -57,12 +58,12 @@ def _gains_in(comparison: Comparison, metric: str, beside: list[str], methods: l
     claimed = {
         (m, baseline): claim(comparison, m, baseline)
         for m in methods
-        for baseline in FULL
+        for baseline in OLD_BASELINES
         if metric != "map_at_r"
     }
     papers = [
         baseline
-        for baseline in FULL
+        for baseline in OLD_BASELINES
         if any(claimed.get((method, baseline)) is not None for method in methods)
     ]
     return Table(
@@ -120,7 +121,7 @@ def trend(comparison: Comparison, baseline: Baseline, metric: str) -> dict[Origi
         for record in comparison.records
         if (year := year_of(record)) is not None
     }
-    beside = {*FULL, *WEAK.values(), *comparison.family.twins}
+    beside = {*OLD_BASELINES, *WEAK.values(), *comparison.family.twins}
     later = {method: year for method, year in years.items() if method not in beside}
     measured = [
         YearPoint(method, year, found)
@@ -152,8 +153,12 @@ def claim(comparison: Comparison, method: str, baseline: Baseline) -> float | No
 
 def trend_in_words(comparison: Comparison) -> list[str]:
     """Return the claimed and the measured gains over each baseline, a line each."""
-    lines = [line for baseline in FULL for line in _in_words(comparison, baseline)]
-    return lines + [line for baseline in FULL for line in _weak_in_words(comparison, baseline)]
+    return [
+        line
+        for in_words in (_in_words, _weak_in_words)
+        for baseline in OLD_BASELINES
+        for line in in_words(comparison, baseline)
+    ]
 
 
 def _in_words(comparison: Comparison, baseline: Baseline) -> list[str]:
@@ -199,11 +204,6 @@ def _range(shares: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _baselines(comparison: Comparison) -> list[str]:
-    """Return the full baselines that were benched, each followed by its weak form."""
-    return [name for full in FULL for name in (full, WEAK[full]) if name in comparison.methods]
-
-
 def _year_text(comparison: Comparison, method: str) -> str:
     year = year_of(comparison.record(method))
     return "" if year is None else str(year)
@@ -228,14 +228,10 @@ def _points(
     comparison: Comparison, found: Sequence[Gain], baseline: Baseline, years: dict[str, int]
 ) -> list[YearPoint]:
     """Return a point for each method: its mean over data sets, or its value on this data set."""
-    chosen = [
-        one
-        for one in _on_data(comparison, found)
-        if one.baseline == baseline and one.method in years
-    ]
     by_method: dict[tuple[str, int], list[float]] = {}
-    for one in chosen:
-        by_method.setdefault((one.method, one.year), []).append(one.gain)
+    for one in _on_data(comparison, found):
+        if one.baseline == baseline and one.method in years:
+            by_method.setdefault((one.method, one.year), []).append(one.gain)
     return [
         YearPoint(method, year, Interval(math.fsum(values) / len(values), None, None, len(values)))
         for (method, year), values in sorted(

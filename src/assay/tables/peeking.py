@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from assay.records.lines import Peek, PeekedRun, PeekedTrial
 from assay.records.study import StudyRecord
 from assay.stats import Interval, bootstrap_bound, t_interval
-from assay.stats.bounds import FEWEST_FOR_BOUND
+from assay.stats.intervals import FEWEST_FOR_BOUND
 from assay.tables.comparison import Comparison
 from assay.tables.table import Table, percent
 
