@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from assay.neighbours import Vectors, nearest, target_ranks, vector_similarities
-from assay.neighbours.order import PAIRS, exact_scores
+from assay.neighbours.candidates import PAIRS, exact_scores
 from assay.neighbours.search import available
 from assay.neighbours.similarity import WhichCount, standing
 from assay.progress import Progress

@@ -1,20 +1,28 @@
-"""The references that can still be among the k nearest of each query.
+"""From products to the k nearest references of each query, in their exact order.
 
-Shapes: Q queries, R references, W places, P pairs.
+Shapes: Q queries, R references, W places, P pairs, U distinct references.
 
-Every query has W > k places. A product enters if it exceeds the query's bound: the k-th largest
-lower end so far, a value that at least k references are sure to reach. When no place is left, the
-bound is raised, and candidates below it leave. References are offered in the order of their index,
-so a reference that only ties with the bound has lost to the k before it.
+Every query has W > k places for the references that can still be among its k nearest. A product
+enters if it exceeds the query's bound: the k-th largest lower end so far, a value that at least k
+references are sure to reach. When no place is left, the bound is raised, and candidates below it
+leave. References are offered in the order of their index, so a reference that only ties with the
+bound has lost to the k before it.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from assay.neighbours.order import NONE, gaps, nearest_first
-from assay.neighbours.similarity import VectorSimilarity, WhichCount
+from assay.hashing import digest_bytes
+from assay.neighbours.similarity import VectorSimilarity, WhichCount, standing
 from assay.neighbours.tiles import ProductPanel, Transposed
-from assay.neighbours.vectors import slices
+from assay.neighbours.vectors import Vectors, slices
+
+NONE = torch.iinfo(torch.int32).max
+"""Index that stands for no reference; it sorts after all others."""
+
+PAIRS = 1 << 19
+"""Numbers of pairs that are compared exactly at once: bounds memory."""
 
 PLACES = 1 << 18
 """Places that are sorted at once: bounds memory."""
@@ -169,3 +177,136 @@ class Candidates:
         in_order_QW = index_QW.masked_fill(~tied_QW, NONE).sort(dim=1).values
         last_Q = in_order_QW.gather(1, (missing_Q - 1).clamp(min=0)[:, None])
         return tied_QW & (index_QW <= last_Q) & (missing_Q > 0)[:, None]
+
+
+# --- The exact order of candidates ---
+
+
+def nearest_first(
+    compared: VectorSimilarity, ids: Tensor, value_QW: Tensor, index_QW: Tensor, k: int
+) -> Tensor:
+    """Return the k nearest (Q, k) of the candidates, -1 where there are fewer.
+
+    Candidates whose gaps overlap are compared exactly, then by index; all others are in order
+    already.
+
+    Args:
+        compared: the similarity.
+        ids: indices (Q,) of the queries.
+        value_QW: products, -inf where there is no candidate.
+        index_QW: indices of the references, NONE where there is no candidate.
+        k: how many candidates are wanted.
+    """
+    lower_QW, order_QW = (value_QW - gaps(compared, ids, index_QW, value_QW.dtype)).sort(
+        dim=1, descending=True
+    )
+    value_QW, index_QW = value_QW.gather(1, order_QW), index_QW.gather(1, order_QW)
+    highest_after_QW = value_QW.flip(1).cummax(1).values.flip(1)[:, 1:]
+    # whether a candidate is apart from the one before it, and from the one after it
+    apart_QW = F.pad(highest_after_QW < lower_QW[:, :-1], (1, 1), value=True)
+    run_QW = apart_QW[:, :-1].cumsum(1, dtype=torch.int32)
+    unsure_QW = ~(apart_QW[:, :-1] & apart_QW[:, 1:]) & (index_QW != NONE)
+    unsure_QW &= run_QW <= run_QW[:, k - 1, None]  # after the k-th it does not matter
+    touched = unsure_QW.any(1).nonzero()[:, 0]
+    if len(touched):
+        width = int(unsure_QW.any(0).nonzero().max()) + 1
+        index_QW[touched, :width] = _resolve(
+            compared,
+            ids[touched],
+            value_QW[touched, :width],
+            index_QW[touched, :width],
+            run_QW[touched, :width],
+            unsure_QW[touched, :width],
+        )
+    best = index_QW[:, :k]
+    return best.masked_fill(best == NONE, -1)
+
+
+def gaps(compared: VectorSimilarity, ids: Tensor, index_QW: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the gaps of the candidates; any number where there is no candidate."""
+    return compared.gap(
+        ids[:, None], index_QW.clamp(max=len(compared.references) - 1).long(), dtype
+    )
+
+
+def exact_scores(compared: VectorSimilarity, query_P: Tensor, reference_P: Tensor) -> Tensor:
+    """Return exact scores (P,) of any number of pairs, computed some at a time."""
+    exact_P = torch.empty(len(query_P), dtype=torch.float64, device=query_P.device)
+    for part in slices(len(query_P), max(1, PAIRS // compared.references.dim)):
+        exact_P[part] = compared.exact(query_P[part], reference_P[part])
+    return exact_P
+
+
+def _resolve(
+    compared: VectorSimilarity,
+    ids: Tensor,
+    value_QW: Tensor,
+    index_QW: Tensor,
+    run_QW: Tensor,
+    unsure_QW: Tensor,
+) -> Tensor:
+    """Return indices sorted by run, then by falling exact score, then by index.
+
+    Only unsure candidates need their exact score.
+    """
+    exact_QW = value_QW.double()
+    rounded_QW = unsure_QW & (gaps(compared, ids, index_QW, value_QW.dtype) > 0)
+    exact_QW[rounded_QW] = exact_scores(
+        compared, ids[rounded_QW.nonzero()[:, 0]], index_QW[rounded_QW]
+    )
+    order_QW = index_QW.argsort(dim=1)
+    order_QW = order_QW.gather(
+        1, exact_QW.gather(1, order_QW).argsort(dim=1, descending=True, stable=True)
+    )
+    order_QW = order_QW.gather(1, run_QW.gather(1, order_QW).argsort(dim=1, stable=True))
+    return index_QW.gather(1, order_QW)
+
+
+# --- All pairs exactly, for queries with more ties than places ---
+
+
+def exhaustive(
+    compared: VectorSimilarity,
+    ids: Tensor,
+    k: int,
+    exclude: Tensor | None,
+    counts: WhichCount | None,
+) -> Tensor:
+    """Return the k nearest (Q, k) of the queries `ids`, -1 where fewer count.
+
+    Equal references are compared once.
+    """
+    first_U, place_R = _distinct(compared.references)
+    columns_R = torch.arange(len(place_R), device=ids.device)
+    found = torch.empty(len(ids), k, dtype=torch.long, device=ids.device)
+    for number, query in enumerate(ids):
+        score_R = exact_scores(compared, query.expand(len(first_U)), first_U)[place_R]
+        stands_R = standing(query, columns_R, None if exclude is None else exclude[query], counts)
+        found[number] = _best(score_R.masked_fill(~stands_R, -torch.inf), k)
+    return found
+
+
+def _best(score_R: Tensor, k: int) -> Tensor:
+    """Return indices of the k largest, ties by lower index, without sorting all."""
+    least = score_R.topk(k).values[-1]
+    certain = (score_R > least).nonzero()[:, 0]
+    tied = (score_R == least).nonzero()[: k - len(certain), 0]
+    chosen = torch.cat([certain, tied]).sort().values
+    order = score_R[chosen].argsort(descending=True, stable=True)
+    best = chosen[order]
+    return best.masked_fill(torch.isneginf(score_R[best]), -1)
+
+
+def _distinct(vectors: Vectors) -> tuple[Tensor, Tensor]:
+    """Return the index of the first of each distinct row, and each row's place among these."""
+    first: list[int] = []
+    place = torch.empty(len(vectors), dtype=torch.long)
+    seen: dict[str, int] = {}
+    for rows, block in vectors.blocks(None):
+        for index, row in enumerate(
+            block.cpu().contiguous().view(torch.uint8).numpy(), start=rows.start
+        ):
+            place[index] = seen.setdefault(digest_bytes(row.tobytes()), len(first))
+            if place[index] == len(first):
+                first.append(index)
+    return torch.tensor(first, device=vectors.device), place.to(vectors.device)

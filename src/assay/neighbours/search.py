@@ -9,9 +9,13 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from assay.neighbours.candidates import Candidates, places_for
-from assay.neighbours.exhaustive import exhaustive
-from assay.neighbours.order import NONE, nearest_first
+from assay.neighbours.candidates import (
+    NONE,
+    Candidates,
+    exhaustive,
+    nearest_first,
+    places_for,
+)
 from assay.neighbours.similarity import VectorSimilarity, WhichCount, standing, vector_similarities
 from assay.neighbours.tiles import TILE, Multiplier, Transposed
 from assay.neighbours.vectors import Vectors, as_indices, slices
@@ -247,7 +251,17 @@ def sides(
     left = queries if isinstance(queries, Vectors) else Vectors(queries)
     right = left if references is queries else Vectors(references, left.device)
     excluded = _left_out(exclude, left, right)
-    _check(left, right)
+    if left.dim != right.dim:
+        raise ValueError(f"queries have {left.dim} dimensions, but references {right.dim}")
+    if not len(right):
+        raise ValueError("there are no references to search in")
+    if len(right) >= torch.iinfo(torch.int32).max:
+        raise ValueError(
+            f"{len(right)} references are more than can be searched at once; split them"
+        )
+    left.check_finite("queries")
+    if right is not left:
+        right.check_finite("references")
     return left, right, excluded
 
 
@@ -273,20 +287,6 @@ def _left_out(
             f" {len(references) - 1}"
         )
     return indices
-
-
-def _check(queries: Vectors, references: Vectors) -> None:
-    if queries.dim != references.dim:
-        raise ValueError(f"queries have {queries.dim} dimensions, but references {references.dim}")
-    if not len(references):
-        raise ValueError("there are no references to search in")
-    if len(references) >= torch.iinfo(torch.int32).max:
-        raise ValueError(
-            f"{len(references)} references are more than can be searched at once; split them"
-        )
-    queries.check_finite("queries")
-    if references is not queries:
-        references.check_finite("references")
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from assay.neighbours.order import exact_scores
+from assay.neighbours.candidates import exact_scores
 from assay.neighbours.search import (
     STAGE,
     AnyVectors,
