@@ -70,7 +70,6 @@ def test_a_changed_line_of_what_a_run_computes_with_changes_the_hash(copy: Path)
     for name in (
         "losses/loss.py",
         "train/loop.py",
-        "train/batches.py",
         "samplers/sampler.py",
         "metrics/retrieval.py",
         "metrics/geometry.py",

@@ -1,7 +1,6 @@
 """Training: one loop for one or many models, and the state from which it resumes after a kill."""
 
-from assay.train.batches import draw_batches, iterations_of
-from assay.train.loop import Stepper, fit
+from assay.train.loop import Stepper, draw_batches, fit, iterations_of
 from assay.train.network import OneNetwork, set_training, step
 from assay.train.optimisers import groups_of, make_optimiser, optimiser_of
 from assay.train.resume import SAVE_AFTER, CheckpointFolder, ResumeFile, SavedState

@@ -27,7 +27,7 @@ from assay.methods import BuiltMethod
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
 from assay.samplers.sampler import has_fixed_pattern
-from assay.train.batches import Drawn, draw_batches, iterations_of
+from assay.train.loop import Drawn, draw_batches, iterations_of
 from assay.train.optimisers import Group, groups_of, make_optimiser, set_rates
 from assay.train.resume import SavedState, own_attributes
 from assay.train.stack_arithmetic import product, with_rows_apart
