@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from assay.errors import BadInput
 from assay.trunks.photo import Photo
-from assay.trunks.pooling import GeneralisedMean
-from assay.trunks.trunk import Trunk
+from assay.trunks.trunk import GeneralisedMean, Trunk
 
 WRAPPERS = ("state_dict", "model")
 PREFIXES = ("module.", "backbone.")

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.protocols import Pooling
-from assay.trunks.pooling import make_pool
-from assay.trunks.trunk import Trunk, trunks
+from assay.trunks.trunk import Trunk, make_pool, trunks
 
 WIDTHS = (16, 32, 64, 64)
 
