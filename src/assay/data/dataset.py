@@ -1,16 +1,19 @@
 """A data set: samples with labels, and the halves that it is cut into. Shapes: N samples."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from assay.hashing import digest
+from assay.progress import Progress
 from assay.protocols import FirstStep, Modality
 from assay.records.source import class_hash
+from assay.registry import Registry
 
 Labels = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
@@ -109,6 +112,13 @@ class Dataset:
         # "look" was the name of the modality when seeds were first derived from this hash: another
         # word would change every published score.
         return digest({"look": self.modality, "samples": rows} | roles)
+
+
+Loader = Callable[[Progress], Dataset] | Callable[[Path, Progress], Dataset]
+"""Loads a data set and reports its progress: of a plain name, or of `kind:` from a path."""
+
+datasets = Registry[Loader]("data set")
+"""Loaders by name; `assay list datasets` shows the first paragraph of their docstrings."""
 
 
 @dataclass(frozen=True)

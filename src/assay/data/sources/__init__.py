@@ -3,7 +3,7 @@
 Importing this package imports every module of the folder, and each registers its own.
 """
 
-from assay.data.sources.kinds import datasets
+from assay.data.dataset import datasets
 from assay.registry import import_folder
 
 import_folder(__name__, __path__)

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.data.arrays import check_vectors, decode_words, read_arrays, read_labels
-from assay.data.dataset import Dataset, Labels, Marks, Vectors
-from assay.data.sources.kinds import datasets
+from assay.data.dataset import Dataset, Labels, Marks, Vectors, datasets
 from assay.errors import BadInput
 from assay.hashing import digest_bytes
 from assay.progress import Progress, silent

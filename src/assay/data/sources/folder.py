@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from assay.data.dataset import Dataset
+from assay.data.dataset import Dataset, datasets
 from assay.data.image_files import ImageFiles
 from assay.data.images import endings
 from assay.data.paths import check_inside
-from assay.data.sources.kinds import datasets
 from assay.data.sources.official import first_few
 from assay.errors import BadInput
 from assay.progress import Progress, silent

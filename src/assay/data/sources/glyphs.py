@@ -17,9 +17,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from assay.data.arrays import pack_arrays
-from assay.data.dataset import Dataset, Labels, Pixels
+from assay.data.dataset import Dataset, Labels, Pixels, datasets
 from assay.data.images import first_step
-from assay.data.sources.kinds import datasets
 from assay.files import cache_folder, write_atomically
 from assay.hashing import digest, digest_bytes
 from assay.progress import Progress, silent

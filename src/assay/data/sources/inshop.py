@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from assay.data.dataset import Dataset
-from assay.data.sources.kinds import datasets
+from assay.data.dataset import Dataset, datasets
 from assay.data.sources.official import (
     ListedImages,
     Release,

@@ -20,10 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from assay.data.dataset import Dataset
+from assay.data.dataset import Dataset, datasets
 from assay.data.paths import check_inside
 from assay.data.sources.archives import unpack
-from assay.data.sources.kinds import datasets
 from assay.data.sources.official import (
     ListedImages,
     Release,

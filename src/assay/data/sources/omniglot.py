@@ -15,9 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from assay.data.dataset import Dataset
+from assay.data.dataset import Dataset, datasets
 from assay.data.paths import check_inside
-from assay.data.sources.kinds import datasets
 from assay.data.sources.official import ListedImages, Release, find_folder, first_few, make_dataset
 from assay.errors import BadInput
 from assay.progress import Progress, silent

@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from assay.data.dataset import Dataset, Labels, Marks
+from assay.data.dataset import Dataset, Labels, Marks, datasets
 from assay.data.images import endings
 from assay.data.paths import check_inside
-from assay.data.sources.kinds import datasets
 from assay.data.sources.official import ListedImages, files_in, first_few, make_dataset
 from assay.errors import BadInput
 from assay.progress import Progress, silent
