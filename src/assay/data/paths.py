@@ -26,11 +26,13 @@ def check_inside(root: Path, paths: Sequence[Path]) -> None:
     home = root.resolve()
     for folder in sorted({path.parent for path in paths}):
         if not _target(folder).is_relative_to(home):
-            link = _link_above(folder, home)
-            raise BadInput(_leads_out(root, link, _target(link)))
+            link = folder  # the highest folder on the way that lies outside is the one to remove
+            while link.parent != link and not _target(link.parent).is_relative_to(home):
+                link = link.parent
+            raise _leads_out(root, link)
     for path in paths:
         if path.is_symlink() and not _target(path).is_relative_to(home):
-            raise BadInput(_leads_out(root, path, _target(path)))
+            raise _leads_out(root, path)
 
 
 def _target(path: Path) -> Path:
@@ -42,15 +44,8 @@ def _target(path: Path) -> Path:
         ) from None
 
 
-def _link_above(folder: Path, home: Path) -> Path:
-    """Return the highest folder on the way to `folder` that lies outside: the link to remove."""
-    while folder.parent != folder and not _target(folder.parent).is_relative_to(home):
-        folder = folder.parent
-    return folder
-
-
-def _leads_out(root: Path, link: Path, target: Path) -> str:
-    return (
-        f"{link} leads out of {root}, to {target}; put the files themselves there, or copy the"
-        " folder with cp -rL"
+def _leads_out(root: Path, link: Path) -> BadInput:
+    return BadInput(
+        f"{link} leads out of {root}, to {_target(link)}; put the files themselves there, or copy"
+        " the folder with cp -rL"
     )

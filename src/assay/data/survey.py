@@ -2,7 +2,7 @@
 samples.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
 
@@ -239,14 +239,9 @@ def _edges(least: int, most: int, median: float) -> list[int]:
             2**power if power >= 0 else 0
             for power in range(least.bit_length() - 1, most.bit_length() + 1)
         ]
-    width = next(width for width in _widths() if most // width - least // width < BARS)
+    widths = (digit * 10**power for power in count() for digit in (1, 2, 5))
+    width = next(width for width in widths if most // width - least // width < BARS)
     return list(range(least // width * width, (most // width + 1) * width + 1, width))
-
-
-def _widths() -> Iterator[int]:
-    """Yield 1, 2, 5, 10, 20, 50 and so on."""
-    for power in count():
-        yield from (10**power, 2 * 10**power, 5 * 10**power)
 
 
 def _spread(per_class: Labels) -> Spread:

@@ -7,7 +7,7 @@ import importlib
 import itertools
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import torch
@@ -63,7 +63,9 @@ class Timm(Photo):
         if pool is None:
             self.layout, self.body = torch.contiguous_format, body
         else:
-            _replace(pool, pooling)
+            flat = isinstance(pool.flatten, nn.Flatten) or getattr(pool.pool, "flatten", False)
+            pool.pool = nn.Sequential(make_pool(pooling), nn.Unflatten(1, (-1, 1, 1)))
+            pool.flatten = nn.Flatten(1) if flat else nn.Identity()
             self.body = channels_last(body)
 
     @classmethod
@@ -73,11 +75,8 @@ class Timm(Photo):
         if not config.has_weights:
             return None
         full = f"{config.architecture}.{config.tag}" if config.tag else str(config.architecture)
-
-        def fetch() -> Mapping[str, Tensor]:
-            return _fetch(full)
-
-        return WeightsOrigin(pretrained_on(config.tag or ""), f"timm {full}", fetch)
+        source = f"timm {full}"
+        return WeightsOrigin(pretrained_on(config.tag or ""), source, partial(_fetch, full))
 
 
 def has(name: str) -> bool:
@@ -171,12 +170,6 @@ def _global_pool(body: nn.Module) -> Any:
     ]
     maps = all(getattr(module.pool, "dim", (2, 3)) == (2, 3) for module in found)
     return found[0] if len(found) == 1 and maps else None
-
-
-def _replace(select: Any, pooling: Pooling) -> None:
-    flat = isinstance(select.flatten, nn.Flatten) or getattr(select.pool, "flatten", False)
-    select.pool = nn.Sequential(make_pool(pooling), nn.Unflatten(1, (-1, 1, 1)))
-    select.flatten = nn.Flatten(1) if flat else nn.Identity()
 
 
 def _fetch(name: str) -> Mapping[str, Tensor]:

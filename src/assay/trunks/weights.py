@@ -61,7 +61,12 @@ def load_weights(trunk: Trunk, digest: str) -> None:
 
     A learned pooling and counters of batches stay as built.
     """
-    content = _read(digest)
+    try:
+        content = _path(digest).read_bytes()
+    except OSError as error:
+        raise BadInput(
+            f"the weights {digest} are not in {_folder()} ({error.strerror}); give --weights again"
+        ) from None
     if digest_bytes(content) != digest:
         raise BadInput(
             f"{_path(digest)} does not have the hash in its name: it was damaged or replaced;"
@@ -114,7 +119,11 @@ def _by_digest(trunk: str, digest: str) -> Weights:
                 f" --weights FILE, or --weights {PRETRAINED} or {RANDOM_WEIGHTS}"
             )
         return own
-    _check_readable(digest)
+    try:
+        with safe_open(_path(digest), framework="pt"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise BadInput(f"{_path(digest)} is damaged; remove it and run again") from error
     if trunk not in described:
         others = " and ".join(map(repr, described))
         raise BadInput(f"weights={digest} are those of the trunk {others}, not of {trunk!r}")
@@ -198,25 +207,8 @@ def _described(digest: str) -> dict[str, Weights]:
         return {}
 
 
-def _check_readable(digest: str) -> None:
-    try:
-        with safe_open(_path(digest), framework="pt"):
-            pass
-    except (SafetensorError, OSError) as error:
-        raise BadInput(f"{_path(digest)} is damaged; remove it and run again") from error
-
-
 def _is_there(digest: str) -> bool:
     return os.path.isfile(_path(digest))  # noqa: PTH113 (a folder without access holds no file)
-
-
-def _read(digest: str) -> bytes:
-    try:
-        return _path(digest).read_bytes()
-    except OSError as error:
-        raise BadInput(
-            f"the weights {digest} are not in {_folder()} ({error.strerror}); give --weights again"
-        ) from None
 
 
 def _folder() -> Path:

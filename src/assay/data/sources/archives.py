@@ -51,7 +51,7 @@ def unpack(archive: Path, progress: Progress = silent) -> Path:
     are refused: none of the data sets needs one. One process at a time unpacks, and removes what
     killed processes left half unpacked.
     """
-    final = cache_folder() / "unpacked" / f"{_stem(archive)}-{_key(archive)}"
+    final = cache_folder() / "unpacked" / _name_in_cache(archive)
     if os.path.isdir(final):  # noqa: PTH112 (a cache that cannot be entered holds nothing)
         return final
     place = writable_cache() / "unpacked"
@@ -62,27 +62,21 @@ def unpack(archive: Path, progress: Progress = silent) -> Path:
 
     with lock_in_turn(place.with_name("unpacked.lock"), waiting):
         remove_drafts_in(place)
-        if not final.is_dir():
-            _unpack(archive, final, progress)
+        if final.is_dir():
+            return final
+        with _opened(archive) as members:
+            total = sum(member.size for member in members)
+            _check_space(archive, total)
+            with new_folder(final) as draft:
+                _write(archive, members, draft, total, progress)
     return final
 
 
-def _unpack(archive: Path, final: Path, progress: Progress) -> None:
-    with _opened(archive) as members:
-        total = sum(member.size for member in members)
-        _check_space(archive, total)
-        with new_folder(final) as draft:
-            _write(archive, members, draft, total, progress)
-
-
-def _stem(archive: Path) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]", "_", archive.name.split(".")[0])[:60]
-
-
-def _key(archive: Path) -> str:
-    """Return a hash that tells this file from one put at the same place later."""
+def _name_in_cache(archive: Path) -> str:
+    """Return the archive's name with a hash that tells it from a file put there later."""
+    stem = re.sub(r"[^A-Za-z0-9_-]", "_", archive.name.split(".")[0])[:60]
     found = archive.stat()
-    return digest([str(archive.resolve()), found.st_size, found.st_mtime_ns])[:16]
+    return f"{stem}-{digest([str(archive.resolve()), found.st_size, found.st_mtime_ns])[:16]}"
 
 
 DAMAGED = (

@@ -71,23 +71,11 @@ def load_features(path: Path, progress: Progress = silent) -> Dataset:
         modality="features",
         labels=labels,
         class_names=class_names,
-        ids=(
-            _own_ids(arrays["ids"], len(labels), called)
-            if "ids" in arrays
-            else _ids(labels, class_names)
-        ),
+        ids=_ids(arrays.get("ids"), labels, class_names, called),
         items=Features(vectors),
-        trainval=(
-            _trainval(arrays["trainval"], len(class_names), called)
-            if "trainval" in arrays
-            else None
-        ),
-        query=_marks("query", arrays["query"], len(labels), called) if "query" in arrays else None,
-        gallery=(
-            _marks("gallery", arrays["gallery"], len(labels), called)
-            if "gallery" in arrays
-            else None
-        ),
+        trainval=_trainval(arrays.get("trainval"), len(class_names), called),
+        query=_marks("query", arrays.get("query"), len(labels), called),
+        gallery=_marks("gallery", arrays.get("gallery"), len(labels), called),
         pretrained_on=str(arrays["pretrained_on"]) if "pretrained_on" in arrays else None,
     )
 
@@ -150,16 +138,9 @@ def _names(name: str, values: NDArray[Any], called: str) -> tuple[str, ...]:
     return words
 
 
-def _own_ids(ids: NDArray[Any], rows: int, called: str) -> list[str]:
-    names = _names("ids", ids, called)
-    if len(names) != rows:
-        raise BadInput(
-            f"{called}: ids has {len(names)} names; z has {rows} rows, so ids must have {rows}"
-        )
-    return list(names)
-
-
-def _trainval(number: NDArray[Any], classes: int, called: str) -> int:
+def _trainval(number: NDArray[Any] | None, classes: int, called: str) -> int | None:
+    if number is None:
+        return None
     if number.size != 1 or number.dtype.kind not in "iu":
         raise BadInput(
             f"{called}: trainval is {number.dtype} of shape {number.shape}; it is one integer, a"
@@ -174,7 +155,9 @@ def _trainval(number: NDArray[Any], classes: int, called: str) -> int:
     return count
 
 
-def _marks(name: str, values: NDArray[Any], rows: int, called: str) -> Marks:
+def _marks(name: str, values: NDArray[Any] | None, rows: int, called: str) -> Marks | None:
+    if values is None:
+        return None
     if values.shape != (rows,) or values.dtype != np.bool_:
         raise BadInput(
             f"{called}: {name} is {values.dtype} of shape {values.shape}; it must be bool of shape"
@@ -183,10 +166,19 @@ def _marks(name: str, values: NDArray[Any], rows: int, called: str) -> Marks:
     return values
 
 
-def _ids(labels: Labels, class_names: Sequence[str]) -> list[str]:
-    """Name each row by its class and its number in the class, which rows of other classes cannot
-    change.
+def _ids(
+    given: NDArray[Any] | None, labels: Labels, class_names: Sequence[str], called: str
+) -> list[str]:
+    """Return the given names of the rows, else each row's class and its number in the class, which
+    rows of other classes cannot change.
     """
+    if given is not None:
+        names, rows = _names("ids", given, called), len(labels)
+        if len(names) != rows:
+            raise BadInput(
+                f"{called}: ids has {len(names)} names; z has {rows} rows, so ids must have {rows}"
+            )
+        return list(names)
     seen = [0] * len(class_names)
     ids = []
     for label in labels.tolist():

@@ -295,16 +295,12 @@ def _find_images(root: Path, part: str, ids: list[str], progress: Progress) -> l
     if missing:
         raise missing_images(root, missing, len(ids), LANDMARKS_RELEASE)
     paths = [base_of[f"{image}.jpg"] / _place(image) for image in ids]
-    _check_inside(ids, paths, base_of)
-    return paths
-
-
-def _check_inside(ids: list[str], paths: list[Path], base_of: dict[str, Path]) -> None:
     below: dict[Path, list[Path]] = defaultdict(list)
     for image, path in zip(ids, paths, strict=True):
         below[base_of[f"{image}.jpg"]].append(path)
     for base, found in below.items():
         check_inside(base, found)
+    return paths
 
 
 def _bases(root: Path, part: str, progress: Progress) -> Iterator[Path]:

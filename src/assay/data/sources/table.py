@@ -68,7 +68,7 @@ def load_table(path: Path, progress: Progress = silent) -> Dataset:
     known = ("path", "label", "split", "query", "gallery")
     metadata = {column: cells for column, cells in table.columns.items() if column not in known}
     images = ListedImages(ids, paths, labels, query, gallery, metadata)
-    notes = [*beside, *_absolute(ids), *_unused(split, query, gallery)]
+    notes = [*beside, *_notes(ids, split, query, gallery)]
     return make_dataset(
         f"table:{path.name}",
         images,
@@ -346,17 +346,15 @@ def _check_disjoint(table: ImageTable, split: Marks) -> set[str]:
     return in_trainval
 
 
-def _absolute(ids: Sequence[str]) -> list[str]:
-    outside = sum(name.startswith("/") for name in ids)
-    return (
-        [f"{outside} absolute paths: elsewhere this data has another fingerprint"]
-        if outside
-        else []
-    )
-
-
-def _unused(split: Marks | None, query: Marks | None, gallery: Marks | None) -> list[str]:
-    if split is None or query is None or gallery is None:
-        return []
-    unused = int((~split & ~query & ~gallery).sum())
-    return [f"{unused} samples of the test half are neither query nor gallery"] if unused else []
+def _notes(
+    ids: Sequence[str], split: Marks | None, query: Marks | None, gallery: Marks | None
+) -> list[str]:
+    """Return notes on absolute paths and on samples of the test half that are not used."""
+    notes = []
+    if outside := sum(name.startswith("/") for name in ids):
+        notes.append(f"{outside} absolute paths: elsewhere this data has another fingerprint")
+    if split is not None and query is not None and gallery is not None:
+        unused = int((~split & ~query & ~gallery).sum())
+        if unused:
+            notes.append(f"{unused} samples of the test half are neither query nor gallery")
+    return notes
