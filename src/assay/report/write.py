@@ -1,30 +1,97 @@
-"""The folder `report/`: index.html, tables and figures."""
+"""The folder `report/`: the page index.html, tables and figures."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from assay.errors import BadInput
 from assay.files import write_atomically
 from assay.hashing import pretty
+from assay.records.run import read_timing
 from assay.records.store import Store
 from assay.records.study import StudyRecord
-from assay.report.diagrams import critical_difference_diagram, sweep_figure
 from assay.report.figures import (
-    FORMS,
+    FIGURE_FORMS,
+    critical_difference_diagram,
     draw,
     intervals,
     over_the_years,
     price_of_peeking,
+    sweep_figure,
     where_from,
 )
-from assay.report.page import Part, page_of
-from assay.tables import RENDERERS, Across, Section, Sweep, render, sections, tables_of
+from assay.report.notices import departures_of, given_notices, notices_of, notices_of_sweep
+from assay.tables import (
+    RENDERERS,
+    Across,
+    Comparison,
+    Section,
+    Sweep,
+    Table,
+    answer,
+    control,
+    covered,
+    estimated,
+    published_sentences,
+    render,
+    sections,
+    summary,
+    tables_of,
+)
+from assay.tables.across import in_words
+from assay.tables.gains import trend_in_words
 from assay.tables.studies import has_ended
+from assay.version import __version__
 
 OURS = ("intervals", "trend", "sources", "peeking", "ranks", "sweep-*")
 """Suffixes of figure names, after the name of their section."""
+
+FOLDED = (
+    "spread",
+    "gains-map_at_r",
+    "differences-concatenated",
+    "needed-separated",
+    "needed-concatenated",
+    "classes-separated",
+    "classes-concatenated",
+    "mean-ranks-concatenated",
+    "trials",
+)
+"""Tables that the page shows only on a click."""
+
+MANY_ROWS = 24
+"""Rows above which other tables are shown on a click too, but for those that a section is about."""
+OPEN = ("scores", "published", "sweep")
+
+SHOWN = 3
+"""Disagreements between single and concatenated models that stand beside the answer; all stand with
+their section.
+"""
+
+WORDS = ("differences", "needed", "parameters", "trials", "published", "sources", "classes")
+"""Prefixes of the names of tables whose cells are words."""
+
+BESIDE = {
+    "gains-precision_at_1": "trend",
+    "gains-recall_at_1": "trend",
+    "sources": "sources",
+    "peeking": "peeking",
+}
+"""The figure that stands above a table; others stand at the head of their section."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section with its tables, and its figures as the contents of files."""
+
+    section: Section
+    tables: list[Table]
+    figures: dict[str, bytes]
 
 
 def write_report(store: Store) -> Path:
@@ -39,7 +106,8 @@ def write_report(store: Store) -> Path:
     written = {path for part in parts for path in _write_part(folder, part)}
     page = folder / "index.html"
     write_atomically(page, page_of(store, parts))
-    write_atomically(folder / "studies.json", pretty(sorted(set(_covered(found)))))
+    covered_studies = {record.key for section in found for record in _ended_studies(section)}
+    write_atomically(folder / "studies.json", pretty(sorted(covered_studies)))
     for old in [
         *folder.glob("tables/*"),
         *(path for name in OURS for path in folder.glob(f"figures/*-{name}.*")),
@@ -91,18 +159,108 @@ def _drawn(section: Section) -> dict[str, bytes]:
     return {
         f"{name}.{form}": draw(figure, form)
         for name, figure in figures_of(section).items()
-        for form in FORMS
+        for form in FIGURE_FORMS
     }
 
 
-def _covered(found: Iterable[Section]) -> list[str]:
-    """Return the keys of the studies that have ended, on which tables and page depend."""
-    return [record.key for section in found for record in _studies(section) if has_ended(record)]
-
-
-def _studies(section: Section) -> tuple[StudyRecord, ...]:
+def _ended_studies(section: Section) -> list[StudyRecord]:
+    """Return the studies of a section that have ended, on which its tables and the page depend."""
     if isinstance(section, Across):
-        return ()
+        return []
+    replaced = () if isinstance(section, Sweep) else section.replaced
+    return [
+        record for record in (*section.records, *section.unfinished, *replaced) if has_ended(record)
+    ]
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def page_of(store: Store, parts: Sequence[Part]) -> str:
+    """Return the whole page, a single file that loads nothing else."""
+    environment = Environment(
+        loader=PackageLoader("assay.report", "."), autoescape=True, undefined=StrictUndefined
+    )
+    template = environment.get_template("page.html.j2")
+    return template.render(
+        version=__version__, shown=SHOWN, sections=[_shown(store, part) for part in parts]
+    )
+
+
+def _shown(store: Store, part: Part) -> dict[str, Any]:
+    """Return everything that the page shows of a section."""
+    section, tables = part.section, part.tables
+    inline = {
+        file.removesuffix(".svg"): Markup(drawn[drawn.index(b"<svg") :].decode())
+        for file, drawn in part.figures.items()
+        if file.endswith(".svg")
+    }
+    beside = {
+        table.name: BESIDE[table.name] for table in tables if BESIDE.get(table.name) in inline
+    }
+    shared = {
+        "slug": section.slug,
+        "tables": tables,
+        "folded": [
+            table.name
+            for table in tables
+            if table.name in FOLDED or (len(table.rows) > MANY_ROWS and table.name not in OPEN)
+        ],
+        "words": WORDS,
+        "forms": list(RENDERERS),
+        "figure_forms": FIGURE_FORMS,
+        "figures": inline,
+        "beside": beside,
+        "head": [name for name in inline if name not in beside.values()],
+    }
+    if isinstance(section, Across):
+        return shared | {
+            "kind": "across",
+            "section": section,
+            "lines": in_words(section),
+            "notices": given_notices(section),
+        }
     if isinstance(section, Sweep):
-        return (*section.records, *section.unfinished)
-    return (*section.records, *section.unfinished, *section.replaced)
+        return shared | {"kind": "sweep", "section": section, "notices": notices_of_sweep(section)}
+    return shared | _compared(store, section)
+
+
+def _compared(store: Store, comparison: Comparison) -> dict[str, Any]:
+    several = len(comparison.records) > 1
+    found = answer(comparison)
+    return {
+        "kind": "comparison",
+        "section": comparison,
+        "announced": comparison.announced,
+        "seal": comparison.records[0].seal if comparison.records else None,
+        "answer": found.sentence,
+        "disagreements": found.disagreements,
+        "verdicts": summary(comparison) if several else [],
+        "control": control(comparison),
+        "covered": covered(comparison) if comparison.records else "",
+        "estimated": estimated(comparison) if comparison.records else "",
+        "trend": trend_in_words(comparison) if several else [],
+        "published": published_sentences(comparison),
+        "costs": [_cost(store, record) for record in (*comparison.records, *comparison.unfinished)],
+        "departures": departures_of(comparison),
+        "notices": notices_of(comparison),
+    }
+
+
+def _cost(store: Store, record: StudyRecord) -> dict[str, Any]:
+    """Return runs and seconds of a study.
+
+    Wall-clock times are kept apart from results and appear here only.
+    """
+    entries = list(record.run_entries())
+    timings = [read_timing(store.run(entry.key)) for entry in entries]
+    seconds = [timing.seconds for timing in timings if timing is not None]
+    return {
+        "method": record.method,
+        "searches": record.searches if record.searched else 0,
+        "trials": len(record.trials),
+        "reproductions": len(record.reproductions),
+        "runs": len(entries),
+        "seconds": sum(seconds),
+        "each": sum(seconds) / len(seconds) if seconds else 0.0,
+    }
