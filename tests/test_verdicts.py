@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.cli.results import print_result
+from assay.cli.show import print_result
 from assay.hashing import pretty
 from assay.records.benches import DeclaredBench
 from assay.records.lines import Preregistration

@@ -17,7 +17,7 @@ from assay.cli.options import (
     split_names,
     with_bench_options,
 )
-from assay.cli.results import print_plan, print_result, print_sweep
+from assay.cli.show import print_plan, print_result, print_sweep
 
 
 @with_bench_options

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.options import ImportsOption, ProtocolOption, SettingsOption, choose_protocol
+from assay.cli.options import (
+    ImportsOption,
+    ProtocolOption,
+    SettingsOption,
+    choose_protocol,
+    split_names,
+)
 from assay.cli.show import note, print_json, print_table
 from assay.errors import BadInput
 
@@ -144,7 +150,7 @@ def _metric_names(metrics: str) -> tuple[str, ...]:
     """Return the metrics of the option; raise `BadInput` for an unknown metric."""
     from assay.metrics.metric import choose_metrics
 
-    names = tuple(name.strip() for name in metrics.split(",") if name.strip())
+    names = tuple(split_names(metrics))
     try:
         choose_metrics(names)
     except BadInput:

@@ -2,16 +2,13 @@
 
 import textwrap
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from assay.cli.options import ImportsOption, JsonOption
 from assay.cli.show import print_json, print_table
 from assay.registry import first_paragraph
-
-if TYPE_CHECKING:
-    from assay.protocols import Protocol
 
 WIDTH, NARROW = 100, 24
 """Columns of a terminal that lists fit into, and the least that wrapped text gets, however much
@@ -146,6 +143,7 @@ def _datasets() -> list[dict[str, Any]]:
 
 
 def _protocols() -> list[dict[str, Any]]:
+    """Return a row per protocol; `runs` are those of a method that has something to search."""
     from assay.methods import methods
     from assay.protocols import protocols
 
@@ -156,7 +154,11 @@ def _protocols() -> list[dict[str, Any]]:
             "searches": protocol.searches,
             "trials": protocol.trials,
             "reproductions": protocol.reproductions,
-            "runs": _runs(protocol),
+            "runs": protocol.searches
+            * (
+                protocol.trials * protocol.folds_of_a_trial
+                + protocol.reproductions * protocol.folds
+            ),
             "trunk": protocol.trunk,
             "dim": protocol.dim,
             "folds": protocol.folds,
@@ -166,13 +168,6 @@ def _protocols() -> list[dict[str, Any]]:
         }
         for name, protocol in protocols.items()
     ]
-
-
-def _runs(protocol: "Protocol") -> int:
-    """Return the number of runs of a method that has something to search."""
-    return protocol.searches * (
-        protocol.trials * protocol.folds_of_a_trial + protocol.reproductions * protocol.folds
-    )
 
 
 def _metrics() -> list[dict[str, Any]]:

@@ -81,12 +81,12 @@ def train(
             design, parameters or (), out, fold=fold, seed=seed, progress=progress, on_epoch=report
         )
     if json:
-        print_json({"model": str(out), **card})
+        print_json({"model": str(out), **card.to_json()})
         return
-    if card["status"] == "diverged":
+    if card.status == "diverged":
         print("training diverged; the best checkpoint before that was kept", file=sys.stderr)
-    scores = ", ".join(f"{name} {card['validation'][name]:.4f}" for name in SCORES)
-    print(f"validation, fold {fold}, epoch {card['epoch']}: {scores}")
+    scores = ", ".join(f"{name} {card.validation[name]:.4f}" for name in SCORES)
+    print(f"validation, fold {fold}, epoch {card.epoch}: {scores}")
     print(f"model: {out}")
 
 
@@ -193,7 +193,13 @@ def baselines(
             progress=progress,
         )
     if json:
-        trunks_found = [_plain(baseline) for baseline in found]
+        trunks_found = [
+            {
+                **vars(one),
+                "scores": None if one.scores is None else {name: one.mean(name) for name in SCORES},
+            }
+            for one in found
+        ]
         print_json({"data": data, "test": test, "dim": dim, "trunks": trunks_found})
         return
     part = "test half" if test else "validation folds, mean"
@@ -217,10 +223,3 @@ def _row(baseline: "TrunkBaseline") -> list[str]:
     scores = [f"{100 * baseline.mean(metric):.1f}" for metric in SCORES]
     start = baseline.pretrained_on or untrained
     return [baseline.trunk, start, str(baseline.features), str(baseline.dim), *scores]
-
-
-def _plain(baseline: "TrunkBaseline") -> dict[str, object]:
-    scores = (
-        None if baseline.scores is None else {metric: baseline.mean(metric) for metric in SCORES}
-    )
-    return {**vars(baseline), "scores": scores}

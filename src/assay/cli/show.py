@@ -1,9 +1,11 @@
-"""Printing of results: tables for people, JSON for programs."""
+"""Printing: tables for people, JSON for programs, and the results of a bench or a sweep."""
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -12,7 +14,19 @@ from rich.text import Text
 
 from assay.hashing import plain
 
+if TYPE_CHECKING:
+    from assay.study import Plan
+    from assay.tables import Comparison
+
 WIDEST = 400
+
+DISAGREEMENTS = 3
+"""Disagreements between single and concatenated models that are printed; the report has all."""
+
+FULL_WIDTH = 126
+"""Columns that the whole table of scores needs; a narrower terminal gets the scores of single
+models only.
+"""
 
 
 def print_json(value: Any) -> None:
@@ -71,3 +85,150 @@ def size(bytes_: int) -> str:
             return f"{amount:.3g} {unit}"
         amount /= 1000
     return f"{amount:.3g} TB"
+
+
+# --- the cost and the results of a bench ----------------------------------------------------------
+
+
+def print_plan(planned: "Plan", json: bool) -> None:
+    """Print what a bench would cost."""
+    if json:
+        print_json(planned)
+        return
+    rows = [
+        [name, str(runs), "{} x {}".format(*planned.batch[name])]
+        for name, runs in planned.runs.items()
+    ]
+    print_table(["method", "runs", "batch (classes x images)"], rows, right=(1,))
+    print(f"a searched method: {planned.budget}")
+    if planned.reference:
+        print(f"every method is compared with {planned.reference} (--reference)")
+    print(
+        f"{planned.total} runs with {planned.workers} worker{'s' * (planned.workers != 1)}: "
+        f"at most about {duration(planned.seconds)}, about {size(planned.bytes)} of disk"
+    )
+
+
+def print_result(out: Path, studies: tuple[str, ...], page: Path, json: bool) -> None:
+    """Print answer, scores and verdicts of the comparisons with these studies, and the report."""
+    from assay.records.store import Store
+    from assay.tables import comparisons
+
+    ours = [
+        one.view(studies)
+        for one in comparisons(Store(out))
+        if any(record.key in studies for record in (*one.records, *one.unfinished))
+    ]
+    if json:
+        print_json(
+            {
+                "out": str(out),
+                "report": str(page),
+                "comparisons": [_result(comparison) for comparison in ours],
+            }
+        )
+        return
+    for comparison in ours:
+        _print_comparison(comparison)
+    print(f"report: {page}")
+
+
+def _print_comparison(comparison: "Comparison") -> None:
+    """Print the answer first, then the scores, then a line for each verdict."""
+    from assay.tables import answer, control, covered, estimated, published_sentences, summary
+
+    found = answer(comparison)
+    print(found.sentence)
+    for line in found.disagreements[:DISAGREEMENTS]:
+        print(f"{line}.")
+    if len(found.disagreements) > DISAGREEMENTS:
+        print(
+            f"{len(found.disagreements) - DISAGREEMENTS} more disagreements between single and"
+            " concatenated models: see the report."
+        )
+    for record in comparison.unfinished:
+        print(
+            f"{record.method}:"
+            f" {'all trials of a search diverged' if record.failed else 'not finished'}"
+        )
+    if not comparison.records:
+        return
+    _print_scores(comparison)
+    for line in [
+        estimated(comparison),
+        covered(comparison),
+        *summary(comparison),
+        *control(comparison),
+        *published_sentences(comparison),
+    ]:
+        print(line)
+
+
+def _print_scores(comparison: "Comparison") -> None:
+    """Print the table of scores; a narrow terminal gets the scores of single models only."""
+    from assay.tables.scores import FIRST, scores
+
+    table = scores(comparison)
+    wide = shutil.get_terminal_size((200, 24)).columns >= FULL_WIDTH
+    begin = FIRST if wide else FIRST + (len(table.columns) - FIRST) // 2
+    over = [
+        heading.split()[0].lower()
+        for heading, count in table.groups
+        for _ in range(count)
+        if heading
+    ]
+    headings = [
+        f"{above} {column}" for above, column in zip(over, table.columns[FIRST:], strict=True)
+    ][begin - FIRST :]
+    title = (
+        f"{comparison.data} under {comparison.protocol}: test half, percent, 95% intervals\ntrunk:"
+        f" {comparison.trunk}"
+    )
+    rows = [[*row[:FIRST], *row[begin:]] for row in table.rows]
+    columns = [*table.columns[:FIRST], *headings]
+    print_table(columns, rows, title=title, right=range(1, len(columns)))
+
+
+def _result(comparison: "Comparison") -> dict[str, Any]:
+    """Return a comparison for programs."""
+    from assay.tables import answer, control, covered, estimated, tables_of
+
+    return {
+        "data": comparison.data,
+        "protocol": comparison.protocol,
+        "answer": answer(comparison),
+        "estimated": estimated(comparison) if comparison.records else None,
+        "covered": covered(comparison) if comparison.records else None,
+        "control": control(comparison) if comparison.records else [],
+        "preregistrations": {
+            record.method: record.preregistration for record in comparison.records
+        },
+        "unfinished": [record.method for record in comparison.unfinished],
+        "problems": comparison.problems,
+        **{table.name: table.raw for table in tables_of(comparison)},
+    }
+
+
+def print_sweep(out: Path, studies: tuple[str, ...], page: Path, json: bool) -> None:
+    """Print the tables of the sweeps with these studies, and where the report is."""
+    from assay.records.store import Store
+    from assay.tables import headings, sweep_table, sweeps
+
+    ours = [
+        one for one in sweeps(Store(out)) if any(record.key in studies for record in one.records)
+    ]
+    tables = [sweep_table(one) for one in ours]
+    if json:
+        print_json(
+            {
+                "out": str(out),
+                "report": str(page),
+                "sweeps": [{table.name: table.raw} for table in tables],
+            }
+        )
+        return
+    for table in tables:
+        print_table(
+            headings(table), table.rows, title=table.title, right=range(1, len(table.columns))
+        )
+    print(f"report: {page}")

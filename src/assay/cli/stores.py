@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from assay.engines import Engine
     from assay.records.merge import Contribution
     from assay.records.store import Store
-    from assay.status import Standing, Status
-    from assay.verify import Finding, Repeated
+    from assay.status import Status
+    from assay.verify import Repeated
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="[DIR]", help="A run store.")]
 
@@ -156,19 +156,18 @@ def _left(found: "Status") -> str:
 def _rows(found: "Status") -> list[list[str]]:
     """Return a row for each study; a point of a sweep is indented under its base."""
     shown = {study.study for study in found.studies}
-    return [_row(study, study.base in shown) for study in found.studies]
-
-
-def _row(study: "Standing", set_in: bool) -> list[str]:
     return [
-        f"  {study.method}" if set_in else study.method,
-        study.data,
-        study.protocol,
-        f"{study.trials}/{study.trials_announced}",
-        "" if study.best is None else f"{study.best:.4f}",
-        f"{study.reproduction_runs}/{study.reproduction_runs_announced}",
-        f"{study.done}/{study.total}",
-        study.state,
+        [
+            f"  {study.method}" if study.base in shown else study.method,
+            study.data,
+            study.protocol,
+            f"{study.trials}/{study.trials_announced}",
+            "" if study.best is None else f"{study.best:.4f}",
+            f"{study.reproduction_runs}/{study.reproduction_runs_announced}",
+            f"{study.done}/{study.total}",
+            study.state,
+        ]
+        for study in found.studies
     ]
 
 
@@ -242,7 +241,8 @@ def verify(
     for finding in check(store, anchor):
         findings.append(finding)
         if not json:
-            _print_finding(finding)
+            mark, text = ("WRONG", finding.problem) if finding.problem else ("ok   ", finding.note)
+            print(f"{mark} {finding.what}{': ' * bool(text)}{text}", flush=True)
     wrong = [finding for finding in findings if finding.problem]
     if not json:
         print(f"{len(findings)} checks, {len(wrong)} wrong", flush=True)
@@ -262,11 +262,6 @@ def verify(
         )
     if wrong or any(one.outcome == "DIFFERENT" for one in repeated):
         raise typer.Exit(1)
-
-
-def _print_finding(finding: "Finding") -> None:
-    mark, said = ("WRONG", finding.problem) if finding.problem else ("ok   ", finding.note)
-    print(f"{mark} {finding.what}{': ' * bool(said)}{said}", flush=True)
 
 
 def _rerun(

@@ -31,14 +31,11 @@ def print_survey(found: "Survey") -> None:
 
 
 def _lines(found: "Survey") -> Iterator[tuple[str, str]]:
+    colour = {1: "grey", 3: "colour"}.get(found.inputs, f"{found.inputs} channels")
     vectors = found.modality == "features"
     yield (
         "modality",
-        (
-            f"vectors of {found.inputs} numbers"
-            if vectors
-            else f"{found.modality}s in {_colour(found.inputs)}"
-        ),
+        f"vectors of {found.inputs} numbers" if vectors else f"{found.modality}s in {colour}",
     )
     yield "classes", f"{found.classes:,}"
     yield "samples", f"{found.samples:,}"
@@ -82,10 +79,6 @@ def _size_line(sizes: "Sizes") -> str:
         f"smallest {_pixels(sizes.smallest)}, median {_pixels(sizes.median)}, largest"
         f" {_pixels(sizes.largest)}{most}"
     )
-
-
-def _colour(channels: int) -> str:
-    return {1: "grey", 3: "colour"}.get(channels, f"{channels} channels")
 
 
 def _pixels(image: "Size | Shape") -> str:
