@@ -12,7 +12,7 @@ import pytest
 from assay.engines import LocalEngine
 from assay.errors import BadInput
 from assay.workers import ProcessEnded, TaskFailed, WorkerPool, in_processes, in_threads
-from assay.workers.parallel import ENOUGH, SHARE
+from assay.workers.pool import ENOUGH, SHARE
 from faults import does, wait_for
 from tasks import Die, Importing, Where, die_at, die_once_at, fail_at, square, where
 

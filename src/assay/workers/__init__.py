@@ -1,7 +1,15 @@
 """Worker processes: tasks for engines, and one function over many values for reading images."""
 
-from assay.workers.parallel import in_processes, in_threads
-from assay.workers.pool import Needs, ProcessEnded, Task, TaskFailed, WorkerPool, needs_of
+from assay.workers.pool import (
+    Needs,
+    ProcessEnded,
+    Task,
+    TaskFailed,
+    WorkerPool,
+    in_processes,
+    in_threads,
+    needs_of,
+)
 
 __all__ = [
     "Needs",
