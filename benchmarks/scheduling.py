@@ -34,8 +34,7 @@ from assay.records.lines import RunEntry, Trial
 from assay.records.progress import Board, Listener, StudyState
 from assay.records.store import Store
 from assay.space import Real, Space
-from assay.study.bench import Execution, run_bench
-from assay.study.drive import drive
+from assay.study.bench import Execution, drive, run_bench
 from assay.study.search import TrialResult, ask
 from assay.study.study import Steps, Study
 
