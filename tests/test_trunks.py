@@ -16,8 +16,7 @@ from assay.trunks import Trunk, build, find, trunks
 from assay.trunks import timm as timm_trunks
 from assay.trunks import torchvision as torchvision_trunks
 from assay.trunks.bn_inception import BNInception
-from assay.trunks.photo import Photo
-from assay.trunks.trunk import GeneralisedMean, make_pool
+from assay.trunks.trunk import GeneralisedMean, Photo, make_pool
 from loops import for_each
 
 OWN = ("bn_inception", "conv", "googlenet", "identity", "lite0", "resnet18", "resnet50")

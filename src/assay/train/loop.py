@@ -18,8 +18,7 @@ from assay.hashing import derive
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
 from assay.train.resume import ResumeFile, SavedState
-from assay.train.trainee import Trainee
-from assay.train.validation import Fit, Validator
+from assay.train.validation import Fit, Trainee, Validator
 
 Drawn = tuple[Labels, Labels]
 """A batch before any sample is read: indices into the training samples, and their labels."""

@@ -22,7 +22,7 @@ from assay.model import Architecture, pack_model
 SAVE_AFTER = 60.0
 """Seconds of training that a kill may cost, beside the time between two validations."""
 
-LONG = 3.0
+SLOW_SAVE = 3.0
 """Seconds that saving may take; if it takes longer, the state is saved less often."""
 
 
@@ -129,7 +129,7 @@ class ResumeFile:
     def save(self, state: Callable[[], SavedState]) -> None:
         """Save the state if it is time to."""
         start = self._clock()
-        if start - self._saved < self._after * max(1.0, self._took / LONG):
+        if start - self._saved < self._after * max(1.0, self._took / SLOW_SAVE):
             return
         values = {
             "key": self._key,

@@ -31,7 +31,7 @@ from assay.train.loop import Drawn, draw_batches, iterations_of
 from assay.train.optimisers import Group, groups_of, make_optimiser, set_rates
 from assay.train.resume import SavedState, own_attributes
 from assay.train.stack_arithmetic import product, with_rows_apart
-from assay.train.trainee import Trainee
+from assay.train.validation import Trainee
 
 MOST_HEADS = 16
 """Heads that are trained at the same time at most: more of them share no more."""

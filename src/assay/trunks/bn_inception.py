@@ -16,8 +16,7 @@ from torch.nn import functional as F
 from assay.errors import BadInput
 from assay.protocols import Pooling
 from assay.trunks.downloads import from_address
-from assay.trunks.photo import Photo, channels_last
-from assay.trunks.trunk import WeightsOrigin, make_pool, trunks
+from assay.trunks.trunk import Photo, WeightsOrigin, channels_last, make_pool, trunks
 
 ADDRESS = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
 SHA256 = "52deb473314542a5c2f87e9e6f26f4ca42fe863d15f986414dbae8c2dfdd2353"

@@ -11,8 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from assay.errors import BadInput
-from assay.trunks.photo import Photo
-from assay.trunks.trunk import GeneralisedMean, Trunk
+from assay.trunks.trunk import GeneralisedMean, Photo, Trunk
 
 WRAPPERS = ("state_dict", "model")
 PREFIXES = ("module.", "backbone.")

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from assay.errors import BadInput
 from assay.protocols import Pooling
 from assay.trunks.downloads import quietly, reachable
-from assay.trunks.photo import Photo, channels_last
 from assay.trunks.torchvision import import_torchvision
-from assay.trunks.trunk import WeightsOrigin, make_pool
+from assay.trunks.trunk import Photo, WeightsOrigin, channels_last, make_pool
 
 PRETRAINING_DATA = {
     "in1k": "ImageNet-1k", "in12k": "ImageNet-12k", "in21k": "ImageNet-21k",

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from assay.protocols import Pooling
 from assay.trunks.downloads import from_address, quietly
-from assay.trunks.photo import Photo, channels_last
-from assay.trunks.trunk import WeightsOrigin, make_pool, trunks
+from assay.trunks.trunk import Photo, WeightsOrigin, channels_last, make_pool, trunks
 
 _OPERATORS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",

@@ -22,8 +22,7 @@ from assay.hashing import digest_bytes, pretty
 from assay.protocols import RANDOM_WEIGHTS, Protocol, TrunkFacts, customise
 from assay.records.lines import Weights
 from assay.trunks import checkpoints
-from assay.trunks.photo import Photo
-from assay.trunks.trunk import Trunk, WeightsOrigin, build, find
+from assay.trunks.trunk import Photo, Trunk, WeightsOrigin, build, find
 
 PRETRAINED = "pretrained"
 LITE0 = "lite0"
