@@ -62,7 +62,7 @@ def check_vectors(z: NDArray[Any], called: str) -> None:
         )
 
 
-def read_labels(y: NDArray[Any], rows: int, called: str) -> NDArray[Any]:
+def decode_labels(y: NDArray[Any], rows: int, called: str) -> NDArray[Any]:
     """Return labels as integers or words; `BadInput` unless there is one for each row of z."""
     if y.shape != (rows,):
         raise BadInput(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from assay.data import Dataset, datasets, splits
 from assay.data import load as load_data
-from assay.data.arrays import check_vectors, pack_arrays, read_arrays, read_labels
+from assay.data.arrays import check_vectors, decode_labels, pack_arrays, read_arrays
 from assay.data.dataset import Half, Labels
 from assay.data.image_files import ImageFiles
 from assay.data.images import endings
@@ -164,7 +164,7 @@ def read_embeddings(path: Path, labels: Path | None, *, needs_labels: bool) -> E
                 f" shape ({rows},)"
             )
     if "y" in arrays:
-        arrays["y"] = read_labels(arrays["y"], rows, str(labels or path))
+        arrays["y"] = decode_labels(arrays["y"], rows, str(labels or path))
     return Embeddings(**arrays, called=called)  # type: ignore[arg-type]
 
 

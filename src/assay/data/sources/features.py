@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.data.arrays import check_vectors, decode_words, read_arrays, read_labels
+from assay.data.arrays import check_vectors, decode_labels, decode_words, read_arrays
 from assay.data.dataset import Dataset, Labels, Marks, Vectors, datasets
 from assay.errors import BadInput
 from assay.hashing import digest_bytes
@@ -64,7 +64,7 @@ def load_features(path: Path, progress: Progress = silent) -> Dataset:
     arrays = read_arrays(path, called, ["z", "y"], FURTHER_ARRAYS)
     check_vectors(arrays["z"], called)
     vectors = _finite(arrays["z"], called)
-    words = read_labels(arrays["y"], len(vectors), called)
+    words = decode_labels(arrays["y"], len(vectors), called)
     labels, class_names = _numbered(words, arrays.get("classes"), called)
     return Dataset(
         name=f"features:{path.name}",

@@ -39,6 +39,11 @@ class ImageTable:
     columns: dict[str, list[str]]
     numbers: list[int]
 
+    @property
+    def labels(self) -> list[str]:
+        """Label of each row."""
+        return self.columns["label"]
+
     def wrong(self, row: int, what: str) -> BadInput:
         """Return the error for a row."""
         return BadInput(f"table:{self.file}: row {self.numbers[row]} {what}")
@@ -179,7 +184,7 @@ def _composed(text: str) -> str:
 
 def _with_composed_labels(table: ImageTable) -> ImageTable:
     written: dict[str, str] = {}
-    for row, label in enumerate(table.columns["label"]):
+    for row, label in enumerate(table.labels):
         before = written.setdefault(_composed(label), label)
         if before != label:
             raise table.wrong(
@@ -189,7 +194,7 @@ def _with_composed_labels(table: ImageTable) -> ImageTable:
             )
     return replace(
         table,
-        columns=table.columns | {"label": [_composed(label) for label in table.columns["label"]]},
+        columns=table.columns | {"label": [_composed(label) for label in table.labels]},
     )
 
 
@@ -256,7 +261,7 @@ def _path(table: ImageTable, row: int, folder: Path) -> Path:
 
 
 def _check_once(table: ImageTable, ids: Sequence[str], paths: Sequence[Path]) -> None:
-    labels = table.columns["label"]
+    labels = table.labels
     first: dict[str, int] = {}
     for row, name in enumerate(ids):
         before = first.setdefault(name, row)
@@ -290,7 +295,7 @@ def _classes(table: ImageTable, split: Marks | None) -> tuple[list[str], Labels,
     """Return the class names in order, those of trainval first; the class of each row; and the
     number of classes of trainval.
     """
-    labels = table.columns["label"]
+    labels = table.labels
     names = _in_order(table)
     trainval = None
     if split is not None:
@@ -311,7 +316,7 @@ def _classes(table: ImageTable, split: Marks | None) -> tuple[list[str], Labels,
 
 def _in_order(table: ImageTable) -> list[str]:
     """Return the labels in the order of numbers where all are numbers, of text otherwise."""
-    names = sorted(set(table.columns["label"]))
+    names = sorted(set(table.labels))
     if not all(NUMBER.fullmatch(name) for name in names):
         return names
     written: dict[Decimal, list[str]] = defaultdict(list)
@@ -319,7 +324,7 @@ def _in_order(table: ImageTable) -> list[str]:
         written[Decimal(name)].append(name)
     for same in written.values():
         if len(same) > 1:
-            row = table.columns["label"].index(same[1])
+            row = table.labels.index(same[1])
             raise table.wrong(
                 row,
                 f"has the label {same[1]!a}, elsewhere written {same[0]!a}; write a number in one"
@@ -330,7 +335,7 @@ def _in_order(table: ImageTable) -> list[str]:
 
 def _check_disjoint(table: ImageTable, split: Marks) -> set[str]:
     """Return the labels of trainval; `BadInput` where one of them is in the test half too."""
-    labels = table.columns["label"]
+    labels = table.labels
     in_trainval = {label for label, trains in zip(labels, split.tolist(), strict=True) if trains}
     for row, label in enumerate(labels):
         if not split[row] and label in in_trainval:
