@@ -39,8 +39,8 @@ from assay.run import (
     score_reproduction,
     single_vectors,
 )
+from assay.run.testing import read_answers
 from assay.study import design_bench
-from assay.study.conditions import read_answers
 from heads import HERE, PROTOCOL, VIEW, place, runs_of, vectors
 from miniature import MINI
 from sealed import receipt

@@ -128,6 +128,11 @@ def check_format(found: object, where: str) -> None:
     raise BadRecord(f"{where} has {said}; this version of Assay reads format {FORMAT}. {remedy}")
 
 
+def differing_fields(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """Return the names of the fields in which two JSON objects differ, sorted."""
+    return [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+
+
 def encode(value: Any) -> Any:
     """Return a value of a record as JSON values."""
     if isinstance(value, SCALARS):

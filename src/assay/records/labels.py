@@ -12,19 +12,17 @@ from numpy.typing import NDArray
 
 from assay.hashing import digest, digest_bytes
 
-NAMES = ("y", "query", "gallery")
-
 
 def labels_fingerprint(arrays: Mapping[str, NDArray[Any]]) -> str:
     """Return the hash of labels and roles, which the opening of the seal records."""
     return digest({name: digest_bytes(array.tobytes()) for name, array in arrays.items()})
 
 
-def read_labels(path: Path) -> dict[str, NDArray[Any]] | None:
+def read_test_labels(path: Path) -> dict[str, NDArray[Any]] | None:
     """Return the arrays in a file of labels; None where there are none to read."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in NAMES if name in archive}
+            arrays = {name: archive[name] for name in ("y", "query", "gallery") if name in archive}
     except Exception:  # a damaged archive can fail anywhere in zip, zlib or numpy
         return None
     return arrays if "y" in arrays else None

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from assay.errors import BadInput
 from assay.files import errors_naming
 from assay.hashing import canonical, digest
-from assay.records.codec import RESTORE, BadRecord
+from assay.records.codec import RESTORE, BadRecord, differing_fields
 from assay.records.lines import ENTRIES, Entry, Look, Peek, Preregistration
 
 Kind = Literal[
@@ -275,11 +275,7 @@ def _difference(path: Path, line: Line, kind: Kind, body: Any) -> str:
     what = (
         f"a {kind} where the ledger has a {line.kind}" if kind != line.kind else f"another {kind}"
     )
-    fields = (
-        [key for key in sorted({*body, *line.body}) if line.body.get(key) != body.get(key)]
-        if kind == line.kind
-        else []
-    )
+    fields = differing_fields(line.body, body) if kind == line.kind else []
     named = f" (different: {', '.join(fields)})" if fields else ""
     cause = (
         "the test half is not the one that was opened"

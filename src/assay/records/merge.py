@@ -15,7 +15,8 @@ from assay.files import new_folder, read_json, write_atomically
 from assay.hashing import canonical, digest_file, pretty
 from assay.progress import Progress, silent
 from assay.records.benches import DeclaredBench, read_bench
-from assay.records.labels import labels_fingerprint, read_labels
+from assay.records.codec import differing_fields
+from assay.records.labels import labels_fingerprint, read_test_labels
 from assay.records.ledger import LOOKS, Line, hash_of, read
 from assay.records.run import CHECKPOINTS, check_run
 from assay.records.store import Store, place_file
@@ -158,7 +159,7 @@ def _unsupported(store: Store, record: StudyRecord) -> Iterator[str]:
                 yield f"{path} is missing or not what {ledger} says"
     if record.seal is not None:
         path = store.answers(record.seal.test)
-        labels = read_labels(path)
+        labels = read_test_labels(path)
         if labels is None or labels_fingerprint(labels) != record.seal.labels:
             yield f"{path} is missing or not what {ledger} says"
 
@@ -183,8 +184,7 @@ def _difference(here: Path, there: Path) -> str:
     """Return which fields of two JSON documents differ, in words."""
     if here.suffix != ".json":
         return ""
-    ours, theirs = read_json(here), read_json(there)
-    names = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+    names = differing_fields(read_json(here), read_json(there))
     return f" (different: {', '.join(names)})"
 
 
@@ -242,12 +242,7 @@ def _linked(line: Line, last: Line) -> Line:
 def _words(mine: Line, other: Line) -> str:
     if mine.kind != other.kind:
         return f"a {mine.kind} and a {other.kind}"
-    fields = [
-        name
-        for name in sorted({*mine.body, *other.body})
-        if mine.body.get(name) != other.body.get(name)
-    ]
-    return f"{mine.kind}: {', '.join(fields)}"
+    return f"{mine.kind}: {', '.join(differing_fields(mine.body, other.body))}"
 
 
 # --- copies -------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from assay.metrics import Scores, evaluate
 from assay.metrics.metric import choose_metrics
 from assay.model import Model, read_model
 from assay.protocols import Protocol, Similarity
-from assay.records.labels import labels_fingerprint
+from assay.records.labels import labels_fingerprint, read_test_labels
 from assay.records.ledger import Receipt
 from assay.records.lines import ReproductionScores
 from assay.records.run import WEIGHTS
@@ -111,6 +111,17 @@ class HalfLabels:
         everyone = np.ones(len(self.y), dtype=bool)
         query, gallery = (everyone if mark is None else mark for mark in (self.query, self.gallery))
         return int(gallery.sum()) - int((query & gallery).any())
+
+
+def place_answers(store: Store, half: Half) -> None:
+    """Write the labels of an opened test half to the store, for checks without the data."""
+    place_file(store.answers(half.fingerprint), pack_arrays(HalfLabels.of(half).marks()))
+
+
+def read_answers(path: Path) -> HalfLabels | None:
+    """Return the labels of a test half that a store keeps; None where they cannot be read."""
+    arrays = read_test_labels(path)
+    return None if arrays is None else HalfLabels(**arrays)
 
 
 def score_reproduction(

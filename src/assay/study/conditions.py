@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from assay.data import splits
-from assay.data.arrays import pack_arrays
 from assay.data.copies import flaws_of_trainval
 from assay.data.dataset import Dataset, Half, Labels, Vectors
 from assay.data.images import decoder_hash
@@ -25,10 +24,7 @@ from assay.methods import trunk_source
 from assay.progress import Progress, silent
 from assay.protocols import Protocol, ResolvedProtocol, SettingValue, resolve, with_settings
 from assay.records.keys import Environment
-from assay.records.labels import read_labels
 from assay.records.lines import AnnouncedData, Weights
-from assay.records.store import Store, place_file
-from assay.run import HalfLabels
 from assay.study.announced import starts_fixed
 from assay.trunks import build, trunk_facts, weights
 
@@ -192,14 +188,3 @@ class Conditions:
         trunk = build(self.resolved.trunk, self.trainval.inputs, self.resolved.pooling).eval()
         with torch.no_grad():
             trunk(torch.zeros(1, self.trainval.inputs, size, size))
-
-
-def place_answers(store: Store, half: Half) -> None:
-    """Write the labels of an opened test half to the store, for checks without the data."""
-    place_file(store.answers(half.fingerprint), pack_arrays(HalfLabels.of(half).marks()))
-
-
-def read_answers(path: Path) -> HalfLabels | None:
-    """Return the labels of a test half that a store keeps; None where they cannot be read."""
-    arrays = read_labels(path)
-    return None if arrays is None else HalfLabels(**arrays)

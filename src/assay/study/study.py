@@ -38,8 +38,8 @@ from assay.run import (
     Training,
     Unsealed,
 )
+from assay.run.testing import place_answers
 from assay.space import Parameters, describe_change
-from assay.study.conditions import place_answers
 from assay.study.design import Design
 from assay.study.models import hand_over
 from assay.study.search import TrialResult, best_of, estimate, is_hopeless

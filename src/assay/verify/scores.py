@@ -17,8 +17,8 @@ from assay.records.lines import PeekedRun, Reproduction, Seal, TestScores
 from assay.records.store import Store
 from assay.records.study import StudyRecord, classes_file
 from assay.run import HalfLabels, score_reproduction
+from assay.run.testing import read_answers
 from assay.study.announced import AnnouncedStudy
-from assay.study.conditions import read_answers
 
 ORDER = ("preregistration", "trial", "selection", "reproduction", "seal", "test")
 SAID = {"test": "a test score", "look": "a look at test", "peek": "a peek at test"}
