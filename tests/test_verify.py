@@ -18,7 +18,7 @@ from assay.records.study import study_records, write_record
 from assay.report import write_report
 from assay.study import Execution, run_bench, run_published, run_sweep
 from assay.verify import verify
-from assay.verify.conditions import check_conditions
+from assay.verify.preregistration import check_conditions
 from entries import write_raw
 from miniature import MINI, make_folder
 

@@ -19,9 +19,10 @@ from assay.data.images import read_images
 from assay.devices import choose_device, seed_torch, torch_threads
 from assay.errors import BadInput
 from assay.hashing import derive
-from assay.model import CARD, Architecture, Model, read_model_folder, untrained_model
+from assay.model import Architecture, Model, read_model_folder, untrained_model
 from assay.progress import Progress, silent
 from assay.protocols import FirstStep, ResolvedProtocol, SampleKind, Similarity
+from assay.records.run import CARD
 from assay.registry import UnknownName
 from assay.trunks import find, weights
 

@@ -27,10 +27,8 @@ from assay.protocols import (
     Similarity,
 )
 from assay.records.codec import FORMAT, BadRecord, check_format
-from assay.records.run import WEIGHTS
+from assay.records.run import CARD, WEIGHTS
 from assay.trunks import build, weights
-
-CARD = "model.json"
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,10 @@ from assay.embedding import (
     embed_samples,
     load,
 )
-from assay.model import CARD, Model
+from assay.model import Model
 from assay.progress import Progress
 from assay.protocols import SampleKind, Similarity, kind_of
+from assay.records.run import CARD
 from assay.run import single_vectors
 from assay.run.finished import FinishedRun
 from assay.trunks import find

@@ -1,21 +1,25 @@
-"""A run and the files of its folder as types, and the check that the folder is intact."""
+"""A run, the files of its folder and the card of a model as types, and the check that the folder of
+a run is intact.
+"""
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from assay.files import read_json
 from assay.hashing import digest_file
 from assay.protocols import ResolvedProtocol
 from assay.records.codec import RESTORE, BadRecord, Document, Record, stored_as
 from assay.records.keys import Environment, run_key
-from assay.records.lines import RunStatus, Scores
+from assay.records.lines import RunStatus, Scores, Setting
 from assay.space import Value
 
 WEIGHTS = "model.safetensors"
+CARD = "model.json"
+"""Name of the file in a model folder that says what the model is and where it comes from."""
 CHECKPOINTS = "checkpoints"
 """Name of the folder with the weights of every validation, in the folder of a run."""
 
@@ -111,6 +115,76 @@ class Checkpoint(Record):
     epoch: int
     loss: float | None
     validation: Scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCard(Record):
+    """What a model is and where it comes from, as `model.json` of a model folder says.
+
+    The file also has the format number and the architecture of the model.
+
+    Args:
+        data: name of the data set.
+        trainval: fingerprint of the half that the model was trained on.
+        classes: names of the classes that it was trained on.
+        fold: fold that was held out; None where the run stands for all folds.
+        folds: number of folds of trainval.
+        protocol: name of the protocol.
+        method: name of the method.
+        parameters: parameters of the method.
+        seed: seed of the run.
+        pretrained_on: the data that the trunk was pretrained on; None: it began at random.
+        weights: hash of the weights that the trunk started from.
+        validation: scores on the fold that was held out.
+        environment: where it was trained.
+        study: key of the study that handed it over; None, as all that follow up to `test`, where
+            it was trained by itself.
+        preregistration: hash of the study's first line.
+        search: number of the search.
+        searches: number of searches of the study.
+        reproduction: number of the reproduction.
+        run: key of the run.
+        test: test scores of the reproduction.
+        status: whether training finished or diverged, where it was trained by itself.
+        epoch: epoch of its checkpoint, where it was trained by itself.
+    """
+
+    data: str
+    trainval: str
+    classes: tuple[str, ...]
+    fold: int | None
+    folds: int
+    protocol: str
+    method: str
+    parameters: Mapping[str, Value]
+    seed: int
+    pretrained_on: str | None
+    weights: str
+    validation: Scores
+    environment: Environment
+    study: str | None = None
+    preregistration: str | None = None
+    search: int | None = None
+    searches: int | None = None
+    reproduction: int | None = None
+    run: str | None = None
+    test: Mapping[Setting, Scores] | None = None
+    status: RunStatus | None = None
+    epoch: int | None = None
+
+    @classmethod
+    def _read(cls, document: object, path: str) -> Self:
+        """Leave out what the card does not have: format, architecture and notes of the user."""
+        if isinstance(document, Mapping):
+            known = {one.name for one in fields(cls)}
+            document = {name: value for name, value in document.items() if name in known}
+        return super()._read(document, path)
+
+
+def run_of_model(folder: Path) -> str | None:
+    """Return the key of the run that the card in a model folder names; None: it names none."""
+    key: str | None = read_json(folder / CARD).get("run")
+    return key
 
 
 def read_timing(folder: Path) -> Timing | None:

@@ -7,10 +7,9 @@ from pathlib import Path
 import torch
 
 from assay.errors import BadInput
-from assay.files import read_json
-from assay.model import CARD, Model, read_model, with_trunk
+from assay.model import Model, read_model, with_trunk
 from assay.protocols import ResolvedProtocol
-from assay.records.run import WEIGHTS, Run, check_run
+from assay.records.run import CARD, WEIGHTS, Run, check_run, run_of_model
 from assay.records.store import Store
 
 
@@ -63,7 +62,7 @@ class FinishedRun:
         where the model does not have the run's weights.
         """
         place = folder.resolve()
-        key = read_json(place / CARD).get("run")
+        key = run_of_model(place)
         in_store = place.parent.name == "models" and (place.parents[1] / "format.json").exists()
         if not key or not in_store:
             return None

@@ -3,8 +3,8 @@
 import re
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,10 +12,10 @@ from assay.data.splits import folds
 from assay.errors import BadInput
 from assay.files import DRAFT
 from assay.methods import read_parameters
-from assay.model import CARD, write_model_folder
+from assay.model import write_model_folder
 from assay.progress import Progress, silent
 from assay.records.lines import Reproduction, Scores
-from assay.records.run import WEIGHTS, Run
+from assay.records.run import CARD, WEIGHTS, ModelCard, Run
 from assay.records.store import Store
 from assay.records.study import StudyRecord
 from assay.run import single_model, train_alone
@@ -29,25 +29,25 @@ def hand_over(design: Design, record: StudyRecord, store: Store) -> None:
 
     The model is that of `_best`.
     """
-    folder = store.model(_name(record))
+    words = f"{record.announced.data.name}-{record.method}-{record.key[:8]}"
+    folder = store.model(re.sub(r"[^A-Za-z0-9_]+", "-", words).strip("-"))
     chosen = _best(record)
     if (folder / CARD).exists() or not (store.run(chosen.key) / WEIGHTS).exists():
         return
     run = FinishedRun.at(store.run(chosen.key))
-    tested = record.test_of(chosen).to_json()
-    card = {
-        **_card(design, run.run, chosen.validation),
-        "study": record.key,
-        "preregistration": record.preregistration,
-        "search": chosen.search,
-        "searches": record.searches,
-        "reproduction": chosen.reproduction,
-        "run": chosen.key,
-        "test": {name: tested[name] for name in ("separated", "concatenated")},
-    }
-    write_model_folder(
-        folder, single_model(run.model(design.conditions.trainval.inputs), design.dim), card
+    tested = record.test_of(chosen)
+    card = replace(
+        _card(design, run.run, chosen.validation),
+        study=record.key,
+        preregistration=record.preregistration,
+        search=chosen.search,
+        searches=record.searches,
+        reproduction=chosen.reproduction,
+        run=chosen.key,
+        test={"separated": tested.separated, "concatenated": tested.concatenated},
     )
+    model = single_model(run.model(design.conditions.trainval.inputs), design.dim)
+    write_model_folder(folder, model, card.to_json())
 
 
 def train_one(
@@ -59,7 +59,7 @@ def train_one(
     seed: int = 0,
     progress: Progress = silent,
     on_epoch: OnEpoch = ignore_epoch,
-) -> dict[str, Any]:
+) -> ModelCard:
     """Train one model on all folds of trainval but one, write it to `out`, and return its card.
 
     The fold that is left out chooses the checkpoint.
@@ -79,12 +79,8 @@ def train_one(
     run = design.study.run("trial", 0, seed, fold, parameters)
     view = conditions.place(conditions.trainval, progress)
     model, fit = train_alone(run, view, conditions.trainval.inputs, on_epoch)
-    card = {
-        **_card(design, run, fit.best.validation),
-        "status": fit.status,
-        "epoch": fit.best.epoch,
-    }
-    write_model_folder(out, model, card)
+    card = replace(_card(design, run, fit.best.validation), status=fit.status, epoch=fit.best.epoch)
+    write_model_folder(out, model, card.to_json())
     return card
 
 
@@ -99,37 +95,31 @@ def _check_out(out: Path) -> None:
         raise BadInput(f"--out {out}: nothing can be made in {above}; give another --out") from None
 
 
-def _card(design: Design, run: Run, validation: Scores) -> dict[str, Any]:
-    """Return what a model is and where it comes from."""
-    weights = design.conditions.weights
-    announced = design.preregistration
-    return {
-        "data": announced.data.name,
-        "trainval": run.trainval,
-        "classes": _trained_on(design, run.fold),
-        "fold": run.fold,
-        "folds": run.protocol.folds,
-        "protocol": announced.protocol.name,
-        "method": run.method,
-        "parameters": run.parameters,
-        "seed": run.seed,
-        "pretrained_on": weights.pretrained_on if weights else None,
-        "weights": run.protocol.weights,
-        "validation": validation,
-        "environment": run.environment,
-    }
+def _card(design: Design, run: Run, validation: Scores) -> ModelCard:
+    """Return what a model is and where it comes from.
 
-
-def _trained_on(design: Design, fold: int | None) -> list[str]:
-    """Return the names of the classes that a model was trained on.
-
-    They are all classes but those of the fold; a fixed baseline has none.
+    It was trained on all classes but those of its fold; a run that stands for all folds on none.
     """
-    trainval = design.conditions.trainval
-    if fold is None:
-        return []
-    rows = folds(trainval, design.protocol.folds)[fold].train
-    return [trainval.class_names[label] for label in np.unique(trainval.y[rows]).tolist()]
+    weights, announced = design.conditions.weights, design.preregistration
+    trainval, classes = design.conditions.trainval, []
+    if run.fold is not None:
+        rows = folds(trainval, design.protocol.folds)[run.fold].train
+        classes = [trainval.class_names[label] for label in np.unique(trainval.y[rows]).tolist()]
+    return ModelCard(
+        data=announced.data.name,
+        trainval=run.trainval,
+        classes=tuple(classes),
+        fold=run.fold,
+        folds=run.protocol.folds,
+        protocol=announced.protocol.name,
+        method=run.method,
+        parameters=run.parameters,
+        seed=run.seed,
+        pretrained_on=weights.pretrained_on if weights else None,
+        weights=run.protocol.weights,
+        validation=validation,
+        environment=run.environment,
+    )
 
 
 def _best(record: StudyRecord) -> Reproduction:
@@ -150,8 +140,3 @@ def _best(record: StudyRecord) -> Reproduction:
 
 def _validated(entry: Reproduction) -> float:
     return entry.validation["map_at_r"]
-
-
-def _name(record: StudyRecord) -> str:
-    words = f"{record.announced.data.name}-{record.method}-{record.key[:8]}"
-    return re.sub(r"[^A-Za-z0-9_]+", "-", words).strip("-")

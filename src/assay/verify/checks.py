@@ -10,11 +10,9 @@ from assay.records.benches import read_bench
 from assay.records.ledger import Line, read
 from assay.records.store import Store
 from assay.records.study import StudyRecord, study_records
-from assay.verify.conditions import check_conditions
 from assay.verify.finding import Finding
-from assay.verify.models import check_models
-from assay.verify.preregistration import check_preregistration
-from assay.verify.runs import check_runs
+from assay.verify.preregistration import check_conditions, check_preregistration
+from assay.verify.runs import check_models, check_runs
 from assay.verify.scores import check_looks, check_order, check_peek, check_scores, check_seal
 from assay.verify.search import (
     ask_again,

@@ -1,8 +1,11 @@
-"""Checks of a preregistration: it lies under its key, and its parts follow from one another."""
+"""Checks of what was announced: a preregistration lies under its key and its parts follow from one
+another, and studies that are compared have equal conditions.
+"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+from assay.hashing import digest
 from assay.protocols import customise
 from assay.published import best_parameters
 from assay.records.origin import GivenParameters, Published, SelectedBy, SweepPoint
@@ -10,6 +13,24 @@ from assay.records.store import Store
 from assay.records.study import StudyRecord, read_record
 from assay.study.announced import AnnouncedStudy
 from assay.study.reproduce import data_of
+from assay.verify.finding import Finding
+
+SHARED = (
+    "searches",
+    "search",
+    "trials",
+    "trial_folds",
+    "smallest_difference",
+    "startup",
+    "prune",
+    "reproductions",
+    "folds",
+    "seed",
+    "metrics",
+    "space",
+    "threads",
+)
+"""Settings that no exception for a method touches without being named in it."""
 
 
 def check_preregistration(store: Store, record: StudyRecord) -> Iterator[str]:
@@ -106,3 +127,51 @@ def _check_sweep(store: Store, record: StudyRecord, point: SweepPoint) -> Iterat
 def _other(store: Store, key: str) -> StudyRecord | None:
     """Return another study of the store, None where it is not there."""
     return read_record(store.study(key)) if (store.study(key) / "ledger.jsonl").exists() else None
+
+
+# --- equal conditions ---
+
+
+def check_conditions(records: Sequence[StudyRecord]) -> Iterator[Finding]:
+    """Yield a finding for each group of studies.
+
+    A group has one protocol, the same data and the same environment.
+    """
+    groups: dict[tuple[str, str, str], list[StudyRecord]] = {}
+    for record in records:
+        announced = record.announced
+        conditions = (
+            announced.protocol.fingerprint,
+            announced.data.trainval,
+            digest(announced.environment),
+        )
+        groups.setdefault(conditions, []).append(record)
+    for group in groups.values():
+        announced = group[0].announced
+        what = (
+            f"{announced.data.name} under {announced.protocol.name}: equal conditions"
+            f" of {len(group)} studies"
+        )
+        yield Finding(what, "; ".join(_unequal(group)))
+
+
+def _unequal(group: Sequence[StudyRecord]) -> Iterator[str]:
+    first = group[0]
+    for other in group[1:]:
+        ours, theirs = first.resolved.to_json(), other.resolved.to_json()
+        excepted = _exceptions(first) | _exceptions(other)
+        compared = [
+            name for name in ({*ours, *theirs} if not excepted else SHARED) if name not in excepted
+        ]
+        wrong = sorted(name for name in compared if ours.get(name) != theirs.get(name))
+        if wrong:
+            yield (
+                f"{first.method} and {other.method} were studied under one protocol with different"
+                f" values of {wrong[0]}"
+            )
+
+
+def _exceptions(record: StudyRecord) -> set[str]:
+    """Return the fields of the protocol that it sets apart for this method."""
+    own = record.resolved.exceptions.get(record.trained_method, {})
+    return {setting.partition(".")[0] for setting in own}

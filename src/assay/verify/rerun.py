@@ -30,7 +30,7 @@ from assay.records.study import StudyRecord, read_record
 from assay.run import Training
 from assay.study.conditions import Conditions
 from assay.study.design import Design
-from assay.verify.runs import Place, places
+from assay.verify.runs import PlacedRun, placed_runs
 
 TOLERANCE = 0.02
 """How far validation MAP@R may lie from the stored one where machine or versions are others."""
@@ -64,12 +64,12 @@ class _Repetition:
     """A run of a study, the same run as its announcement gives it here, and the task for it."""
 
     record: StudyRecord
-    place: Place
+    place: PlacedRun
     run: Run
     task: Training
 
     def ended(self, outcome: Outcome, explanation: str = "") -> Repeated:
-        what = f"{self.record.method} on {self.record.announced.data.name}, {self.place}"
+        what = f"{self.record.title}, {self.place}"
         return Repeated(self.place.entry.key, what, outcome, explanation)
 
 
@@ -183,7 +183,7 @@ def device_of_runs(store: Store) -> str:
 
 def _choose(
     store: Store, designs: _Designs, count: int, seed: int
-) -> list[tuple[StudyRecord, Place]]:
+) -> list[tuple[StudyRecord, PlacedRun]]:
     """Choose the runs at random among studies whose data are available."""
     records = _records(store)
     if designs.data:
@@ -191,7 +191,9 @@ def _choose(
         if records and not ours:
             raise BadInput(_other_data(designs.data, records[0]))
         records = ours
-    found = {place.entry.key: (record, place) for record in records for place in places(record)}
+    found = {
+        place.entry.key: (record, place) for record in records for place in placed_runs(record)
+    }
     if not found:
         raise BadInput(f"{store.root} holds no finished run that could be repeated")
     chosen = [
@@ -223,7 +225,7 @@ def _other_data(name: str, record: StudyRecord) -> str:
 
 
 def _repetition(
-    record: StudyRecord, place: Place, designs: _Designs, scratch: Store, progress: Progress
+    record: StudyRecord, place: PlacedRun, designs: _Designs, scratch: Store, progress: Progress
 ) -> _Repetition:
     """Return the run as the announcement has it, in a task of its own."""
     design = designs.design(record)
