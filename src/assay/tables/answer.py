@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from assay.records.benches import AS_IS
 from assay.records.lines import Setting
 from assay.stats import Difference, Interval
-from assay.tables.comparison import Comparison
+from assay.tables.comparison import SETTINGS, Comparison
 from assay.tables.family import is_settled
 from assay.tables.length import not_converged_clause
 from assay.tables.table import ends, in_points, named, percent
@@ -81,12 +81,12 @@ def disagreements(comparison: Comparison) -> list[str]:
     These are the pairs that single models settle one way, and concatenated models settle the other
     way or not at all.
     """
-    single = {
-        frozenset((one.first, one.second)): one for one in _differences(comparison, "separated")
-    }
-    joined = {
-        frozenset((one.first, one.second)): one for one in _differences(comparison, "concatenated")
-    }
+    if not comparison.records:
+        return []
+    single, joined = (
+        {frozenset((one.first, one.second)): one for one in comparison.differences(setting)}
+        for setting in reversed(SETTINGS)
+    )
     return [
         f"{_side(single[pair])} by single models, {_side(joined[pair])} by concatenated models"
         for pair in single
@@ -156,7 +156,11 @@ def _what_to_do(
 
 def _gain(difference: Difference, method: str) -> Interval:
     """Return the interval of this method minus the other method."""
-    return difference.interval if difference.first == method else _turned(difference)
+    found = difference.interval
+    if difference.first == method:
+        return found
+    low, high = (None if end is None else -end for end in (found.high, found.low))
+    return Interval(-found.mean, low, high, found.n)
 
 
 def _nearest(comparison: Comparison, by_method: dict[str, Difference], alike: Sequence[str]) -> str:
@@ -302,10 +306,6 @@ def _caveats(comparison: Comparison, methods: Sequence[str]) -> str:
     return once + not_converged_clause(comparison, methods)
 
 
-def _differences(comparison: Comparison, setting: Setting) -> list[Difference]:
-    return comparison.differences(setting) if comparison.records else []
-
-
 def _winner(difference: Difference) -> str | None:
     return difference.first if is_settled(difference) else None
 
@@ -315,10 +315,3 @@ def _side(difference: Difference) -> str:
     if is_settled(difference):
         return f"{difference.first} is better than {difference.second}{interval}"
     return f"{difference.first} and {difference.second} {difference.verdict}{interval}"
-
-
-def _turned(difference: Difference) -> Interval:
-    """Return the interval of second minus first."""
-    found = difference.interval
-    low, high = (None if end is None else -end for end in (found.high, found.low))
-    return Interval(-found.mean, low, high, found.n)

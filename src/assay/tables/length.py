@@ -1,9 +1,9 @@
 """Length of training: which runs were still improving when they ended."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 
-from assay.records.lines import Reproduction
 from assay.records.study import StudyRecord
 from assay.tables.comparison import Comparison
 from assay.tables.table import Table, named
@@ -12,15 +12,51 @@ MOST_AT_THE_END = 0.1
 """Share of runs with their best epoch last above which a method is called not converged."""
 
 
+@dataclass(frozen=True)
+class TrainingLength:
+    """The reproduction runs of a method by their best epoch, which validation chose.
+
+    Args:
+        method: its name.
+        runs: reproduction runs that were trained and recorded the epoch at which they ended.
+        best_epoch_last: runs whose best epoch is the last that they trained.
+        share: of these runs among all.
+        best_epoch_first: runs that validate best before any training.
+        median_best_epoch: over runs.
+        ended: how most runs ended, in words.
+    """
+
+    method: str
+    runs: int
+    best_epoch_last: int
+    share: float
+    best_epoch_first: int
+    median_best_epoch: float
+    ended: str
+
+
+def length_of(record: StudyRecord) -> TrainingLength | None:
+    """Return how long the runs of a study trained; None where no run recorded its last epoch."""
+    runs = [run for run in record.reproductions if run.last_epoch]
+    if not runs:
+        return None
+    last = sum(run.best_epoch == run.last_epoch for run in runs)
+    first = sum(run.best_epoch == 0 for run in runs)
+    ended = (
+        "not converged"
+        if last > MOST_AT_THE_END * len(runs)
+        else "mostly not trained"
+        if 2 * first > len(runs)
+        else "stopped by itself"
+    )
+    middle = median(run.best_epoch for run in runs)
+    return TrainingLength(record.method, len(runs), last, last / len(runs), first, middle, ended)
+
+
 def not_converged(record: StudyRecord) -> bool:
     """Return whether more than a tenth of the runs have their best epoch last."""
-    runs = _trained(record)
-    return bool(runs) and _at_the_end(runs) > MOST_AT_THE_END * len(runs)
-
-
-def unconverged(comparison: Comparison, methods: Sequence[str]) -> list[str]:
-    """Return the methods among these that are not converged."""
-    return [method for method in methods if not_converged(comparison.record(method))]
+    found = length_of(record)
+    return found is not None and found.ended == "not converged"
 
 
 def not_converged_clause(comparison: Comparison, methods: Sequence[str]) -> str:
@@ -28,34 +64,18 @@ def not_converged_clause(comparison: Comparison, methods: Sequence[str]) -> str:
 
     It is empty where all runs stopped early.
     """
-    found, never = unconverged(comparison, methods), _unmoved(comparison, methods)
+    lengths = [length_of(comparison.record(method)) for method in methods]
+    found = [one.method for one in lengths if one and one.ended == "not converged"]
+    never = [one.method for one in lengths if one and 2 * one.best_epoch_first > one.runs]
     clause = f"; not converged: {named(found)}" if found else ""
     return clause + (f"; most runs of {named(never)} kept their initial weights" if never else "")
 
 
-def _unmoved(comparison: Comparison, methods: Sequence[str]) -> list[str]:
-    """Return the methods among these most of whose runs validate best before any training."""
-    runs = {method: _trained(comparison.record(method)) for method in methods}
-    return [method for method, own in runs.items() if _mostly_unmoved(own)]
-
-
 def length(comparison: Comparison) -> Table | None:
     """Return the table of runs that ended at their last epoch; None where no run recorded it."""
-    found = [(record, runs) for record in comparison.records if (runs := _trained(record))]
+    found = [one for record in comparison.records if (one := length_of(record))]
     if not found:
         return None
-    raw = [
-        {
-            "method": record.method,
-            "runs": len(runs),
-            "best_epoch_last": _at_the_end(runs),
-            "share": _at_the_end(runs) / len(runs),
-            "best_epoch_first": _at_the_start(runs),
-            "median_best_epoch": median(run.best_epoch for run in runs),
-            "ended": _in_words(record, runs),
-        }
-        for record, runs in found
-    ]
     return Table(
         name="length",
         title="Length of training",
@@ -79,38 +99,15 @@ def length(comparison: Comparison) -> Table | None:
         ],
         rows=[
             [
-                str(row["method"]),
-                str(row["runs"]),
-                str(row["best_epoch_last"]),
-                f"{row['share']:.0%}",
-                str(row["best_epoch_first"]),
-                f"{row['median_best_epoch']:g}",
-                str(row["ended"]),
+                one.method,
+                str(one.runs),
+                str(one.best_epoch_last),
+                f"{one.share:.0%}",
+                str(one.best_epoch_first),
+                f"{one.median_best_epoch:g}",
+                one.ended,
             ]
-            for row in raw
+            for one in found
         ],
-        raw=raw,
+        raw=[vars(one) for one in found],
     )
-
-
-def _trained(record: StudyRecord) -> list[Reproduction]:
-    """Return the reproduction runs that were trained and recorded the epoch at which they ended."""
-    return [run for run in record.reproductions if run.last_epoch]
-
-
-def _in_words(record: StudyRecord, runs: Sequence[Reproduction]) -> str:
-    if not_converged(record):
-        return "not converged"
-    return "mostly not trained" if _mostly_unmoved(runs) else "stopped by itself"
-
-
-def _mostly_unmoved(runs: Sequence[Reproduction]) -> bool:
-    return 2 * _at_the_start(runs) > len(runs)
-
-
-def _at_the_start(runs: Sequence[Reproduction]) -> int:
-    return sum(run.best_epoch == 0 for run in runs)
-
-
-def _at_the_end(runs: Sequence[Reproduction]) -> int:
-    return sum(run.best_epoch == run.last_epoch for run in runs)

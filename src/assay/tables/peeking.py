@@ -6,7 +6,7 @@ The price is not a result.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assay.records.lines import Peek, PeekedRun, PeekedTrial
+from assay.records.lines import PeekedRun, PeekedTrial
 from assay.records.study import StudyRecord
 from assay.stats import Interval, bootstrap_bound, t_interval
 from assay.stats.intervals import FEWEST_FOR_BOUND
@@ -48,7 +48,7 @@ def prices(comparison: Comparison) -> list[Price]:
     return [
         price(record)
         for record in comparison.records
-        if record.peek is not None and _had_a_choice(record.peek)
+        if record.peek is not None and any(len(run.test) > 1 for run in record.peek.epochs)
     ]
 
 
@@ -107,10 +107,6 @@ def peeking(comparison: Comparison) -> Table | None:
             for one in found
         ],
     )
-
-
-def _had_a_choice(peek: Peek) -> bool:
-    return any(len(entry.test) > 1 for entry in peek.epochs)
 
 
 def _gains_by_epoch(searches: int, entries: Sequence[PeekedRun]) -> list[float]:

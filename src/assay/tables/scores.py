@@ -88,18 +88,16 @@ def over_folds(comparison: Comparison) -> Table | None:
     records = [record for record in comparison.records if any(test.folds for test in record.tests)]
     if not records:
         return None
-    raw = [
-        {
-            "method": record.method,
-            "metric": metric,
-            "over_folds": spread(_fold_scores(record, metric)),
-            "over_units": _over_units(record, metric),
-        }
-        for record in records
-        for metric in metrics
-    ]
-    cells = {(row["method"], row["metric"]): row for row in raw}
-    kinds = ("over_folds", "over_units")
+    by_fold: dict[tuple[str, str], float | None] = {}
+    by_unit: dict[tuple[str, str], float | None] = {}
+    for record in records:
+        tests = [test.folds for test in record.tests if test.folds]
+        for metric in metrics:
+            values = record.units("separated", metric)
+            by_unit[record.method, metric] = deviation(values) if len(values) > 1 else None
+            by_fold[record.method, metric] = spread(
+                [[float(fold[metric]) for fold in folds if metric in fold] for folds in tests]
+            )
     units = "searches" if comparison.replicated else "reproductions"
     return Table(
         name="spread",
@@ -111,19 +109,24 @@ def over_folds(comparison: Comparison) -> Table | None:
             " the mean of the folds, from which the intervals come; same classes."
         ),
         groups=[("", 1), ("Over folds", len(metrics)), (f"Over {units}", len(metrics))],
-        columns=["method", *(heading(metric) for _ in kinds for metric in metrics)],
+        columns=["method", *(heading(metric) for metric in (*metrics, *metrics))],
         rows=[
             [
                 record.method,
-                *(
-                    points(_number(cells[record.method, metric][kind]))
-                    for kind in kinds
-                    for metric in metrics
-                ),
+                *(points(by_fold[record.method, metric]) for metric in metrics),
+                *(points(by_unit[record.method, metric]) for metric in metrics),
             ]
             for record in records
         ],
-        raw=raw,
+        raw=[
+            {
+                "method": method,
+                "metric": metric,
+                "over_folds": by_fold[method, metric],
+                "over_units": by_unit[method, metric],
+            }
+            for method, metric in by_fold
+        ],
     )
 
 
@@ -156,6 +159,12 @@ def training(comparison: Comparison) -> Table | None:
 
 def _scores_note(comparison: Comparison) -> str:
     test = comparison.records[0].tests[0].separated
+    announced = [record.announced.method for record in comparison.records]
+    baselines = "".join(
+        f"{method.name}: {method.about}. "
+        for method in announced
+        if method.baseline and method.about
+    )
     plain = [heading(metric) for metric in comparison.metrics if not in_percent(metric)]
     unit = f"in percent but for {', '.join(plain)}" if plain else "in percent"
     searched = "" if comparison.given_by else "; the selected trials are not among them"
@@ -165,18 +174,8 @@ def _scores_note(comparison: Comparison) -> str:
         " (separated); methods of different ranks need not be settled, and rows without a rank are"
         " not compared. Bold: no method is settled better in this column, and at least one is"
         " settled worse; each column is judged by itself, and verdicts go by MAP@R (separated)."
-        f" {_baselines(comparison)}{test['queries']:g} queries, {test['skipped']:g} skipped (no"
+        f" {baselines}{test['queries']:g} queries, {test['skipped']:g} skipped (no"
         " other sample of their class)."
-    )
-
-
-def _baselines(comparison: Comparison) -> str:
-    """Return a description of the baselines among the rows."""
-    announced = [record.announced.method for record in comparison.records]
-    return "".join(
-        f"{method.name}: {method.about}. "
-        for method in announced
-        if method.baseline and method.about
     )
 
 
@@ -205,20 +204,6 @@ def _units(comparison: Comparison) -> str:
         if count > 1
     ]
     return " or ".join(several) if several else "1 reproduction"
-
-
-def _fold_scores(record: StudyRecord, metric: str) -> list[list[float]]:
-    """Return the single models' scores, reproduction by reproduction."""
-    return [
-        [float(fold[metric]) for fold in test.folds if metric in fold]
-        for test in record.tests
-        if test.folds
-    ]
-
-
-def _over_units(record: StudyRecord, metric: str) -> float | None:
-    values = record.units("separated", metric)
-    return deviation(values) if len(values) > 1 else None
 
 
 def _training_scores(record: StudyRecord) -> dict[str, list[float]]:
@@ -261,7 +246,3 @@ def _raw_training(values: Sequence[float]) -> Raw:
     if any(math.isinf(value) for value in values):
         return {"mean": None, "low": None, "high": None, "units": len(values)}
     return raw_interval(t_interval(values))
-
-
-def _number(value: object) -> float | None:
-    return None if value is None else float(str(value))

@@ -18,8 +18,7 @@ from assay.stats import (
     with_limits,
 )
 from assay.tables.comparison import Comparison
-from assay.tables.studies import ClassScores
-from assay.tables.table import Raw, Table, points
+from assay.tables.table import Table, points
 from assay.tables.verdicts import covered, sentence
 
 SOURCES = ("search", "seed", "search and seed together", "fold", "test classes")
@@ -58,7 +57,18 @@ def sources(comparison: Comparison) -> Table:
         ),
         columns=["method", *names],
         rows=[[one.method, *(_cell(one, name) for name in names)] for one in found],
-        raw=[_raw(one.method, name, one.by_name[name]) for one in found for name in names],
+        raw=[
+            {
+                "method": one.method,
+                "source": name,
+                "deviation": spread.deviation if spread else None,
+                "low": spread.low if spread else None,
+                "high": spread.high if spread else None,
+            }
+            for one in found
+            for name in names
+            for spread in [one.by_name[name]]
+        ],
     )
 
 
@@ -159,7 +169,11 @@ def _sources(comparison: Comparison, record: StudyRecord) -> Sources:
         "seed": over.seed,
         "search and seed together": over.together if over.seed is None else None,
         "fold": _over_folds(folds) if folds else None,
-        "test classes": _class_error(per_class) if per_class else None,
+        "test classes": class_error(
+            per_class.separated, np.zeros_like(per_class.separated), per_class.queries
+        )
+        if per_class
+        else None,
     }
     return Sources(record.method, by_name)
 
@@ -171,10 +185,6 @@ def _over_folds(rows: Sequence[Sequence[float]]) -> Component | None:
     """
     means = np.mean(rows, axis=0)
     return with_limits(deviation(means.tolist()), len(means) - 1) if len(means) > 1 else None
-
-
-def _class_error(found: ClassScores) -> Component | None:
-    return class_error(found.separated, np.zeros_like(found.separated), found.queries)
 
 
 def _apart(comparison: Comparison) -> str:
@@ -193,12 +203,3 @@ def _cell(one: Sources, name: str) -> str:
     if found is not None:
         return f"{points(found.deviation)} ({points(found.low)} to {points(found.high)})"
     return "not recorded" if name == "test classes" else ""
-
-
-def _raw(method: str, name: str, found: Component | None) -> Raw:
-    values = (None, None, None) if found is None else (found.deviation, found.low, found.high)
-    return {
-        "method": method,
-        "source": name,
-        **dict(zip(("deviation", "low", "high"), values, strict=True)),
-    }

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import Any
 
 from assay.hashing import digest
 from assay.metric_names import heading
@@ -28,9 +27,6 @@ from assay.tables.table import Table, raw_interval, score
 
 LOG_SPAN = 8
 """Numbers that span more than this are drawn on a logarithmic axis."""
-
-Place = tuple[str, str]
-"""A method and a value."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ class Sweep:
         return file_name(self.announced, self.records, f"{self.protocol}-{self.field}")
 
     @cached_property
-    def places(self) -> dict[Place, StudyRecord]:
+    def places(self) -> dict[tuple[str, str], StudyRecord]:
         """The study at each method and value.
 
         A base stands at its own value where the sweep has no study there.
@@ -204,13 +200,9 @@ def point_of(record: StudyRecord) -> SweepPoint:
 
 def value_of(resolved: ResolvedProtocol, field: str) -> str:
     """Return the value of a field as it is written on the command line."""
-    value = attrgetter(field)(resolved)
     if field == "batch":
         return str(math.prod(resolved.batch.embedding))
-    return _written(value)
-
-
-def _written(value: Any) -> str:
+    value = attrgetter(field)(resolved)
     if value is None:
         return "auto"
     if isinstance(value, bool):
