@@ -357,7 +357,7 @@ def test_saving_that_takes_long_is_done_less_often(path: Path) -> None:
 
     def slow() -> Any:
         saved.append(clock[0])
-        clock[0] += 2 * assay.train.resume.LONG
+        clock[0] += 2 * assay.train.resume.SLOW_SAVE
         return SavedState({})
 
     for now in (60, 130, 180, 190):
