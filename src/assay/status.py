@@ -109,19 +109,17 @@ def status_of(store: Store) -> Status:
         silent=max(0.0, time.time() - board.at) if board else None,
         done=sum(study.done for study in studies),
         total=sum(study.total for study in studies),
-        under_way=tuple(_under_way(store)),
+        under_way=tuple(
+            folder.name
+            for folder in sorted((store.root / "partial").glob("*/*"))
+            if not store.has_run(folder.name)
+        ),
         workers=board.workers if board else None,
         seconds_left=(board.seconds_left if board else None)
         if driver
         else _estimate(store, records, studies, workers),
         studies=tuple(_in_order(records, begun, [*unread, *studies])),
     )
-
-
-def _under_way(store: Store) -> Iterator[str]:
-    for folder in sorted((store.root / "partial").glob("*/*")):
-        if not store.has_run(folder.name):
-            yield folder.name
 
 
 def _standing(record: StudyRecord, posted: StudyState | None, driven: bool) -> Standing:

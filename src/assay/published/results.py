@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Literal
 
 Setting = Literal["concatenated", "separated"]
-OtherStudy = Literal["unbiased", "revisiting"]
+OtherBenchmark = Literal["unbiased", "revisiting"]
 Baseline = Literal["contrastive", "triplet"]
 OLD_BASELINES: tuple[Baseline, ...] = ("contrastive", "triplet")
 """The methods that papers claimed gains over."""
@@ -179,7 +179,7 @@ def reported(method: str, data: str, metric: str, setting: Setting) -> Reported 
     return _reported().get((method, data, metric, setting))
 
 
-def elsewhere(method: str, data: str, study: OtherStudy) -> list[Elsewhere]:
+def elsewhere(method: str, data: str, study: OtherBenchmark) -> list[Elsewhere]:
     """Return the scores of our method in the unbiased evaluation or the revisiting study.
 
     The former has 64 dimensions; the latter 128, with maxima over epochs on test.

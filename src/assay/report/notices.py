@@ -13,12 +13,17 @@ from assay.tables.table import number_of
 
 def notices_of(comparison: Comparison) -> list[str]:
     """Return the notices of a comparison, the general ones first."""
-    notices = [
-        *comparison.problems,
-        *_contamination(comparison),
-        *given_notices(comparison),
-        *_augmentation(comparison),
-    ]
+    notices = [*comparison.problems]
+    if comparison.pretrained_on is not None:
+        notices.append(
+            f"The trunk was pretrained on {comparison.pretrained_on}. Classes or images of the test"
+            " half that are in there have been seen before: scores say how methods compare on this"
+            " trunk, not how well unseen classes are separated."
+        )
+    notices += given_notices(comparison)
+    resolved = comparison.announced.protocol.resolved
+    if resolved.trunk != "identity" and resolved.frozen != "trunk":
+        notices.append(f"Training images: {resolved.augment.in_words}.")
     notices += [_unfinished(record) for record in comparison.unfinished]
     notices += [
         f"{record.method}: begun again; the study of generation {generation_of(record)} is kept,"
@@ -52,14 +57,6 @@ def departures_of(comparison: Comparison) -> list[tuple[str, str]]:
     ]
 
 
-def _augmentation(comparison: Comparison) -> list[str]:
-    """Return how training images are changed; nothing where a head is trained on vectors."""
-    resolved = comparison.announced.protocol.resolved
-    if resolved.trunk == "identity" or resolved.frozen == "trunk":
-        return []
-    return [f"Training images: {resolved.augment.in_words}."]
-
-
 def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:
     """Return a notice where the study was declared after others on its question were opened."""
     look = comparison.family.looks[record.method]
@@ -76,17 +73,6 @@ def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:
     after, level = number_of(len(bench.after), "study"), 1 - alpha_of_look(look)
     before = f"{record.method}: declared after {after} on the same question (look {look})"
     return [f"{before}: its verdicts are at a stricter level, {level:.3g}."]
-
-
-def _contamination(comparison: Comparison) -> list[str]:
-    """Return a notice of the trunk's pretraining data, some of which may be in the test half."""
-    if comparison.pretrained_on is None:
-        return []
-    return [
-        f"The trunk was pretrained on {comparison.pretrained_on}. Classes or images of the test"
-        " half that are in there have been seen before: scores say how methods compare on this"
-        " trunk, not how well unseen classes are separated."
-    ]
 
 
 def given_notices(section: Comparison | Across) -> list[str]:
@@ -111,14 +97,27 @@ def _unfinished(record: StudyRecord) -> str:
 
 
 def _of_study(record: StudyRecord) -> list[str]:
-    notices = [*_exceptions(record)]
+    notices = []
+    if own := record.resolved.exceptions.get(record.trained_method):
+        settings = ", ".join(as_text(name, value) for name, value in own.items())
+        notices.append(f"{record.method}: the protocol makes an exception for it: {settings}.")
     if record.announced.method.batch_shrunk:
         classes, images = record.announced.method.batch
         notices.append(
             f"{record.method}: a fold trains on fewer classes than the protocol's batch holds, so"
             f" batches were {classes} classes x {images} images."
         )
-    notices += _lost_trials(record)
+    lost = {
+        "diverged": sum(trial.status == "failed" for trial in record.trials),
+        "were given up after their first fold": sum(
+            trial.status == "pruned" for trial in record.trials
+        ),
+    }
+    notices += [
+        f"{record.method}: {count} of {len(record.trials)} trials {what}; they count in the budget."
+        for what, count in lost.items()
+        if count
+    ]
     notices += [f"{record.method}: {text}" for text in _diverged(record)]
     return notices + _edges(record)
 
@@ -144,29 +143,6 @@ def _place(record: StudyRecord) -> str:
     """Return the position of a study in its sweep."""
     point = point_of(record)
     return f"{record.method} at {point.field}={point.value}"
-
-
-def _exceptions(record: StudyRecord) -> list[str]:
-    """Return the settings that the protocol has for this method alone."""
-    own = record.resolved.exceptions.get(record.trained_method)
-    if not own:
-        return []
-    settings = ", ".join(as_text(name, value) for name, value in own.items())
-    return [f"{record.method}: the protocol makes an exception for it: {settings}."]
-
-
-def _lost_trials(record: StudyRecord) -> list[str]:
-    lost = {
-        "diverged": sum(trial.status == "failed" for trial in record.trials),
-        "were given up after their first fold": sum(
-            trial.status == "pruned" for trial in record.trials
-        ),
-    }
-    return [
-        f"{record.method}: {count} of {len(record.trials)} trials {what}; they count in the budget."
-        for what, count in lost.items()
-        if count
-    ]
 
 
 def _diverged(record: StudyRecord) -> list[str]:

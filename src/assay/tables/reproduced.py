@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from assay.metric_names import DEFAULT_METRICS, heading
 from assay.protocols import CUSTOM
 from assay.published import DATA, Elsewhere, Reported, elsewhere, reported
-from assay.published.results import OtherStudy
+from assay.published.results import OtherBenchmark
 from assay.records.lines import Setting
 from assay.records.origin import Published
 from assay.stats import Interval
@@ -181,7 +181,7 @@ def beside_other_studies(comparison: Comparison) -> Table | None:
 
 def _others(comparison: Comparison) -> Iterator[tuple[str, Elsewhere, Interval]]:
     family = comparison.protocol.partition("/")[0]
-    studies: dict[str, OtherStudy] = {"unbiased": "unbiased", "revisiting": "revisiting"}
+    studies: dict[str, OtherBenchmark] = {"unbiased": "unbiased", "revisiting": "revisiting"}
     if family not in studies:
         return
     trunk = comparison.announced.protocol.resolved.trunk

@@ -8,7 +8,7 @@ from assay.records.lines import Setting
 from assay.records.study import StudyRecord
 from assay.stats import deviation, spread, t_interval
 from assay.tables.comparison import SETTINGS, Comparison
-from assay.tables.table import Raw, Table, number_of, points, raw_interval, score
+from assay.tables.table import Table, number_of, points, raw_interval, score
 from assay.tables.verdicts import estimated, unit_of
 
 Cell = tuple[Setting, str]
@@ -150,7 +150,15 @@ def training(comparison: Comparison) -> Table | None:
             for name, values in found.items()
         ],
         raw=[
-            {"method": name, "metric": metric, **_raw_training(values)}
+            {
+                "method": name,
+                "metric": metric,
+                **(
+                    {"mean": None, "low": None, "high": None, "units": len(values)}
+                    if math.inf in values
+                    else raw_interval(t_interval(values))
+                ),
+            }
             for name, by_metric in found.items()
             for metric, values in by_metric.items()
         ],
@@ -234,15 +242,9 @@ def _mean(values: Sequence[float | None]) -> float:
 def _training_cell(values: Sequence[float] | None, metric: str) -> str:
     if not values:
         return ""
-    infinite = sum(math.isinf(value) for value in values)
+    infinite = values.count(math.inf)
     return (
         f"infinite in {infinite} of {len(values)}"
         if infinite
         else score(t_interval(values), metric)
     )
-
-
-def _raw_training(values: Sequence[float]) -> Raw:
-    if any(math.isinf(value) for value in values):
-        return {"mean": None, "low": None, "high": None, "units": len(values)}
-    return raw_interval(t_interval(values))

@@ -11,6 +11,22 @@ from assay.tables.comparison import Comparison, ended
 from assay.tables.table import Table
 
 
+@dataclass(frozen=True)
+class ChosenParameter:
+    """A parameter that a search chose or that was given, with its declared range."""
+
+    method: str
+    search: int
+    parameter: str
+    chosen: object
+    default: object
+    low: float | None
+    high: float | None
+    options: Sequence[object] | None
+    log: bool | None
+    edge: str
+
+
 def parameters(comparison: Comparison) -> Table:
     """Return the table of parameters that each search chose, or that were given.
 
@@ -128,22 +144,6 @@ def _validation(trial: Trial) -> str:
         assert trial.estimate is not None
         return f"given up after its first fold (estimate {100 * trial.estimate:.2f})"
     return "diverged" if trial.map_at_r is None else f"{100 * trial.map_at_r:.2f}"
-
-
-@dataclass(frozen=True)
-class ChosenParameter:
-    """A parameter that a search chose or that was given, with its declared range."""
-
-    method: str
-    search: int
-    parameter: str
-    chosen: object
-    default: object
-    low: float | None
-    high: float | None
-    options: Sequence[object] | None
-    log: bool | None
-    edge: str
 
 
 def _chosen_by(record: StudyRecord) -> list[ChosenParameter]:

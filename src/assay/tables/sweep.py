@@ -133,8 +133,9 @@ def sweeps(store: Store, keys: Iterable[str] | None = None) -> list[Sweep]:
     by_key = {record.key: record for record in records}
     groups: dict[tuple[str, ...], list[StudyRecord]] = {}
     for record in records:
-        if record.announced.sweep is not None:
-            groups.setdefault(_conditions(record), []).append(record)
+        if (point := record.announced.sweep) is not None:
+            data, environment = record.announced.data.trainval, digest(record.announced.environment)
+            groups.setdefault((point.field, point.protocol, data, environment), []).append(record)
     found = [part for key in sorted(groups) for part in _by_test_half(groups[key], by_key)]
     return sorted(found, key=lambda sweep: sweep.slug)
 
@@ -215,16 +216,6 @@ def _number(value: str) -> float | None:
         return float(value)
     except ValueError:
         return None
-
-
-def _conditions(record: StudyRecord) -> tuple[str, ...]:
-    announced, point = record.announced, point_of(record)
-    return (
-        point.field,
-        point.protocol,
-        announced.data.trainval,
-        digest(announced.environment),
-    )
 
 
 def _of_newest_bases(
