@@ -21,7 +21,17 @@ from assay.records.codec import FORMAT, BadRecord
 from assay.records.ledger import Ledger, Line, read
 from assay.records.lines import ENTRIES, Preregistration, Trial
 from assay.records.origin import Given, GivenParameters, Published, Searched, SelectedBy
-from assay.records.run import Checkpoint, Run, RunResult, Timing, check_run, read_history
+from assay.records.run import (
+    CARD,
+    Checkpoint,
+    ModelCard,
+    Run,
+    RunResult,
+    Timing,
+    check_run,
+    read_history,
+    run_of_model,
+)
 from assay.records.store import Store
 from assay.study import Execution, run_bench, run_sweep
 from miniature import MINI
@@ -131,6 +141,19 @@ def test_every_file_of_a_run_is_read_and_written_again_as_it_was(store: Store) -
         assert Run.read(folder / "config.json").key == key
         text = "".join(canonical(one.to_json()) + "\n" for one in read_history(folder))
         assert text == (folder / "history.jsonl").read_text()
+
+
+def test_the_card_of_a_model_is_read_and_written_again_as_it_was(store: Store) -> None:
+    folders = sorted((store.root / "models").iterdir())
+    assert folders
+    for folder in folders:
+        document = json.loads((folder / CARD).read_text())
+        card = ModelCard.read(folder / CARD)
+        rest = {name: document.pop(name) for name in ("format", "architecture")}
+        assert canonical(card.to_json()) == canonical(document)
+        assert card.run == run_of_model(folder)
+        noted = {**rest, **document, "note": "of the user"}
+        assert ModelCard.from_json(noted, "with a note") == card
 
 
 def test_a_study_and_a_bench_are_read_and_written_again_as_they_were(store: Store) -> None:
