@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+import torch
 
 from assay.cli import main
 from assay.report import figures, write
@@ -35,6 +36,15 @@ def _own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ASSAY_CACHE", str(tmp_path_factory.getbasetemp().parent / "assay-cache"))
         yield
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """Compute in one thread, for tests of small tensors, where threads only wait."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,11 +4,7 @@ that all share.
 
 import inspect
 import itertools
-import json
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -26,6 +22,7 @@ from assay.miners import miners
 from assay.pairs import Mined, Pairs, References, Triplets, all_pairs
 from assay.space import Choice
 from equations import CONSTANTS, REFERENCE, Case, Row, Weights, off_centre, unit
+from half_precision import run_script
 from loops import for_each
 from miniature import QUICK
 from watching import Waits
@@ -782,19 +779,7 @@ print(json.dumps(results))
 
 @pytest.fixture(scope="session")
 def half_precision() -> dict[str, dict[str, Any]]:
-    """Measured in its own process: on some CPUs bfloat16 products kill it unless oneDNN is held
-    back from the start.
-    """
-    process = subprocess.run(
-        [sys.executable, "-c", HALF_PRECISION, json.dumps(BUILT_IN)],
-        env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
-    results: dict[str, dict[str, Any]] = json.loads(process.stdout)
-    return results
+    return run_script(HALF_PRECISION, BUILT_IN)
 
 
 @every_loss

@@ -27,6 +27,7 @@ from loops import for_each
 from miniature import QUICK
 
 pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
     # their SphereFaceLoss hands tensors to scipy, which NumPy 2 deprecates
     pytest.mark.filterwarnings("ignore:__array_wrap__ must accept context:DeprecationWarning"),
     # their HistogramLoss takes a list for an index, which torch deprecates
@@ -422,15 +423,6 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
 }
 
 # --- Batches ---
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """Tensors here are tiny: threads only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 DIM, CLASSES = 6, 5

@@ -3,11 +3,7 @@ defective form gives, that ours gives something else, and that ours is right.
 """
 
 import itertools
-import json
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -25,6 +21,7 @@ from assay.pairs import Pairs, References, Triplets
 from assay.protocols import protocols, resolve
 from assay.train import optimiser_of
 from assay.trunks import trunk_facts
+from half_precision import run_script
 from loops import for_each
 from watching import LargestTensor
 
@@ -34,13 +31,7 @@ SIZES = [2, 5, 3, 4]
 """Samples of each class."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """Tensors here are small: threads only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def draw_batch(seed: int = 0, sizes: list[int] = SIZES, dim: int = DIM) -> tuple[Tensor, Tensor]:
@@ -881,22 +872,11 @@ print(json.dumps(results))
 
 
 def test_pitfall_34_weights_stay_in_single_precision_after_a_half_precision_batch() -> None:
-    """In its own process: on some CPUs bfloat16 products kill it unless oneDNN is held back from
-    the start.
-
-    pytorch-metric-learning casts its weights in place to the type of the batch, and back: their
+    """pytorch-metric-learning casts its weights in place to the type of the batch, and back: their
     last digits are gone.
     """
     with_weights = [name for name in BUILT_IN if list(build(name).parameters())]
-    process = subprocess.run(
-        [sys.executable, "-c", HALF_PRECISION, json.dumps(with_weights)],
-        env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
-    measured = json.loads(process.stdout)
+    measured = run_script(HALF_PRECISION, with_weights)
     theirs = measured.pop("theirs")
     assert not theirs["kept"]
     assert theirs["after"] != theirs["before"]

@@ -816,27 +816,33 @@ def test_autocast_on_a_gpu_covers_the_network_and_neither_miner_nor_loss(
     ]
 
 
+class Compiled(torch.nn.Module):
+    """As torch's: wraps the model, shares its weights. Keeps the mode of the model in each call."""
+
+    def __init__(self, model: Model, modes: list[bool]) -> None:
+        super().__init__()
+        self._orig_mod, self._modes = model, modes
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._modes.append(self._orig_mod.training)
+        return self._orig_mod(x)
+
+
+@pytest.fixture
+def modes_of_compiled(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Modes of compiled models, one a call."""
+    modes: list[bool] = []
+    monkeypatch.setattr(torch, "compile", lambda model: Compiled(model, modes))
+    return modes
+
+
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_network_is_compiled_where_the_protocol_wants_it(
-    wanted: bool, monkeypatch: pytest.MonkeyPatch
+    wanted: bool, modes_of_compiled: list[bool]
 ) -> None:
-    calls: list[bool] = []
-
-    class Compiled(torch.nn.Module):
-        """As torch's: wraps the model, shares its weights."""
-
-        def __init__(self, model: Model) -> None:
-            super().__init__()
-            self._orig_mod = model
-
-        def forward(self, x: Tensor) -> Tensor:
-            calls.append(self.training)
-            return self._orig_mod(x)
-
-    monkeypatch.setattr(torch, "compile", Compiled)
     model = new_model()
     result = train(losses["triplet"](), replace(PROTOCOL, compile=wanted, epochs=2), model)
-    assert len(calls) == (2 * 3 + 3 if wanted else 0)
+    assert len(modes_of_compiled) == (2 * 3 + 3 if wanted else 0)
     assert set(result.weights) == {"head.weight", "head.bias"}
     plain = train(losses["triplet"](), replace(PROTOCOL, epochs=2))
     assert equal(result.weights, plain.weights)
@@ -844,23 +850,11 @@ def test_a_network_is_compiled_where_the_protocol_wants_it(
 
 
 def test_a_compiled_network_is_in_training_mode_in_every_step(
-    monkeypatch: pytest.MonkeyPatch,
+    modes_of_compiled: list[bool],
 ) -> None:
     """Validation sets the wrapper to evaluation: what counts is the mode of the modules within."""
-    modes: list[bool] = []
-
-    class Compiled(torch.nn.Module):
-        def __init__(self, model: Model) -> None:
-            super().__init__()
-            self._orig_mod = model
-
-        def forward(self, x: Tensor) -> Tensor:
-            modes.append(self._orig_mod.training)
-            return self._orig_mod(x)
-
-    monkeypatch.setattr(torch, "compile", Compiled)
     train(losses["triplet"](), replace(PROTOCOL, compile=True, epochs=2, iterations=2))
-    assert modes == [False, True, True, False, True, True, False]
+    assert modes_of_compiled == [False, True, True, False, True, True, False]
 
 
 # --- The validator by itself ---

@@ -628,8 +628,11 @@ TAMPERED = {
 
 @pytest.mark.parametrize("name", TAMPERED)
 def test_tampering_is_found_and_named(copy, name):
-    tamper, words = TAMPERED[name]
-    store = copy("plain")
+    check_found(copy("plain"), *TAMPERED[name])
+
+
+def check_found(store, tamper, words):
+    """Check that what `tamper` does to the store is found, and named by the words."""
     tamper(store)
     found = problems(store)
     assert any(words in problem for problem in found), found
@@ -757,11 +760,7 @@ SEARCHED = {
 
 @pytest.mark.parametrize("name", SEARCHED)
 def test_tampering_with_pruned_trials_and_peeks_is_found_and_named(copy, name):
-    tamper, words = SEARCHED[name]
-    store = copy("pruned and peeked")
-    tamper(store)
-    found = problems(store)
-    assert any(words in problem for problem in found), found
+    check_found(copy("pruned and peeked"), *SEARCHED[name])
 
 
 # --- parameters from elsewhere, sweeps and generations --------------------------------------------
@@ -816,11 +815,7 @@ SWEPT = {
 
 @pytest.mark.parametrize("name", SWEPT)
 def test_tampering_with_a_sweep_is_found_and_named(copy, name):
-    tamper, words = SWEPT[name]
-    store = copy("swept")
-    tamper(store)
-    found = problems(store)
-    assert any(words in problem for problem in found), found
+    check_found(copy("swept"), *SWEPT[name])
 
 
 def test_a_published_parameter_that_was_altered_is_found(copy):
