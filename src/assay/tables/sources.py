@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from assay.records.lines import Setting
-from assay.records.study import StudyRecord
 from assay.stats import (
     Component,
     Components,
@@ -34,7 +33,30 @@ class Sources:
 
 def sources_of(comparison: Comparison) -> list[Sources]:
     """Return the sources of each method's uncertainty."""
-    return [_sources(comparison, record) for record in comparison.records]
+    found = []
+    for record in comparison.records:
+        over = (
+            components(record.by_search("separated", "map_at_r"))
+            if len(record.tests) > 1
+            else Components(None, None, None)
+        )
+        folds = [
+            [float(fold["map_at_r"]) for fold in test.folds] for test in record.tests if test.folds
+        ]
+        per_class = comparison.classes.get(record.key)
+        by_name = {
+            "search": over.search,
+            "seed": over.seed,
+            "search and seed together": over.together if over.seed is None else None,
+            "fold": _over_folds(folds) if folds else None,
+            "test classes": class_error(
+                per_class.separated, np.zeros_like(per_class.separated), per_class.queries
+            )
+            if per_class
+            else None,
+        }
+        found.append(Sources(record.method, by_name))
+    return found
 
 
 def sources(comparison: Comparison) -> Table:
@@ -152,30 +174,6 @@ def control(comparison: Comparison, setting: Setting = "separated") -> list[str]
             for one in pair
         ]
     return lines
-
-
-def _sources(comparison: Comparison, record: StudyRecord) -> Sources:
-    over = (
-        components(record.by_search("separated", "map_at_r"))
-        if len(record.tests) > 1
-        else Components(None, None, None)
-    )
-    folds = [
-        [float(fold["map_at_r"]) for fold in test.folds] for test in record.tests if test.folds
-    ]
-    per_class = comparison.classes.get(record.key)
-    by_name = {
-        "search": over.search,
-        "seed": over.seed,
-        "search and seed together": over.together if over.seed is None else None,
-        "fold": _over_folds(folds) if folds else None,
-        "test classes": class_error(
-            per_class.separated, np.zeros_like(per_class.separated), per_class.queries
-        )
-        if per_class
-        else None,
-    }
-    return Sources(record.method, by_name)
 
 
 def _over_folds(rows: Sequence[Sequence[float]]) -> Component | None:
