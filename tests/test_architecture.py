@@ -210,9 +210,10 @@ def test_heavy_libraries_wait_until_they_are_needed():
     assert run_python(code.format(heavy)) == "[]\n"
 
 
-def test_metrics_are_named_without_torch():
-    code = "import sys, assay.metric_names; print('torch' in sys.modules)"
-    assert run_python(code) == "False\n"
+def test_stores_are_read_and_reported_without_torch():
+    modules = "assay.metric_names, assay.records, assay.tables, assay.report, assay.status"
+    code = f"import sys, {modules}; print('torch' in sys.modules, 'optuna' in sys.modules)"
+    assert run_python(code) == "False False\n"
 
 
 def test_no_form_of_import_shows_an_empty_registry():

@@ -4,16 +4,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from assay.data import Dataset
-from assay.engines import Engine, EngineKind, choose_engine
 from assay.errors import BadInput
 from assay.files import cache_folder
-from assay.protocols import Protocol
+from assay.records.progress import Listener
 from assay.records.store import Store
 from assay.report.write import write_report
-from assay.run import Keep
-from assay.study import Execution, Listener, run_bench
+
+if TYPE_CHECKING:
+    from assay.data import Dataset
+    from assay.engines import Engine, EngineKind
+    from assay.protocols import Protocol
+    from assay.run import Keep
 
 
 @dataclass(frozen=True)
@@ -26,17 +29,17 @@ class Benched:
 
 
 def bench(
-    data: str | Dataset = "glyphs",
+    data: "str | Dataset" = "glyphs",
     methods: Sequence[str] = ("contrastive", "triplet", "multi_similarity", "normalized_softmax"),
-    protocol: str | Protocol = "quick",
+    protocol: "str | Protocol" = "quick",
     out: str | Path = "assay-runs",
     *,
     workers: int | None = None,
     device: str = "auto",
     imports: Sequence[str] = (),
-    engine: EngineKind | Engine = "local",
+    engine: "EngineKind | Engine" = "local",
     address: str | None = None,
-    keep_weights: Keep = "best",
+    keep_weights: "Keep" = "best",
     new_study: bool = False,
     control: str | None = None,
     reference: str | None = None,
@@ -69,6 +72,10 @@ def bench(
             are refused otherwise.
         listener: is called with the progress; silent where not given.
     """
+    # here, so that a report is written without waiting for torch
+    from assay.engines import choose_engine
+    from assay.study import Execution, run_bench
+
     if isinstance(engine, str):
         shared = (Path(out), cache_folder())
         engine = choose_engine(engine, workers, address, device, shared)
