@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from assay.published import DATA, REALITY_CHECK, reported
-from assay.published.results import Setting
+from assay.records.lines import Setting
 
 SPREADS = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Assumed standard deviations over searches, in points of MAP@R."""

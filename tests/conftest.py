@@ -4,13 +4,12 @@ import gc
 import sys
 from contextlib import contextmanager
 
-import numpy as np
 import pytest
 import torch
 
 from assay.cli import main
 from assay.report import figures, write
-from miniature import make_folder
+from miniature import make_features, make_folder
 from shared_pool import POOL
 
 LOOK_AT_FIGURES = ("test_docs.py", "test_report.py", "test_sections.py")
@@ -63,11 +62,7 @@ def mini_folder(tmp_path):
 @pytest.fixture
 def mini_features(tmp_path):
     """Write an .npz of 16 classes with 5 vectors each."""
-    draw = np.random.default_rng(0)
-    y = np.repeat(np.arange(16), 5)
-    path = tmp_path / "mini.npz"
-    np.savez(path, z=draw.normal(size=(16, 12))[y] + 0.7 * draw.normal(size=(len(y), 12)), y=y)
-    return path
+    return make_features(tmp_path / "mini.npz")
 
 
 @pytest.fixture

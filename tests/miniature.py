@@ -1,6 +1,7 @@
 """Miniature data and benches: a few classes, few steps, seconds."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,23 @@ def make_folder(root: Path) -> Path:
         for image in range(1 if number == CLASSES - 1 else IMAGES):
             Image.fromarray(draw_class(number, draw)).save(folder / f"{image}.png")
     return root
+
+
+def make_features(path: Path, classes: int = 16, noise: float = 0.7, seed: int = 0) -> Path:
+    """Write an .npz of vectors, 5 around the centre of each class."""
+    draw = np.random.default_rng(seed)
+    y = np.repeat(np.arange(classes), 5)
+    np.savez(
+        path, z=draw.normal(size=(classes, 12))[y] + noise * draw.normal(size=(len(y), 12)), y=y
+    )
+    return path
+
+
+def bench_command(data: str, out: Path, methods: str, *settings: str) -> list[str]:
+    """Return the words of a miniature bench in a process of its own."""
+    words = ["--data", data, "--out", str(out), "--methods", methods, "--engine", "inline"]
+    words += [part for setting in (*MINI, *settings) for part in ("--set", setting)]
+    return [sys.executable, "-m", "assay", "bench", *words]
 
 
 BENCHED = ("triplet", "normalized_softmax", "untrained")

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 
@@ -25,7 +24,7 @@ from assay.records.store import Store
 from assay.records.study import study_records
 from assay.study import Execution, Listener, design_bench, plan_bench, run_sweep
 from faults import computed, end_well, finished, start
-from miniature import MINI, make_folder, snapshot
+from miniature import MINI, bench_command, make_folder, snapshot
 from sealed import replace_test_images, swap_test_labels
 from shared_pool import local
 
@@ -646,18 +645,8 @@ class Tiny(Trunk):
 
 def run_with_trunk(tmp_path, features, output):
     (tmp_path / "tiny.py").write_text(TRUNK.format(output=output))
-    command = [
-        sys.executable,
-        "-m",
-        "assay",
-        "bench",
-        "--data",
-        f"features:{features}",
-        "--out",
-        str(tmp_path / "store"),
-    ]
-    command += ["--methods", "triplet", "--import", str(tmp_path / "tiny.py"), "--engine", "inline"]
-    command += [part for setting in (*MINI, "trunk=tiny") for part in ("--set", setting)]
+    command = bench_command(f"features:{features}", tmp_path / "store", "triplet", "trunk=tiny")
+    command += ["--import", str(tmp_path / "tiny.py")]
     return subprocess.run(command, capture_output=True, text=True)
 
 

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from assay.records.store import Store
 from assay.records.study import study_records
 from entries import write_raw
 from loops import for_each
-from miniature import MINI, make_folder
+from miniature import MINI, bench_command, make_folder
 
 GOLDEN = Path(__file__).parent / "golden" / "cli.json"
 
@@ -292,19 +291,7 @@ def store(tmp_path_factory):
     """Return the store of a miniature bench, run by the command in a process of its own."""
     root = tmp_path_factory.mktemp("cli")
     folder = make_folder(root / "mini")
-    command = [
-        sys.executable,
-        "-m",
-        "assay",
-        "bench",
-        "--data",
-        f"folder:{folder}",
-        "--out",
-        str(root / "store"),
-    ]
-    command += ["--methods", "contrastive,triplet,untrained", "--engine", "inline"] + [
-        part for setting in MINI for part in ("--set", setting)
-    ]
+    command = bench_command(f"folder:{folder}", root / "store", "contrastive,triplet,untrained")
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (root / "store" / "stdout").write_text(done.stdout)

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 
-import numpy as np
 import pytest
 
 import assay as package
@@ -36,7 +35,7 @@ from faults import (
     wait_for,
     words,
 )
-from miniature import MINI, make_folder
+from miniature import MINI, make_features, make_folder
 
 INLINE = ("--engine", "inline")
 METHODS = ("triplet", "pretrained")
@@ -59,11 +58,7 @@ def images(place):
 
 @pytest.fixture(scope="module")
 def vectors(place):
-    draw = np.random.default_rng(0)
-    y = np.repeat(np.arange(16), 5)
-    z = draw.normal(size=(16, 12))[y] + 0.7 * draw.normal(size=(len(y), 12))
-    np.savez(place / "mini.npz", z=z, y=y)
-    return f"features:{place / 'mini.npz'}"
+    return f"features:{make_features(place / 'mini.npz')}"
 
 
 @pytest.fixture(scope="module")

@@ -19,16 +19,10 @@ from assay.records.study import read_record, study_records
 from assay.run.finished import FinishedRun
 from assay.verify import verify
 from entries import write_raw
-from miniature import MINI, make_folder
+from miniature import MINI, make_features, make_folder
 
 PROTOCOL = customise(protocols["quick"], [*MINI, "folds=4"])
 METHODS = ["triplet", "pretrained"]
-
-
-def make_data(path, classes=16, seed=0):
-    draw = np.random.default_rng(seed)
-    y = np.repeat(np.arange(classes), 5)
-    np.savez(path, z=draw.normal(size=(classes, 12))[y] + 0.9 * draw.normal(size=(len(y), 12)), y=y)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +32,7 @@ def benched(tmp_path_factory):
     Its baseline is deterministic.
     """
     root = tmp_path_factory.mktemp("look")
-    make_data(root / "data.npz")
+    make_features(root / "data.npz")
     package.bench(
         f"features:{root / 'data.npz'}", METHODS, PROTOCOL, root / "store", engine="inline"
     )
@@ -161,7 +155,7 @@ def test_without_test_nothing_of_the_test_half_can_change_a_byte(assay, place):
 
 
 def test_on_other_data_all_folds_are_scored(look):
-    make_data("other.npz", classes=20, seed=1)
+    make_features("other.npz", classes=20, seed=1)
     found, err = look(
         record_of("triplet").reproductions[0].key, "--set", "folds=5", data="features:other.npz"
     )
@@ -313,7 +307,7 @@ def test_a_run_that_several_studies_share_is_on_the_record_of_each_that_has_ende
 
 
 def test_on_other_data_no_study_is_concerned(look):
-    make_data("other.npz", classes=20, seed=1)
+    make_features("other.npz", classes=20, seed=1)
     before = ledgers()
     found, err = look(
         record_of("triplet").reproductions[0].key, "--test", data="features:other.npz"

@@ -28,7 +28,7 @@ from assay.report import write_report
 from assay.tables import comparisons
 from assay.verify import verify
 from entries import look, write_raw
-from miniature import MINI, snapshot
+from miniature import MINI, make_features, snapshot
 
 PROTOCOL = customise(protocols["quick"], MINI)
 
@@ -39,13 +39,7 @@ def labs(tmp_path_factory):
     one of all their methods.
     """
     root = tmp_path_factory.mktemp("labs")
-    draw = np.random.default_rng(0)
-    y = np.repeat(np.arange(16), 5)
-    np.savez(
-        root / "data.npz",
-        z=draw.normal(size=(16, 12))[y] + 0.9 * draw.normal(size=(len(y), 12)),
-        y=y,
-    )
+    make_features(root / "data.npz", noise=0.9)
     for name, methods in {
         "berlin": ["triplet", "pretrained"],
         "oslo": ["contrastive", "pretrained"],

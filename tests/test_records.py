@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import entries
@@ -34,7 +33,7 @@ from assay.records.run import (
 )
 from assay.records.store import Store
 from assay.study import Execution, run_bench, run_sweep
-from miniature import MINI
+from miniature import MINI, make_features
 
 GOLDEN = Path(__file__).parent / "golden"
 SMALL = customise(
@@ -51,11 +50,8 @@ SCORES = (
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A miniature bench with a sweep, the price of peeking and a look, with every kind of line."""
-    folder, draw = tmp_path_factory.mktemp("records"), np.random.default_rng(0)
-    y = np.repeat(np.arange(16), 5)
-    z = draw.normal(size=(16, 12))[y] + 0.7 * draw.normal(size=(len(y), 12))
-    np.savez(folder / "mini.npz", z=z, y=y)
-    data, out = f"features:{folder / 'mini.npz'}", folder / "store"
+    folder = tmp_path_factory.mktemp("records")
+    data, out = f"features:{make_features(folder / 'mini.npz')}", folder / "store"
     execution = Execution(InlineEngine(), keep="all")
     run_bench(data, ["triplet"], SMALL, out, execution)
     run_sweep(data, ["triplet"], SMALL, "dim=4", out, Execution(InlineEngine()))

@@ -19,7 +19,7 @@ from assay.records.store import Store
 from assay.records.study import classes_file, study_records
 from assay.study.announced import drawn_folds
 from assay.verify import verify
-from miniature import snapshot
+from miniature import make_features, snapshot
 
 SETTINGS = (
     "searches=3", "search=quasi-random", "trials=2", "trial_folds=2", "reproductions=2",
@@ -42,13 +42,7 @@ def problems(out):
 
 @pytest.fixture(scope="module")
 def features(tmp_path_factory):
-    import numpy as np
-
-    draw = np.random.default_rng(0)
-    y = np.repeat(np.arange(24), 5)
-    path = tmp_path_factory.mktemp("replicated") / "mini.npz"
-    np.savez(path, z=draw.normal(size=(24, 12))[y] + 0.7 * draw.normal(size=(len(y), 12)), y=y)
-    return path
+    return make_features(tmp_path_factory.mktemp("replicated") / "mini.npz", classes=24)
 
 
 @pytest.fixture(scope="module")

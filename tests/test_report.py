@@ -14,7 +14,7 @@ from assay.records.store import Store
 from assay.records.study import study_records
 from assay.stats import t_interval
 from assay.tables import Comparison, comparisons, render, sentence, summary, tables_of
-from miniature import MINI
+from miniature import MINI, make_features
 from records import simulate
 
 
@@ -135,13 +135,7 @@ def test_chosen_parameters_are_flagged_on_an_edge():
 def store(tmp_path_factory):
     """Two benches in one store: two protocols, so two comparisons."""
     root = tmp_path_factory.mktemp("report")
-    draw = np.random.default_rng(0)
-    y = np.repeat(np.arange(16), 5)
-    np.savez(
-        root / "mini.npz",
-        z=draw.normal(size=(16, 12))[y] + 0.7 * draw.normal(size=(len(y), 12)),
-        y=y,
-    )
+    make_features(root / "mini.npz")
     for settings in (MINI, (*MINI, "dim=4")):
         protocol = customise(protocols["quick"], settings)
         assay.bench(

@@ -7,7 +7,6 @@ import random
 import shutil
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -21,7 +20,7 @@ from assay.records.store import Store
 from assay.records.study import study_records
 from assay.study import Execution, run_bench
 from assay.verify import TOLERANCE, rerun
-from miniature import MINI, make_folder
+from miniature import MINI, make_features, make_folder
 
 INLINE = ("--engine", "inline")
 ENGINE = InlineEngine()
@@ -50,14 +49,7 @@ def images(root):
 @pytest.fixture(scope="module")
 def vectors(root):
     """A finished bench on vectors, where the folds of a trial are one task, and its data."""
-    draw = np.random.default_rng(0)
-    y = np.repeat(np.arange(16), 5)
-    np.savez(
-        root / "mini.npz",
-        z=draw.normal(size=(16, 12))[y] + 0.7 * draw.normal(size=(len(y), 12)),
-        y=y,
-    )
-    data = f"features:{root / 'mini.npz'}"
+    data = f"features:{make_features(root / 'mini.npz')}"
     run_bench(data, ["normalized_softmax", "pretrained"], SMALL, root / "vectors", EXECUTION)
     return root / "vectors", data
 

@@ -9,7 +9,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
-Setting = Literal["concatenated", "separated"]
 OtherBenchmark = Literal["unbiased", "revisiting"]
 Baseline = Literal["contrastive", "triplet"]
 OLD_BASELINES: tuple[Baseline, ...] = ("contrastive", "triplet")
@@ -170,7 +169,9 @@ def best_parameters(method: str, data: str) -> dict[str, float] | None:
     return _best_parameters().get((method, data))
 
 
-def reported(method: str, data: str, metric: str, setting: Setting) -> Reported | None:
+def reported(
+    method: str, data: str, metric: str, setting: Literal["concatenated", "separated"]
+) -> Reported | None:
     """Return the score of our method in tables 4 to 6 of the reality check; None without a score.
 
     >>> reported("contrastive", "cub", "map_at_r", "separated")

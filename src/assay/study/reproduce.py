@@ -14,7 +14,7 @@ from assay.records.origin import GivenParameters, Published
 from assay.study.bench import Bench, Execution, design_bench, run_designs
 from assay.study.design import Design
 
-REALITY_CHECK = "Musgrave et al. 2020"
+PUBLISHED_BY = "Musgrave et al. 2020"
 
 
 def run_published(
@@ -98,4 +98,4 @@ def _with_published(design: Design) -> Design:
             f" are {', '.join(methods_published(data))}"
         )
     parameters = with_given(design.method, design.protocol, found) if found else design.first
-    return replace(design, given=GivenParameters(parameters, Published(REALITY_CHECK, data)))
+    return replace(design, given=GivenParameters(parameters, Published(PUBLISHED_BY, data)))
