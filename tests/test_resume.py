@@ -19,7 +19,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 import assay.run.training
-import assay.train.network
+import assay.train.one_network
 import assay.train.resume
 from assay.data import load, splits
 from assay.data.packs import View, write_pack
@@ -727,7 +727,7 @@ def test_a_process_that_is_killed_resumes(
     kill_when_saved(tmp_path / "killed", tmp_path / "view")
     steps: list[int] = []
     monkeypatch.setattr(
-        assay.train.network, "step", lambda *arguments: (steps.append(1), step(*arguments))[1]
+        assay.train.one_network, "step", lambda *arguments: (steps.append(1), step(*arguments))[1]
     )
     killed, whole = (on_images(tmp_path / name, tmp_path / "view") for name in ("killed", "whole"))
     killed()

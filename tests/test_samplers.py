@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
+from assay.errors import BadInput
 from assay.samplers import fixed_pattern, samplers
-from assay.samplers.sampler import Indices, has_fixed_pattern
+from assay.samplers.sampler import Indices, check_pattern, has_fixed_pattern
 
 few_examples = settings(max_examples=40, deadline=None)
 every_sampler = pytest.mark.parametrize("name", list(samplers))
@@ -178,6 +179,13 @@ def test_a_sampler_declares_no_pattern_unless_it_says_so() -> None:
     assert has_fixed_pattern(samplers["balanced"])
     assert not has_fixed_pattern(plain)
     assert has_fixed_pattern(fixed_pattern(plain))
+
+
+def test_a_batch_without_the_declared_pattern_is_refused() -> None:
+    check_pattern("mine", np.array([4, 4, 0, 0, 7, 7]), (3, 2))
+    for wrong in ([4, 0, 4, 0, 7, 7], [4, 4, 0, 0, 4, 4], [4, 4, 0, 0], [4, 4, 0, 0, 7, 7, 7]):
+        with pytest.raises(BadInput, match=r"mine declares a fixed pattern.*remove @fixed_pattern"):
+            check_pattern("mine", np.array(wrong), (3, 2))
 
 
 def test_labels_need_not_be_numbered_from_zero() -> None:

@@ -245,8 +245,8 @@ def test_the_sealed_half_offers_what_the_table_of_the_seal_says_and_nothing_else
     assert [name for name in dir(test) if not name.startswith("_")] == [
         "fingerprint",
         "flaws",
+        "hand_out",
         "left_out",
-        "look",
         "open",
         "pack",
         "packed_bytes",
@@ -313,19 +313,19 @@ def test_a_look_needs_a_named_reason() -> None:
     dataset = make([2] * 16)
     _, test = splits.of(dataset, PROTOCOL)
     for reason in Reason:
-        half = test.look(reason)
+        half = test.hand_out(reason)
         assert isinstance(half, OpenedTest)
         assert half.ids == [dataset.ids[row] for row in np.flatnonzero(dataset.labels >= 8)]
     anything: Any
     for anything in (None, "", "because", "BASELINE", True):
         with pytest.raises(SealError, match="is no reason to open the test half"):
-            test.look(anything)
+            test.hand_out(anything)
 
 
 def test_every_reason_and_every_way_out_stands_in_the_table_of_the_seal() -> None:
     assert seal.__doc__ is not None
     for reason in Reason:
-        assert f"`look(Reason.{reason.name})`" in seal.__doc__
+        assert f"`hand_out({reason.name})`" in seal.__doc__
     _, test = splits.of(make([2] * 16), PROTOCOL)
     ways = [name for name in dir(test) if not name.startswith("_")]
     for way in (*ways, "read_test", "everything"):
@@ -335,7 +335,7 @@ def test_every_reason_and_every_way_out_stands_in_the_table_of_the_seal() -> Non
 def test_fingerprint_and_summary_are_those_of_the_opened_half() -> None:
     dataset = make([2, 3] * 8)
     _, test = splits.of(dataset, PROTOCOL)
-    half = test.look(Reason.BASELINE)
+    half = test.hand_out(Reason.BASELINE)
     assert test.fingerprint == half.fingerprint
     assert vars(test.summary) == {
         "part": "test",

@@ -478,7 +478,7 @@ def test_a_cosine_lets_every_learning_rate_fall_to_zero_over_all_epochs(
         rates.append([group["lr"] for group in arguments[2].param_groups])
         return step(*arguments)
 
-    monkeypatch.setattr("assay.train.network.step", watched)
+    monkeypatch.setattr("assay.train.one_network.step", watched)
     loss = losses["normalized_softmax"]()
     loss.setup(4, 6)
     optimiser = Optimiser(schedule="cosine")

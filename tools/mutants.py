@@ -52,15 +52,15 @@ AREAS = {
     "stats": ("stats/*", "stats ranks verdicts friedman comparison"),
     "records": (
         "records/* hashing.py files.py",
-        "hashing files records store ledger look merge replicated",
+        "hashing canonical files records source store ledger look merge replicated",
     ),
     "seal": (
         "records/ledger.py::Receipt records/ledger.py::completing_line data/seal.py "
         "run/testing.py evaluation/look.py",
-        "ledger splits look seal",
+        "answers ledger splits look similarity seal",
     ),
     "search": ("study/search.py study/announced.py space.py", "space search landscapes study"),
-    "splits": ("data/splits.py data/packs.py", "official_splits splits look packs replicated"),
+    "splits": ("data/splits.py data/packs.py", "official_splits splits look packs pack replicated"),
 }
 """Of each area: files to put faults in (`file::name`: in that class or function), and its tests.
 

@@ -1,4 +1,7 @@
-"""Assay: deep metric learning, put to a fair test."""
+"""Assay: deep metric learning, put to a fair test.
+
+docs/architecture.md shows the way of a bench through the packages, and where to look for what.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any

@@ -16,6 +16,8 @@ from assay.records.source import class_hash
 from assay.registry import Registry
 
 Labels = NDArray[np.int64]
+Rows = NDArray[np.int64]
+"""Indices of samples."""
 Pixels = NDArray[np.uint8]
 Vectors = NDArray[np.float32]
 Marks = NDArray[np.bool_]

@@ -1,7 +1,8 @@
 """The seal on the test half: the one module that makes a test half, and its reasons to.
 
 `splits.of` returns trainval and a `SealedTest`. Everything that trains, tunes, stops or selects
-gets trainval. The test half, samples with labels, leaves the seal in these ways and in no other:
+gets trainval: a training task knows the folder of its pack, and `read_pack` refuses the pack of a
+test half. The test half, samples with labels, leaves the seal in these ways and in no other:
 
 | call                         | reason                             | gives   | recorded in     |
 | ---------------------------- | ---------------------------------- | ------- | --------------- |
@@ -9,11 +10,11 @@ gets trainval. The test half, samples with labels, leaves the seal in these ways
 |                              |                                    |         | test, look, peek|
 | `read_test(folder, ...)`     | the same, for a task of the study: | samples | ledger          |
 |                              | the half on disk                   |         |                 |
-| `look(Reason.RECORDED_LOOK)` | a model of no study, but trained   | samples | `looks.jsonl` of|
+| `hand_out(RECORDED_LOOK)`    | a model of no study, but trained   | samples | `looks.jsonl` of|
 |                              | on this trainval                   |         | the model folder|
-| `look(Reason.FOREIGN_LOOK)`  | a model or a file of embeddings of | samples | nowhere, as the |
+| `hand_out(FOREIGN_LOOK)`     | a model or a file of embeddings of | samples | nowhere, as the |
 |                              | no study on these data             |         | command says    |
-| `look(Reason.BASELINE)`      | a trunk as it is, trained on       | samples | nowhere, as the |
+| `hand_out(BASELINE)`         | a trunk as it is, trained on       | samples | nowhere, as the |
 |                              | nothing of these data              |         | command says    |
 | `everything(dataset)`        | a file of vectors of every sample  | samples | nowhere         |
 | `fingerprint`                | which test half it is              | a hash  | `data show`     |
@@ -103,7 +104,7 @@ class SealedTest:
         receipt.check(self.__trainval.fingerprint)
         return self.__half
 
-    def look(self, reason: Reason) -> Half:
+    def hand_out(self, reason: Reason) -> Half:
         """Return the test half for a reason other than a study's receipt."""
         if not isinstance(reason, Reason):
             raise SealError(f"{reason!r} is no reason to open the test half: give one of `Reason`")

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from assay.data.dataset import Dataset, Half, Labels
+from assay.data.dataset import Dataset, Half, Labels, Rows
 from assay.data.seal import PartSummary, SealedTest, summarise
 from assay.errors import BadInput
 from assay.protocols import FEWEST_CLASSES, Protocol
@@ -34,8 +34,8 @@ class TrainVal(Half):
 class Fold:
     """Rows of trainval to train on and to validate on; no class is in both."""
 
-    train: Labels
-    validation: Labels
+    train: Rows
+    validation: Rows
 
 
 def of(dataset: Dataset, protocol: Protocol) -> tuple[TrainVal, SealedTest]:

@@ -92,7 +92,7 @@ def baselines(
         chosen = with_weights(customise(chosen, [f"trunk={names[0]}"]), weights)
     dataset = load(data, progress) if isinstance(data, str) else data
     trainval, sealed = splits.of(dataset, chosen)
-    tested = sealed.look(Reason.BASELINE) if test else None
+    tested = sealed.hand_out(Reason.BASELINE) if test else None
     kind = kind_of(dataset.modality)
     found = []
     for name in names or [name for name, trunk in trunks.items() if trunk.takes == kind]:

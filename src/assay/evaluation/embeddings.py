@@ -98,7 +98,7 @@ class Embeddings:
             )
         trainval, sealed = splits.of(dataset, protocol)
         if which == "test":
-            half: Half = sealed.look(Reason.FOREIGN_LOOK)
+            half: Half = sealed.hand_out(Reason.FOREIGN_LOOK)
             chosen = {"test": np.arange(len(half.y))}
         else:
             half, folds = trainval, splits.folds(trainval, protocol.folds)

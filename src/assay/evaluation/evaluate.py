@@ -210,7 +210,7 @@ def evaluate_model(
     if own and test and (run := evaluated.recorded_run()):
         parts, notes = _look(scoring, run, evaluated, sealed)
     elif test:
-        half = sealed.look(Reason.RECORDED_LOOK if own else Reason.FOREIGN_LOOK)
+        half = sealed.hand_out(Reason.RECORDED_LOOK if own else Reason.FOREIGN_LOOK)
         parts = scoring.score([_test_part(evaluated, half, progress)])
         notes = _keep_look(evaluated, half, parts["test"]) if own else [_NO_STUDY.format(name)]
     else:

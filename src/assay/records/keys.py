@@ -65,7 +65,9 @@ def search_source() -> str:
 
 
 def run_key(config: dict[str, Any]) -> str:
-    """Return the key of a run: the hash of its `config.json`.
+    """Return the key of a run: the hash of its `config.json`, which is `Run` (records/run.py).
+
+    `AnnouncedStudy.run` (study/announced.py) is the one place that makes a `Run` for a study.
 
     | ingredient | effect |
     | --- | --- |
@@ -74,7 +76,8 @@ def run_key(config: dict[str, Any]) -> str:
       `NOT_TRAINING`, and without those at their `NEUTRAL` values (protocols/protocol.py). Budgets
       and seeds of a study are no part: studies with other budgets share runs |
     | fingerprint of trainval | other data: other runs; the test half is no part |
-    | method, hash of its source, parameters, batch | all that the method brings |
+    | method, `source`, parameters, batch | all that the method brings; `source` is the hash of
+      loss, miner, sampler and trunk, with the versions of their libraries (methods/plugins.py) |
     | fold, seed | the place in the study, see `run_seed` |
     | environment | device, threads, version of torch, hash of Assay's source, decoder of images |
     """

@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from assay.errors import BadInput
 from assay.registry import Registry
 
 Indices = NDArray[np.int64]
@@ -50,6 +51,19 @@ def fixed_pattern(sampler: AnySampler) -> AnySampler:
 def has_fixed_pattern(sampler: Sampler) -> bool:
     """Return whether a sampler declares that all batches have the same pattern of labels."""
     return getattr(sampler, "fixed_pattern", False)
+
+
+def check_pattern(name: str, labels: Indices, batch: tuple[int, int]) -> None:
+    """Raise `BadInput` unless a batch has the pattern of labels that its sampler declares."""
+    classes, images = batch
+    of_slots = labels.reshape(classes, -1) if len(labels) == classes * images else None
+    if of_slots is None or (
+        (of_slots != of_slots[:, :1]).any() or len(np.unique(of_slots[:, 0])) < classes
+    ):
+        raise BadInput(
+            f"the sampler {name} declares a fixed pattern, and its first batch is not {classes}"
+            f" different classes with {images} images each, side by side; remove @fixed_pattern"
+        )
 
 
 samplers = Registry[Sampler]("sampler")

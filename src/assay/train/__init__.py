@@ -1,20 +1,12 @@
 """Training: one loop for one or many models, and the state from which it resumes after a kill."""
 
 from assay.train.loop import Stepper, draw_batches, fit, iterations_of
-from assay.train.network import OneNetwork, set_training, step
+from assay.train.one_network import OneNetwork, set_training, step
 from assay.train.optimisers import groups_of, make_optimiser, optimiser_of
 from assay.train.resume import SAVE_AFTER, CheckpointFolder, ResumeFile, SavedState
 from assay.train.stack import CannotBeTraced, HeadStack, can_stack, floats_of, stack_key
-from assay.train.validation import (
-    Fit,
-    OnEpoch,
-    OnValidation,
-    Trainee,
-    Validator,
-    ignore_epoch,
-    mean_scores,
-    with_counts,
-)
+from assay.train.trainee import OnEpoch, OnValidation, Trainee, ignore_epoch
+from assay.train.validation import Fit, Validator, mean_scores, with_counts
 
 __all__ = [
     "SAVE_AFTER",

@@ -2,26 +2,42 @@
 
 A stepper takes the steps: `OneNetwork` of any model with autograd, `HeadStack` of many heads on
 vectors at the same time. The loop draws the batches, validates, stops early and saves the state.
+
+The way of a batch: `ResolvedProtocol.batch_for` gives its shape, classes x images per class
+(called by `Design.batch`, kept in `Run.batch`); `make_trainee` (run/training.py) takes the rows of
+the fold; `draw_batches` here asks the sampler for rows; the stepper gathers and augments these
+samples and embeds them; `Loss.__call__` normalises the embeddings and compares them.
 """
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 from typing import Protocol as Interface
 
 import torch
 from torch import nn
 
-from assay.data.dataset import Labels
+from assay.data.dataset import Labels, Rows
 from assay.hashing import derive
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
 from assay.train.resume import ResumeFile, SavedState
-from assay.train.validation import Fit, Trainee, Validator
+from assay.train.trainee import Trainee
+from assay.train.validation import Fit, Validator
 
-Drawn = tuple[Labels, Labels]
-"""A batch before any sample is read: indices into the training samples, and their labels."""
+
+class Drawn(NamedTuple):
+    """A batch before any sample is read.
+
+    Args:
+        rows: indices into the training samples of the fold.
+        labels: their labels.
+    """
+
+    rows: Rows
+    labels: Labels
 
 
 class Stepper(Interface):
@@ -108,7 +124,7 @@ def draw_batches(
     gathers the samples of its batch.
     """
     drawn = samplers[protocol.sampler](labels, batch, derive(seed, "batches"))
-    return ((indices, labels[indices]) for indices in islice(drawn, start, None))
+    return (Drawn(rows, labels[rows]) for rows in islice(drawn, start, None))
 
 
 @dataclass

@@ -21,17 +21,17 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from assay.data.augment import CPU
-from assay.data.dataset import Labels
+from assay.data.dataset import Labels, Rows
 from assay.hashing import digest
 from assay.methods import BuiltMethod
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
-from assay.samplers.sampler import has_fixed_pattern
+from assay.samplers.sampler import check_pattern, has_fixed_pattern
 from assay.train.loop import Drawn, draw_batches, iterations_of
 from assay.train.optimisers import Group, groups_of, make_optimiser, set_rates
 from assay.train.resume import SavedState, own_attributes
 from assay.train.stack_arithmetic import product, with_rows_apart
-from assay.train.validation import Trainee
+from assay.train.trainee import Trainee
 
 MOST_HEADS = 16
 """Heads that are trained at the same time at most: more of them share no more."""
@@ -152,6 +152,8 @@ class HeadStack:
         self._weights = _StackedWeights(self._first, places, self._floats_differ)
         one = self._first
         rows, labels = next(draw_batches(one.y, self.protocol, self.batch, one.seed))
+        if self._labels_N is not None:
+            check_pattern(self.protocol.sampler, labels, self.batch)
         example = self._gather([one.train[rows]] * places, [labels] * places)
         self._gradients = self._weights.trace(*example)
 
@@ -191,7 +193,7 @@ class HeadStack:
         self._weights.restore(self._members[number].place, state)
         self._optimiser = None
 
-    def _gather(self, rows: Sequence[Labels], labels: Sequence[Labels]) -> tuple[Tensor, Tensor]:
+    def _gather(self, rows: Sequence[Rows], labels: Sequence[Labels]) -> tuple[Tensor, Tensor]:
         """Return the batches (S, N, D) and their labels (S, N), or (N,) if all are the same."""
         rows_SN = np.stack(rows)
         x_XD = self._x_ND.index_select(0, torch.from_numpy(rows_SN.ravel()))

@@ -1,24 +1,21 @@
-"""What a training is given; its validation: which checkpoint is kept, and when training ends."""
+"""Validation during training: which checkpoint is kept, and when training ends."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
-from assay.data.dataset import Labels
-from assay.data.packs import View, renumber
 from assay.embedding import embed_samples
 from assay.hashing import plain
-from assay.methods import BuiltMethod
 from assay.metrics import Scores, evaluate
-from assay.model import Architecture, Model
+from assay.model import Architecture
 from assay.protocols import ResolvedProtocol
 from assay.records.lines import RunStatus
 from assay.records.run import Checkpoint
 from assay.train.resume import SavedState
+from assay.train.trainee import Trainee
 
 NOTHING_FOUND = {
     "precision_at_1": 0.0,
@@ -28,46 +25,6 @@ NOTHING_FOUND = {
     "skipped": 0,
 }
 """Scores of a network whose embeddings are not finite."""
-
-OnEpoch = Callable[[int, float, Checkpoint | None], None]
-"""Called after each epoch with its number, its mean loss, and the validation if there was one."""
-
-OnValidation = Callable[[int, dict[str, Tensor]], None]
-"""Called at each validation with its epoch and a copy of the model's weights."""
-
-
-def ignore_epoch(epoch: int, loss: float, checkpoint: Checkpoint | None) -> None:
-    """Ignore the epoch."""
-
-
-@dataclass(frozen=True, eq=False)
-class Trainee:
-    """A model to train.
-
-    Args:
-        model: trained in place.
-        method: loss, miner and learning rates.
-        view: samples, which all trainees of a `fit` share.
-        train: rows of the view to train on.
-        validation: samples to validate on.
-        seed: of the batches and the augmentation.
-        on_epoch: called after each epoch.
-        on_validation: called at each validation.
-    """
-
-    model: Model
-    method: BuiltMethod
-    view: View
-    train: Labels
-    validation: View
-    seed: int
-    on_epoch: OnEpoch = ignore_epoch
-    on_validation: OnValidation | None = None
-
-    @cached_property
-    def y(self) -> Labels:
-        """Labels of the training samples, numbered from 0 over the classes of the fold."""
-        return renumber(self.view.y[self.train])
 
 
 @dataclass

@@ -25,7 +25,7 @@ from assay.train.resume import (
     tensors_state,
     weights_of,
 )
-from assay.train.validation import Trainee
+from assay.train.trainee import Trainee
 
 
 class OneNetwork:

@@ -1,0 +1,53 @@
+"""A model to train, with its method, its samples and its callbacks: what a training is given."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from assay.data.dataset import Labels, Rows
+from assay.data.packs import View, renumber
+from assay.methods import BuiltMethod
+from assay.model import Model
+from assay.records.run import Checkpoint
+
+OnEpoch = Callable[[int, float, Checkpoint | None], None]
+"""Called after each epoch with its number, its mean loss, and the validation if there was one."""
+
+OnValidation = Callable[[int, dict[str, Tensor]], None]
+"""Called at each validation with its epoch and a copy of the model's weights."""
+
+
+def ignore_epoch(epoch: int, loss: float, checkpoint: Checkpoint | None) -> None:
+    """Ignore the epoch."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trainee:
+    """A model to train.
+
+    Args:
+        model: trained in place.
+        method: loss, miner and learning rates.
+        view: samples, which all trainees of a `fit` share.
+        train: rows of the view to train on.
+        validation: samples to validate on.
+        seed: of the batches and the augmentation.
+        on_epoch: called after each epoch.
+        on_validation: called at each validation.
+    """
+
+    model: Model
+    method: BuiltMethod
+    view: View
+    train: Rows
+    validation: View
+    seed: int
+    on_epoch: OnEpoch = ignore_epoch
+    on_validation: OnValidation | None = None
+
+    @cached_property
+    def y(self) -> Labels:
+        """Labels of the training samples, numbered from 0 over the classes of the fold."""
+        return renumber(self.view.y[self.train])
