@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Tests write thousands of small files with fsync: in memory where 4 GB of it are free.
+# Tests write thousands of small files with fsync: in memory where /dev/shm has 4 GB of room.
 IN_MEMORY := $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print "/dev/shm"}')
 PYTEST := $(if $(IN_MEMORY),TMPDIR=$(IN_MEMORY)) OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal

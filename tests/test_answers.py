@@ -1,4 +1,4 @@
-"""Scores of the test half: which metrics, of folds together and apart, and as JSON holds them."""
+"""Scores of the test half: which metrics, of folds together and apart."""
 
 import json
 import math

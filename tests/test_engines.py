@@ -16,6 +16,8 @@ import assay
 from assay.engines import InlineEngine, LocalEngine, TaskFailed, WorkerDied, choose_engine
 from assay.errors import BadInput
 from assay.files import cache_folder
+from assay.records.store import Store
+from assay.records.study import study_records
 from faults import does, wait_for
 from miniature import bench_on, make_folder, snapshot
 from shared_pool import local
@@ -122,6 +124,8 @@ def benched(tmp_path_factory):
     threads = torch.get_num_threads()
     bench_on(InlineEngine(), make_folder(root / "mini"), root / "store")
     assert torch.get_num_threads() == threads
+    kept = [run for record in study_records(Store(root / "store")) for run in record.reproductions]
+    assert any(run.best_epoch > 0 for run in kept), "every run kept its initial weights"
     return root / "mini", snapshot(root / "store")
 
 

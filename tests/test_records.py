@@ -33,12 +33,15 @@ from assay.records.run import (
 )
 from assay.records.store import Store
 from assay.study import Execution, run_bench, run_sweep
-from miniature import MINI, make_features
+from miniature import MINI_AT_ITS_RATE, make_features
 
 GOLDEN = Path(__file__).parent / "golden"
 SMALL = customise(
     protocols["quick"],
-    [*MINI, "folds=4", "iterations=4", "reproductions=1", "training_metrics=recall_at_1"],
+    [
+        *MINI_AT_ITS_RATE,
+        *("folds=4", "iterations=4", "reproductions=1", "training_metrics=recall_at_1"),
+    ],
 )
 SCORES = (
     "validation", "map_at_r", "separated", "concatenated", "training", "metrics", "folds",

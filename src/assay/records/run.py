@@ -137,8 +137,8 @@ class ModelCard(Record):
         weights: hash of the weights that the trunk started from.
         validation: scores on the fold that was held out.
         environment: where it was trained.
-        study: key of the study that handed it over; None, as all that follow up to `test`, where
-            it was trained by itself.
+        study: key of the study that handed it over; None for a model of `assay train`, and so are
+            all fields up to `test`.
         preregistration: hash of the study's first line.
         search: number of the search.
         searches: number of searches of the study.
@@ -174,7 +174,7 @@ class ModelCard(Record):
 
     @classmethod
     def _read(cls, document: object, path: str) -> Self:
-        """Leave out what the card does not have: format, architecture and notes of the user."""
+        """Ignore the other entries of the file: format, architecture and notes of the user."""
         if isinstance(document, Mapping):
             known = {one.name for one in fields(cls)}
             document = {name: value for name, value in document.items() if name in known}

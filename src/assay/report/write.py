@@ -183,11 +183,11 @@ def page_of(store: Store, parts: Sequence[Part]) -> str:
     )
     template = environment.get_template("page.html.j2")
     return template.render(
-        version=__version__, shown=SHOWN, sections=[_shown(store, part) for part in parts]
+        version=__version__, shown=SHOWN, sections=[_section_values(store, part) for part in parts]
     )
 
 
-def _shown(store: Store, part: Part) -> dict[str, Any]:
+def _section_values(store: Store, part: Part) -> dict[str, Any]:
     """Return everything that the page shows of a section."""
     section, tables = part.section, part.tables
     inline = {

@@ -24,7 +24,7 @@ from assay.records.origin import GivenParameters, SweepPoint
 from assay.records.run import Run
 from assay.run import check_metrics
 from assay.space import Space, Value
-from assay.study.announced import AnnouncedStudy, budget_of
+from assay.study.announced import AnnouncedStudy, budget_of, starts_fixed
 from assay.study.conditions import Conditions
 
 STACKED = 64
@@ -109,7 +109,7 @@ class Design:
             self._announced_method,
             self.space,
             given=self.given is not None,
-            fixed_trunk=self.conditions.starts == "pretrained",
+            fixed_trunk=starts_fixed(self.conditions.trainval.modality, self.conditions.weights),
         )
 
     @property

@@ -34,6 +34,11 @@ class TrainingLength:
     median_best_epoch: float
     ended: str
 
+    @property
+    def not_converged(self) -> bool:
+        """Whether more runs than may be have their best epoch last."""
+        return self.best_epoch_last > MOST_AT_THE_END * self.runs
+
 
 def length_of(record: StudyRecord) -> TrainingLength | None:
     """Return how long the runs of a study trained; None where no run recorded its last epoch."""
@@ -56,7 +61,7 @@ def length_of(record: StudyRecord) -> TrainingLength | None:
 def not_converged(record: StudyRecord) -> bool:
     """Return whether more than a tenth of the runs have their best epoch last."""
     found = length_of(record)
-    return found is not None and found.ended == "not converged"
+    return found is not None and found.not_converged
 
 
 def not_converged_clause(comparison: Comparison, methods: Sequence[str]) -> str:
@@ -65,7 +70,7 @@ def not_converged_clause(comparison: Comparison, methods: Sequence[str]) -> str:
     It is empty where all runs stopped early.
     """
     lengths = [length_of(comparison.record(method)) for method in methods]
-    found = [one.method for one in lengths if one and one.ended == "not converged"]
+    found = [one.method for one in lengths if one and one.not_converged]
     never = [one.method for one in lengths if one and 2 * one.best_epoch_first > one.runs]
     clause = f"; not converged: {named(found)}" if found else ""
     return clause + (f"; most runs of {named(never)} kept their initial weights" if never else "")

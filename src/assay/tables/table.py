@@ -8,8 +8,6 @@ from io import StringIO
 from assay.metric_names import in_percent
 from assay.stats import Interval
 
-Raw = Mapping[str, object]
-
 FEW = 6
 """Names that a sentence lists; more are counted."""
 
@@ -34,7 +32,7 @@ class Table:
     note: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
-    raw: Sequence[Raw]
+    raw: Sequence[Mapping[str, object]]
     groups: Sequence[tuple[str, int]] = ()
     best: frozenset[tuple[int, int]] = frozenset()
 

@@ -139,8 +139,8 @@ def check_models(store: Store, records: Sequence[StudyRecord]) -> Iterator[Findi
 def _model(folder: Path, records: dict[str, StudyRecord]) -> Iterator[str]:
     try:
         card = ModelCard.read(folder / CARD)
-    except BadRecord:
-        yield f"{CARD} cannot be read"
+    except BadRecord as error:
+        yield str(error)
         return
     record = records.get(card.study or "")
     if record is None:
@@ -159,10 +159,14 @@ def _card(card: ModelCard, record: StudyRecord) -> Iterator[str]:
     if entry is None:
         yield f"{CARD} names a run that is no reproduction of its study"
         return
-    tested: Mapping[Setting, Scores] | None = None
-    if record.complete:
-        scores = record.test_of(entry)
-        tested = {"separated": scores.separated, "concatenated": scores.concatenated}
+    if not record.complete:
+        yield f"{CARD} names a study that has not ended"
+        return
+    scores = record.test_of(entry)
+    tested: Mapping[Setting, Scores] = {
+        "separated": scores.separated,
+        "concatenated": scores.concatenated,
+    }
     expected = replace(
         card,
         method=record.trained_method,
