@@ -78,6 +78,8 @@ READERS_OF_THE_TEST_HALF = {
     "everything": {"evaluation/embeddings.py"},
     "read_test": {"run/testing.py"},
     "receipt": {"evaluation/look.py", "study/study.py"},
+    "receipt_of": {"verify/retest.py"},
+    "Receipt": {"records/ledger.py"},
 }
 """Calls that make a half or read one whichever it is, and the only files that make them."""
 

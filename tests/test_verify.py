@@ -2,28 +2,27 @@
 
 import json
 import shutil
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from assay.engines import InlineEngine
-from assay.errors import BadInput
 from assay.hashing import pretty
 from assay.protocols import customise, protocols
-from assay.records.ledger import Ledger, completing_line, read
+from assay.records.ledger import read
 from assay.records.store import Store
-from assay.records.study import study_records, write_record
+from assay.records.study import study_records
 from assay.report import write_report
 from assay.study import Execution, run_bench, run_published, run_sweep
 from assay.verify import verify
 from assay.verify.preregistration import check_conditions
 from entries import write_raw
-from miniature import MINI, make_folder
+from forgery import forge, record_in
+from miniature import MINI_AT_ITS_RATE, make_features, make_folder
 
 INLINE = Execution(InlineEngine())
-SMALL = customise(protocols["quick"], MINI)
+SMALL = customise(protocols["quick"], MINI_AT_ITS_RATE)
 PRUNING = customise(SMALL, ["trials=5", "startup=3", "prune=0"])
 TINY = (
     "size=16",
@@ -46,7 +45,7 @@ def made(tmp_path_factory):
     root, stores = tmp_path_factory.mktemp("verify"), {}
     folder, features = (
         f"folder:{make_folder(root / 'mini')}",
-        f"features:{_write_features(root / 'mini.npz')}",
+        f"features:{make_features(root / 'mini.npz')}",
     )
     kinds = {
         "plain": lambda out: run_bench(folder, ["triplet", "untrained"], SMALL, out, INLINE),
@@ -86,13 +85,6 @@ def made(tmp_path_factory):
     return make
 
 
-def _write_features(path):
-    draw = np.random.default_rng(0)
-    y = np.repeat(np.arange(16), 5)
-    np.savez(path, z=draw.normal(size=(16, 12))[y] + 0.7 * draw.normal(size=(len(y), 12)), y=y)
-    return path
-
-
 @pytest.fixture
 def copy(made, tmp_path):
     return lambda kind: Store(shutil.copytree(made(kind), tmp_path / "store"))
@@ -102,15 +94,6 @@ def problems(store, anchor=None):
     return [
         f"{finding.what}: {finding.problem}" for finding in verify(store, anchor) if finding.problem
     ]
-
-
-def record_in(store, method="triplet"):
-    """The first study of the method: where there is a sweep, its base."""
-    records = [record for record in study_records(store) if record.method == method]
-    return min(
-        records,
-        key=lambda record: (record.announced.sweep is not None, record.announced.generation),
-    )
 
 
 # --- honest stores --------------------------------------------------------------------------------
@@ -214,23 +197,6 @@ def test_anything_wrong_ends_with_exit_code_1(assay, copy):
 
 
 # --- what cheats do -------------------------------------------------------------------------------
-
-
-def forge(store, change, method="triplet", study=None):
-    """What a careful forger does: alter the lines, hash the whole chain again, write a fitting
-    receipt and `study.json`.
-    """
-    folder = store.study(study or record_in(store, method).key)
-    lines = [[line.kind, line.body] for line in read(folder / "ledger.jsonl")]
-    change(lines)
-    (folder / "ledger.jsonl").unlink()
-    ledger = Ledger(folder / "ledger.jsonl")
-    for kind, body in lines:
-        complete = completing_line(ledger.lines) if ledger.lines else None
-        forged = {**body, "receipt": complete.hash} if kind == "seal" and complete else body
-        ledger = write_raw(ledger.path, [(kind, forged)])
-    with suppress(BadInput):  # a line that is none has no study.json
-        write_record(folder, ledger.lines)
 
 
 def edit(path, change):

@@ -264,34 +264,45 @@ def _trace(path: Path) -> int | str:
 
 
 def place_pack(
-    half: Half, step: FirstStep, form: ImageForm = "pixels", progress: Progress = silent
+    half: Half,
+    step: FirstStep,
+    form: ImageForm = "pixels",
+    progress: Progress = silent,
+    cache: Path | None = None,
 ) -> Path:
-    """Return the folder of a half's pack in the cache; write the pack unless it is there, intact.
+    """Return the folder of a half's pack in a cache; write the pack unless it is there, intact.
+
+    The cache is the user's where none is given.
 
     The folder's name is all that its bytes depend on, so any store may use it. Labels, index and
     marks are compared by their hashes, pixels and vectors by their length alone: they may be 30 GB,
     and the check runs at every start.
     """
     name = f"{half.fingerprint}-{step.kind}-{step.side}-{form}-{_packing_hash(half)[:16]}"
-    folder = cache_folder() / "packs" / name
+    folder = (cache or cache_folder()) / "packs" / name
     if not is_intact(folder):
-        writable_cache()
+        if cache is None:
+            writable_cache()
         _remove_corrupt(folder)
         write_pack(folder, half, step, form, progress)
     return folder
 
 
-def place_vectors(half: Half, name: str, make: Callable[[], Vectors]) -> Path:
-    """Return the folder of a pack of vectors, one for each sample of a half, under a name in the
+def place_vectors(
+    half: Half, name: str, make: Callable[[], Vectors], cache: Path | None = None
+) -> Path:
+    """Return the folder of a pack of vectors, one for each sample of a half, under a name in a
     cache; write the pack unless it is there, intact.
 
-    One process computes them with `make`; others that want the same wait for it.
+    One process computes them with `make`; others that want the same wait for it. The cache is the
+    user's where none is given.
     """
-    folder = cache_folder() / "features" / name
+    folder = (cache or cache_folder()) / "features" / name
     if not is_intact(folder):
-        writable_cache()
+        if cache is None:
+            writable_cache()
         _remove_corrupt(folder)
-        folder.parent.mkdir(exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
         with lock_in_turn(_beside(folder, ".lock"), lambda: None):
             if not folder.exists():
                 write_vectors(folder, half, make())

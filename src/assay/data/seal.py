@@ -6,8 +6,8 @@ test half. The test half, samples with labels, leaves the seal in these ways and
 
 | call                         | reason                             | gives   | recorded in     |
 | ---------------------------- | ---------------------------------- | ------- | --------------- |
-| `open(receipt)`              | a study selected and reproduced    | samples | ledger: seal,   |
-|                              |                                    |         | test, look, peek|
+| `open(receipt)`              | a study selected and reproduced;   | samples | ledger: seal,   |
+|                              | `verify --data` embeds again       |         | test, look, peek|
 | `read_test(folder, ...)`     | the same, for a task of the study: | samples | ledger          |
 |                              | the half on disk                   |         |                 |
 | `hand_out(RECORDED_LOOK)`    | a model of no study, but trained   | samples | `looks.jsonl` of|

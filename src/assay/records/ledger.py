@@ -96,6 +96,23 @@ class Receipt:
             )
 
 
+def receipt_of(path: Path) -> Receipt:
+    """Return the receipt of the study with this ledger, which is only read.
+
+    Raises `SealError` before selection and reproductions are recorded.
+    """
+    return _receipt(path, read(path))
+
+
+def _receipt(path: Path, lines: list[Line]) -> Receipt:
+    line = completing_line(lines)
+    if line is None:
+        raise SealError(
+            f"{path}: selection and reproductions are not complete, so the test half stays sealed"
+        )
+    return Receipt(str(path), line.hash)
+
+
 class Ledger:
     """The ledger file at `path`, replayed and extended by its one driver."""
 
@@ -155,13 +172,7 @@ class Ledger:
 
         Raises `SealError` before selection and reproductions are recorded.
         """
-        line = completing_line(self.lines)
-        if line is None:
-            raise SealError(
-                f"{self.path}: selection and reproductions are not complete, so the test half stays"
-                " sealed"
-            )
-        return Receipt(str(self.path), line.hash)
+        return _receipt(self.path, self.lines)
 
     def _append(self, kind: Kind, body: Any) -> Line:
         number, previous = len(self.lines), self.lines[-1].hash if self.lines else START

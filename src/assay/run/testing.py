@@ -133,10 +133,10 @@ def score_reproduction(
 ) -> tuple[ReproductionScores, dict[str, Sums]]:
     """Return the scores of a reproduction, and its sums of MAP@R by class.
 
-    Concatenated vectors are normalised again where the similarity
-    is cosine. For Euclidean distance they stay as they are: the squared distance of two samples is
-    then the sum of their squared distances in the folds. If there is one vector that is a single
-    model's in full, such as that of `as_is`, it is scored once: all three are the same.
+    Concatenated vectors are normalised again where the similarity is cosine. For Euclidean distance
+    they stay as they are: the squared distance of two samples is then the sum of their squared
+    distances in the folds. If there is one vector that is a single model's in full, such as that of
+    `as_is`, it is scored once, and concatenated, separated and fold scores are the same.
 
     The sums are over the queries of each class, `separated` and `concatenated`, with the number of
     `queries`.
@@ -186,7 +186,7 @@ class Unsealed:
     """The opened test half as tasks get it: with the receipt of their study.
 
     Args:
-        store: root of the run store.
+        store: root of the run store, whose weights embed the half.
         view: folder of the view.
         fingerprint: of the test half, under which its vectors are filed.
         receipt: of the study.
@@ -194,6 +194,7 @@ class Unsealed:
         threads: torch threads of a task.
         device: cpu or cuda.
         imports: the user's own files.
+        into: root of the store that the vectors are placed in; empty: `store` itself.
     """
 
     store: str
@@ -204,6 +205,7 @@ class Unsealed:
     threads: int
     device: str
     imports: tuple[str, ...] = ()
+    into: str = ""
 
     def read(self) -> View:
         """Return the test half; raise if the receipt is not valid."""
@@ -211,7 +213,7 @@ class Unsealed:
 
     def vectors(self, key: str) -> Path:
         """Return the file of the vectors of a run's model."""
-        return Store(Path(self.store)).test_vectors(key, self.fingerprint)
+        return Store(Path(self.into or self.store)).test_vectors(key, self.fingerprint)
 
     def embed(self, model: Model, half: View) -> Tensor:
         """Return the embeddings of the samples of the half by a model, as they are compared."""

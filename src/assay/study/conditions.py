@@ -98,15 +98,17 @@ class Conditions:
         """Whether runs train a head on vectors: the data are vectors, or the trunk is frozen."""
         return self.trainval.modality == "features" or self.resolved.frozen == "trunk"
 
-    def place(self, half: Half, progress: Progress = silent) -> Path:
-        """Return the folder of the view of a half, made where it is not there.
+    def place(self, half: Half, progress: Progress = silent, cache: Path | None = None) -> Path:
+        """Return the folder of the view of a half in a cache, made where it is not there.
 
-        The view holds features where the trunk is frozen, else samples.
+        The view holds features where the trunk is frozen, else samples. The cache is the user's
+        where none is given.
         """
         if self.resolved.frozen != "trunk":
-            return place_pack(half, self.resolved.first_step, self.resolved.form, progress)
+            step, form = self.resolved.first_step, self.resolved.form
+            return place_pack(half, step, form, progress, cache)
         return place_vectors(
-            half, self._features_name(half), lambda: self.features(half, None, progress)
+            half, self._features_name(half), lambda: self.features(half, None, progress), cache
         )
 
     def _features_name(self, half: Half) -> str:

@@ -3,14 +3,18 @@
 from assay.verify.checks import verify, verify_study
 from assay.verify.finding import Finding
 from assay.verify.rerun import TOLERANCE, Outcome, Repeated, device_of_runs, rerun
+from assay.verify.retest import COSINE, TEST_SCORE, retest
 
 __all__ = [
+    "COSINE",
+    "TEST_SCORE",
     "TOLERANCE",
     "Finding",
     "Outcome",
     "Repeated",
     "device_of_runs",
     "rerun",
+    "retest",
     "verify",
     "verify_study",
 ]

@@ -74,7 +74,7 @@ class _Repetition:
 
 
 @dataclass
-class _Designs:
+class Designs:
     """The designs of studies, made again from their announcements; each design is made once.
 
     Each data set is loaded once.
@@ -97,25 +97,25 @@ class _Designs:
     def design(self, record: StudyRecord) -> Design:
         """Return the design of a study, as its announcement has it."""
         if record.key not in self._designs:
-            announced = record.announced
             name = record.trained_method
             if name not in methods:
                 raise BadInput(
                     f"there is no method {name!r} here; where it is your own, give its file with"
                     " --import"
                 )
-            device = (
-                "cuda"
-                if announced.environment.device == "cuda" and torch.cuda.is_available()
-                else "cpu"
-            )
-            conditions = Conditions.open(
-                self._dataset(record), record.resolved.declared, device, self.imports
-            )
-            self._designs[record.key] = Design(
-                conditions, methods[name], twin=announced.twin_of is not None
-            )
+            twin = record.announced.twin_of is not None
+            self._designs[record.key] = Design(self.conditions(record), methods[name], twin=twin)
         return self._designs[record.key]
+
+    def conditions(self, record: StudyRecord) -> Conditions:
+        """Return the data and the protocol of a study, on the device of its runs if it is here."""
+        on_gpu = record.announced.environment.device == "cuda" and torch.cuda.is_available()
+        return Conditions.open(
+            self._dataset(record),
+            record.resolved.declared,
+            "cuda" if on_gpu else "cpu",
+            self.imports,
+        )
 
     def _dataset(self, record: StudyRecord) -> Dataset:
         name = self.data or record.announced.data.name
@@ -159,7 +159,7 @@ def rerun(
         progress: is called with the number of runs that are done.
     """
     import_parts(imports)
-    designs = _Designs(data, imports)
+    designs = Designs(data, imports)
     chosen = _choose(store, designs, count, seed)
     with tempfile.TemporaryDirectory(prefix="assay-rerun-") as folder:
         scratch = Store.create(Path(folder) / "store")
@@ -177,19 +177,19 @@ def rerun(
 
 def device_of_runs(store: Store) -> str:
     """Return the device to repeat runs on: `auto` if some were computed on a GPU, else `cpu`."""
-    computed_on = {record.announced.environment.device for record in _records(store)}
+    computed_on = {record.announced.environment.device for record in readable_records(store)}
     return "cpu" if computed_on <= {"cpu"} else "auto"
 
 
 def _choose(
-    store: Store, designs: _Designs, count: int, seed: int
+    store: Store, designs: Designs, count: int, seed: int
 ) -> list[tuple[StudyRecord, PlacedRun]]:
     """Choose the runs at random among studies whose data are available."""
-    records = _records(store)
+    records = readable_records(store)
     if designs.data:
         ours = [record for record in records if designs.has_data_of(record)]
         if records and not ours:
-            raise BadInput(_other_data(designs.data, records[0]))
+            raise BadInput(other_data(designs.data, records[0]))
         records = ours
     found = {
         place.entry.key: (record, place) for record in records for place in placed_runs(record)
@@ -201,11 +201,11 @@ def _choose(
     ]
     for record in {record.key: record for record, _ in chosen}.values():
         if not designs.has_data_of(record):
-            raise BadInput(_other_data(record.announced.data.name, record))
+            raise BadInput(other_data(record.announced.data.name, record))
     return chosen
 
 
-def _records(store: Store) -> list[StudyRecord]:
+def readable_records(store: Store) -> list[StudyRecord]:
     """Return the studies whose ledgers can be read; `verify` reports the others."""
     found = []
     for key in store.studies():
@@ -214,18 +214,19 @@ def _records(store: Store) -> list[StudyRecord]:
     return [record for record in found if record is not None]
 
 
-def _other_data(name: str, record: StudyRecord) -> str:
+def other_data(name: str, record: StudyRecord) -> str:
+    """Return the message for data that are not those of a study."""
     data = record.announced.data
     return (
         f"{name} is not the data that {record.method} was studied on ({data.name},"
         f" {data.samples} samples of {data.classes} classes in trainval,"
         f" fingerprint {data.trainval[:12]}): it is another data set, or files were added,"
-        " removed or altered. Runs can be repeated on the same data only: give those with --data"
+        " removed or altered. Computing again needs the same data: give those with --data"
     )
 
 
 def _repetition(
-    record: StudyRecord, place: PlacedRun, designs: _Designs, scratch: Store, progress: Progress
+    record: StudyRecord, place: PlacedRun, designs: Designs, scratch: Store, progress: Progress
 ) -> _Repetition:
     """Return the run as the announcement has it, in a task of its own."""
     design = designs.design(record)
@@ -259,7 +260,7 @@ def _compare(store: Store, scratch: Store, repetition: _Repetition) -> Repeated:
     if same and digest_file(again / WEIGHTS) == stored.weights:
         return repetition.ended("same bytes")
     difference = f"validation MAP@R {here:.6f}, in the store {there:.6f}"
-    unlike = _unlike(folder, run, repetition.run)
+    unlike = differences_of_environment(folder, run, repetition.run)
     if not unlike:
         return repetition.ended(
             "DIFFERENT", f"{difference}, on the same machine and with the same versions"
@@ -268,7 +269,7 @@ def _compare(store: Store, scratch: Store, repetition: _Repetition) -> Repeated:
     return repetition.ended(outcome, f"{difference}, tolerance {TOLERANCE}; {'; '.join(unlike)}")
 
 
-def _unlike(folder: Path, stored: Run, run: Run) -> list[str]:
+def differences_of_environment(folder: Path, stored: Run, run: Run) -> list[str]:
     """Return in words how machine and versions differ from those that computed the run first."""
     there, here = asdict(stored.environment), asdict(run.environment)
     named = {"source": "another source of Assay", "images": "another decoder of images"}

@@ -1,0 +1,313 @@
+"""`assay verify --data`: forged test vectors, labels and scores are found, whatever agrees with
+them; honest ones come out as the same bytes, or within a tolerance on another machine.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from assay.data.arrays import pack_arrays
+from assay.engines import InlineEngine
+from assay.errors import BadInput
+from assay.protocols import customise, protocols
+from assay.records.store import Store
+from assay.records.study import study_records
+from assay.report import write_report
+from assay.study import Execution, run_bench, run_sweep
+from assay.verify import COSINE, TEST_SCORE, retest, verify
+from forgery import forge, make_consistent, record_in, write_vectors
+from miniature import MINI, make_features, make_folder
+from sealed import replace_test_images, swap_test_labels
+
+ENGINE = InlineEngine()
+INLINE = Execution(ENGINE)
+SMALL = customise(protocols["quick"], MINI)
+KINDS = {
+    "images": ("folder", ["triplet", "contrastive", "untrained"], SMALL),
+    "a frozen trunk": ("folder", ["triplet"], customise(SMALL, ["trunk=lite0", "size=32"])),
+    "vectors": ("features", ["normalized_softmax", "pretrained"], SMALL),
+    "Euclidean": ("features", ["contrastive"], customise(SMALL, ["similarity=euclidean"])),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return the finished store of a kind and its data, made once."""
+    root, stores = tmp_path_factory.mktemp("retest"), {}
+    make_folder(root / "mini")
+    make_features(root / "mini.npz")
+    data = {"folder": f"folder:{root / 'mini'}", "features": f"features:{root / 'mini.npz'}"}
+
+    def make(kind):
+        source, names, protocol = KINDS[kind]
+        if kind not in stores:
+            stores[kind] = root / kind
+            run_bench(data[source], names, protocol, stores[kind], INLINE)
+            write_report(Store(stores[kind]))
+        return stores[kind], data[source]
+
+    return make
+
+
+@pytest.fixture
+def copied(made, tmp_path):
+    """Return a copy of the store of a kind, and its data."""
+
+    def copy(kind="images"):
+        store, data = made(kind)
+        return Store(shutil.copytree(store, tmp_path / "store")), data
+
+    return copy
+
+
+def problems(findings):
+    return [f"{one.what}: {one.problem}" for one in findings if one.problem]
+
+
+def retested(store, data, **options):
+    return list(retest(store, ENGINE, data, **options))
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+# --- honest stores --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_honest_store_gives_the_same_bytes_and_is_left_alone(made, kind):
+    folder, data = made(kind)
+    before = files(folder)
+    found = retested(Store(folder), data)
+    records = study_records(Store(folder))
+    assert len(found) == len(records) >= 2
+    assert problems(found) == []
+    for record in records:
+        count = len(record.reproductions)
+        (note,) = [one.note for one in found if one.what.startswith(f"{record.method} ")]
+        assert note == f"{count} of {count} runs the same bytes"
+    assert files(folder) == before
+
+
+def test_sweeps_are_embedded_again_too(tmp_path):
+    data = f"features:{make_features(tmp_path / 'mini.npz')}"
+    run_sweep(data, ["triplet"], SMALL, "dim=4,8", tmp_path / "store", INLINE)
+    found = retested(Store(tmp_path / "store"), data)
+    assert len(found) >= 3 and problems(found) == []
+
+
+def test_a_study_that_was_not_tested_is_left_out(copied):
+    store, data = copied()
+    forge(store, lambda lines: lines.__delitem__(slice(2, None)))
+    assert not any(one.what.startswith("triplet ") for one in retested(store, data))
+
+
+# --- forged stores, in which everything agrees ----------------------------------------------------
+
+
+def perfect_vectors(store, method):
+    """Give every run of a method test vectors that are the classes themselves."""
+    record = record_in(store, method)
+    with np.load(store.answers(record.seal.test)) as arrays:
+        y = arrays["y"]
+    for entry in record.reproductions:
+        (path,) = store.run(entry.key).glob("test/*.npy")
+        forged = np.zeros_like(np.load(path))
+        forged[np.arange(len(y)), y % forged.shape[1]] = 1
+        write_vectors(store, entry.key, forged)
+    make_consistent(store, method)
+
+
+def exchange_vectors(store):
+    """Give two methods each the test vectors of the other."""
+    pairs = zip(
+        *(record_in(store, name).reproductions for name in ("triplet", "contrastive")), strict=True
+    )
+    for one, other in pairs:
+        paths = [next(store.run(entry.key).glob("test/*.npy")) for entry in (one, other)]
+        vectors = [np.load(path) for path in paths]
+        np.save(paths[0], vectors[1])
+        np.save(paths[1], vectors[0])
+    make_consistent(store, "triplet", "contrastive")
+
+
+def easier_labels(store):
+    """Call pairs of test classes one class, for all methods of the store."""
+    record = record_in(store)
+    path = store.answers(record.seal.test)
+    with np.load(path) as arrays:
+        marks = {**arrays, "y": arrays["y"] // 2}
+    path.write_bytes(pack_arrays(marks))
+    make_consistent(store, *(record.method for record in study_records(store)))
+
+
+FORGERIES = {
+    "test vectors": (
+        lambda store: perfect_vectors(store, "triplet"),
+        "triplet on folder:mini: test half embedded again",
+        "are not the vectors that its weights give",
+    ),
+    "vectors of two methods exchanged": (
+        exchange_vectors,
+        "contrastive on folder:mini: test half embedded again",
+        "are not the vectors that its weights give",
+    ),
+    "labels": (
+        easier_labels,
+        "triplet on folder:mini: test half embedded again",
+        "is not the one that was scored",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forgery_in_which_everything_agrees_is_found_with_the_data_alone(copied, name):
+    store, data = copied()
+    tamper, what, words = FORGERIES[name]
+    before = record_in(store).tests[0].concatenated
+    tamper(store)
+    assert record_in(store).tests[0].concatenated != before
+    assert problems(verify(store)) == [], "the store agrees with itself"
+    found = problems(retested(store, data))
+    assert any(problem.startswith(what) and words in problem for problem in found), found
+
+
+@pytest.mark.parametrize("change", [swap_test_labels, replace_test_images])
+def test_another_test_half_is_not_the_one_that_was_scored(copied, tmp_path, change):
+    store, data = copied()
+    other = shutil.copytree(data.removeprefix("folder:"), tmp_path / "other" / "mini")
+    change(other)
+    found = retested(store, f"folder:{other}")
+    assert len(problems(found)) == len(found) == len(study_records(store))
+    assert all("is not the one that was scored" in problem for problem in problems(found))
+
+
+def test_a_poisoned_cache_gives_scores_that_the_data_do_not(made, tmp_path, monkeypatch):
+    """The features of the test half are replaced by the classes, between two benches."""
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
+    _, data = made("a frozen trunk")
+    protocol = KINDS["a frozen trunk"][2]
+    run_bench(data, ["triplet"], protocol, tmp_path / "first", INLINE)
+    packs = [path for path in tmp_path.glob("cache/features/*") if path.is_dir()]
+    (pack,) = [path for path in packs if json.loads((path / "pack.json").read_text())["sealed"]]
+    forged, y = np.load(pack / "x.npy"), np.load(pack / "y.npy")
+    forged[:] = 0
+    forged[np.arange(len(y)), y] = 1
+    np.save(pack / "x.npy", forged)
+    run_bench(data, ["contrastive"], protocol, tmp_path / "second", INLINE)
+    store = Store(tmp_path / "second")
+    assert problems(verify(store)) == []
+    assert any("are not the vectors" in problem for problem in problems(retested(store, data)))
+
+
+# --- other machines -------------------------------------------------------------------------------
+
+
+def turned(vectors, angle):
+    """Return vectors turned by a small angle, each in a direction of its own."""
+    draw = np.random.default_rng(0).normal(size=vectors.shape)
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit = vectors / length
+    aside = draw - (draw * unit).sum(1, keepdims=True) * unit
+    aside /= np.linalg.norm(aside, axis=1, keepdims=True)
+    return (length * (np.cos(angle) * unit + np.sin(angle) * aside)).astype(np.float32)
+
+
+def turn_all(store, angle, method="triplet"):
+    for entry in record_in(store, method).reproductions:
+        (path,) = store.run(entry.key).glob("test/*.npy")
+        write_vectors(store, entry.key, turned(np.load(path), angle))
+    make_consistent(store, method)
+
+
+def test_last_digits_may_differ_on_another_machine_and_not_on_this_one(copied, monkeypatch):
+    store, data = copied()
+    turn_all(store, 1e-6)
+    assert any("on the same machine" in problem for problem in problems(retested(store, data)))
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+    found = retested(store, data)
+    assert problems(found) == []
+    assert any("4 within tolerance" in one.note for one in found)
+
+
+def test_vectors_further_off_than_the_tolerance_are_found_on_any_machine(copied, monkeypatch):
+    store, data = copied()
+    turn_all(store, 2 * np.sqrt(2 * COSINE))
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+    assert any("are not the vectors" in problem for problem in problems(retested(store, data)))
+
+
+def test_longer_vectors_are_found_where_lengths_count(copied, monkeypatch):
+    store, data = copied("Euclidean")
+    record = record_in(store, "contrastive")
+    for entry in record.reproductions:
+        (path,) = store.run(entry.key).glob("test/*.npy")
+        vectors = np.load(path)
+        vectors[::2] *= 1.01
+        write_vectors(store, entry.key, vectors)
+    make_consistent(store, "contrastive")
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+    assert any("are not the vectors" in problem for problem in problems(retested(store, data)))
+
+
+@pytest.mark.parametrize("setting", ["concatenated", "separated"])
+def test_two_tenths_of_a_point_are_found_on_any_machine(copied, monkeypatch, setting):
+    store, data = copied()
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+
+    def raise_score(lines):
+        for kind, body in lines:
+            if kind == "test":
+                body[setting]["map_at_r"] += 2 * TEST_SCORE
+
+    forge(store, raise_score)
+    found = problems(retested(store, data))
+    assert any(f"{setting} map_at_r is recorded as" in problem for problem in found), found
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_says_what_it_took_on_trust(assay, copied):
+    store, data = copied("vectors")
+    engine = ("--engine", "inline")
+    code, out, _ = assay("verify", store.root, *engine)
+    trust = out.splitlines()[-2]
+    assert code == 0 and trust.startswith("taken on trust: that the stored test vectors and labels")
+    assert "--data DATA" in trust and "--rerun K" in trust
+    code, out, _ = assay("verify", store.root, *engine, "--data", data)
+    assert code == 0 and "test half embedded again: 4 of 4 runs the same bytes" in out
+    assert "--rerun K" in out.splitlines()[-2] and "--data" not in out.splitlines()[-2]
+    code, out, _ = assay("verify", store.root, *engine, "--data", data, "--rerun", 1)
+    assert code == 0 and out.splitlines()[-1].endswith("0 wrong") and "on trust" not in out
+    trusted = json.loads(assay("verify", store.root, *engine, "--json")[1])["trusted"]
+    assert len(trusted) == 2
+
+
+def test_the_command_fails_on_forged_vectors(assay, copied):
+    store, data = copied("vectors")
+    perfect_vectors(store, "normalized_softmax")
+    assert assay("verify", store.root)[0] == 0
+    code, out, _ = assay("verify", store.root, "--engine", "inline", "--data", data)
+    assert code == 1 and "WRONG normalized_softmax on features:mini.npz: test half embedded" in out
+
+
+def test_runs_that_are_repeated_embed_the_test_half_again(copied):
+    store, data = copied()
+    perfect_vectors(store, "triplet")
+    key = record_in(store).reproductions[0].key
+    (found,) = retested(store, data, only=[key])
+    assert f"run {key[:12]}" in found.problem
+    other = record_in(store, "contrastive").reproductions[0].key
+    (found,) = retested(store, data, only=[other])
+    assert found.note == "1 of 1 runs the same bytes"
+
+
+def test_other_data_are_refused(copied, tmp_path):
+    store, _ = copied()
+    other = f"features:{make_features(tmp_path / 'other.npz')}"
+    with pytest.raises(BadInput, match=r"is not the data that .* was studied on"):
+        retested(store, other)
