@@ -240,6 +240,13 @@ def test_a_test_half_in_which_nothing_can_be_found_is_refused() -> None:
         splits.of(make([2] * 8 + [1] * 8), PROTOCOL)
 
 
+def test_a_test_half_whose_last_class_is_only_looked_up_is_no_error() -> None:
+    dataset = make([2] * 16)
+    gallery = dataset.labels < 15
+    _, test = splits.of(replace(dataset, query=np.ones_like(gallery), gallery=gallery), PROTOCOL)
+    assert test.summary.classes == 8
+
+
 def test_the_sealed_half_offers_what_the_table_of_the_seal_says_and_nothing_else() -> None:
     _, test = splits.of(make([2] * 16), PROTOCOL)
     assert [name for name in dir(test) if not name.startswith("_")] == [

@@ -15,6 +15,7 @@ from scipy.optimize import brentq
 from sklearn.metrics import roc_auc_score, roc_curve
 from torch import Tensor
 
+from assay.metrics import evaluate
 from assay.metrics.verification import STEPS, Verification, verification
 from assay.neighbours.vectors import Vectors
 
@@ -133,6 +134,14 @@ def test_every_figure_matches_its_definition_among_ties(seed: int) -> None:
             assert found.tar_at_far(far) == (
                 pytest.approx(naive_tar(pairs, far), abs=1e-12) if len(pairs[1]) * far >= 1 else NAN
             )
+
+
+def test_the_metrics_by_name_are_these_figures() -> None:
+    z, y = draw_signs(3)
+    found, scores = verification(z, y), evaluate(z, y, ["roc_auc", "eer", "tar_at_far_5e-1"])
+    assert 0 < found.eer < found.roc_auc < 1
+    assert (scores["roc_auc"], scores["eer"]) == (found.roc_auc, found.eer)
+    assert scores["tar_at_far_5e-1"] == found.tar_at_far(0.5)
 
 
 @given(seed=seeds)

@@ -47,17 +47,17 @@ CLEAN_LIMIT = 1800.0
 """Seconds that the tests of an area may take without a fault."""
 
 AREAS = {
-    "losses": ("losses/*", "pairs oracle pitfalls methods losses"),
+    "losses": ("losses/*", "pairs describe oracle pitfalls methods losses bridge"),
     "metrics": ("metrics/*", "answers geometry metrics scores evaluate verification similarity"),
     "stats": ("stats/*", "stats ranks verdicts friedman comparison"),
     "records": (
         "records/* hashing.py files.py",
-        "hashing canonical files records source store ledger look merge replicated",
+        "hashing canonical files records source store ledger status look merge replicated faults",
     ),
     "seal": (
         "records/ledger.py::Receipt records/ledger.py::completing_line data/seal.py "
         "run/testing.py evaluation/look.py",
-        "answers ledger splits look similarity seal",
+        "answers ledger splits look similarity checkpoints seal",
     ),
     "search": ("study/search.py study/announced.py space.py", "space search landscapes study"),
     "splits": ("data/splits.py data/packs.py", "official_splits splits look packs pack replicated"),
