@@ -726,6 +726,15 @@ def test_runs_on_vectors_are_split_evenly_into_as_many_tasks_as_asked_for(mini_f
     assert [len(task) for task in images.together(runs[:5], 1)] == [1] * 5
 
 
+def test_a_published_name_stands_for_its_settings_alone(mini_features, tmp_path):
+    """A changed copy of a published protocol needs a name of its own."""
+    custom = customise(protocols["quick"], ["dim=8"])
+    for renamed in (replace(protocols["quick"], epochs=1), replace(custom, epochs=1)):
+        with pytest.raises(BadInput, match=r"it is called quick\.v2.*Give it a name of its own"):
+            bench(f"features:{mini_features}", tmp_path / "store", ["triplet"], renamed)
+    assert not (tmp_path / "store").exists()
+
+
 def test_the_number_of_methods_changes_no_byte_of_a_study(mini_features, tmp_path):
     small = customise(QUICK, ["searches=2", "trials=2", "epochs=2"])
     bench(f"features:{mini_features}", tmp_path / "alone", ["triplet"], small)

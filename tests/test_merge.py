@@ -330,9 +330,22 @@ def swap_answers(store):
         np.savez(path, y=arrays["y"][::-1])
 
 
+def link_run(store):
+    """Move a run out of the store, and leave a link to it."""
+    run = next(store.glob("runs/*/*"))
+    run.symlink_to(run.rename(store.parent / "elsewhere"))
+
+
+def link_report(store):
+    (store / "report").mkdir(exist_ok=True)
+    (store / "report" / "secret").symlink_to("/etc/hostname")
+
+
 @pytest.mark.parametrize(
     ("spoil", "named"),
     [
+        (link_run, "is a link to .*elsewhere; a store that is merged holds its own files"),
+        (link_report, "secret is a link to /etc/hostname"),
         (spoil_weights, "model.safetensors was altered"),
         (spoil_config, "config.json was altered"),
         (spoil_result, r"result.json is missing or not what .*ledger.jsonl says"),

@@ -461,6 +461,14 @@ TAMPERED = {
         forged(more_startup),
         "preregistration: 0 startup were announced, the protocol says 1",
     ),
+    "the name of a published protocol": (
+        forged(lambda lines: lines[0][1]["protocol"].update(name="quick.v2")),
+        "it is called quick.v2, which is published with other settings",
+    ),
+    "the name of other settings": (
+        forged(lambda lines: lines[0][1]["protocol"].update(name="quick.v2+custom-01234567")),
+        "it is called quick.v2+custom-01234567, and its settings have the fingerprint",
+    ),
     "another setting": (forged(other_setting), "config.json has another protocol"),
     "another fingerprint": (
         forged(lambda lines: lines[0][1]["protocol"].update(fingerprint="0" * 64)),

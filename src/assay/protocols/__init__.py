@@ -90,6 +90,18 @@ class Protocols(Registry[Protocol]):
         newest = max(versions, key=lambda full: int(full.rpartition(".v")[2]), default=name)
         return super().__getitem__(newest)
 
+    def misnamed(self, name: str, fingerprint: str) -> str | None:
+        """Return why a protocol with this fingerprint may not have this name; None where it may.
+
+        The name of a published protocol, and that of a customised one, stand for their settings.
+        """
+        published, custom, own = name.partition(CUSTOM)
+        if not custom and name in self and self[name].fingerprint != fingerprint:
+            return f"it is called {name}, which is published with other settings"
+        if custom and published in self and own != fingerprint[:8]:
+            return f"it is called {name}, and its settings have the fingerprint {fingerprint[:8]}"
+        return None
+
     def miss(self, name: str) -> str:
         """Return the message for a name that no protocol has.
 

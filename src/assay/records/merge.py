@@ -5,6 +5,7 @@ refused.
 """
 
 import filecmp
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,6 +78,8 @@ def merge(stores: Sequence[Path], out: Path, progress: Progress = silent) -> Mer
     target = Store.create(out)
     with target.driving():
         everyone = [target, *others]
+        for store in everyone:
+            _refuse_links(store)
         ledgers = [_ledgers(store) for store in everyone]
         for number, (store, own) in enumerate(zip(everyone, ledgers, strict=True)):
             progress("stores checked", number, len(everyone))
@@ -96,6 +99,18 @@ def _ledgers(store: Store) -> Ledgers:
 
 
 # --- checks ------------------------------------------------------------------------------
+
+
+def _refuse_links(store: Store) -> None:
+    """Raise `BadInput` where a file or folder of a store is a link, which may lead anywhere."""
+    for folder, folders, files in os.walk(store.root):
+        for name in (*folders, *files):
+            path = Path(folder) / name
+            if path.is_symlink():
+                raise BadInput(
+                    f"{path} is a link to {path.readlink()}; a store that is merged holds its own"
+                    " files: replace the link by what it leads to, or leave this store out"
+                )
 
 
 def _check(store: Store, ledgers: Ledgers) -> None:

@@ -139,6 +139,11 @@ def design_bench(
     """
     import_parts(imports)
     declared = protocols[protocol] if isinstance(protocol, str) else protocol
+    if problem := protocols.misnamed(declared.name, declared.fingerprint):
+        raise BadInput(
+            f"the protocol: {problem}. Give it a name of its own, or change settings with"
+            " `customise`, which does"
+        )
     twice = [name for number, name in enumerate(names) if name in names[:number]]
     if twice or not names:
         raise BadInput(

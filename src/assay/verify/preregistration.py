@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from assay.hashing import digest
-from assay.protocols import customise
+from assay.protocols import customise, protocols
 from assay.published import best_parameters
 from assay.records.origin import GivenParameters, Published, SelectedBy, SweepPoint
 from assay.records.store import Store
@@ -41,6 +41,8 @@ def check_preregistration(store: Store, record: StudyRecord) -> Iterator[str]:
     """
     announced, study = record.announced, AnnouncedStudy(record.announced)
     generation = announced.generation
+    if problem := protocols.misnamed(announced.protocol.name, announced.protocol.fingerprint):
+        yield f"preregistration: the protocol: {problem}"
     if study.key(generation) != record.key:
         yield (
             f"studies/{record.key[:12]} does not hold the study that its preregistration announces"
