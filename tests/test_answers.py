@@ -13,7 +13,15 @@ from assay.errors import BadInput
 from assay.hashing import canonical
 from assay.metrics import evaluate
 from assay.protocols import Protocol
-from assay.run import HalfLabels, check_metrics, score_reproduction
+from assay.records.ledger import Receipt
+from assay.run import (
+    HalfLabels,
+    Scoring,
+    Unsealed,
+    check_metrics,
+    score_reproduction,
+)
+from assay.run.testing import OnTestHalf
 from assay.train import mean_scores
 from assay.verify.scores import agree
 
@@ -148,3 +156,17 @@ def test_known_metrics_pass() -> None:
     check_metrics(Protocol("p.v1"))
     check_metrics(Protocol("p.v1", metrics=EVERY, training_metrics=("pi_ratio", "recall_at_10")))
     check_metrics(Protocol("p.v1", metrics=()))
+
+
+def test_classes_that_are_only_looked_up_in_have_a_place_among_the_sums() -> None:
+    y, query = np.array([0, 0, 1, 1, 2, 2]), np.array([True, True, True, True, False, False])
+    z = torch.eye(3, dtype=torch.float32)[torch.from_numpy(y)]
+    _, by_class = HalfLabels(y, query=query).scored(z, ["map_at_r"])
+    assert by_class.tolist() == [[2, 2, 0], [2, 2, 0]]
+
+
+def test_vectors_are_scored_without_a_gpu_also_where_runs_have_one() -> None:
+    test = Unsealed("store", "view", "test", Receipt("ledger", "hash"), "trainval", 2, "cuda")
+    scoring = Scoring(("key",), 8, ("map_at_r",), "cosine", test)
+    assert (scoring.needs.cpus, scoring.needs.gpus) == (2, 0)
+    assert OnTestHalf.needs.fget(scoring).gpus == 1

@@ -14,7 +14,7 @@ import pytest
 from assay.hashing import pretty
 from assay.records.ledger import Ledger
 from assay.records.origin import SweepPoint
-from assay.records.progress import Board, StudyState
+from assay.records.progress import Board, StudyState, read_progress
 from assay.records.run import Timing
 from assay.records.store import Store
 from assay.status import CLOCKS, status_of
@@ -420,3 +420,10 @@ def test_an_announcement_that_is_being_written_is_no_study_yet(store):
     assert [study.state for study in status_of(store).studies] == ["begun, nothing recorded yet"]
     (folder / "study.json").write_text(pretty({}))
     assert status_of(store).total == 0
+
+
+def test_posts_that_follow_at_once_are_left_out_but_for_the_last(store):
+    board = Board(store)
+    for left, last, expected in ((30.0, False, 30.0), (20.0, False, 30.0), (10.0, True, 10.0)):
+        board.post((), left, 2, last=last)
+        assert read_progress(store).seconds_left == expected
