@@ -1,9 +1,11 @@
 """Files and folders that appear whole or not at all, locks, and the cache folder."""
 
+import errno
 import fcntl
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -87,9 +89,21 @@ def errors_naming(path: Path) -> Iterator[None]:
         raise
 
 
+def regular(path: Path) -> Path:
+    """Return the path; raise `OSError` where it is a pipe, a socket or a device.
+
+    Opening a pipe waits for a writer, and a device may never end.
+    """
+    kind = stat.S_IFMT(path.stat().st_mode)
+    if kind not in (stat.S_IFREG, stat.S_IFDIR):
+        name = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}.get(kind, "a device")
+        raise OSError(errno.EINVAL, f"it is {name}, not a file", str(path))
+    return path
+
+
 def read_json(path: Path) -> Any:
     """Return the JSON document in a file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    return json.loads(regular(path).read_text(encoding="utf-8"))
 
 
 def sync_folder(folder: Path) -> None:

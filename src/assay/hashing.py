@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from assay.files import regular
+
 SCALARS = (str, int, float)
 """Types whose values JSON has as they are (`bool` is an `int`)."""
 
@@ -78,7 +80,7 @@ def digest_bytes(content: bytes | memoryview) -> str:
 
 def digest_file(path: Path) -> str:
     """Return the SHA-256 of a file's content, 64 hex digits."""
-    with path.open("rb") as stream:
+    with regular(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

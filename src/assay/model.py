@@ -16,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from assay.errors import BadInput
-from assay.files import new_folder, read_json
+from assay.files import new_folder, read_json, regular
 from assay.hashing import canonical, pretty
 from assay.protocols import (
     RANDOM_WEIGHTS,
@@ -166,7 +166,7 @@ def pack_model(architecture: Architecture, state: Mapping[str, Tensor]) -> bytes
 
 def read_model(path: Path) -> Model:
     """Read a model from a file of weights."""
-    with safe_open(str(path), framework="pt") as file:
+    with safe_open(str(regular(path)), framework="pt") as file:
         architecture = Architecture(**json.loads(file.metadata()["architecture"]))
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     model = Model(architecture)

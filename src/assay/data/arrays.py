@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import BadInput
+from assay.files import regular
 
 
 def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
@@ -25,7 +26,7 @@ def read_arrays(
     `called`.
     """
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        with regular(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             missing = [name for name in needed if name not in archive]
             if missing:
                 has = ", ".join(archive.files) or "nothing"

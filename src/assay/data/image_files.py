@@ -28,7 +28,7 @@ from assay.data.images import (
     thumbnail,
 )
 from assay.errors import BadInput
-from assay.files import cache_folder
+from assay.files import cache_folder, regular
 from assay.hashing import digest_bytes
 from assay.progress import Progress, silent
 from assay.protocols import FirstStep
@@ -134,7 +134,7 @@ def _read_image(step: FirstStep, channels: int, file: tuple[Path, str]) -> Pixel
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return regular(path).read_bytes()
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}; fix or remove it") from error
 

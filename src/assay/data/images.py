@@ -13,6 +13,7 @@ from PIL import Image, features
 
 from assay.data.dataset import Pixels
 from assay.errors import BadInput
+from assay.files import regular
 from assay.hashing import digest
 from assay.protocols import FirstStep
 from assay.records.source import code_hash
@@ -145,7 +146,7 @@ def _opened(image: str | Path | Pixels, step: FirstStep) -> Image.Image:
     else:
         called = str(image)
         try:
-            opened = decode_image(Path(image).read_bytes(), Path(image))
+            opened = decode_image(regular(Path(image)).read_bytes(), Path(image))
         except OSError as error:
             raise BadInput(f"{image} cannot be read: {error.strerror}") from None
     if is_too_long(*opened.size, step):

@@ -6,6 +6,7 @@ from pathlib import Path
 from assay.data.dataset import Dataset, Items
 from assay.data.sources import datasets
 from assay.errors import BadInput
+from assay.files import regular
 from assay.progress import Progress, silent
 
 
@@ -47,4 +48,8 @@ def inspect(name: str, progress: Progress = silent) -> Dataset:
     place = os.path.expanduser(path)  # noqa: PTH111 (raises nothing where ~ names no user)
     if not os.path.exists(place):  # noqa: PTH110 (False for a path too long for the file system)
         raise BadInput(f"{name}: there is no {place}")
+    try:
+        regular(Path(place))
+    except OSError as error:
+        raise BadInput(f"{name}: {place} cannot be read: {error.strerror}") from None
     return loader(Path(place), progress)  # type: ignore[call-arg, arg-type]

@@ -21,7 +21,7 @@ from assay.data.sources.features import label_arrays
 from assay.embedding import Embedder, Read, check_kind, load
 from assay.errors import BadInput
 from assay.evaluation.evaluated_model import EmbeddedPart
-from assay.files import write_atomically
+from assay.files import regular, write_atomically
 from assay.neighbours import Vectors
 from assay.progress import Progress, silent
 from assay.protocols import Protocol, SampleKind, Similarity, kind_of
@@ -171,7 +171,7 @@ def read_embeddings(path: Path, labels: Path | None, *, needs_labels: bool) -> E
 def _read_array(path: Path, mapped: Literal["r"] | None) -> Array:
     """Read the array of an .npy; `mapped` is numpy's memory-map mode."""
     try:
-        array = np.load(path, mmap_mode=mapped, allow_pickle=False)
+        array = np.load(regular(path), mmap_mode=mapped, allow_pickle=False)
         if not isinstance(array, np.ndarray):
             raise ValueError("it is an archive; call it .npz")
     except Exception as error:  # a corrupt file can fail anywhere in numpy

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from assay.errors import BadInput
-from assay.files import errors_naming
+from assay.files import errors_naming, regular
 from assay.hashing import canonical, digest
 from assay.records.codec import RESTORE, BadRecord, differing_fields
 from assay.records.lines import ENTRIES, Entry, Look, Peek, Preregistration
@@ -197,7 +197,7 @@ def read(path: Path) -> list[Line]:
 
     A torn last line (the process was killed while writing) is not yet a line.
     """
-    whole = path.read_bytes().split(b"\n")[:-1]
+    whole = regular(path).read_bytes().split(b"\n")[:-1]
     lines: list[Line] = []
     for number, text in enumerate(whole):
         lines.append(_parse(path, number, text, lines[-1].hash if lines else START))

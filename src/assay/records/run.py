@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from assay.files import read_json
+from assay.files import read_json, regular
 from assay.hashing import digest_file
 from assay.protocols import ResolvedProtocol
 from assay.records.codec import RESTORE, BadRecord, Document, Record, stored_as
@@ -199,7 +199,9 @@ def read_history(folder: Path) -> list[Checkpoint]:
     """Return every validation of the run in this folder."""
     path = folder / "history.jsonl"
     try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [
+            json.loads(line) for line in regular(path).read_text(encoding="utf-8").splitlines()
+        ]
     except FileNotFoundError:
         raise BadRecord(f"{path} is missing") from None
     except (OSError, ValueError):

@@ -86,10 +86,10 @@ def verify_study(store: Store, key: str) -> Iterator[Finding]:
     try:
         lines = read(folder / "ledger.jsonl")
         record = StudyRecord.of(key, lines) if lines else None
-    except (BadInput, KeyError, TypeError) as error:
+    except (BadInput, KeyError, TypeError, OSError) as error:
+        known = isinstance(error, BadInput | OSError)
         yield Finding(
-            f"study {key[:12]}: ledger chain",
-            str(error) if isinstance(error, BadInput) else _unlike_a_study(error),
+            f"study {key[:12]}: ledger chain", str(error) if known else _unlike_a_study(error)
         )
         return
     if record is None:
@@ -121,7 +121,7 @@ def _problems_of(check: Check) -> list[str]:
     try:
         for problem in check():
             found.append(problem)
-    except BadInput as error:
+    except (BadInput, OSError) as error:
         found.append(str(error))
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         found.append(_unlike_a_study(error))
@@ -147,7 +147,7 @@ def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterato
         return
     try:
         written = read_json(path)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OSError):
         written = {}
     if written not in (
         StudyRecord.of(record.key, lines[:count]).to_json() for count in range(len(lines), 0, -1)

@@ -18,7 +18,7 @@ from typing import IO, Self
 
 from assay.data.paths import writable_cache
 from assay.errors import BadInput
-from assay.files import cache_folder, lock_in_turn, new_folder, remove_drafts_in
+from assay.files import cache_folder, lock_in_turn, new_folder, regular, remove_drafts_in
 from assay.hashing import digest
 from assay.progress import Progress, silent
 
@@ -93,7 +93,7 @@ def _opened(archive: Path) -> Iterator[list[Member]]:
     """
     kind = _tar if archive.name.lower().endswith(TAR) else _zip
     try:
-        with kind(archive) as members:
+        with kind(regular(archive)) as members:
             _check_clashes(archive, members)
             yield members
     except BadInput:

@@ -33,6 +33,7 @@ from assay.data.sources.official import (
     to_numbers,
 )
 from assay.errors import BadInput
+from assay.files import regular
 from assay.progress import Progress, silent
 
 LANDMARKS_RELEASE = Release(
@@ -202,7 +203,7 @@ def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     """Read the rows of a CSV that has these columns."""
     limit = csv.field_size_limit(LONGEST_FIELD)
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
+        with regular(path).open(encoding="utf-8", newline="") as stream:
             rows = list(csv.DictReader(stream, strict=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInput(

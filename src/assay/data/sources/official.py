@@ -15,6 +15,7 @@ from assay.data.image_files import ImageFiles
 from assay.data.paths import check_inside
 from assay.data.sources.archives import is_archive, unpack
 from assay.errors import BadInput
+from assay.files import regular
 from assay.progress import Progress, silent
 from assay.protocols import Modality
 
@@ -133,7 +134,7 @@ def _folder_with(start: Path, sign: str) -> Path | None:
 def read_words(path: Path, columns: int, skip: int = 0) -> list[list[str]]:
     """Read lines of `columns` words each, after the first `skip` lines."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = regular(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise BadInput(f"{path} cannot be read: {reason}; unpack the data set again") from None

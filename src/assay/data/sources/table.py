@@ -24,6 +24,7 @@ from assay.data.images import endings
 from assay.data.paths import check_inside
 from assay.data.sources.official import ListedImages, files_in, first_few, make_dataset
 from assay.errors import BadInput
+from assay.files import regular
 from assay.progress import Progress, silent
 
 SPLITS = {"train": True, "trainval": True, "test": False}
@@ -104,7 +105,7 @@ def _read(path: Path) -> ImageTable:
 
 def _read_csv(path: Path) -> ImageTable:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
+        with regular(path).open(encoding="utf-8-sig", newline="") as stream:
             lines = [[cell.strip() for cell in line] for line in csv.reader(stream, strict=True)]
     except UnicodeDecodeError:
         raise BadInput(f"table:{path} is not UTF-8; save it as CSV UTF-8") from None
@@ -136,7 +137,7 @@ def _read_parquet(path: Path) -> ImageTable:
             f"table:{path} needs pyarrow: pip install 'assay-dml[parquet]', or save it as .csv"
         ) from None
     try:
-        content = parquet.ParquetFile(path).read()
+        content = parquet.ParquetFile(regular(path)).read()
     except (OSError, arrow.ArrowException) as error:
         raise BadInput(f"table:{path} cannot be read as a Parquet file: {error}") from None
     _check_header(path, content.column_names)
