@@ -3,6 +3,7 @@ them; honest ones come out as the same bytes, or within a tolerance on another m
 """
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -12,6 +13,7 @@ from assay.data.arrays import pack_arrays
 from assay.engines import InlineEngine
 from assay.errors import BadInput
 from assay.protocols import customise, protocols
+from assay.records.merge import merge
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.report import write_report
@@ -203,6 +205,81 @@ def test_a_poisoned_cache_gives_scores_that_the_data_do_not(made, tmp_path, monk
     assert any("are not the vectors" in problem for problem in problems(retested(store, data)))
 
 
+def test_a_key_that_leads_out_of_the_store_is_found(copied, tmp_path):
+    """The run of the ledger is the true one elsewhere, that of the store is forged."""
+    store, data = copied()
+    true = shutil.copytree(store.root, tmp_path / "true")
+    perfect_vectors(store, "triplet")
+
+    def elsewhere(lines):
+        text = json.dumps(lines)
+        for entry in record_in(store).reproductions:
+            text = text.replace(entry.key, str(Store(true).run(entry.key)))
+        lines[:] = json.loads(text)
+
+    forge(store, elsewhere)
+    assert any("leads out of its folder" in problem for problem in problems(verify(store)))
+    assert any("leads out of its folder" in problem for problem in problems(retested(store, data)))
+
+
+def test_other_numbers_of_the_seal_are_found(copied):
+    store, data = copied("vectors")
+    seal = {"classes": 99, "samples": 999}
+    for name, value in seal.items():
+        forge(
+            store,
+            lambda lines, name=name, value=value: [
+                body.update({name: value}) for kind, body in lines if kind == "seal"
+            ],
+            "normalized_softmax",
+        )
+        assert any(
+            "is not the one that was scored" in one for one in problems(retested(store, data))
+        )
+
+
+@pytest.mark.parametrize("damage", ["weights", "pipe", "archive"])
+def test_a_damaged_file_is_a_finding_and_the_next_study_is_checked(copied, damage):
+    store, data = copied()
+    names = [record.method for record in study_records(store)]
+    damaged, forged = (name for name in names if name in ("triplet", "contrastive"))
+    perfect_vectors(store, forged)
+    run = store.run(record_in(store, damaged).reproductions[0].key)
+    (vectors,) = run.glob("test/*.npy")
+    if damage == "weights":
+        (run / "model.safetensors").unlink()
+    elif damage == "pipe":
+        vectors.unlink()
+        os.mkfifo(vectors)
+    else:
+        with vectors.open("wb") as stream:
+            np.savez(stream, z=np.eye(3))
+    found = problems(retested(store, data))
+    assert [problem.partition(" ")[0] for problem in found] == [damaged, forged]
+
+
+def test_a_metric_without_a_value_is_no_forgery(tmp_path):
+    data = f"features:{make_features(tmp_path / 'mini.npz')}"
+    protocol = customise(SMALL, ["metrics=map_at_r,recall_at_100,nmi"])
+    run_bench(data, ["triplet"], protocol, tmp_path / "store", INLINE)
+    store = Store(tmp_path / "store")
+    assert np.isnan(record_in(store).tests[0].concatenated["recall_at_100"])
+    assert problems(retested(store, data)) == []
+
+
+def test_studies_on_other_data_are_skipped_and_taken_on_trust(assay, made, tmp_path):
+    stores = [made("images")[0], made("vectors")[0]]
+    merge(stores, tmp_path / "both")
+    data = made("vectors")[1]
+    code, out, _ = assay("verify", tmp_path / "both", "--engine", "inline", "--data", data)
+    assert code == 0
+    assert (
+        f"skip  triplet on folder:mini: test half embedded again: not computed again: {data}" in out
+    )
+    (trust,) = [line for line in out.splitlines() if line.startswith("taken on trust")]
+    assert "test vectors and labels of" in trust and "triplet on folder:mini" in trust
+
+
 # --- other machines -------------------------------------------------------------------------------
 
 
@@ -253,7 +330,7 @@ def test_longer_vectors_are_found_where_lengths_count(copied, monkeypatch):
     assert any("are not the vectors" in problem for problem in problems(retested(store, data)))
 
 
-@pytest.mark.parametrize("setting", ["concatenated", "separated"])
+@pytest.mark.parametrize("setting", ["concatenated", "separated", "fold 0"])
 def test_two_tenths_of_a_point_are_found_on_any_machine(copied, monkeypatch, setting):
     store, data = copied()
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
@@ -261,7 +338,8 @@ def test_two_tenths_of_a_point_are_found_on_any_machine(copied, monkeypatch, set
     def raise_score(lines):
         for kind, body in lines:
             if kind == "test":
-                body[setting]["map_at_r"] += 2 * TEST_SCORE
+                scores = body["folds"][0] if setting == "fold 0" else body[setting]
+                scores["map_at_r"] += 2 * TEST_SCORE
 
     forge(store, raise_score)
     found = problems(retested(store, data))
@@ -282,7 +360,8 @@ def test_the_command_says_what_it_took_on_trust(assay, copied):
     assert code == 0 and "test half embedded again: 4 of 4 runs the same bytes" in out
     assert "--rerun K" in out.splitlines()[-2] and "--data" not in out.splitlines()[-2]
     code, out, _ = assay("verify", store.root, *engine, "--data", data, "--rerun", 1)
-    assert code == 0 and out.splitlines()[-1].endswith("0 wrong") and "on trust" not in out
+    assert code == 0 and out.splitlines()[-1].endswith("0 wrong")
+    assert "the weights of 9 runs" in out and "test vectors and labels" not in out
     trusted = json.loads(assay("verify", store.root, *engine, "--json")[1])["trusted"]
     assert len(trusted) == 2
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from assay.engines import InlineEngine
-from assay.files import regular
+from assay.files import regular, write_atomically
 from assay.protocols import customise, protocols
 from assay.records.store import Store
 from assay.study import Execution, run_bench
@@ -133,6 +133,13 @@ def test_a_pipe_in_a_store_is_found_by_verify_and_does_not_hang_it(place, name):
     make_pipe(path)
     problems = [finding.problem for finding in verify(store) if finding.problem]
     assert bool(problems) == (name != "timing.json"), problems
+
+
+def test_a_device_or_pipe_is_not_replaced_by_a_file(tmp_path):
+    for path in (make_pipe(tmp_path / "pipe"), Path("/dev/null")):
+        with pytest.raises(OSError, match="not a file"):
+            write_atomically(path, "text")
+        assert not path.is_file()
 
 
 def test_files_folders_and_links_to_them_are_regular(tmp_path):

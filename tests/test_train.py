@@ -11,11 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from torch import Tensor
 
 from assay.data.packs import View
 from assay.embedding import embed_samples
+from assay.errors import BadInput
 from assay.losses import losses
 from assay.losses.loss import Loss
 from assay.methods import BuiltMethod
@@ -26,6 +28,7 @@ from assay.pairs import Pairs, References, Triplets
 from assay.protocols import Batch, Optimiser, Protocol, ResolvedAugment, ResolvedProtocol, resolve
 from assay.registry import Paper
 from assay.run.baseline import fit_pca
+from assay.samplers import samplers
 from assay.train import (
     Fit,
     Trainee,
@@ -971,3 +974,16 @@ def test_embeddings_that_are_not_finite_before_any_training_are_a_divergence() -
     assert result.status == "diverged"
     assert epochs(result) == [0]
     assert result.best.validation["map_at_r"] == 0
+
+
+def test_a_sampler_that_ends_is_named() -> None:
+    @samplers("short")
+    def short(y: NDArray[np.int64], batch: tuple[int, int], seed: int) -> Iterator[Any]:
+        """Draw two batches."""
+        yield from itertools.islice(samplers["balanced"](y, batch, seed), 2)
+
+    try:
+        with pytest.raises(BadInput, match="the sampler short has ended"):
+            train(losses["triplet"](), replace(PROTOCOL, sampler="short", iterations=3))
+    finally:
+        del samplers._parts["short"], samplers._origins["short"]

@@ -64,6 +64,8 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     """
     with errors_naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            regular(path)  # not a device, which would become a file
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=DRAFT)
         try:
             with os.fdopen(handle, "wb") as stream:

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -255,13 +255,12 @@ def verify(
             again = retest(store, runner, data, imports or [], only, progress)
             findings += _print_findings(again, json)
     wrong = [finding for finding in findings if finding.problem]
-    trusted = [
-        reason for reason, checked in zip(TRUSTED, (data, rerun), strict=True) if not checked
-    ]
+    trusted = _trusted(store, data, findings, len(repeated))
+    done = sum(not finding.skipped for finding in findings)
     if json:
         print_json(
             {
-                "checks": len(findings),
+                "checks": done,
                 "problems": wrong,
                 "notes": [one for one in findings if one.note],
                 "trusted": trusted,
@@ -271,17 +270,30 @@ def verify(
     else:
         if trusted:
             print(f"taken on trust: {'; '.join(trusted)}")
-        print(f"{len(findings)} checks, {len(wrong)} wrong", flush=True)
+        print(f"{done} checks, {len(wrong)} wrong", flush=True)
     if wrong or any(one.outcome == "DIFFERENT" for one in repeated):
         raise typer.Exit(1)
 
 
-TRUSTED = (
-    "that the stored test vectors and labels are those of the test half (--data DATA embeds it"
-    " again)",
-    "that the weights come from the training that is recorded (--rerun K trains K runs again)",
-)
-"""What is not checked without --data, and without --rerun."""
+def _trusted(
+    store: "Store", data: str | None, findings: Sequence["Finding"], repeated: int
+) -> list[str]:
+    """Return in words what was not checked for want of --data and --rerun."""
+    trusted = []
+    skipped = [finding.what.rpartition(": ")[0] for finding in findings if finding.skipped]
+    if not data or skipped:
+        whose = f" of {', '.join(dict.fromkeys(skipped))}" if data else ""
+        trusted.append(
+            f"that the stored test vectors and labels{whose} are those of the test half (--data"
+            " DATA embeds it again)"
+        )
+    left = sum(1 for _ in store.root.glob("runs/*/*/result.json")) - repeated
+    if left:
+        trusted.append(
+            f"that the weights of {left} runs come from the training that is recorded (--rerun K"
+            " trains K runs again)"
+        )
+    return trusted
 
 
 def _print_findings(found: Iterable["Finding"], json: bool) -> list["Finding"]:
@@ -290,7 +302,8 @@ def _print_findings(found: Iterable["Finding"], json: bool) -> list["Finding"]:
     for finding in found:
         findings.append(finding)
         if not json:
-            mark, text = ("WRONG", finding.problem) if finding.problem else ("ok   ", finding.note)
+            text = finding.problem or finding.note
+            mark = "WRONG" if finding.problem else "skip " if finding.skipped else "ok   "
             print(f"{mark} {finding.what}{': ' * bool(text)}{text}", flush=True)
     return findings
 

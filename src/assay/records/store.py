@@ -99,7 +99,7 @@ class Store:
 
     def run(self, key: str) -> Path:
         """Return the folder of the run with this key."""
-        return self.root / "runs" / key[:2] / key
+        return self.root / "runs" / key[:2] / _inside(key)
 
     def has_run(self, key: str, keep: Keep = "best") -> bool:
         """Return whether the run is finished, with all checkpoints where `keep` is "all".
@@ -178,11 +178,11 @@ class Store:
 
     def test_vectors(self, key: str, test_fingerprint: str) -> Path:
         """Return the file of a run's test vectors, which exists once the seal is open."""
-        return self.run(key) / "test" / f"{test_fingerprint}.npy"
+        return self.run(key) / "test" / f"{_inside(test_fingerprint)}.npy"
 
     def study(self, key: str) -> Path:
         """Return the folder of the study with this key."""
-        return self.root / "studies" / key
+        return self.root / "studies" / _inside(key)
 
     def studies(self) -> list[str]:
         """Return the keys of all studies begun here, sorted."""
@@ -202,11 +202,18 @@ class Store:
 
     def answers(self, test_fingerprint: str) -> Path:
         """Return the file of the labels of a test half, which exists once the seal is open."""
-        return self.root / "answers" / f"{test_fingerprint}.npz"
+        return self.root / "answers" / f"{_inside(test_fingerprint)}.npz"
 
     def model(self, name: str) -> Path:
         """Return the folder of a chosen model."""
         return self.root / "models" / name
+
+
+def _inside(name: str) -> str:
+    """Return the name; raise `BadInput` where a record makes it a path that leads elsewhere."""
+    if "/" in name or name in ("", ".", ".."):
+        raise BadInput(f"{name!r} is no key: it leads out of its folder. The ledger was altered")
+    return name
 
 
 def place_file(path: Path, content: bytes) -> None:

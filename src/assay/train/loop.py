@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from assay.data.dataset import Labels, Rows
+from assay.errors import BadInput
 from assay.hashing import derive
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
@@ -118,13 +119,15 @@ def iterations_of(protocol: ResolvedProtocol, samples: int, batch: tuple[int, in
 def draw_batches(
     labels: Labels, protocol: ResolvedProtocol, batch: tuple[int, int], seed: int, start: int = 0
 ) -> Iterator[Drawn]:
-    """Return endless batches from the protocol's sampler, without the first `start`.
+    """Yield endless batches from the protocol's sampler, without the first `start`.
 
     `labels` are those of the training samples, numbered from 0. No sample is read: the stepper
     gathers the samples of its batch.
     """
     drawn = samplers[protocol.sampler](labels, batch, derive(seed, "batches"))
-    return (Drawn(rows, labels[rows]) for rows in islice(drawn, start, None))
+    for rows in islice(drawn, start, None):
+        yield Drawn(rows, labels[rows])
+    raise BadInput(f"the sampler {protocol.sampler} has ended; it must draw batches without end")
 
 
 @dataclass

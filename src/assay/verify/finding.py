@@ -12,8 +12,10 @@ class Finding:
         problem: what is wrong with it; it names the file.
         note: what could not be looked at here and why, or what a reader should know. Nothing is
             wrong with that.
+        skipped: whether nothing was looked at; the note says why.
     """
 
     what: str
     problem: str = ""
     note: str = ""
+    skipped: bool = False

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from assay.engines import Engine
+from assay.engines import Engine, TaskFailed
 from assay.errors import BadInput
+from assay.files import regular
 from assay.methods import import_parts
 from assay.metrics.metric import choose_metrics
 from assay.progress import Progress, silent
 from assay.records.keys import Environment
 from assay.records.ledger import SealError, receipt_of
-from assay.records.lines import TestScores
+from assay.records.lines import ReproductionScores, TestScores
 from assay.records.run import Run
 from assay.records.store import Store
 from assay.records.study import StudyRecord
@@ -42,6 +43,9 @@ TEST_SCORE = 1e-3
 """How far a test score may lie from the recorded one on another machine: 0.1 points."""
 
 TITLE = "test half embedded again"
+
+FILE_ERRORS = (BadInput, SealError, TaskFailed, OSError, ValueError, AttributeError)
+"""Errors from files of the store that are missing or no such files at all."""
 
 
 def retest(
@@ -79,13 +83,13 @@ def retest(
     for record in scored:
         if record not in ours:
             note = f"not computed again: {data or record.announced.data.name} is not its data"
-            yield Finding(f"{record.title}: {TITLE}", note=note)
+            yield Finding(f"{record.title}: {TITLE}", note=note, skipped=True)
     with tempfile.TemporaryDirectory(prefix="assay-retest-") as folder, engine:
         for record in ours:
             conditions = designs.conditions(record)
             try:
                 yield _retest_study(store, record, conditions, engine, Path(folder), only, progress)
-            except (BadInput, SealError, OSError, ValueError) as error:  # of a file in the store
+            except FILE_ERRORS as error:
                 yield Finding(f"{record.title}: {TITLE}", str(error))
 
 
@@ -108,12 +112,14 @@ def _retest_study(
     receipt = receipt_of(store.study(record.key) / "ledger.jsonl")
     half = conditions.test.open(receipt)
     labels = HalfLabels.of(half)
-    if half.fingerprint != record.seal.test or labels.fingerprint != record.seal.labels:
+    found = (half.fingerprint, labels.fingerprint, len(half.class_names), len(half.y))
+    seal = record.seal
+    if found != (seal.test, seal.labels, seal.classes, seal.samples):
         return Finding(
             what,
             f"the test half of {conditions.data.name} is not the one that was scored (fingerprint"
-            f" {half.fingerprint[:12]}, in the ledger {record.seal.test[:12]}): its images or"
-            " labels are others",
+            f" {half.fingerprint[:12]}, in the ledger {seal.test[:12]}): its samples or labels are"
+            " others",
         )
     scratch = Store.create(folder / "store")
     test = Unsealed(
@@ -151,7 +157,8 @@ def _compare_vectors(
 ) -> tuple[str, bool]:
     """Return the problem with a run's stored test vectors, and whether they are the same bytes."""
     stored, again = (
-        np.load(place.test_vectors(key, test), allow_pickle=False) for place in (store, scratch)
+        np.load(regular(place.test_vectors(key, test)), allow_pickle=False)
+        for place in (store, scratch)
     )
     where = f"run {key[:12]}: test/{test[:12]}... "
     if stored.shape != again.shape or stored.dtype != again.dtype:
@@ -187,10 +194,19 @@ def _score_again(
         for one in choose_metrics(protocol.metrics)
         if one.metric.source == "clusters"  # k-means may end elsewhere after the last digit
     }
-    for setting in ("concatenated", "separated"):
-        recorded, computed = entry.scores(setting), again.scores(setting)
-        for name, value in recorded.items():
-            found = computed.get(name, "none")
+    recorded, computed = (_by_setting(scores) for scores in (entry, again))
+    if recorded.keys() != computed.keys():
+        return "it has the scores of another number of folds"
+    for setting, scores in recorded.items():
+        for name, value in scores.items():
+            found = computed[setting].get(name, "none")
             if name not in by_clusters and not agree(found, value, TEST_SCORE):
                 return f"{setting} {name} is recorded as {value}, the weights give {found}"
     return None
+
+
+def _by_setting(scores: ReproductionScores) -> dict[str, dict[str, float | str]]:
+    """Return the scores of a reproduction as JSON has them, NaN as a word."""
+    written = scores.to_json()
+    folds = {f"fold {number}": fold for number, fold in enumerate(written["folds"])}
+    return {name: written[name] for name in ("concatenated", "separated")} | folds

@@ -106,10 +106,10 @@ def _check_place(store: Store, study: AnnouncedStudy, place: PlacedRun) -> Itera
     if any(getattr(entry, field) != getattr(result, field) for field in fields):
         yield "the ledger does not say what its result says"
     found = run.to_json()
-    expected = study.run(
-        place.stage, place.search, place.number, place.fold, place.parameters
-    ).to_json()
-    wrong = [field for field, value in expected.items() if found.get(field) != value]
+    own = study.run(place.stage, place.search, place.number, place.fold, place.parameters)
+    wrong = [field for field, value in own.to_json().items() if found.get(field) != value]
+    if not wrong and own.key != entry.key:
+        yield f"the ledger names it {entry.key}, and its key is {own.key}"
     if wrong:
         yield f"this is not the run of {place}: config.json has another {wrong[0]}"
     history, protocol = read_history(folder), study.protocol
