@@ -31,7 +31,6 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 from matplotlib import rc_context
@@ -51,7 +50,7 @@ METHODS = tuple(
 )
 PAIRS = tuple(combinations(METHODS, 2))
 RUNS, ALPHA = 10, 0.05
-SETTINGS: tuple[Setting, ...] = get_args(Setting)
+SETTINGS: tuple[Setting, ...] = ("concatenated", "separated")
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from miniature import MINI, make_features, make_folder
 INLINE = ("--engine", "inline")
 METHODS = ("triplet", "pretrained")
 TWO = ("triplet", "normalized_softmax")
-LONG = (*MINI, "epochs=6", "patience=6", "trials=3")
+LONG = (*MINI, "iterations=8", "epochs=6", "patience=6", "trials=3")
 """Runs of several validations, so that kills fall into the middle of them."""
 
 SHORT = (*LONG, "trials=1", "reproductions=1")
