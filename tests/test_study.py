@@ -47,7 +47,9 @@ def test_without_trials_the_defaults_are_reproduced(features, tmp_path):
 
 
 def test_the_parameters_that_a_protocol_gives_take_the_place_of_defaults(features, tmp_path):
-    protocol = replace(customise(SMALL, ["trials=2"]), given={"triplet": {"margin": 0.3}})
+    protocol = replace(
+        customise(SMALL, ["trials=2"]), name="mine.v1", given={"triplet": {"margin": 0.3}}
+    )
     done = bench(features, tmp_path / "s", protocol=protocol)
     record = record_of(tmp_path / "s", done.studies[0])
     assert record.trials[0].parameters == {"margin": 0.3}
@@ -55,7 +57,9 @@ def test_the_parameters_that_a_protocol_gives_take_the_place_of_defaults(feature
 
 
 def test_an_exception_holds_for_its_method_only(features, tmp_path):
-    protocol = replace(SMALL, exceptions={"triplet": {"dim": 4, "optimiser.kind": "adam"}})
+    protocol = replace(
+        SMALL, name="mine.v1", exceptions={"triplet": {"dim": 4, "optimiser.kind": "adam"}}
+    )
     done = bench(features, tmp_path / "s", ("triplet", "nt_xent"), protocol)
     resolved = [record_of(tmp_path / "s", key).announced.protocol.resolved for key in done.studies]
     assert [(one.dim, one.optimiser.kind) for one in resolved] == [

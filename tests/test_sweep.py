@@ -99,7 +99,7 @@ def test_what_a_field_cannot_be_is_refused_before_anything_is_begun(mini_feature
 
 
 def test_a_value_that_a_method_has_for_itself_cannot_be_varied(mini_features, tmp_path):
-    own = replace(SMALL, exceptions={"triplet": {"optimiser.kind": "adam"}})
+    own = replace(SMALL, name="mine.v1", exceptions={"triplet": {"optimiser.kind": "adam"}})
     for vary in ("optimiser.kind=adam,sgd", "optimiser.weight_decay=0,1"):
         refused = vary.startswith("optimiser.kind")
         with pytest.raises(BadInput, match="of its own for triplet") if refused else nullcontext():
