@@ -38,8 +38,9 @@ lint: $(READY)  ## format, lint, types and layers
 
 check: lint test  ## what CI runs
 
-docs: $(READY)  ## write docs/methods.md from the code
+docs: $(READY)  ## write the pages that are made from code and tests
 	$(BIN)/python tools/methods_page.py > docs/methods.md
+	$(BIN)/python tools/forgeries_page.py > docs/forgeries.md
 
 speed: $(READY)  ## measure what docs/performance.md says
 	$(BIN)/python benchmarks/startup.py

@@ -1,5 +1,5 @@
-"""What images cost: decoding against the pack, packing on one core and on all, augmentation against
-a training step.
+"""What images cost: decoding against the pack, packing on one core and on all, opening a pack for
+the first time and again, augmentation against a training step.
 
 python benchmarks/data.py [FOLDER]
 
@@ -21,8 +21,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from assay.data import load, splits
+from assay.data import content, load, splits
 from assay.data.augment import augment
+from assay.data.image_files import SETTLED
 from assay.data.packs import View, place_pack, read_pack
 from assay.methods import assemble, defaults, methods
 from assay.model import Architecture, Model
@@ -100,6 +101,21 @@ def packing(folder: Path, cores: set[int]) -> float:
         )
 
 
+def opening(folder: Path) -> tuple[float, float]:
+    """Seconds to open a pack for the first time in a process, which hashes all of it, and again.
+
+    The files were written longer ago than `SETTLED`, as those of an earlier bench are.
+    """
+    time.sleep(2 * SETTLED)
+    first = min(seconds(lambda: _open_anew(folder), 1) for _ in range(ROUNDS))
+    return first, min(seconds(lambda: read_pack(folder), 1) for _ in range(ROUNDS))
+
+
+def _open_anew(folder: Path) -> None:
+    content._digest_once.cache_clear()
+    read_pack(folder)
+
+
 def decode_batch(paths: list[Path]) -> None:
     """What a loader without a pack does for every batch: open, decode, scale the short side."""
     for path in paths:
@@ -135,7 +151,9 @@ def main() -> None:
     os.environ.setdefault("ASSAY_CACHE", str(folder.parent / f"{folder.name}-cache"))
     make_photos(folder)
     half, _ = splits.of(load(f"folder:{folder}"), Protocol("b.v1"))
-    view, paths = read_pack(place_pack(half, STEP)), [folder / name for name in half.ids]
+    pack = place_pack(half, STEP)
+    view, paths = read_pack(pack), [folder / name for name in half.ids]
+    large, (anew, again) = (pack / "pixels.bin").stat().st_size / 1e9, opening(pack)
     draw, torch_draw = np.random.default_rng(1), torch.Generator().manual_seed(0)
     cores = sorted(os.sched_getaffinity(0))
     one, every = packing(folder, {cores[0]}), packing(folder, set(cores))
@@ -165,6 +183,11 @@ def main() -> None:
     )
     print(f"| pack {len(view.y)} images on one core | {1e3 * one:.0f} | 1 |")
     print(f"| the same on {len(cores)} cores | {1e3 * every:.0f} | {one / every:.2f}x faster |")
+    print(
+        f"| open a pack of {large:.2f} GB for the first time in a process | {1e3 * anew:.0f} |"
+        f" {large / anew:.2f} GB/s |"
+    )
+    print(f"| open it again in the same process | {1e3 * again:.1f} | |")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 from assay.engines import Engine, LocalEngine, Task
 from assay.engines.ray import RayEngine, connect
@@ -31,10 +33,11 @@ from assay.hashing import derive
 from assay.protocols import customise, protocols
 from assay.records.ledger import Ledger
 from assay.records.lines import RunEntry, Trial
-from assay.records.progress import Board, Listener, StudyState
+from assay.records.progress import Board, Listener, StudyState, TimeLeft
 from assay.records.store import Store
 from assay.space import Real, Space
 from assay.study.bench import Execution, drive, run_bench
+from assay.study.design import Design
 from assay.study.search import TrialResult, ask
 from assay.study.study import Steps, Study
 
@@ -102,6 +105,7 @@ class Stub(Study):
             str(number), f"study {number}", trials, trials * FOLDS + REPRODUCTIONS * FOLDS
         )
         self.number = number
+        self.design = cast("Design", SimpleNamespace(iterations_of_run=1))
 
     def steps(self) -> Steps:
         """The tasks of each step."""
@@ -119,7 +123,7 @@ class Memory(Listener):
     def __init__(self, studies: Sequence[Stub], at: Sequence[int]) -> None:
         self._studies, self._at, self.megabytes = studies, list(at), list[float]()
 
-    def tick(self, states: Sequence[StudyState], seconds_left: float | None) -> None:
+    def tick(self, states: Sequence[StudyState], left: TimeLeft | None) -> None:
         """Look, where the next mark is passed."""
         if self._at and sum(study.done for study in self._studies) >= self._at[0]:
             self._at.pop(0)

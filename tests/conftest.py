@@ -1,6 +1,7 @@
 """Fixtures that several test files share."""
 
 import gc
+import itertools
 import sys
 from contextlib import contextmanager
 
@@ -15,12 +16,14 @@ from shared_pool import POOL
 LOOK_AT_FIGURES = ("test_docs.py", "test_report.py", "test_sections.py")
 """Files whose reports have figures; elsewhere drawing would take longer than a miniature bench."""
 
+NOT_DRAWN = b'<svg><path d="M 0 0"/></svg>'
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Draw figures only for the tests that look at them."""
     looks = item.path.name in LOOK_AT_FIGURES
-    write.draw = figures.draw if looks else lambda figure, form: b"<svg></svg>"
+    write.draw = figures.draw if looks else lambda figure, form: NOT_DRAWN
 
 
 def pytest_collection_finish():
@@ -35,6 +38,25 @@ def _own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ASSAY_CACHE", str(tmp_path_factory.getbasetemp().parent / "assay-cache"))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_looks(tmp_path_factory):
+    """Keep what fixtures do out of the user's index of looks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ASSAY_LOOKS", str(tmp_path_factory.getbasetemp() / "looks"))
+        yield
+
+
+_tests = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def looks_folder(tmp_path_factory, monkeypatch):
+    """Give each test an index of looks of its own, so that no other test's looks are noted."""
+    folder = tmp_path_factory.getbasetemp() / f"looks-{next(_tests)}"
+    monkeypatch.setenv("ASSAY_LOOKS", str(folder))
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -152,7 +152,7 @@ def reproduction(
 
 def seal(test: str = "e" * 64) -> Seal:
     """The opening of a test half."""
-    return Seal(test, 10, 100, HASH, HASH)
+    return Seal(test, 10, 100, HASH, HASH, HASH)
 
 
 def scored(number: int = 0, search: int = 0, **other: Any) -> TestScores:
@@ -174,7 +174,8 @@ def scored(number: int = 0, search: int = 0, **other: Any) -> TestScores:
 
 def look(run: str = "a" * 64, map_at_r: float = 0.5) -> Look:
     """A look at the test half."""
-    return Look(run, "e" * 64, "cosine", {"map_at_r": map_at_r}, 10, 0)
+    scores = {"map_at_r": map_at_r}
+    return Look(run, "e" * 64, "features:mini.npz", 10, "cosine", scores, 10, 0)
 
 
 def write_raw(path: Path, lines: Sequence[tuple[Kind, Any]]) -> Ledger:

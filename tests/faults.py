@@ -34,8 +34,9 @@ RESULTS = "runs/*/[0-9a-f]*/result.json"
 def words(
     data: str, out: Path, methods: Sequence[str], settings: Sequence[str], *more: str
 ) -> list[str]:
-    """Return the words of a bench's command."""
-    named = ["bench", "--data", data, "--out", str(out), "--methods", ",".join(methods), *more]
+    """Return the words of a bench's command, which prints the keys of its runs."""
+    named = ["bench", "--data", data, "--out", str(out), "--methods", ",".join(methods)]
+    named += ["--verbose", *more]
     return named + [part for setting in settings for part in ("--set", setting)]
 
 

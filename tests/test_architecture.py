@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ DOORS = {
     "timm": ["trunks"],
     "torchvision": ["trunks"],
     "PIL": ["data", "survey"],
+    "pillow_heif": ["data/images.py"],
     "pyarrow": ["data/sources/table.py"],
     "sqlite3": ["data/image_files.py"],
     "typer": ["cli"],
@@ -75,17 +77,23 @@ READERS_OF_THE_TEST_HALF = {
     "TrainVal": {"data/splits.py"},
     "SealedTest": {"data/splits.py"},
     "read_any": {"data/seal.py", "data/packs.py"},
-    "everything": {"evaluation/embeddings.py"},
+    "everything": {"data/given.py"},
+    "read_vectors": {"features.py"},
     "read_test": {"run/testing.py"},
-    "receipt": {"evaluation/look.py", "study/study.py"},
-    "receipt_of": {"verify/retest.py"},
+    "receipt": {"study/study.py"},
+    "receipt_of": {
+        "evaluation/look.py",
+        "study/final.py",
+        "verify/rerun.py",
+        "verify/retest.py",
+    },
     "Receipt": {"records/ledger.py"},
 }
 """Calls that make a half or read one whichever it is, and the only files that make them."""
 
 REASONS_GIVEN = {
     "evaluation/baselines.py": {Reason.BASELINE},
-    "evaluation/embeddings.py": {Reason.FOREIGN_LOOK},
+    "data/given.py": {Reason.EVERY_VECTOR},
     "evaluation/evaluate.py": {Reason.FOREIGN_LOOK, Reason.RECORDED_LOOK},
 }
 """The files that look at the test half without a receipt, and the reasons that they give."""
@@ -159,6 +167,67 @@ def test_the_check_of_the_seal_sees_a_way_round_it():
     tree = ast.parse("half = splits.Half(dataset, rows)\nx = dataset.items.arrays(rows, step)")
     assert "Half" in set(called(tree)) and "items" in set(reached(tree))
     assert "items" not in set(reached(ast.parse("for name, value in found.items(): pass")))
+
+
+OPEN_FILES = {
+    "files.py": "the readers that all others use",
+    "data/content.py": "the cache's own files, which it hashes in segments",
+    "data/packs.py": "the cache's own files, whose names are hashes",
+    "data/partial_pack.py": "the cache's own files",
+    "published/results.py": "a file of the package",
+    "records/source.py": "code that was imported",
+    "report/write.py": "a file of the package",
+    "trunks/checkpoints.py": "a plain file, as it has checked",
+    "trunks/lite0.py": "a file of another package",
+    "trunks/weights.py": "the cache's own files, whose names are hashes",
+}
+"""Files that open files in their own way, and why they may: a pipe would make them wait."""
+
+
+def opens_files(tree):
+    """Whether a module opens a file to read it, other than by the readers of `assay.files`."""
+    for node in ast.walk(tree):
+        function = getattr(node, "func", None)
+        name, owner = getattr(function, "attr", ""), getattr(function, "value", None)
+        mode = getattr(node.args[0], "value", "") if function and node.args else ""
+        if (
+            name in ("read_bytes", "read_text")
+            or (name == "open" and isinstance(mode, str) and mode[:1] == "r")
+            or (name in ("load", "fromfile", "loadtxt") and getattr(owner, "id", "") in LIBRARIES)
+            or getattr(function, "id", "") == "open"
+        ):
+            return True
+    return False
+
+
+LIBRARIES = ("np", "numpy", "torch")
+
+
+def test_files_are_opened_in_one_way():
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.rglob("*.py")
+        if opens_files(ast.parse(path.read_text()))
+    }
+    assert found == set(OPEN_FILES)
+
+
+def test_the_check_of_opened_files_sees_them():
+    for code in ("path.read_bytes()", "np.load(path)", "open(path)", "path.open('rb')"):
+        assert opens_files(ast.parse(code)), code
+    for code in ("read_bytes(path)", "archive.open(member)", "path.open('xb')", "json.load(x)"):
+        assert not opens_files(ast.parse(code)), code
+
+
+def test_the_page_on_architecture_shows_the_layers_that_are_checked():
+    root = Path(__file__).parents[1]
+    settings = tomllib.loads((root / "pyproject.toml").read_text())
+    (contract,) = settings["tool"]["importlinter"]["contracts"]
+    layers = [{part.strip(" ()") for part in layer.split("|")} for layer in contract["layers"]]
+    drawing = (root / "docs" / "architecture.md").read_text().split("```")[1].strip()
+    lines = [re.split("  +", line)[0].split() for line in drawing.splitlines()]
+    shown = [{name.removesuffix("/").removesuffix(".py") for name in line} for line in lines]
+    assert [{"__main__"}, *shown] == layers
 
 
 PUBLIC = json.loads((Path(__file__).parent / "golden" / "public_names.json").read_text())

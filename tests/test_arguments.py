@@ -3,16 +3,24 @@
 import inspect
 import math
 import re
+import typing
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from assay.engines import choose_engine
+from assay.errors import BadInput
 from assay.losses import losses
-from assay.methods import assemble, methods
+from assay.methods import Method, Space, assemble, methods, read_parameters
 from assay.miners import miners
+from assay.protocols import Protocol, customise, protocols
+from assay.protocols.settings import check_ranges
 from assay.space import Choice, above, at_least, between, inside, one_of, whole_number
+from assay.study import design_bench
 from loops import for_each
 from miniature import QUICK
 
@@ -265,3 +273,122 @@ def test_every_end_of_a_declared_space_is_taken(name: str) -> None:
         )
         for value in ends:
             assemble(method, {parameter: value}, QUICK)
+
+
+# --- Numbers of settings and of parameters ---
+
+WHOLE = [
+    "dim", "folds", "iterations", "shortest_epoch", "epochs", "validate_every", "patience",
+    "trials", "startup", "reproductions", "threads", "size", "stored", "searches", "trial_folds",
+    "seed",
+]  # fmt: skip
+REAL = [
+    "optimiser.lr", "optimiser.momentum", "optimiser.weight_decay", "prune", "smallest_difference",
+    "augment.flip", "augment.rotation", "augment.shear",
+]  # fmt: skip
+PAIRS = ["batch.embedding", "batch.classification", "augment.area", "augment.aspect"]
+
+
+def test_every_number_of_a_protocol_is_tried_below() -> None:
+    hints = typing.get_type_hints(Protocol)
+    kinds = {int: set(WHOLE), float: set(REAL)}
+    for kind, names in kinds.items():
+        found = {name for name, hint in hints.items() if hint in (kind, kind | None)}
+        assert found == {name for name in names if "." not in name}
+
+
+@for_each(
+    "text", ["", " ", "nan", "inf", "-inf", "1e400", "1_0", "0x10", "٣", "1e3x", "--1", "9" * 5000]
+)
+def test_a_text_that_is_no_number_in_digits_is_refused(text: str) -> None:
+    for name in (*WHOLE, *REAL):
+        with pytest.raises(BadInput, match=rf"--set {name}=.*'{re.escape(text.strip())}' is not a"):
+            customise(protocols["quick"], [f"{name}={text}"])
+    for name in PAIRS:
+        with pytest.raises(BadInput, match=rf"--set {name}=.* is not two (whole|finite) numbers"):
+            customise(protocols["quick"], [f"{name}={text}x4"])
+
+
+@for_each("value", ["100000000000000000000", "1" + "0" * 39])
+def test_a_number_that_no_run_could_have_is_refused_with_the_bound(value: str) -> None:
+    for name in WHOLE:
+        with pytest.raises(
+            BadInput, match=rf"^--set {name}={value}: {name} is at most \d+; set it lower$"
+        ):
+            customise(protocols["quick"], [f"{name}={value}"])
+    for name in REAL:
+        with pytest.raises(BadInput, match=rf"^--set {name}=1e\+.*: {name} is a number .*\d+"):
+            customise(protocols["quick"], [f"{name}={value}"])
+    for batch in (f"batch.embedding={value}x4", f"batch={4 * int(value)}"):
+        with pytest.raises(BadInput, match="a batch holds at most 32768 images; set it smaller"):
+            customise(protocols["quick"], [batch])
+    with pytest.raises(BadInput, match=r"^--set augment.aspect=.*low <= high <= 1000$"):
+        customise(protocols["quick"], [f"augment.aspect=1x{value}"])
+
+
+def test_the_bounds_hold_for_a_protocol_that_python_made(mini_features: Path) -> None:
+    for wrong in (
+        replace(protocols["quick"], name="mine", dim=10**20),
+        Protocol("mine", metrics=()),
+    ):
+        with pytest.raises(BadInput, match=r"dim is at most 65536|name at least one metric"):
+            design_bench(f"features:{mini_features}", ["triplet"], wrong, "cpu", ())
+
+
+def test_every_published_protocol_is_within_the_bounds() -> None:
+    for protocol in protocols.values():
+        check_ranges(protocol)
+
+
+@for_each("text", [",", " , ,", ""])
+def test_a_protocol_without_a_metric_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match=r"^--set metrics=.*map_at_r"):
+        customise(protocols["quick"], [f"metrics={text}"])
+    assert customise(protocols["quick"], ["training_metrics="]) == protocols["quick"]
+
+
+@for_each("workers", [0, -1, 10**30])
+def test_a_number_of_workers_that_no_machine_has_is_refused(workers: int) -> None:
+    with pytest.raises(BadInput, match=f"--workers {workers}: give a number from 1 to 1024"):
+        choose_engine("local", workers)
+
+
+@for_each("text", ["nan", "inf", "1e400", "1_0", ""])
+def test_a_parameter_that_is_no_number_in_digits_is_refused(text: str) -> None:
+    for name in ("margin", "lr"):
+        with pytest.raises(
+            BadInput, match=f"--param {name}={text}: '{text}' is not a finite number"
+        ):
+            read_parameters(methods["triplet"], QUICK, [f"{name}={text}"])
+    with pytest.raises(BadInput, match="a learning rate is a number above 0 and at most 1000"):
+        read_parameters(methods["triplet"], QUICK, ["lr=1e30"])
+
+
+# --- Names of methods ---
+
+
+@for_each("name", ["", " a", "a ", "a,b", "all", "a\nb", "a\tb", "a\0", "a" * 101, "a.twin"])
+def test_a_name_that_tables_or_options_cannot_hold_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"^a method cannot be called .*printable"):
+        Method(name, None, space=Space())
+
+
+@for_each("name", ["a$b$", "x_{", "\\alpha", "_a", "a b", "a/b<c>", "a" * 100])
+def test_other_names_are_taken(name: str) -> None:
+    assert Method(name, None, space=Space()).name == name
+
+
+@pytest.mark.forgery("the command", what="a method whose name looks like that of another")
+@for_each(
+    ("name", "letter"),
+    [
+        ("tr\u0456plet", "'\u0456' (CYRILLIC SMALL LETTER BYELORUSSIAN-UKRAINIAN I)"),
+        ("Gr\u00f6\u00dfe", "'\u00f6' (LATIN SMALL LETTER O WITH DIAERESIS)"),
+        ("triplet\u200b", "'\\u200b' (ZERO WIDTH SPACE)"),
+        ("a\ud800", "'\\ud800' (unnamed)"),
+    ],
+)
+def test_a_letter_that_may_look_like_another_is_refused_and_named(name: str, letter: str) -> None:
+    with pytest.raises(ValueError, match=r"^a method cannot be called .* is not ASCII") as refused:
+        Method(name, None, space=Space())
+    assert letter in str(refused.value)

@@ -17,12 +17,22 @@ import pytest
 import assay
 from assay.data import load
 from assay.data.packs import read_pack
+from assay.engines import TaskFailed
 from assay.errors import BadInput
 from assay.protocols import customise, protocols
 from assay.records.ledger import read
 from assay.records.store import Store
 from assay.records.study import study_records
-from assay.study import Execution, Listener, design_bench, plan_bench, run_sweep
+from assay.study import (
+    Execution,
+    Listener,
+    MethodFailed,
+    MethodRefused,
+    design_bench,
+    plan_bench,
+    run_sweep,
+)
+from assay.study.failures import cause_of, raise_failures
 from faults import computed, end_well, finished, start
 from miniature import MINI, bench_command, make_folder, snapshot
 from sealed import replace_test_images, swap_test_labels
@@ -338,10 +348,12 @@ class Unstable(Loss):
 
     def __init__(self, *, heat: float = {default}) -> None:
         super().__init__()
-        self.heat = heat
+        self.heat, self.steps = heat, 0
 
     def forward(self, z, y, mined=None, references=None):
-        return (z @ z.T).mean() * (float("nan") if self.heat > 0.5 else 1.0)
+        self.steps += 1
+        burnt = self.heat > 0.5 and self.steps > 1
+        return (z @ z.T).mean() * (float("nan") if burnt else 1.0)
 
 space = Space(heat=Real({low}, 1.0))
 methods.add(Method("unstable", Unstable, space=space, about="diverges when hot"))
@@ -352,12 +364,12 @@ methods.add(Method("unstable", Unstable, space=space, about="diverges when hot")
 def bench_with(assay, as_before, mini_features, tmp_path):
     """A function that benches a method of one's own beside triplet: exit code, stdout, stderr."""
 
-    def run(name, code, *settings):
+    def run(name, code, *settings, methods=None):
         (tmp_path / f"{name}.py").write_text(code)
         chosen = [part for setting in (*MINI, *settings) for part in ("--set", setting)]
         return assay(
             "bench", "--data", f"features:{mini_features}", "--out", tmp_path / "store",
-            "--methods", f"{name},triplet", "--import", tmp_path / f"{name}.py",
+            "--methods", methods or f"{name},triplet", "--import", tmp_path / f"{name}.py",
             "--engine", "inline", *chosen,
         )  # fmt: skip
 
@@ -491,7 +503,7 @@ class Hearing(Listener):
     def say(self, who, text):
         self.said.append((who, text))
 
-    announce = say
+    announce = detail = say
 
 
 @pytest.fixture
@@ -537,10 +549,8 @@ def test_allowed_leaks_are_said_before_training_and_recorded_when_the_seal_is_op
         "1 file left out, no image that can be read: .txt",
         "1 file of the test half left out, no image that can be read: .txt",
     ]
-    begun = next(
-        number for number, (_, text) in enumerate(heard.said) if text.startswith("preregistration")
-    )
-    assert heard.said[:begun][:4] == [
+    said = [one for one in heard.said if not one[1].startswith("announced: ")]
+    assert said[:4] == [
         *(("data", text) for text in (*left_out, LEAK)),
         (
             "augmentation",
@@ -672,6 +682,7 @@ def test_an_imported_trunk_is_known_to_every_step_and_part_of_the_key(tmp_path, 
 
 
 BROKEN = """
+from assay.study.tryout import DRAWS
 from assay.losses.loss import losses
 from assay.losses.loss import Loss, Method, methods
 from assay.space import Real, Space
@@ -681,8 +692,13 @@ class Broken(Loss):
     def __init__(self, *, margin: float = 0.1) -> None:
         super().__init__()
 
+        self.steps = 0
+
     def forward(self, z, y, mined=None, references=None):
-        raise RuntimeError("a slip of the researcher's")
+        self.steps += 1
+        if self.steps > DRAWS:
+            raise RuntimeError("a slip of the researcher's")
+        return z.square().sum()
 
 methods.add(Method("broken", Broken, space=Space(margin=Real(0, 1))))
 """
@@ -691,9 +707,70 @@ methods.add(Method("broken", Broken, space=Space(margin=Real(0, 1))))
 def test_a_method_that_fails_does_not_stop_the_others(bench_with, tmp_path):
     code, _, err = bench_with("broken", BROKEN)
     assert code == 1
-    assert "a slip of the researcher's" in err
+    last = err.splitlines()[-1]
+    assert re.search(
+        r"^assay: broken failed: RuntimeError: a slip .* \(.*broken\.py, line \d+\)", last
+    )
+    assert "The report has triplet." in last and "run the same command again" in last
+    assert err.count("a slip of the researcher's") == 2  # when it happens, and at the end
     assert "triplet" in (tmp_path / "store" / "report" / "index.html").read_text()
     assert records(tmp_path / "store")["triplet"].complete
+
+
+def test_a_bench_in_which_nothing_was_measured_exits_with_1_and_says_so(bench_with, tmp_path):
+    """Beside the baseline, which every bench has, and whose scores are in the report."""
+    code, _, err = bench_with("unstable", UNSTABLE.format(default=0.9, low=0.6), methods="unstable")
+    last = err.splitlines()[-1]
+    assert code == 1
+    assert "nothing was measured: all trials of a search of unstable diverged" in last
+    assert "as_is" in (tmp_path / "store" / "report" / "index.html").read_text()
+
+
+def test_a_sole_method_that_fails_says_that_none_was_measured(bench_with, tmp_path):
+    code, _, err = bench_with("broken", BROKEN, methods="broken")
+    assert code == 1
+    assert "No method was measured. Fix it and run the same command again" in err.splitlines()[-1]
+    assert records(tmp_path / "store")["as_is"].complete
+
+
+def test_methods_that_fail_alike_are_one_line_with_a_count():
+    """Forty methods that fail for one reason, and one for another."""
+    alike = {
+        f"m{number}": TaskFailed("...", "KeyError: 'x' (a.py, line 3)") for number in range(40)
+    }
+    with pytest.raises(MethodFailed) as failed:
+        raise_failures({**alike, "other": RuntimeError("no memory")}, ["triplet", "margin"])
+    assert str(failed.value) == (
+        "40 methods (m0, m1, m2, m3, m4, m5, ...) failed: KeyError: 'x' (a.py, line 3); other"
+        " failed: no memory. The report has triplet and margin. Fix it and run the same command"
+        " again: finished runs of the others are kept; `assay status DIR --json` has the traceback"
+    )
+
+
+def test_a_method_that_fails_on_bad_input_is_bad_input_and_others_have_their_report():
+    with pytest.raises(MethodRefused, match=r"^a failed: no room\. The report has b\. Fix it"):
+        raise_failures({"a": BadInput("no room")}, ["b"])
+    disk = OSError(28, "full")
+    for others in ({}, {"refused": BadInput("no room"), "failed": RuntimeError("no memory")}):
+        with pytest.raises(OSError, match="full") as raised:
+            raise_failures({**others, "a": disk}, ["b"])
+        assert raised.value is disk
+    raise_failures({}, [])
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (TaskFailed("...", "KeyError: 'x' (a.py, line 3)"), "KeyError: 'x' (a.py, line 3)"),
+        (PermissionError(13, "Permission denied", "a/b"), "a/b: Permission denied"),
+        (OSError(28, "a run cannot be placed in s"), "a run cannot be placed in s"),
+        (RuntimeError("two\nlines"), "two lines"),
+        (RuntimeError(), "RuntimeError"),
+        (KeyError("x"), "KeyError: 'x'"),
+    ],
+)
+def test_the_cause_of_a_failure_is_one_line_without_numbers_of_the_system(error, words):
+    assert cause_of(error) == words
 
 
 def test_a_dry_run_that_names_a_baseline_first_times_the_first_trained_method(mini_features):

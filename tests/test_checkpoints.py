@@ -198,7 +198,8 @@ def test_training_scores_that_are_no_numbers_are_written_by_their_names() -> Non
         {},
         training={"spectral_decay": float("inf"), "pi_ratio": float("nan")},
     )
-    assert assay.run.training._result(fit, "hash").to_json()["training"] == {
+    view = replace(VIEW, content="hash")
+    assert assay.run.training._result(fit, view, "hash").to_json()["training"] == {
         "spectral_decay": "inf",
         "pi_ratio": "nan",
     }

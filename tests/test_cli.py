@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer.main
+import typer.rich_utils
 from PIL import Image
 
 from assay import __version__
@@ -57,10 +58,15 @@ def commands(command, path=()):
 
 
 @for_each("path", list(commands(typer.main.get_command(app))))
-def test_help_shows_an_example(assay, path):
+def test_help_shows_an_example_on_one_line_of_80_columns(assay, monkeypatch, path):
+    monkeypatch.setattr(typer.rich_utils, "MAX_WIDTH", 80)
     code, out, _ = assay(*path, "--help")
     assert code == 0
-    assert f"Example: assay {' '.join(path)}" in " ".join(out.split())
+    lines = [line.strip() for line in out.splitlines()]
+    assert max(map(len, out.splitlines())) == 80
+    example = next(n for n, line in enumerate(lines) if line.startswith("Example: assay"))
+    assert lines[example].startswith(f"Example: assay {' '.join(path)}")
+    assert lines[example + 1] == "", "it would have to be put together to be copied"
 
 
 def test_help_with_no_words_and_version(assay):
@@ -202,9 +208,15 @@ WORDS = {
     "no path": (["--data", "folder:"], "needs a path"),
     "unknown protocol": (["--protocol", "quik"], "did you mean"),
     "unknown field": (["--set", "dimm=3"], "no field 'dimm'"),
-    "wrong type": (["--set", "dim=many"], "'many' is not a int"),
+    "wrong type": (["--set", "dim=many"], "'many' is not a whole number"),
     "no value": (["--set", "dim"], "write field=value"),
     "out of range": (["--set", "dim=0"], "dim is at least 1"),
+    "too large": (["--set", "dim=1" + "0" * 20], "dim is at most 65536; set it lower"),
+    "too many threads": (["--set", "threads=999999"], "threads is at most 1024; set it lower"),
+    "too fast": (["--set", "optimiser.lr=1e30"], "above 0 and at most 1000"),
+    "too many trials": (["--set", "trials=1" + "0" * 30], "trials is at most 10000; set it lower"),
+    "no metric": (["--set", "metrics=,"], "is not a list of names such as map_at_r,r_precision"),
+    "infinity": (["--set", "optimiser.lr=1e400"], "'1e400' is not a finite number"),
     "unknown trunk": (["--set", "trunk=resnet5000"], "no trunk is called 'resnet5000'"),
     "trunk for images": (
         ["--set", "trunk=conv"],
@@ -306,9 +318,36 @@ def test_results_go_to_stdout_and_progress_to_stderr(store):
     assert re.match(r"(Use|Keep|Undecided|No method is shown)", out)
     assert "undecided" in out
     assert "at the parameters that one search found" in out
-    assert "preregistration" in err
     assert "contrastive: trial 1: validation MAP@R" in err
-    assert "preregistration" not in out
+    assert "contrastive: trial 1, fold 0 done" in err
+    assert "contrastive: reproduction 1, fold 1 done" in err
+
+
+KEY = re.compile(r"\b[0-9a-f]{12,64}\b")
+
+
+def test_lines_are_for_people_and_keys_for_those_who_ask(assay, store):
+    """The one hash that everybody should see is the hash of the bench, which is to be published."""
+    lines = (store / "stderr").read_text().splitlines()
+    assert [line for line in lines if KEY.search(line)] == [
+        line for line in lines if "bench: announced: " in line
+    ]
+    folder = f"folder:{store.parent / 'mini'}"
+    words = bench_command(folder, store, "contrastive,triplet,untrained")[3:]
+    code, _, err = assay(*words, "--verbose")
+    assert code == 0
+    for record in study_records(Store(store)):
+        assert f"{record.called}: preregistration {record.preregistration}" in err
+
+
+def test_a_finished_bench_leaves_no_notes_on_how_far_its_tasks_are(store):
+    assert not [path for path in store.glob("partial/**/*") if path.is_file()]
+
+
+def test_the_page_lists_what_was_changed(store):
+    page = (store / "report" / "index.html").read_text()
+    (changed,) = re.findall(r"Changed with <code>--set</code>: (.*)</p>", page)
+    assert {"dim=8", "folds=2", "size=16", "optimiser.lr=0.01"} <= set(changed.split(", "))
 
 
 def test_the_name_of_a_changed_protocol_shows_the_change(store):
@@ -335,14 +374,16 @@ def test_verify_passes_and_proves_an_anchor(assay, store):
     assert code == 0
     assert out.splitlines()[-1].endswith("checks, 0 wrong")
     anchor = next(
-        line.split()[-1]
+        line.split("announced: ")[1].split()[0]
         for line in (store / "stderr").read_text().splitlines()
-        if "preregistration" in line
+        if "announced: " in line
     )
-    assert assay("verify", store, "--anchor", anchor)[0] == 0
+    code, out, _ = assay("verify", store, "--anchor", anchor)
+    assert code == 0
+    assert "it shows an order in time only if this hash was published" in out
     code, out, _ = assay("verify", store, "--anchor", "0" * 64)
     assert code == 1
-    assert "no study here was announced" in out
+    assert "no bench here was announced" in out
     assert json.loads(assay("verify", store, "--json")[1])["problems"] == []
 
 

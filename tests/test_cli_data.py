@@ -255,9 +255,9 @@ def test_show_draws_a_sheet(assay, damaged, tmp_path):
         assert (sheet.width, sheet.height) == (1220, 1539)
         assert np.asarray(sheet).std() > 20
     _, out, _ = assay(
-        "data", "show", f"folder:{damaged}", "--sheet", tmp_path / "sheet.png", "--json"
+        "data", "show", f"folder:{damaged}", "--sheet", tmp_path / "again.png", "--json"
     )
-    assert json.loads(out)["sheet"] == str(tmp_path / "sheet.png")
+    assert json.loads(out)["sheet"] == str(tmp_path / "again.png")
 
 
 @pytest.mark.parametrize(

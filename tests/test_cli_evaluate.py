@@ -16,9 +16,10 @@ from rich.console import Console
 
 import assay as package
 from assay.cli import progress
-from assay.data import load
+from assay.data import load, splits
 from assay.data.splits import parts
 from assay.evaluation.embeddings import read_embeddings
+from assay.evaluation.evaluated_model import validation_rows
 from assay.protocols import customise, protocols
 from loops import for_each
 
@@ -266,8 +267,8 @@ def test_roles_of_the_file_do_not_count_beside_those_of_the_data(
     assert marked["parts"] == plain["parts"]
 
 
-def test_test_scores_the_test_half_and_notes_that_nothing_is_recorded(
-    assay, tmp_path, arrays, data
+def test_test_scores_the_test_half_and_notes_where_the_look_is_recorded(
+    assay, tmp_path, arrays, data, looks_folder
 ):
     save(tmp_path / "f.npz", arrays)
     code, out, err = assay("evaluate", "f.npz", "--data", data, "--test", "--json")
@@ -277,8 +278,8 @@ def test_test_scores_the_test_half_and_notes_that_nothing_is_recorded(
     assert list(found["parts"]) == ["test"]
     assert found["mean"] == dict(package.evaluate(arrays["z"][rows], arrays["y"][rows]))
     assert (
-        err == "note: these embeddings belong to no study, so this look at the test half is not"
-        " recorded\n"
+        err == "note: no study is known to have opened the test half of features:data.npz; this"
+        f" look at it is recorded as look 1 in the index of looks ({looks_folder})\n"
     )
 
 
@@ -296,11 +297,8 @@ def test_rows_in_the_order_of_classes_are_not_copied(tmp_path, arrays):
     np.savez(tmp_path / "data.npz", z=arrays["z"], y=arrays["y"][order])
     np.save(tmp_path / "z.npy", arrays["z"][order])
     embeddings = read_embeddings(tmp_path / "z.npy", None, needs_labels=False)
-    found = list(
-        embeddings.parts(
-            load(f"features:{tmp_path / 'data.npz'}"), "it", protocols["quick"], "fold"
-        )
-    )
+    trainval, _ = splits.of(load(f"features:{tmp_path / 'data.npz'}"), protocols["quick"])
+    found = list(embeddings.parts(trainval, validation_rows(trainval, 4)))
     assert all(np.shares_memory(part.z, embeddings.z) for part in found)
 
 
@@ -317,6 +315,7 @@ def test_without_test_nothing_of_the_test_half_can_change_a_byte(assay, tmp_path
         "--json",
         "--per-query",
         "q.csv",
+        "--force",
     ]
     before, queries = assay(*words), (tmp_path / "q.csv").read_bytes()
     rows, draw = rows_of("test"), np.random.default_rng(3)
@@ -382,7 +381,7 @@ BAD = {
     "pickled": (
         changed(y=np.array([{}] * N, dtype=object)),
         ["f.npz"],
-        "f.npz holds Python objects; save labels as text",
+        "y holds Python objects; save labels as text",
     ),
     "z of one axis": (changed(z=np.ones(N)), ["f.npz"], "f.npz: z is float64 of shape (80,)"),
     "z of words": (changed(z=np.full((N, 2), "a")), ["f.npz"], "f.npz: z is <U1 of shape (80, 2)"),

@@ -224,7 +224,9 @@ def test_the_card_for_programs_is_the_one_in_the_folder(assay, mini):
     card = json.loads(Path("model/model.json").read_text())
     assert found.pop("model") == "model"
     assert found == {
-        name: value for name, value in card.items() if name not in ("architecture", "format")
+        name: value
+        for name, value in card.items()
+        if name not in ("architecture", "format", "sha256")
     }
 
 
@@ -290,7 +292,7 @@ BAD_TRAINING = {
     "no value": (["--param", "margin"], "--param margin: write name=value"),
     "wrong type": (
         ["--param", "margin=wide"],
-        "--param margin=wide: 'wide' is not of the kind of its default, 0.1",
+        "--param margin=wide: 'wide' is not a finite number; the default is 0.1",
     ),
     "out of range": (
         ["--param", "margin=-5"],
@@ -298,7 +300,7 @@ BAD_TRAINING = {
     ),
     "not a number": (
         ["--param", "margin=nan"],
-        "--param margin=nan: margin is a number of at least 0",
+        "--param margin=nan: 'nan' is not a finite number; the default is",
     ),
     "learning uphill": (["--param", "lr=-1"], "--param lr=-1"),
     "learning without bounds": (["--param", "lr=inf"], "--param lr=inf"),
@@ -308,7 +310,7 @@ BAD_TRAINING = {
     ),
     "whole numbers": (
         ["--method", "soft_triple", "--param", "centres=2.5"],
-        "--param centres=2.5: '2.5' is not of the kind",
+        "--param centres=2.5: '2.5' is not a whole number",
     ),
     "fold too high": (["--fold", "4"], "--fold 4: the protocol has folds 0 to 3"),
     "fold too low": (["--fold", "-1"], "--fold -1: the protocol has folds 0 to 3"),
@@ -356,8 +358,148 @@ def test_a_folder_that_is_there_is_left_alone(assay, mini, model):
     before = digest_file(model / "model.safetensors")
     code, out, err = train(assay, f"folder:{mini}", model, "--seed", 1)
     assert (code, out) == (2, "")
-    assert "model is there already; give another --out, or remove it" in err
+    assert "model is there already; give another --out, or replace it with --force" in err
     assert digest_file(model / "model.safetensors") == before
+
+
+@pytest.mark.parametrize("skip", [(), ("--skip-broken",)])
+def test_what_was_left_out_is_said_once(assay, mini, tmp_path, skip):
+    data = shutil.copytree(mini, tmp_path / "data")
+    (data / "class00" / "about.txt").write_text("no image")
+    for words in (
+        ("train", *SET, "--method", "triplet", "--out", tmp_path / "model"),
+        ("baselines", "--trunks", "conv", *SET),
+        ("data", "splits"),
+    ):
+        code, _, err = assay(
+            *words, *(() if words[0] == "data" else ("--data",)), f"folder:{data}", *skip
+        )
+        assert code == 0, err
+        assert err.count("1 file left out") == 1, words
+
+
+@pytest.mark.parametrize("more", [[], ["--final", "store"]])
+def test_out_and_store_are_looked_at_before_the_data_are_read(assay, mini, model, more):
+    words = ("train", "--data", "features:none.npz", "--method", "triplet")
+    assert "model is there already" in assay(*words, "--out", model, *more)[2]
+    said = "store is not a run store" if more else "none.npz"
+    assert said in assay(*words, "--out", "new", *more)[2]
+
+
+@pytest.mark.forgery("the command", what="the record of looks of a model replaced by train --force")
+def test_force_replaces_a_model_and_nothing_else(assay, mini, model):
+    before = digest_file(model / "model.safetensors")
+    assert train(assay, f"folder:{mini}", model, "--seed", 1, "--force")[0] == 0
+    after = digest_file(model / "model.safetensors")
+    assert after != before
+    assert sorted(path.name for path in model.iterdir()) == ["model.json", "model.safetensors"]
+    assert [path.name for path in Path().iterdir()] == ["model"], "nothing is left beside it"
+    for name, said in (
+        ("looks.jsonl", "holds looks.jsonl, a record of looks, which would be lost"),
+        ("thesis.tex", "holds thesis.tex, and --force replaces only a model"),
+    ):
+        (model / name).write_text("years of work")
+        code, _, err = train(assay, f"folder:{mini}", model, "--seed", 2, "--force")
+        assert (code, err.count("\n")) == (2, 1)
+        assert said in err
+        assert digest_file(model / "model.safetensors") == after
+        (model / name).unlink()
+    (model / "test_half.sha256").write_text("0" * 64 + "\n")
+    assert train(assay, f"folder:{mini}", model, "--seed", 1, "--force")[0] == 0, (
+        "it is a model too"
+    )
+    Path("file").write_text("text")
+    assert "is no folder" in train(assay, f"folder:{mini}", "file", "--force")[2]
+    assert Path("file").read_text() == "text"
+
+
+OVERWRITING = {
+    "embed": ("--out", "f.npz", ["embed", "{model}", "{mini}"]),
+    "evaluate": (
+        "--per-query",
+        "f.csv",
+        ["evaluate", "{model}", "--data", "folder:{mini}", "--set", "folds=4"],
+    ),
+    "data show": ("--sheet", "f.png", ["data", "show", "folder:{mini}"]),
+}
+"""Commands that write a file of the user: the option that names it, and the other words."""
+
+
+@for_each("name", OVERWRITING)
+def test_a_file_is_overwritten_only_by_force(assay, mini, trained, name):
+    option, file, words = OVERWRITING[name]
+    words = [word.format(model=trained, mini=mini) for word in words]
+    Path(file).write_text("precious")
+    code, out, err = assay(*words, option, file)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"{option} {file} is there already; give another name, or replace it with --force" in err
+    assert Path(file).read_text() == "precious"
+    code, _, err = assay(*words, option, file, "--force")
+    assert code == 0, err
+    assert Path(file).read_bytes() != b"precious"
+    Path(file).unlink()
+    assert assay(*words, option, file)[0] == 0
+
+
+# --- broken images --------------------------------------------------------------------------------
+
+
+SKIPPING = {
+    "data show": ["data", "show", "folder:{broken}"],
+    "data prepare": ["data", "prepare", "folder:{broken}"],
+    "data splits": ["data", "splits", "folder:{broken}"],
+    "embed class folders": ["embed", "{model}", "{broken}", "--out", "f.npz"],
+    "embed images": ["embed", "{model}", "{broken}/class00", "--out", "g.npz"],
+    "evaluate": ["evaluate", "{model}", "--data", "folder:{broken}", "--set", "folds=4"],
+    "train": ["train", "--data", "folder:{broken}", "--method", "triplet", "--out", "m", *SET],
+    "baselines": ["baselines", "--data", "folder:{broken}", "--trunks", "conv", "--set", "size=32"],
+    "a plan": ["bench", "--data", "folder:{broken}", "--methods", "triplet", "--dry-run", *SET],
+}
+
+
+def test_every_command_that_reads_images_skips_broken_ones(assay, mini, trained, tmp_path):
+    broken = shutil.copytree(mini, tmp_path / "broken")
+    (broken / "class00" / "0.png").write_bytes(b"no image")
+    for name, words in SKIPPING.items():
+        words = [word.format(model=trained, broken=broken) for word in words]
+        code, out, err = assay(*words)
+        if name != "data show":  # which shows what is wrong
+            assert (code, out, err.count("\n")) == (2, "", 1), name
+            assert "0.png cannot be read as an image" in err and "--skip-broken" in err, name
+        code, out, err = assay(*words, "--skip-broken")
+        assert code == 0, f"{name}: {err}"
+        if name == "embed images":
+            assert "note: left out: " in err and "class00/0.png cannot be read" in err, name
+        elif name != "a plan":  # whose numbers are all that it prints
+            assert "1 broken image left out: class00/0.png" in out + err, name
+
+
+def test_a_bench_records_what_was_skipped_and_verifies_with_its_data(assay, mini, tmp_path):
+    """Twins: broken and skipped, removed. All runs have the same keys; the record says which."""
+    for name in ("broken", "removed"):
+        shutil.copytree(mini, tmp_path / name / "mini")
+    (tmp_path / "broken/mini/class00/0.png").write_bytes(b"no image")
+    (tmp_path / "broken/mini/class16/0.png").write_bytes(b"no image")  # its class is lost
+    (tmp_path / "removed/mini/class00/0.png").unlink()
+    (tmp_path / "removed/mini/class16/0.png").unlink()
+    (tmp_path / "removed/mini/class16").rmdir()
+    fewer = [*SET, "--set", "trials=1", "--set", "reproductions=1", "--methods", "triplet", *INLINE]
+    runs = {}
+    for name, more in (("broken", ["--skip-broken"]), ("removed", [])):
+        data = f"folder:{tmp_path / name / 'mini'}"
+        code, _, err = assay("bench", "--data", data, "--out", name + "-store", *fewer, *more)
+        assert code == 0, err
+        runs[name] = {
+            path.parent.name for path in Path(f"{name}-store").glob("runs/*/*/result.json")
+        }
+    assert runs["broken"] == runs["removed"]
+    for record in study_records(Store(Path("broken-store"))):
+        assert "1 broken image left out: class00/0.png" in record.announced.data.left_out
+        assert record.seal.left_out == ("1 broken image of the test half left out: class16/0.png",)
+    data = f"folder:{tmp_path / 'broken' / 'mini'}"
+    code, out, err = assay("verify", "broken-store", "--data", data, "--engine", "inline")
+    assert code == 0, out + err
+    assert "taken on trust: that the stored test vectors" not in out
 
 
 # --- embed ----------------------------------------------------------------------------------------
@@ -630,18 +772,16 @@ def test_more_dimensions_than_there_are_features_or_samples_are_left_out(
 @pytest.mark.usefixtures("offline")
 def test_a_trunk_without_weights_is_reported_and_the_others_are_scored(assay, mini):
     started = time.monotonic()
-    words = ["--data", f"folder:{mini}", "--trunks", "resnet5000,resnet50,conv", "--set", "size=32"]
+    words = ["--data", f"folder:{mini}", "--trunks", "resnet50,conv", "--set", "size=32"]
     code, out, err = assay("baselines", *words)
     assert (code, err) == (0, "")
     assert time.monotonic() - started < 30
     rows = [line.split()[:2] for line in out.splitlines()[3:]]
     assert [row[0] for row in rows[: rows.index(["conv", "nothing"]) + 1]] == [
-        "resnet5000",
         "resnet50",
         "resnet50",
         "conv",
     ]
-    assert "no trunk is called 'resnet5000'" in out
     assert (
         "the pretrained weights of 'resnet50' (resnet50-0676ba61.pth) are not on this machine"
         in out
@@ -661,11 +801,41 @@ def test_a_trunk_that_does_not_go_with_the_data_does_not_end_the_others(
 ):
     words = ["--trunks", f"{trunk},{TINY}", "--set", f"size={size}", "--json"]
     code, out, err = assay("baselines", "--data", f"folder:{mini}", *words)
+    if size < 32:  # neither goes with the data, so nothing was measured
+        assert code == 2 and message in err
+        return
     assert code == 0, err
     found = json.loads(out)["trunks"]
     assert any(message in str(row["problem"]) for row in found if row["trunk"] == trunk)
-    if size >= 32:
-        assert any(row["scores"] for row in found if row["trunk"] == TINY)
+    assert any(row["scores"] for row in found if row["trunk"] == TINY)
+
+
+@pytest.mark.parametrize(
+    ("trunks", "message"),
+    [
+        ("identiti", "did you mean 'identity'"),
+        ("identity,conv5000", "no trunk is called 'conv5000'"),
+        ("conv", "--trunks conv: the trunk 'conv' takes images, the data are vectors"),
+        (",", "--trunks ,: name a trunk of `assay list trunks`, or leave it out"),
+    ],
+)
+def test_trunks_that_cannot_be_scored_are_bad_input(assay, mini_features, trunks, message):
+    words = ["--data", f"features:{mini_features}", "--trunks", trunks]
+    code, out, err = assay("baselines", *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+def test_training_that_never_got_better_says_that_the_weights_are_the_initial_ones(
+    assay, mini_features, tmp_path
+):
+    words = ["--method", "triplet", "--set", "iterations=1", "--set", "epochs=1"]
+    words = ["train", "--data", f"features:{mini_features}", *words, "--set"]
+    code, _, err = assay(*words, "optimiser.lr=1e-12", "--out", tmp_path / "same")
+    assert code == 0
+    assert "no validation was better than before training: the model has its initial w" in err
+    card = json.loads((tmp_path / "same" / "model.json").read_text())
+    assert card["epoch"] == 0
 
 
 # --- evaluate -------------------------------------------------------------------------------------
@@ -709,10 +879,10 @@ def test_other_data_are_scored_on_all_folds(assay, model, table):
     assert json.loads(out)["parts"]["test"]["queries"] == 16
     assert (
         err
-        == f"note: no study of this model is on table:{table}, so this look at the test half is not"
-        " recorded\n"
+        == f"note: no study is known to have opened the test half of table:{table.name}; this look"
+        " at it is recorded as look 1 at test in model/looks.jsonl; a model chosen by such looks is"
+        " not fairly tested any more\n"
     )
-    assert not (model / "looks.jsonl").exists()
 
 
 SEEN = {
@@ -763,7 +933,7 @@ def test_at_the_test_the_classes_of_the_test_half_are_compared(assay, mini, mode
     code, _, err = assay("evaluate", model, "--data", data, "--test")
     assert code == 0
     assert f"note: 2 classes of {data} have the same names" in err
-    assert "is not recorded" in err
+    assert "recorded as look 1 at test in model/looks.jsonl" in err
 
 
 def test_a_look_at_test_by_way_of_a_model_is_counted_in_its_folder(assay, mini, model):
@@ -771,7 +941,7 @@ def test_a_look_at_test_by_way_of_a_model_is_counted_in_its_folder(assay, mini, 
     for number in (1, 2):
         code, out, err = assay("evaluate", model, "--data", f"folder:{mini}", "--test", "--json")
         assert code == 0
-        assert f"note: recorded as look {number} at test in model/looks.jsonl" in err
+        assert f"recorded as look {number} at test in model/looks.jsonl" in err
         said.append(json.loads(out)["mean"])
     dataset = load(f"folder:{mini}")
     rows = np.flatnonzero(dataset.labels >= TEST_CLASSES)
@@ -785,11 +955,11 @@ def test_a_look_at_test_by_way_of_a_model_is_counted_in_its_folder(assay, mini, 
 def test_a_look_that_cannot_be_recorded_prints_no_score(assay, mini, model):
     (model / "looks.jsonl").mkdir()
     code, out, err = assay("evaluate", model, "--data", f"folder:{mini}", "--test")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.count("\n") == 1
 
 
-def test_a_trunk_by_name_scores_as_its_embeddings_do(assay, mini, monkeypatch):
+def test_a_trunk_by_name_scores_as_its_embeddings_do(assay, mini, monkeypatch, looks_folder):
     """At a smaller side, to be quick."""
     monkeypatch.setattr(Lite0, "side", 32)
     code, out, err = assay("evaluate", "lite0", "--data", f"folder:{mini}", "--json")
@@ -804,9 +974,9 @@ def test_a_trunk_by_name_scores_as_its_embeddings_do(assay, mini, monkeypatch):
     assert code == 0
     assert (
         err
-        == f"note: no study of this model is on folder:{mini}, so this look at the test half is not"
-        " recorded\n"
-    )
+        == f"note: no study is known to have opened the test half of folder:{mini.name}; this look"
+        f" at it is recorded as look 2 in the index of looks ({looks_folder})\n"
+    ), "the first was the embedding of all"
 
 
 @pytest.mark.parametrize("test", [[], ["--test"]])
@@ -859,10 +1029,17 @@ def test_other_weights_in_the_folder_are_not_recorded_as_the_run(assay, mini, be
     store = Path(shutil.copytree(benched, "store"))
     (place,) = (store / "models").glob("*-triplet-*")
     shutil.copy(trained / "model.safetensors", place / "model.safetensors")
-    code, out, err = assay("evaluate", place, "--data", f"folder:{mini}", "--test")
-    assert (code, out) == (2, "")
-    assert "has other weights than the run" in err
-    assert err.count("\n") == 1
+    theirs, card = (json.loads((one / "model.json").read_text()) for one in (trained, place))
+    fitting = {name: theirs[name] for name in ("sha256", "architecture")}
+    for written, words in [
+        (card, "is not the file that model.json was written with"),
+        (card | fitting, "has other weights than the run"),
+    ]:
+        (place / "model.json").write_text(json.dumps(written))
+        code, out, err = assay("evaluate", place, "--data", f"folder:{mini}", "--test")
+        assert (code, out) == (2, "")
+        assert words in err
+        assert err.count("\n") == 1
     assert not any(record.looks for record in study_records(Store(store)))
 
 
@@ -931,7 +1108,10 @@ BAD_EVALUATION = {
         "the trunk 'conv' has no pretrained weights",
     ),
     "neither": (["modle", "--data", "folder:mini"], "modle is neither a model folder nor a trunk"),
-    "cut off": (["damaged", "--data", "folder:mini"], "damaged cannot be read as a model folder"),
+    "cut off": (
+        ["damaged", "--data", "folder:mini"],
+        "damaged/model.safetensors cannot be read as the weights of a model",
+    ),
 }
 
 

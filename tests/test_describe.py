@@ -220,7 +220,7 @@ def test_the_list_for_people_says_of_each_method_what_it_is_made_of(assay):
 
 
 def test_long_names_of_strangers_do_not_break_the_list(assay, tmp_path):
-    name = "a_very_long_name_" * 6
+    name = "a_very_long_name_" * 5
     (tmp_path / "mine.py").write_text(
         "from assay.methods import Loss, Method, Space, losses, methods\n"
         f"@losses({name!r})\nclass Mine(Loss):\n    pass\n"

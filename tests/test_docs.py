@@ -4,6 +4,8 @@ miniature).
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +88,15 @@ def test_blocks_and_commands_of_a_page_work(assay, monkeypatch, tmp_path, page):
                 code, out, err = assay(*in_miniature(command))
             assert code == 0, f"{command}: {err}"
             assert out, command
+
+
+@pytest.mark.slow
+def test_the_page_of_forgeries_lists_the_tests_that_there_are():
+    writer, page = ROOT / "tools" / "forgeries_page.py", ROOT / "docs" / "forgeries.md"
+    done = subprocess.run([sys.executable, writer], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    if done.stdout != page.read_text(encoding="utf-8"):
+        pytest.fail("docs/forgeries.md is not what the tests say; run: make docs")
 
 
 def test_a_method_of_ones_own_is_benched_against_contrastive_on_glyphs():

@@ -1,6 +1,8 @@
 """From images to unit vectors: the same in any form, order and batch."""
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
+import assay
 import assay.embedding
+from assay.data import load as load_data
 from assay.data.images import read_images
-from assay.embedding import (
-    Embedder,
-    batch_of,
-    embed_samples,
-    load,
-    outputs,
-    read_and_embed,
-)
+from assay.embedder import Embedder, load
+from assay.embedding import batch_of, embed_samples, outputs, read_and_embed
 from assay.errors import BadInput
 from assay.model import CARD, WEIGHTS, Architecture, Model, write_model_folder
 from loops import for_each
@@ -99,6 +97,141 @@ def test_files_and_pixels_are_the_same(form: str, files: list[Path]) -> None:
         for number, (path, pixels) in enumerate(zip(files, PICTURES, strict=True))
     ]
     np.testing.assert_allclose(model.embed(mixed), expected, atol=1e-5)
+
+
+WAYS: dict[str, Callable[[Path, np.ndarray], Any]] = {
+    "a path": lambda file, pixels: file,
+    "a path as text": lambda file, pixels: str(file),
+    "a list of a path": lambda file, pixels: [file],
+    "a folder": lambda file, pixels: file.parent,
+    "Pillow's image": lambda file, pixels: Image.fromarray(pixels),
+    "a list of Pillow's image": lambda file, pixels: (Image.fromarray(pixels),),
+    "Pillow's image of the file": lambda file, pixels: Image.open(file),
+    "pixels": lambda file, pixels: pixels,
+    "a list of pixels": lambda file, pixels: [pixels],
+    "pixels (1, H, W, 3)": lambda file, pixels: pixels[None],
+    "a generator": lambda file, pixels: iter([pixels]),
+}
+
+
+@every_form
+def test_an_image_has_one_vector_whichever_way_it_comes_in(form: str, tmp_path: Path) -> None:
+    model, pixels, file = embedder(form), PICTURES[0], tmp_path / form / "image.png"
+    file.parent.mkdir()
+    Image.fromarray(pixels).save(file)
+    expected = model.embed([pixels])
+    for name, way in WAYS.items():
+        found = model.embed(way(file, pixels))
+        assert found.tobytes() == expected.tobytes(), name
+        again = assay.embed(model, way(file, pixels)).z
+        assert again.tobytes() == expected.tobytes(), f"assay.embed, {name}"
+    assert not np.allclose(model.embed(PICTURES[1]), expected), "any image would have passed"
+
+
+def test_class_folders_and_data_sets_give_the_vectors_of_their_files(tmp_path: Path) -> None:
+    model, folder = embedder("square"), tmp_path / "birds"
+    for number, pixels in enumerate(PICTURES[:4]):
+        (folder / f"class {number // 2}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / f"class {number // 2}" / f"{number}.png")
+    expected = model.embed(PICTURES[:4])
+    for given in (folder, f"folder:{folder}", load_data(f"folder:{folder}")):
+        np.testing.assert_allclose(model.embed(given), expected, atol=1e-6)
+
+
+def test_pillows_images_are_turned_upright_and_made_rgb_as_files_are(tmp_path: Path) -> None:
+    model = embedder("short")
+    grey16 = np.arange(40 * 30, dtype=np.uint16).reshape(40, 30) * 50
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    kinds = {
+        "turned.jpg": (Image.fromarray(PICTURES[0]), {"exif": exif, "quality": 95}),
+        "palette.png": (Image.fromarray(PICTURES[0]).convert("P"), {}),
+        "alpha.png": (Image.fromarray(np.dstack([PICTURES[0], PICTURES[0][..., 0]])), {}),
+        "grey16.png": (Image.fromarray(grey16), {}),
+        "bits.png": (Image.fromarray(PICTURES[0]).convert("1"), {}),
+        "cmyk.tif": (Image.fromarray(PICTURES[0]).convert("CMYK"), {}),
+    }
+    for name, (image, options) in kinds.items():
+        image.save(tmp_path / name, **options)
+        expected = model.embed(tmp_path / name)
+        with Image.open(tmp_path / name) as opened:
+            assert model.embed(opened).tobytes() == expected.tobytes(), name
+        if "exif" not in options:
+            assert model.embed(image).tobytes() == expected.tobytes(), f"{name} from memory"
+    with Image.open(tmp_path / "turned.jpg") as opened:
+        as_stored = model.embed(np.asarray(opened))
+    assert not np.allclose(as_stored, model.embed(tmp_path / "turned.jpg")), "EXIF did nothing"
+
+
+@for_each(
+    ("given", "said"),
+    [
+        (7, "images are given as int; give a path, a list of paths, a folder"),
+        ({"a": 1}, "images are given as dict"),
+        (b"bytes", "images are given as bytes"),
+        (None, "images are given as NoneType"),
+        ("missing.png", "there is no missing.png; give a folder or file of images"),
+        (
+            [PICTURES[0], 3.5],
+            "image 1 of the list is of type float; give the path of a file",
+        ),
+        ([torch.zeros(8, 8, 3)], "the image is of type Tensor"),
+        (np.zeros((0, 9, 3), dtype=np.uint8), r"the image is uint8 of shape \(0, 9, 3\)"),
+        (
+            np.zeros((2, 8, 8, 4), dtype=np.uint8),
+            r"image 0 of the list is uint8 of .*, 8, 4\)",
+        ),
+        (np.zeros((0, 8, 8, 3), dtype=np.uint8), "nothing to embed"),
+        ("glyphs", "takes images of 3 channels, the data are images of 1 channels"),
+        (Image.new("F", (9, 9)), "an image holds floating-point pixels"),
+    ],
+)
+def test_what_cannot_be_embedded_is_refused_with_what_can(given: Any, said: str) -> None:
+    for embed in (embedder("square").embed, partial(assay.embed, embedder("square"))):
+        with pytest.raises(BadInput, match=said):
+            embed(given)
+
+
+def test_folders_and_tables_among_images_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("path,label\n")
+    (tmp_path / "none").mkdir()
+    model = embedder("square")
+    for given, said in (
+        ([tmp_path / "none"], "none is a folder, not an image; give it by itself, not in a list"),
+        (tmp_path / "table.csv", "is no image; write its kind before it, table:"),
+        (tmp_path / "none", "none holds no images that can be read"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            model.embed(given)
+
+
+def test_broken_files_are_left_out_where_that_is_asked_for(files: list[Path]) -> None:
+    model = embedder("square")
+    whole = model.embed(files)
+    files[2].write_bytes(b"no image")
+    for given in (files, files[0].parent):
+        with pytest.raises(BadInput, match=r"2.png cannot be read.*, or pass --skip-broken"):
+            assay.embed(model, given)
+        found = assay.embed(model, given, skip_broken=True)
+        np.testing.assert_allclose(found.z, np.delete(whole, 2, axis=0), atol=1e-6)
+        assert [Path(name).name for name in found.ids] == [
+            path.name for path in files if path != files[2]
+        ]
+        assert len(found.notes) == 1
+        assert "2.png cannot be read as an image" in found.notes[0]
+
+
+def test_hidden_files_and_folders_are_no_samples_with_or_without_classes(files: list[Path]) -> None:
+    folder = files[0].parent
+    (folder / "._0.png").write_bytes(b"what macOS leaves on other file systems")
+    (folder / ".thumbnails").mkdir()
+    (folder / ".thumbnails" / "0.png").write_bytes(files[0].read_bytes())
+    model = embedder("square")
+    found = assay.embed(model, folder)
+    assert list(found.ids) == [path.name for path in files], "nor does .thumbnails make it classes"
+    (folder / "class").mkdir()
+    files[0].rename(folder / "class" / "0.png")
+    assert list(assay.embed(model, folder).ids) == ["class/0.png"]
 
 
 @every_form
@@ -349,5 +482,5 @@ def test_a_folder_of_other_things_is_refused_with_the_command_that_makes_one(
         load(tmp_path)
     write_model_folder(tmp_path / "model", network(FORMS["square"]), {})
     (tmp_path / "model" / WEIGHTS).write_bytes(b"spoilt")
-    with pytest.raises(BadInput, match="cannot be read as a model folder"):
+    with pytest.raises(BadInput, match="cannot be read as the weights of a model"):
         load(tmp_path / "model")

@@ -10,6 +10,7 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from io import BytesIO
 from itertools import product
 from pathlib import Path
@@ -19,8 +20,16 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile, features
 
-from assay.data import Dataset, load, splits
-from assay.data.images import FORMATS, MOST_PIXELS, decode_image, endings, first_step
+from assay.data import Dataset, image_files, load, load_without_broken, splits
+from assay.data.dataset import NAMED, without_broken
+from assay.data.images import (
+    FORMATS,
+    HEIF_READER,
+    MOST_PIXELS,
+    decode_image,
+    endings,
+    first_step,
+)
 from assay.data.sources.folder import load_folder
 from assay.errors import BadInput
 from assay.protocols import FirstStep, Protocol
@@ -330,8 +339,195 @@ def test_a_folder_without_classes_is_refused(tmp_path: Path) -> None:
         load(f"folder:{tmp_path}")
     picture().save(tmp_path / "loose.png")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(BadInput, match="needs one folder per class"):
+    with pytest.raises(BadInput, match="1 image and no class folders; put the images of each"):
         load(f"folder:{tmp_path}")
+
+
+LAYOUTS = {
+    "a folder around the class folders": (
+        ["birds/wren", "birds/robin"],
+        r"its folder birds holds 2 folders with images; give folder:.*/birds$",
+    ),
+    "two levels": (
+        ["north/wren", "south/robin"],
+        r"images two levels down, as in north/wren, .* move folders such as north/wren up into",
+    ),
+    "parts with the same classes": (
+        ["train/wren", "train/robin", "val/wren"],
+        r"holds train, val, with class folders in them \(1 class in each\); Assay splits by class,"
+        r".* put all images of a class into one folder of .* such as folder:.*/train$",
+    ),
+    "parts with other classes": (
+        ["train/wren", "test/robin"],
+        r"test, train, with class folders in them; .* by a table: with the column split, or give",
+    ),
+    "parts without classes": (
+        ["train", "test"],
+        r"holds test, train, which are no classes, .* in a table: \(a \.csv with the columns path",
+    ),
+}
+"""Folders with images in them, and what is said of the folder that holds them."""
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_another_layout_is_explained_with_the_folders_found(tmp_path: Path, layout: str) -> None:
+    folders, said = LAYOUTS[layout]
+    fill(tmp_path / "x", folders)
+    with pytest.raises(BadInput, match=said):
+        load(f"folder:{tmp_path / 'x'}")
+
+
+def test_a_class_that_is_called_as_a_part_is_a_class_among_others(tmp_path: Path) -> None:
+    fill(tmp_path, ["bus", "train", "test"])
+    assert load(f"folder:{tmp_path}").class_names == ("bus", "test", "train")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("birds", "birds is a folder: write its kind before it, folder:.*birds$"),
+        ("birds.csv", "birds.csv is a file: write its kind before it, table:.*birds.csv$"),
+        ("birds.PARQUET", "write its kind before it, table:"),
+        ("birds.npz", "write its kind before it, features:.*birds.npz$"),
+        ("birds.txt", "of no kind of data set; give folder: with a folder of class folders"),
+    ],
+)
+def test_a_path_without_its_kind_suggests_the_kind(tmp_path: Path, name: str, said: str) -> None:
+    if "." in name:
+        (tmp_path / name).write_text("")
+    else:
+        (tmp_path / name).mkdir()
+    with pytest.raises(BadInput, match=said):
+        load(str(tmp_path / name))
+
+
+def test_a_table_is_not_taken_for_a_kind(tmp_path: Path) -> None:
+    """The name that is suggested loads."""
+    fill(tmp_path / "birds")
+    with pytest.raises(BadInput) as raised:
+        load(str(tmp_path / "birds"))
+    assert len(load(str(raised.value).rpartition(", ")[2])) == 32
+
+
+# --- broken images left out ---
+
+
+def break_images(root: Path, names: list[str]) -> None:
+    for name in names:
+        (root / name).write_bytes(b"no image")
+
+
+BROKEN = {
+    "one of trainval": ["class 01/0.png"],
+    "one of each half": ["class 01/0.png", "class 15/1.png"],
+    "a whole class of trainval": ["class 01/0.png", "class 01/1.png"],
+    "a whole class of the test half": ["class 12/0.png", "class 12/1.png"],
+    "two classes, which moves the border": [
+        f"class {number:02}/{image}.png" for number in (6, 7) for image in (0, 1)
+    ],
+}
+
+
+@pytest.mark.parametrize("which", BROKEN)
+def test_skipping_is_the_same_as_removing_the_files(birds: Path, which: str) -> None:
+    """Twins: broken and skipped, removed. One data set, whichever halves the files are in."""
+    fill(birds, ["class 16", "class 17"])
+    removed = shutil.copytree(birds, birds.parent / "removed" / birds.name)
+    break_images(birds, BROKEN[which])
+    for name in BROKEN[which]:
+        (removed / name).unlink()
+    skipped, twin = load_without_broken(f"folder:{birds}"), load(f"folder:{removed}")
+    every = np.arange(len(twin))
+    assert skipped.fingerprint(every) == twin.fingerprint(every)
+    assert skipped.class_names == twin.class_names
+    assert (skipped.labels == twin.labels).all()
+    assert skipped.first_test_class == twin.first_test_class
+    assert (skipped.items.arrays(every, SQUARE) == twin.items.arrays(every, SQUARE)).all()
+    of_skipped, of_twin = (splits.of(one, Protocol("p.v1")) for one in (skipped, twin))
+    assert of_skipped[0].fingerprint == of_twin[0].fingerprint
+    assert of_skipped[1].fingerprint == of_twin[1].fingerprint
+
+
+def test_a_table_loses_the_rows_of_broken_images_with_their_marks(birds: Path) -> None:
+    """Twins: broken and skipped, or without the rows; trainval loses a class by it."""
+    rows = [
+        f"class {number:02}/{image}.png,{number},{'test' if number > 5 else 'train'},{image},1,c"
+        for number in range(16)
+        for image in (0, 1)
+    ]
+    head, gone = "path,label,split,query,gallery,camera", (6, 7, 20)
+    for name, kept in (("all", range(32)), ("some", [row for row in range(32) if row not in gone])):
+        lines = [head, *(rows[row] for row in kept)]
+        (birds / f"{name}.csv").write_text("\n".join(lines))
+    break_images(birds, [rows[row].partition(",")[0] for row in gone])
+    skipped = load_without_broken(f"table:{birds / 'all.csv'}")
+    twin = load(f"table:{birds / 'some.csv'}")
+    every = np.arange(29)
+    assert skipped.fingerprint(every) == twin.fingerprint(every)
+    assert (
+        (skipped.trainval, skipped.metadata) == (5, twin.metadata) == (twin.trainval, twin.metadata)
+    )
+
+
+def test_broken_images_are_counted_and_named_and_those_of_the_test_half_apart(birds: Path) -> None:
+    break_images(birds, BROKEN["one of each half"])
+    with pytest.raises(BadInput, match=r"\(2 such samples; .*\), or pass --skip-broken$"):
+        load(f"folder:{birds}")
+    dataset = load_without_broken(f"folder:{birds}")
+    of_trainval = "1 broken image left out: class 01/0.png"
+    of_test = "1 broken image of the test half left out: class 15/1.png"
+    assert dataset.notes == (of_trainval, of_test)
+    assert dataset.left_out == (of_trainval,), "the announcement says nothing of the test half"
+
+
+def test_many_broken_images_are_counted_and_the_first_named(birds: Path) -> None:
+    for number in range(NAMED + 5):
+        (birds / CLASSES[0] / f"broken{number:02}.png").write_bytes(b"no image")
+    (note,) = load_without_broken(f"folder:{birds}").notes
+    assert note.startswith("25 broken images left out: class 00/broken00.png, ")
+    assert note.endswith("broken19.png and 5 more")
+
+
+def test_nothing_is_skipped_where_nothing_is_broken_or_everything(birds: Path) -> None:
+    whole = load(f"folder:{birds}")
+    assert without_broken(whole) is whole
+    break_images(birds, [str(path.relative_to(birds)) for path in birds.glob("*/*.png")])
+    with pytest.raises(BadInput, match=r"none of the 32 samples of folder:birds is left: .*0\.png"):
+        load_without_broken(f"folder:{birds}")
+
+
+def test_an_official_data_set_is_never_changed(birds: Path) -> None:
+    break_images(birds, ["class 01/0.png"])
+    official = replace(load_folder(birds), official=True)
+    with pytest.raises(BadInput, match="its published samples, so none can be skipped, and 1 can"):
+        without_broken(official)
+
+
+def test_a_format_whose_reader_is_missing_names_the_reader(tmp_path: Path) -> None:
+    if HEIF_READER is not None:
+        pytest.skip("pillow-heif is installed")
+    fill(tmp_path, ["class"])
+    (tmp_path / "class" / "photo.HEIC").write_bytes(b"ftypheic")
+    (note,) = load(f"folder:{tmp_path}").notes
+    assert note.endswith(".HEIC; HEIC images need pillow-heif: pip install pillow-heif, or"
+                         " save them as JPEG")  # fmt: skip
+    with pytest.raises(BadInput, match=r"photo.HEIC cannot be read as an image: HEIC images need"):
+        read_image(tmp_path / "class" / "photo.HEIC")
+    for path in (tmp_path / "class").glob("*.png"):
+        path.unlink()
+    with pytest.raises(BadInput, match="no folder with images in it: HEIC images need"):
+        load(f"folder:{tmp_path}")
+
+
+def test_heic_images_are_read_where_their_reader_is_there(tmp_path: Path) -> None:
+    heif = pytest.importorskip("pillow_heif")
+    smooth = picture(1, 4, 3).resize((64, 48), Image.Resampling.BICUBIC)
+    heif.from_pillow(smooth).save(tmp_path / "photo.heic", quality=95)
+    read = np.asarray(read_image(tmp_path / "photo.heic")).astype(int)
+    assert np.abs(read - np.asarray(smooth)).mean() < 4
+    folder = fill(tmp_path / "x", ["class"])
+    shutil.copy(tmp_path / "photo.heic", folder / "class")
+    assert list(load(f"folder:{folder}").ids)[-1] == "class/photo.heic"
 
 
 def test_a_kind_without_a_path_and_an_unknown_kind_are_refused() -> None:
@@ -432,14 +628,14 @@ def test_a_link_to_an_image_outside_is_refused(birds: Path, tmp_path: Path) -> N
 def test_an_image_that_cannot_be_opened_is_named_on_loading(
     birds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Path.read_bytes
+    real = image_files.read_bytes
 
     def refuse(path: Path) -> bytes:
         if path.parent.name == CLASSES[-1]:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return real(path)
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(image_files, "read_bytes", refuse)
     with pytest.raises(BadInput, match=rf"{CLASSES[-1]}/0\.png cannot be read: Permission denied"):
         load(f"folder:{birds}")
 

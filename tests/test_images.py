@@ -227,13 +227,13 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Collect the names of the files that are read."""
     names: list[str] = []
-    real = Path.read_bytes
+    real = image_files.read_bytes
 
     def read(path: Path) -> bytes:
         names.append(path.name)
         return real(path)
 
-    monkeypatch.setattr(Path, "read_bytes", read)
+    monkeypatch.setattr(image_files, "read_bytes", read)
     return names
 
 
@@ -355,7 +355,7 @@ def test_a_problem_that_is_not_the_files_own_is_not_remembered(
 
     with monkeypatch.context() as patched:
         (
-            patched.setattr(Path, "read_bytes", fail)
+            patched.setattr(image_files, "read_bytes", fail)
             if isinstance(error, OSError)
             else patched.setattr(Image, "open", fail)
         )

@@ -1,7 +1,9 @@
 """Runs evaluated with `assay evaluate`: a look at the test half is recorded by their study."""
 
+import errno
 import json
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from assay.data import load, splits
 from assay.data.dataset import Half
 from assay.evaluation import EvaluatedModel
 from assay.protocols import customise, protocols
+from assay.records.codec import FORMAT
 from assay.records.ledger import Ledger, SealError, read
 from assay.records.store import Store
 from assay.records.study import read_record, study_records
@@ -185,8 +188,8 @@ def test_a_look_sees_the_vectors_that_the_study_saw(place, method):
     run = FinishedRun.at(store().run(record.reproductions[0].key))
     dataset = load("features:data.npz")
     rows = np.flatnonzero(np.array(splits.parts(dataset, PROTOCOL)) == "test")
-    part = EvaluatedModel.of_run(run).part(
-        "test", Half(dataset, rows), np.arange(len(rows)), lambda stage, done, total: None
+    (part,) = EvaluatedModel.of_run(run).parts(
+        Half(dataset, rows), {"test": np.arange(len(rows))}, lambda stage, done, total: None
     )
     stored = np.load(store().test_vectors(run.key, record.seal.test))[:, : PROTOCOL.dim]
     np.testing.assert_allclose(
@@ -199,7 +202,11 @@ def test_a_look_is_recorded_and_counted(assay, look):
     key, lines = record.reproductions[0].key, read(ledger_of("triplet"))
     found, err = look(key, "--test", "--metrics", "map_at_r,recall_at_2")
     assert list(found["parts"]) == ["test"]
-    assert err == f"note: recorded as look 1 at test in the study of triplet ({record.key[:12]})\n"
+    assert err == (
+        "note: this looks at 40 of 40 samples (100%) of the test half of features:data.npz, opened"
+        " by the studies of as_is, pretrained, triplet; recorded as look 1 at test in the study of"
+        " triplet\n"
+    )
     *before, line = read(ledger_of("triplet"))
     assert before == lines
     assert (line.kind, line.body) == (
@@ -207,6 +214,8 @@ def test_a_look_is_recorded_and_counted(assay, look):
         {
             "run": key,
             "test": record.seal.test,
+            "data": "features:data.npz",
+            "samples": 40,
             "similarity": "cosine",
             "metrics": found["mean"],
             "queries": 40,
@@ -299,14 +308,14 @@ def test_a_run_that_several_studies_share_is_on_the_record_of_each_that_has_ende
     unfinished = store().study("f" * 64) / "ledger.jsonl"
     unfinished.write_text("".join(unfinished.read_text().splitlines(keepends=True)[:4]))
     _, err = look(record.reproductions[0].key, "--test")
-    assert err.count("recorded as look 1 at test") == 2
+    assert err.count("look 1 at test") == 2
     counts = {
         key: len(read_record(store().study(key)).looks) for key in (record.key, "e" * 64, "f" * 64)
     }
     assert counts == {record.key: 1, "e" * 64: 1, "f" * 64: 0}
 
 
-def test_on_other_data_no_study_is_concerned(look):
+def test_on_other_data_no_study_is_concerned(look, looks_folder):
     make_features("other.npz", classes=20, seed=1)
     before = ledgers()
     found, err = look(
@@ -316,9 +325,9 @@ def test_on_other_data_no_study_is_concerned(look):
     assert found["parts"]["test"]["classes"] == 10
     assert (
         err
-        == "note: no study of this model is on features:other.npz, so this look at the test half is"
-        " not recorded\nnote: it is not known whether the model was trained on some of"
-        " features:other.npz\n"
+        == "note: no study is known to have opened the test half of features:other.npz; this look"
+        f" at it is recorded as look 1 in the index of looks ({looks_folder})\n"
+        "note: it is not known whether the model was trained on some of features:other.npz\n"
     )
     assert ledgers() == before
 
@@ -359,8 +368,23 @@ def test_while_a_bench_drives_the_store_there_is_no_look(assay, place):
         code, out, err = assay("evaluate", run, "--data", "features:data.npz", "--test")
         assert assay("evaluate", run, "--data", "features:data.npz")[0] == 0
     assert (code, out) == (2, "")
-    assert "another command is writing to" in err
+    assert "another command is writing to" in err and err.endswith("; wait for it to end\n")
     assert ledgers() == before
+
+
+def test_a_store_that_may_not_be_written_to_gives_no_look(assay, place, monkeypatch):
+    run, make = store().run(record_of("triplet").reproductions[0].key), tempfile.TemporaryFile
+
+    def refuse(**options):
+        if options["dir"] == store().root.resolve():
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return make(**options)
+
+    monkeypatch.setattr("assay.records.store.tempfile.TemporaryFile", refuse)
+    code, out, err = assay("evaluate", run, "--data", "features:data.npz", "--test")
+    assert (code, out) == (2, "")
+    assert "Permission denied; a look is recorded there: ask its owner for write access" in err
+    assert "--out" not in err
 
 
 # --- bad input ------------------------------------------------------------------------------------
@@ -460,15 +484,15 @@ BAD = {
 
 
 @pytest.mark.parametrize(
-    ("place", "card"), [("models", {}), ("elsewhere", {"run": "key"}), ("models", {"run": "key"})]
+    ("place", "run"), [("models", {}), ("elsewhere", {"run": "key"}), ("models", {"run": "key"})]
 )
-def test_a_model_folder_that_no_study_wrote_is_of_no_run(tmp_path, place, card):
+def test_a_model_folder_that_no_study_wrote_is_of_no_run(tmp_path, place, run):
     """It names no run, or does not lie among the models of a store."""
     root = tmp_path / "store"
     (root / place / "mine").mkdir(parents=True)
-    (root / place / "mine" / "model.json").write_text(json.dumps(card))
-    if place == "elsewhere" or not card:
-        (root / "format.json").write_text('{"format": 3}')
+    (root / place / "mine" / "model.json").write_text(json.dumps({"format": FORMAT, **run}))
+    if place == "elsewhere" or not run:
+        (root / "format.json").write_text(f'{{"format": {FORMAT}}}')
     assert FinishedRun.of_model(root / place / "mine", None) is None
 
 

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import assay
 from assay.cli import stores as commands
 from assay.errors import BadInput
+from assay.hashing import digest_file
 from assay.protocols import customise, protocols
 from assay.records.ledger import BrokenLedger, Ledger, read
 from assay.records.merge import Contribution, merge
@@ -28,6 +29,7 @@ from assay.report import write_report
 from assay.tables import comparisons
 from assay.verify import verify
 from entries import look, write_raw
+from forgery import forge
 from miniature import MINI, make_features, snapshot
 
 PROTOCOL = customise(protocols["quick"], MINI)
@@ -183,7 +185,8 @@ def test_checkpoints_that_one_store_has_kept_come_as_a_whole(place):
 
 def look_at(store, epoch):
     record = record_of(store, "triplet")
-    entry = replace(look(record.reproductions[0].key), metrics={"mrr": epoch})
+    own = look(record.reproductions[0].key)
+    entry = replace(own, metrics={"mrr": epoch}, test=record.seal.test)
     Ledger(ledger_of(store, "triplet")).look(entry)
 
 
@@ -383,6 +386,71 @@ def test_a_store_that_is_being_driven_is_not_written_to(place):
         pytest.raises(BadInput, match=f"is writing to .* \\(process {os.getpid()}"),
     ):
         merge([place / "berlin"], place / "oslo")
+
+
+# --- what is left behind --------------------------------------------------------------------------
+
+
+@pytest.mark.forgery(
+    "the command", what="finished runs, test vectors or scores that no study names"
+)
+def test_what_no_ledger_of_a_store_names_is_not_copied(place):
+    """A bench that comes later would take such a run for its own."""
+    poison, record = place / "oslo", record_of(place / "oslo", "contrastive")
+    ours = {entry.key for entry in record_of(poison, "pretrained").run_entries()}
+    theirs = {entry.key for entry in record.run_entries()} - ours
+    shutil.rmtree(Store(poison).study(record.key))
+    vectors = Store(poison).test_vectors(min(ours), "f" * 64)
+    vectors.parent.mkdir(exist_ok=True)
+    np.save(vectors, np.zeros(3))
+    stranger = poison / "studies" / ("f" * 64) / "classes" / "0-0.npz"
+    stranger.parent.mkdir(parents=True)
+    np.savez(stranger, y=np.zeros(3))
+    merge([poison, place / "berlin"], place / "both")
+    both = Store(place / "both")
+    assert theirs and not any(both.run(key).exists() for key in theirs)
+    assert all(both.has_run(key) for key in ours)
+    assert not both.test_vectors(min(ours), "f" * 64).exists()
+    assert not (place / "both" / stranger.relative_to(poison)).exists()
+    assert problems(place / "both") == []
+
+
+def poison_answers(store):
+    for path in store.glob("answers/*"):
+        path.write_bytes(path.read_bytes()[:-1] + b"X")
+
+
+@pytest.mark.forgery("the command", what="the answers of a test half in a store without its study")
+@pytest.mark.parametrize("out", ["both", "oslo"])
+def test_answers_that_no_seal_of_a_store_names_are_not_taken_over(place, out):
+    for folder in ("studies", "report"):
+        shutil.rmtree(place / "oslo" / folder)
+    poison_answers(place / "oslo")
+    merge([place / "oslo", place / "berlin"], place / out)
+    assert problems(place / out) == []
+    before = snapshot(place / out)
+    merge([place / "berlin"], place / out)
+    assert snapshot(place / out) == before
+
+
+@pytest.mark.forgery("the command", what="two studies that opened one test half with other labels")
+def test_studies_that_say_different_things_of_one_test_half_are_refused(place):
+    record, store = record_of(place / "oslo", "contrastive"), Store(place / "oslo")
+    shutil.rmtree(store.study(record_of(place / "oslo", "pretrained").key))
+    shutil.rmtree(store.study(record_of(place / "oslo", "as_is").key))
+    poison_answers(place / "oslo")
+    (path,) = (place / "berlin").glob("answers/*.npz")
+    shutil.copyfile(path, place / "oslo" / "answers" / path.name)
+    contents = digest_file(store.contents(record.seal.test))
+
+    def change(lines):
+        for kind, body in lines:
+            if kind == "seal":
+                body["contents"] = contents
+
+    forge(store, change, "contrastive")
+    with pytest.raises(BadInput, match=r"berlin/.* and .*oslo/.* opened one test half"):
+        merge([place / "berlin", place / "oslo"], place / "both")
 
 
 # --- the command ----------------------------------------------------------------------------------

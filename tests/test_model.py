@@ -19,14 +19,17 @@ from assay.model import (
     WEIGHTS,
     Architecture,
     Model,
+    has_trunk_weights,
     pack_model,
     read_model_folder,
     untrained_model,
     with_trunk,
     write_model_folder,
 )
-from assay.protocols import Augment, FirstStep, Protocol, resolve
+from assay.protocols import Augment, FirstStep, Pooling, Protocol, resolve
 from assay.trunks import trunk_facts
+from assay.trunks.checkpoints import body_of
+from assay.trunks.weights import resolve_weights
 
 PROTOCOL = resolve(
     Protocol(
@@ -268,16 +271,89 @@ def test_a_corrupt_folder_is_refused_by_its_name(folder: Path, tmp_path: Path) -
     for number, (how, corrupt) in enumerate(CORRUPT.items()):
         copy = shutil.copytree(folder, tmp_path / f"copy{number}")
         corrupt(copy)
-        with pytest.raises(BadInput, match="model folder") as raised:
+        with pytest.raises(BadInput, match="make the model again in another folder") as raised:
             read_model_folder(copy)
         assert str(copy) in str(raised.value), how
+
+
+def exchange(name: str, change: Any) -> Any:
+    """Return a change of the card of a model folder."""
+
+    def edit(folder: Path) -> None:
+        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+        (folder / CARD).write_text(json.dumps({**card, name: change(card[name])}))
+
+    return edit
+
+
+def flip_the_last_bit(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+EXCHANGED = {
+    "another weight": (change_weights(flip_the_last_bit), "sha256"),
+    "another head": (
+        foreign({**STATE, "head.weight": STATE["head.weight"].flip(0)}, SAYS), "sha256",
+    ),
+    "another hash": (exchange("sha256", lambda own: own[::-1]), "sha256"),
+    "another size": (exchange("architecture", lambda own: {**own, "size": 24}), "architecture"),
+    "no architecture": (exchange("architecture", lambda _: None), "architecture"),
+}  # fmt: skip
+
+
+@pytest.mark.forgery("the command", what="weights of a model folder: {}")
+@pytest.mark.parametrize("how", EXCHANGED)
+def test_weights_that_do_not_belong_to_the_card_are_refused(folder: Path, how: str) -> None:
+    alter, named = EXCHANGED[how]
+    alter(folder)
+    with pytest.raises(
+        BadInput,
+        match=(
+            rf"^{folder / WEIGHTS} is not the file that {CARD} was written with: it has another"
+            rf" {named}, .*; restore the model folder from a copy, or make it again$"
+        ),
+    ):
+        read_model_folder(folder)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("name", ["head.bias", "trunk.blocks.1.2.running_var"])
+def test_weights_that_are_no_numbers_are_refused(tmp_path: Path, name: str, value: float) -> None:
+    model = with_a_past(ARCHITECTURES["plain"])
+    with torch.no_grad():
+        model.state_dict()[name][-1] = value
+    write_model_folder(tmp_path / "model", model, {})
+    with pytest.raises(BadInput, match=rf"model.safetensors: {name} holds NaN or infinity, .*;"):
+        read_model_folder(tmp_path / "model")
+
+
+@pytest.mark.parametrize("pooling", ["avg", "gem"])
+def test_a_trunk_is_known_by_the_hash_of_its_weights(
+    pooling: Pooling, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A learned pooling is no part of the hash, and has to be as it is built."""
+    known = resolve_weights("lite0", "pretrained")
+    assert known is not None
+    model = untrained_model(Architecture("lite0", 3, 32, 5, pooling), known.digest)
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "empty"))
+    assert has_trunk_weights(model, known.digest)
+    assert not has_trunk_weights(model, "0" * 64)
+    state = model.trunk.state_dict()
+    learned = [name for name in state if name.endswith("exponent")]
+    assert len(learned) == (pooling == "gem")
+    for name in ("body.conv_stem.weight", "body.bn1.running_var", *learned):
+        before = state[name].clone()
+        state[name].mul_(1.001)
+        assert not has_trunk_weights(model, known.digest), name
+        state[name].copy_(before)
+    assert has_trunk_weights(model, known.digest)
 
 
 def test_anything_but_a_model_folder_is_refused_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("a file")
     for name in ("nothing", "folder", "file"):
-        with pytest.raises(BadInput, match=f"{name} cannot be read as a model folder"):
+        with pytest.raises(BadInput, match=f"{name}/model.json .*make the model again"):
             read_model_folder(tmp_path / name)
 
 
@@ -295,3 +371,30 @@ def test_the_layout_of_weights_in_memory_is_not_in_the_file(tmp_path: Path) -> N
     convolution = next(part for part in model.modules() if isinstance(part, nn.Conv2d))
     first = next(tensor for tensor in model.state().values() if tensor.ndim == 4)
     np.testing.assert_array_equal(first.numpy(), convolution.weight.detach().numpy())
+
+
+class OnGpu(Tensor):
+    """A tensor that torch compares with none on the CPU, like one on a GPU."""
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, given: Any = (), named: dict[str, Any] | None = None
+    ) -> Any:
+        if function is torch.equal and not all(isinstance(one, cls) for one in given):
+            raise RuntimeError("Expected all tensors to be on the same device")
+        found = super().__torch_function__(function, types, given, named or {})
+        return found.as_subclass(Tensor) if function is Tensor.cpu else found
+
+
+def test_a_trunk_is_known_on_a_gpu_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = resolve_weights("lite0", "pretrained")
+    assert known is not None
+    model = untrained_model(Architecture("lite0", 3, 32, 5, "gem"), known.digest)
+    body = body_of(model.trunk)
+    state = {name: one.detach().as_subclass(OnGpu) for name, one in body.state_dict().items()}
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.equal(next(iter(state.values())), torch.ones(1))
+    monkeypatch.setattr(body, "state_dict", lambda: state)
+    assert has_trunk_weights(model, known.digest)
+    state["conv_stem.weight"] += 1
+    assert not has_trunk_weights(model, known.digest)

@@ -517,6 +517,7 @@ def test_inshop_marks_query_and_gallery_of_the_test_half(
     ("change", "word"),
     [
         (drop_last, "says on its first line that it has 60 rows but has 59"),
+        (lambda text: "", "list_eval_partition.txt is empty; "),
         (
             lambda text: drop_last(text).replace("60\n", "59\n", 1),
             "59 images, officially 60: 1 too few",

@@ -9,8 +9,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import tracemalloc
 from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from assay.data import Dataset, images, packs, splits
+from assay.data import Dataset, content, images, packs, splits
 from assay.data.augment import cut
 from assay.data.dataset import Half, Labels
 from assay.data.image_files import ImageFiles
@@ -39,7 +41,8 @@ from assay.data.sources.folder import load_folder
 from assay.data.sources.glyphs import Drawings
 from assay.data.splits import TrainVal
 from assay.errors import BadInput
-from assay.files import read_json
+from assay.files import lock_in_turn, read_json
+from assay.hashing import digest, digest_bytes
 from assay.protocols import FirstStep, Protocol
 
 PROTOCOL = Protocol("p.v1")
@@ -634,6 +637,15 @@ def cut_pixels(folder: Path) -> None:
     os.truncate(folder / "pixels.bin", 1000)
 
 
+def flip_a_bit(name: str) -> Any:
+    def damage(folder: Path) -> None:
+        content = bytearray((folder / name).read_bytes())
+        content[-1] ^= 1
+        (folder / name).write_bytes(content)
+
+    return damage
+
+
 def change_a_label(folder: Path) -> None:
     y = np.load(folder / "y.npy")
     y[0] += 1
@@ -667,6 +679,8 @@ def empty(folder: Path) -> None:
 SPOILT: dict[str, Any] = {
     "pixels cut": cut_pixels,
     "pixels gone": lose("pixels.bin"),
+    "pixels changed": flip_a_bit("pixels.bin"),
+    "the index changed": flip_a_bit("index.npy"),
     "a label changed": change_a_label,
     "labels gone": lose("y.npy"),
     "labels empty": overwrite("y.npy", b""),
@@ -724,6 +738,7 @@ def test_marks_that_are_gone_are_missed(
         "everything gone",
         "vectors cut",
         "vectors gone",
+        "vectors changed",
     ],
 )
 def test_damaged_vectors_are_refused_on_reading_and_made_again_on_placing(
@@ -736,6 +751,7 @@ def test_damaged_vectors_are_refused_on_reading_and_made_again_on_placing(
     {
         "vectors cut": overwrite("x.npy", before["x.npy"][:-4]),
         "vectors gone": lose("x.npy"),
+        "vectors changed": flip_a_bit("x.npy"),
         **SPOILT,
     }[how](folder)
     with pytest.raises(
@@ -759,16 +775,110 @@ def test_a_file_or_a_dangling_link_in_the_place_of_a_pack_makes_room(
         assert (read_pack(place_pack(half, SHORT)).y == half.y).all()
 
 
-def test_pixels_are_not_hashed_at_every_start(
+def test_a_process_hashes_large_files_once_until_they_change(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
-    half, hashed, real = trainval_of(root), [], packs.digest_file
-    place_pack(half, SHORT)
-    monkeypatch.setattr(packs, "digest_file", lambda path: hashed.append(path.name) or real(path))
+    half, read, real = trainval_of(root), [], content._segment
+    folder = place_pack(half, SHORT)
+    monkeypatch.setattr(content, "SETTLED", 0)
+    monkeypatch.setattr(content, "_segment", lambda *a: read.append(a[0].name) or real(*a))
     read_pack(place_pack(half, SHORT))
-    assert "y.npy" in hashed
-    assert "pixels.bin" not in hashed
+    read_pack(folder)
+    assert read == ["pixels.bin"]
+    before = (folder / "pixels.bin").stat()
+    flip_a_bit("pixels.bin")(folder)
+    os.utime(folder / "pixels.bin", ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(BadInput, match="remove the folder"):
+        read_pack(folder)
+
+
+def test_a_file_written_a_moment_ago_is_hashed_at_each_opening(tmp_path: Path) -> None:
+    """A second write may leave it with the same times, which have a coarse grain."""
+    path = tmp_path / "pixels.bin"
+    path.write_bytes(b"one")
+    stat = path.stat()
+    first = content.digest_content(path)
+    path.write_bytes(b"two")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "stat", lambda *_, **__: stat)
+        assert content.digest_content(path) != first
+
+
+@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 20, 37])
+def test_the_hash_of_a_file_is_that_of_its_pieces_however_they_arrived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(content, "SEGMENT", 10)
+    monkeypatch.setattr(content, "PIECE", 4)
+    written = np.random.default_rng(0).bytes(size)
+    (tmp_path / "file").write_bytes(written)
+    segments = [written[start : start + 10] for start in range(0, size, 10)]
+    expected = digest([digest_bytes(segment) for segment in segments])
+    assert content.digest_content(tmp_path / "file") == expected
+    for step in (1, 7, 25):
+        hashed = content.ContentHash()
+        for start in range(0, size, step):
+            hashed.add(written[start : start + step])
+        assert hashed.digest == expected
+
+
+@pytest.mark.forgery("the command", what="the beginning of a pack that a killed writer left: {}")
+@pytest.mark.parametrize("name", ["pack/pixels.bin", "index.bin"])
+def test_an_altered_beginning_of_a_pack_is_begun_anew(
+    tmp_path: Path, trainval: TrainVal, read_rows: list[list[int]], name: str
+) -> None:
+    """A writer is killed; what it left is poisoned, with the same length, before it goes on."""
+
+    def stop(what: str, done: int, total: int) -> None:
+        if done >= 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_pack(tmp_path / "pack", trainval, SHORT, progress=stop)
+    flip_a_bit(name)(tmp_path / "pack.partial")
+    write_pack(tmp_path / "pack", trainval, SHORT)
+    write_pack(tmp_path / "whole", trainval, SHORT)
+    assert [rows[0] for rows in read_rows[:7]] == [0, 5, 0, 5, 10, 15, 20]
+    assert contents(tmp_path / "pack") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["pack/pixels.bin", "index.bin"])
+def test_a_pack_altered_while_it_is_written_is_not_used(
+    tmp_path: Path, trainval: TrainVal, read_rows: list[list[int]], name: str
+) -> None:
+    def poison(what: str, done: int, total: int) -> None:
+        if done == COUNT:
+            flip_a_bit(name)(tmp_path / "pack.partial")
+
+    def write_and_read() -> None:
+        write_pack(tmp_path / "pack", trainval, SHORT, progress=poison)
+        read_pack(tmp_path / "pack")
+
+    with pytest.raises(BadInput, match=r"altered while|not the pack that was written there"):
+        write_and_read()
+
+
+def test_who_waits_for_features_that_another_computes_is_told_so(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    half, z = trainval_of(root), np.ones((COUNT, 5), dtype=np.float32)
+    said, waits = list[tuple[Any, ...]](), threading.Event()
+
+    def hear(*given: Any) -> None:
+        said.append(given)
+        waits.set()
+
+    folder = place_vectors(half, "resnet50", lambda: z, hear)
+    assert said == []
+    shutil.rmtree(folder)
+    with ThreadPoolExecutor(1) as pool:
+        with lock_in_turn(folder.with_name("resnet50.lock"), lambda: None):
+            other = pool.submit(place_vectors, half, "resnet50", lambda: z, hear)
+            assert waits.wait(60)
+        assert other.result() == folder
+    assert said == [("waiting for another process that computes these features", 0, COUNT)]
 
 
 def test_of_two_processes_one_makes_a_damaged_pack_again(

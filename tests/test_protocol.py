@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from assay.errors import BadInput
 from assay.hashing import canonical, digest
 from assay.protocols import (
+    SAME_FOR_ALL,
     Augment,
     Batch,
     BatchKind,
@@ -35,15 +36,17 @@ from assay.protocols import (
     ResolvedBatch,
     ResolvedProtocol,
     Search,
+    SettingValue,
     TrunkFacts,
     as_text,
     customise,
     protocols,
     resolve,
+    settings_changed,
     with_settings,
 )
 from assay.protocols.protocol import read_given
-from assay.protocols.quick import QUICK
+from assay.protocols.quick import QUICK, QUICK_V2
 from assay.registry import UnknownName
 from assay.space import Real, Space
 from assay.study.bench import design_bench
@@ -574,7 +577,9 @@ def test_a_typo_in_an_inner_field_lists_the_inner_fields() -> None:
 
 
 def test_of_an_optional_number_the_refusal_says_that_it_may_be_left_open() -> None:
-    with pytest.raises(BadInput, match=r"--set prune=none: 'none' is not a float, or auto$"):
+    with pytest.raises(
+        BadInput, match=r"--set prune=none: 'none' is not a finite number, or auto$"
+    ):
         changed("prune=none")
 
 
@@ -974,19 +979,52 @@ def test_settings_of_single_methods_cannot_be_changed_from_outside() -> None:
     assert pickle.loads(pickle.dumps(protocol)) == protocol
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("searches", 8), ("trials", 100), ("trial_folds", 4), ("startup", 9), ("prune", 0.5),
+        ("search", "random"), ("reproductions", 20), ("folds", 8), ("iterations", 500),
+        ("epochs", 99), ("shortest_epoch", 50), ("patience", 50), ("validate_every", 1),
+        ("batch.embedding", (32, 8)), ("seed", 7), ("metrics", ("nmi",)), ("threads", 4),
+    ],
+)  # fmt: skip
+def test_no_exception_gives_a_method_another_budget(path: str, value: SettingValue) -> None:
+    with pytest.raises(BadInput, match=f"{path}=.* for triplet changes the budget, .*; leave it"):
+        replace(BASE, exceptions={"triplet": {path: value}})
+
+
+def test_no_exception_leads_to_another_budget_by_way_of_auto(mini_folder: Path) -> None:
+    """A frozen trunk trains otherwise, where the protocol leaves that open."""
+    frozen = {"triplet": {"trunk": "lite0", "size": 32}}
+    protocol = replace(QUICK_V2, name="mine.v1", size=16, exceptions=frozen)
+    with pytest.raises(BadInput, match=r"exceptions for triplet lead by way of `auto` to another"):
+        design_bench(f"folder:{mini_folder}", ["triplet"], protocol, "cpu", [])
+    assert design_bench(f"folder:{mini_folder}", ["contrastive"], protocol, "cpu", [])
+
+
+def test_every_published_protocol_gives_all_methods_one_budget() -> None:
+    assert set(SAME_FOR_ALL) <= {field.name for field in dataclasses.fields(Protocol)}
+    excepted = {
+        path for name in protocols for own in protocols[name].exceptions.values() for path in own
+    }
+    assert excepted == {"optimiser.kind", "dim", "trunk", "similarity"}
+
+
 def test_in_json_settings_of_single_methods_are_texts_as_people_write_them() -> None:
     given = {
         "triplet": {"margin": 0.05, "weights_lr": 5e-4, "over": "all"},
         "arcface": {"scale": 8},
     }
-    exceptions = {"triplet": {"dim": 7, "batch.embedding": (4, 2), "size": None, "compile": True}}
+    exceptions = {
+        "triplet": {"dim": 7, "augment.area": (0.5, 1.0), "size": None, "layer_norm": True}
+    }
     written = resolved(replace(BASE, given=given, exceptions=exceptions)).to_json()
     assert written["given"] == [
         ["triplet", ["margin=0.05", "weights_lr=5e-4", "over=all"]],
         ["arcface", ["scale=8"]],
     ]
     assert written["exceptions"] == [
-        ["triplet", ["dim=7", "batch.embedding=4x2", "size=auto", "compile=true"]]
+        ["triplet", ["dim=7", "augment.area=0.5,1", "size=auto", "layer_norm=true"]]
     ]
     read = ResolvedProtocol.from_json(json.loads(canonical(written)))
     assert (read.given, read.exceptions) == (given, exceptions)
@@ -1012,11 +1050,14 @@ def test_a_given_value_is_read_as_it_was_written(value: Any) -> None:
     ("settings", "message"),
     [
         ({"dmi": 7}, "base.v1: dmi=7: no field 'dmi'"),
-        ({"dim": "wide"}, "base.v1: dim=wide: 'wide' is not a int"),
-        ({"dim": True}, "base.v1: dim=true: True is not a int"),
-        ({"dim": None}, "base.v1: dim=auto: None is not a int"),
+        ({"dim": "wide"}, "base.v1: dim=wide: 'wide' is not a whole number"),
+        ({"dim": True}, "base.v1: dim=true: True is not a whole number"),
+        ({"dim": None}, "base.v1: dim=auto: None is not a whole number"),
         ({"resize": "long"}, "base.v1: resize=long: 'long' is none of square, short, stretch"),
-        ({"batch.embedding": (4,)}, r"base.v1: batch.embedding=4: \(4,\) is not 8x4, or auto"),
+        (
+            {"batch.embedding": (4,)},
+            r"base.v1: batch.embedding=4: \(4,\) is not two whole numbers such as 8x4, or auto",
+        ),
         ({"optimiser": 3}, "base.v1: optimiser=3: set optimiser.lr, "),
         ({"dim": 0}, "dim is at least 1"),
     ],
@@ -1041,3 +1082,44 @@ def test_values_of_fields_are_applied_as_texts_are() -> None:
     assert found == customise(BASE, [as_text(*setting) for setting in settings.items()])
     assert type(found.optimiser.lr) is float
     assert with_settings(BASE, {}) is BASE
+
+
+# --- what was changed ---
+
+
+CHANGES = [
+    ("quick", [], "photo", None),
+    ("quick", ["dim=16", "optimiser.lr=0.1", "augment.flip=0.5"], "photo", None),
+    ("quick", ["batch.embedding=4x4", "searches=2"], "drawing", None),
+    ("quick", ["epochs=7", "validate_every=2"], "features", None),
+    ("quick", ["trunk=lite0"], "photo", 224),
+    ("quick", ["trunk=lite0", "size=160", "stored=200"], "photo", 224),
+    ("quick", ["trunk=lite0", "frozen=nothing", "trials=3"], "photo", 224),
+    ("reality-check/cub", ["trials=3", "trunk=resnet50"], "photo", 224),
+]
+"""A protocol, settings, the modality of the data, and the side of the trunk's images."""
+
+
+def test_the_settings_that_were_changed_are_found_in_what_was_announced():
+    for name, settings, modality, side in CHANGES:
+        declared = customise(protocols[name], settings)
+        kind = "vectors" if modality == "features" else "images"
+        for start in ("none", "a" * 64):
+            facts = TrunkFacts(kind, side, 1, lambda wanted, start=start: start)
+            resolved = resolve(declared, modality, lambda trunk, facts=facts: facts)
+            found = settings_changed(protocols[name], declared.fingerprint, resolved, modality)
+            again = customise(protocols[name], found)
+            assert set(found) <= set(settings), (settings, found)
+            assert resolve(again, modality, lambda trunk, facts=facts: facts).to_json() == {
+                **resolved.to_json(), "name": again.name
+            }, (settings, found)  # fmt: skip
+
+
+def test_a_published_protocol_has_no_changed_settings():
+    for protocol in protocols.values():
+        facts = TrunkFacts(
+            "images", 224, 1, lambda wanted: "none" if wanted == "none" else "a" * 64
+        )
+        resolved = resolve(protocol, "photo", lambda trunk, facts=facts: facts)
+        found = settings_changed(protocol, protocol.fingerprint, resolved, "photo")
+        assert found == [], protocol.name

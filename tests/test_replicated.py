@@ -190,7 +190,7 @@ def test_it_verifies_with_its_twin(benched):
 
 
 def test_repeated_runs_come_out_the_same(benched, features):
-    from assay.verify.rerun import rerun
+    from again import rerun
 
     found = list(rerun(Store(benched), 12, 0, InlineEngine(), f"features:{features}"))
     assert {one.outcome for one in found} == {"same bytes"}
@@ -318,7 +318,8 @@ def test_more_searches_of_what_was_tested_are_another_look_and_repeat_no_run(fea
 )
 def test_another_try_at_a_question_counts_before_anything_is_opened(features, tmp_path, settings):
     """Declared side by side and finished later, each would be the first look."""
-    from assay.study.bench import declare, design_bench
+    from assay.study.bench import design_bench
+    from assay.study.declare import declare
 
     store = Store.create(tmp_path / "store")
     first = declare(store, design_bench(f"features:{features}", ["triplet"], SMALL, "cpu", ()))
@@ -344,7 +345,8 @@ def test_tries_of_two_stores_take_their_turns(benched):
 
 
 def test_a_twin_is_no_reference_and_does_not_count_as_a_method(features, tmp_path):
-    from assay.study.bench import declare, design_bench, with_control
+    from assay.study.bench import design_bench, with_control
+    from assay.study.declare import declare
 
     names = [name for name, method in package.methods.methods.items() if method.loss is not None][
         :10
@@ -357,7 +359,8 @@ def test_a_twin_is_no_reference_and_does_not_count_as_a_method(features, tmp_pat
 
 
 def test_above_ten_methods_all_are_compared_with_one(features, tmp_path):
-    from assay.study.bench import declare, design_bench
+    from assay.study.bench import design_bench
+    from assay.study.declare import declare
 
     names = [name for name, method in package.methods.methods.items() if method.loss is not None][
         :11

@@ -1,7 +1,9 @@
 """Tables and page: right numbers, equal conditions only, no network, plain words."""
 
 import csv
+import html
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from io import StringIO
 
@@ -10,10 +12,13 @@ import pytest
 
 import assay
 from assay.protocols import customise, protocols
+from assay.records.origin import GivenParameters, SelectedBy, SweepPoint
 from assay.records.store import Store
 from assay.records.study import study_records
+from assay.report import figures
+from assay.report.figures import draw, intervals
 from assay.stats import t_interval
-from assay.tables import Comparison, comparisons, render, sentence, summary, tables_of
+from assay.tables import Comparison, Sweep, comparisons, render, sentence, summary, tables_of
 from miniature import MINI, make_features
 from records import simulate
 
@@ -215,6 +220,26 @@ def test_figures_are_the_same_bytes_when_drawn_again(store):
     } == before
 
 
+@pytest.mark.forgery("verify", what="a figure of the report")
+def test_verify_draws_the_figures_again_and_finds_one_that_was_altered(store):
+    from assay.verify.report import check_report
+
+    assert [one for one in check_report(store) if one.problem or one.note] == []
+    drawn = next((store.root / "report" / "figures").glob("*-intervals.svg"))
+    page = store.root / "report" / "index.html"
+    for path, words in (
+        (drawn, f"figure {drawn.name}: does not say what the studies say"),
+        (page, "report/index.html: its figures are not those that the studies give"),
+    ):
+        text = path.read_text()
+        moved = re.sub(r'(<path d="M )(\d+)', lambda m: f"{m[1]}{int(m[2]) + 3}", text, count=1)
+        assert moved != text
+        path.write_text(moved)
+        (found,) = [one for one in check_report(store) if one.problem]
+        assert f"{found.what}: {found.problem}".startswith(words)
+        path.write_text(text)
+
+
 def test_a_report_removes_its_own_old_tables_and_nothing_else(store):
     from assay.report import write_report
 
@@ -243,3 +268,88 @@ def test_a_name_with_markup_in_it_is_shown_and_not_obeyed(store, tmp_path):
     text = done.report.read_text()
     assert "features:..&amp;amp;.npz" in text
     assert "script" not in Page(text).open
+
+
+# --- names that a format would read as its own ---
+
+ODD = ["a$b$", "x$_{$", "\\alpha", "_hidden", "a|b", "[x](y)", "*z*", "<b>q", "50% & #~^`", 'q",r']
+"""Names that matplotlib, Markdown, LaTeX, HTML or CSV would read."""
+
+
+@pytest.fixture(scope="module")
+def odd():
+    return Comparison(
+        tuple(simulate(name, [0.1 + 0.01 * place, 0.2]) for place, name in enumerate(ODD))
+    )
+
+
+def test_figures_draw_names_letter_by_letter(odd):
+    """The second name is no formula: where formulas are read, drawing it raises."""
+    drawn = draw(intervals(odd), "svg").decode()
+    assert [name in html.unescape(drawn) for name in ODD] == [True] * len(ODD)
+    assert draw(intervals(odd), "png").startswith(b"\x89PNG")
+
+
+def test_every_figure_is_made_without_formulas():
+    for make in (
+        figures.intervals, figures.over_the_years, figures.where_from, figures.price_of_peeking,
+        figures.critical_difference_diagram, figures.sweep_figure,
+    ):  # fmt: skip
+        assert make.__wrapped__.__name__ == make.__name__  # under rc_context(LITERAL)
+
+
+def test_names_that_begin_with_an_underscore_stand_in_the_legend_of_a_sweep():
+    names = ["_hidden", "a$b$"]
+    points = []
+    for name in names:
+        for value in ("4", "8"):
+            record = simulate(name, [0.1, 0.2])
+            announced = replace(
+                record.announced,
+                sweep=SweepPoint("dim", value, ("4", "8"), "b" * 64, "quick.v1"),
+                given=GivenParameters({}, SelectedBy("b" * 64)),
+            )
+            points.append(replace(record, announced=announced))
+    drawn = draw(figures.sweep_figure(Sweep("dim", "quick.v1", tuple(points)), "map_at_r"), "svg")
+    assert all(f"<!-- {name} -->" in drawn.decode() for name in names)
+
+
+def test_a_table_in_markdown_shows_names_letter_by_letter(odd):
+    text = render(table(odd, "scores"), "md")
+    cells = [re.split(r"(?<!\\)\|", line)[1].strip() for line in text.splitlines() if "±" in line]
+    plain = [re.sub(r"\\([^A-Za-z0-9])", r"\1", cell) for cell in cells]
+    assert sorted(plain) == sorted(ODD)  # none is settled to be best, which would be bold
+    shown = "\n".join(cells)
+    assert "<b>" not in shown.replace("\\<b>", "") and "](" not in shown.replace("\\[x](", "")
+    assert not re.search(r"(?<!\\)[$`]", shown)
+    assert "multi_similarity" in render(
+        table(Comparison((simulate("multi_similarity", [0.1, 0.2]),)), "scores"), "md"
+    )
+
+
+def test_a_table_in_latex_shows_names_letter_by_letter(odd):
+    text = render(table(odd, "scores"), "tex")
+    rows = [line for line in text.splitlines() if line.endswith(r"\\") and r"$\pm$" in line]
+    assert len(rows) == len(ODD)
+    for row in rows:
+        assert len(re.split(r"(?<!\\)&", row)) == len(table(odd, "scores").columns)
+        assert not row.startswith("[")  # an option of the \\ before
+        assert not re.search(r"(?<!\\)[#%_`^~]", row)
+    assert r"a\$b\$" in text and r"\textbackslash{}alpha" in text and "{[}x](y)" in text
+
+
+def test_a_table_in_csv_gives_names_back(odd):
+    read = list(csv.DictReader(StringIO(render(table(odd, "scores"), "csv"))))
+    assert {row["method"] for row in read} == set(ODD)
+
+
+@pytest.mark.parametrize("letters", [5, 120, 190, 240, 4000])
+def test_files_of_a_section_have_names_that_a_disk_takes(letters):
+    names = {"d" * letters, "d" * (letters - 1) + "e"}
+    slugs = {
+        Comparison((simulate("a", [0.1, 0.2], data=name, trainval="t" * 64),)).slug
+        for name in names
+    }
+    assert len(slugs) == 2
+    longest = max(len(table.name) for table in tables_of(comparison(3)))
+    assert max(map(len, slugs)) + len("-differences-concatenated.svg") <= 255 - longest

@@ -5,11 +5,14 @@ is named.
 import json
 import random
 import shutil
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
 
+from again import rerun
+from assay.data import packs, splits
 from assay.engines import InlineEngine
 from assay.errors import BadInput
 from assay.hashing import pretty
@@ -19,7 +22,9 @@ from assay.records.ledger import read
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.study import Execution, run_bench
-from assay.verify import TOLERANCE, rerun
+from assay.verify import TOLERANCE
+from assay.verify.rerun import SAME_WEIGHTS
+from forgery import forge
 from miniature import MINI, make_features, make_folder
 
 INLINE = ("--engine", "inline")
@@ -131,6 +136,30 @@ def test_runs_are_repeated_by_a_worker_and_told_one_by_one(assay, images):
     ]  # fmt: skip
 
 
+def test_data_are_loaded_split_and_packed_once_for_all_studies_and_both_checks(
+    assay, vectors, monkeypatch
+):
+    calls = []
+
+    def counted(module, name):
+        function = getattr(module, name)
+
+        def count(*given, **named):
+            calls.append(name)
+            return function(*given, **named)
+
+        monkeypatch.setattr(module, name, count)
+
+    counted(sys.modules["assay.verify.designs"], "load_without_broken")
+    counted(splits, "of")
+    counted(packs, "write_pack")
+    words = ["--rerun", 3, "--seed", 1, "--data", vectors[1]]
+    assert len(study_records(Store(vectors[0]))) > 1
+    assert assay("verify", vectors[0], *INLINE, *words)[0] == 0
+    halves = ["write_pack", "write_pack"]
+    assert sorted(calls) == ["load_without_broken", "of", *halves]
+
+
 def test_without_a_seed_one_is_drawn_and_told(assay, vectors):
     told = [
         json.loads(
@@ -154,12 +183,13 @@ def test_without_a_seed_one_is_drawn_and_told(assay, vectors):
     assert json.loads(again)["rerun"] == told[0]
 
 
+@pytest.mark.forgery("verify --rerun", what="a run's result")
 def test_a_forged_result_does_not_come_out_again(assay, images, copy):
     run = one_run(copy)
     edit(run / "result.json", worse_by(-0.1))
     found = repeated(copy, images[1], run)
     assert found.outcome == "DIFFERENT"
-    assert "on the same machine and with the same versions" in found.explanation
+    assert "training of this study comes out here with the same weights" in found.explanation
     code, out, _ = assay(
         "verify",
         copy.root,
@@ -178,25 +208,100 @@ def test_a_forged_result_does_not_come_out_again(assay, images, copy):
     )
 
 
+@pytest.mark.forgery("verify --rerun", what="weights with the same scores")
 def test_other_weights_with_the_same_scores_are_different(images, copy):
     run = one_run(copy)
     edit(run / "result.json", lambda result: result.update(weights="0" * 64))
     assert repeated(copy, images[1], run).outcome == "DIFFERENT"
 
 
-def test_on_another_machine_the_score_is_compared_within_a_stated_tolerance(
-    images, copy, monkeypatch
-):
-    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+@pytest.mark.forgery("verify --rerun", what="a run that is said to have diverged")
+def test_a_run_that_is_said_to_have_diverged_is_different(images, copy):
     run = one_run(copy)
-    assert repeated(copy, images[1], run).outcome == "same bytes"
+    edit(run / "result.json", lambda result: result.update(status="diverged"))
+    found = repeated(copy, images[1], run)
+    assert found.outcome == "DIFFERENT"
+    assert found.explanation == "it is diverged in the store, finished here"
+
+
+@pytest.mark.forgery(
+    "verify --rerun",
+    what="weights fitted to the test half, with the same validation, said to be of other versions",
+)
+def test_weights_that_were_fitted_to_the_test_half_are_different(images, copy, monkeypatch):
+    """The test score of the weights that are trained here is another one."""
+    run = one_run(copy)
+    edit(run / "result.json", other_weights)
+
+    def perfect(lines):
+        for kind, body in lines:
+            if kind == "test" and run.name in body["runs"]:
+                body["folds"][body["runs"].index(run.name)]["map_at_r"] = 1.0
+
+    forge(copy, perfect)
+    real = Environment.here
+    monkeypatch.setattr(
+        Environment, "here", lambda *where: replace(real(*where), torch="another version")
+    )
+    found = repeated(copy, images[1], run)
+    assert found.outcome == "DIFFERENT"
+    assert "in the ledger 1.000000" in found.explanation
+
+
+def other_weights(result):
+    """What no file shows of a trial whose weights were thrown away."""
+    result["weights"] = "0" * 64
+
+
+def say_another_host(store):
+    for path in store.root.glob("runs/*/*/timing.json"):
+        edit(path, lambda timing: timing.update(host="elsewhere", machine="another"))
+
+
+@pytest.mark.forgery(
+    "verify --rerun",
+    what="a run's score moved by {}, its weights made up and another host named",
+)
+@pytest.mark.parametrize("amount", [0.0, 0.002, TOLERANCE / 2])
+def test_no_tolerance_where_another_run_of_the_study_comes_out_the_same(images, copy, amount):
+    """Two tenths of a point; with the result rewritten, and the clock file naming another host."""
+    run = one_run(copy)
+    edit(run / "result.json", worse_by(amount))
+    edit(run / "result.json", other_weights)
+    say_another_host(copy)
+    found = repeated(copy, images[1], run)
+    assert found.outcome == "DIFFERENT"
+    assert "this run was altered, or computed on a processor of another kind" in found.explanation
+
+
+@pytest.mark.forgery("verify --rerun", what="a score that the weights do not have")
+def test_a_score_that_its_own_weights_do_not_have_is_different(images, copy):
+    """Of a baseline, whose weights come out anywhere, too."""
+    run = one_run(copy, "untrained")
+    edit(run / "result.json", worse_by(0.0005))
+    found = repeated(copy, images[1], run)
+    assert found.outcome == "within tolerance" and "which nothing proves" in found.explanation
+    edit(run / "result.json", worse_by(0.0015))
+    found = repeated(copy, images[1], run)
+    assert found.outcome == "DIFFERENT" and f"tolerance {SAME_WEIGHTS}" in found.explanation
+
+
+@pytest.mark.forgery(
+    "nothing",
+    what="all runs of a study moved within the tolerance of another processor",
+)
+def test_where_no_run_comes_out_the_same_the_score_is_compared_within_a_stated_tolerance(
+    images, copy
+):
+    """As on a processor of another kind, which gives other weights for every run."""
+    for entry in next(one for one in study_records(copy) if one.method == "triplet").run_entries():
+        edit(copy.run(entry.key) / "result.json", other_weights)
+    run = one_run(copy)
     edit(run / "result.json", worse_by(TOLERANCE / 2))
     found = repeated(copy, images[1], run)
     assert found.outcome == "within tolerance"
-    assert (
-        f"tolerance {TOLERANCE}; another machine (" in found.explanation
-        and "there, elsewhere here)" in found.explanation
-    )
+    assert f"tolerance {TOLERANCE}; with the same versions" in found.explanation
+    assert "which nothing proves" in found.explanation
     edit(run / "result.json", worse_by(TOLERANCE))
     assert repeated(copy, images[1], run).outcome == "DIFFERENT"
 
@@ -210,6 +315,7 @@ def test_with_other_versions_it_is_said_which(images, copy, monkeypatch):
     monkeypatch.setattr(Environment, "here", other)
     run = one_run(copy)
     edit(run / "result.json", worse_by(TOLERANCE / 2))
+    edit(run / "result.json", other_weights)
     found = repeated(copy, images[1], run)
     assert found.outcome == "within tolerance"
     assert (
@@ -217,6 +323,7 @@ def test_with_other_versions_it_is_said_which(images, copy, monkeypatch):
     )
 
 
+@pytest.mark.forgery("verify --rerun", what="a run of other settings")
 def test_a_run_of_other_settings_than_its_study_announced_is_different(images, copy):
     run = one_run(copy)
     edit(run / "config.json", lambda config: config["parameters"].update(margin=0.5))
@@ -254,6 +361,7 @@ def test_data_that_cannot_be_split_as_the_protocol_says_are_other_data(images, t
         list(rerun(Store(images[0]), 1, 0, ENGINE, f"folder:{tmp_path / 'two'}"))
 
 
+@pytest.mark.forgery("verify --rerun", what="data altered since")
 def test_data_that_was_altered_since_is_refused(images, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(images[1].removeprefix("folder:"), tmp_path / "mini")

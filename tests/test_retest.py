@@ -5,22 +5,32 @@ them; honest ones come out as the same bytes, or within a tolerance on another m
 import json
 import os
 import shutil
+import sys
 
 import numpy as np
 import pytest
+import torch
 
+from again import rerun, retest
+from assay.data import packs
 from assay.data.arrays import pack_arrays
 from assay.engines import InlineEngine
 from assay.errors import BadInput
+from assay.files import cache_folder
+from assay.hashing import digest_file, pretty
+from assay.model import Architecture, untrained_model
 from assay.protocols import customise, protocols
 from assay.records.merge import merge
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.report import write_report
 from assay.study import Execution, run_bench, run_sweep
-from assay.verify import COSINE, TEST_SCORE, retest, verify
+from assay.trunks import checkpoints, weights
+from assay.trunks.weights import resolve_weights, with_weights
+from assay.verify import COSINE, TEST_SCORE, verify
+from assay.verify.retest import TITLE
 from forgery import forge, make_consistent, record_in, write_vectors
-from miniature import MINI, make_features, make_folder
+from miniature import MINI, make_features, make_folder, snapshot
 from sealed import replace_test_images, swap_test_labels
 
 ENGINE = InlineEngine()
@@ -85,11 +95,12 @@ def test_an_honest_store_gives_the_same_bytes_and_is_left_alone(made, kind):
     before = files(folder)
     found = retested(Store(folder), data)
     records = study_records(Store(folder))
-    assert len(found) == len(records) >= 2
+    each = 4 if kind == "a frozen trunk" else 3
+    assert len(found) == each * len(records) >= 2 * each
     assert problems(found) == []
     for record in records:
         count = len(record.reproductions)
-        (note,) = [one.note for one in found if one.what.startswith(f"{record.method} ")]
+        (note,) = [one.note for one in found if one.what == f"{record.title}: {TITLE}"]
         assert note == f"{count} of {count} runs the same bytes"
     assert files(folder) == before
 
@@ -104,7 +115,8 @@ def test_sweeps_are_embedded_again_too(tmp_path):
 def test_a_study_that_was_not_tested_is_left_out(copied):
     store, data = copied()
     forge(store, lambda lines: lines.__delitem__(slice(2, None)))
-    assert not any(one.what.startswith("triplet ") for one in retested(store, data))
+    found = [one.what for one in retested(store, data) if one.what.startswith("triplet ")]
+    assert found == ["triplet on folder:mini: announced again"]
 
 
 # --- forged stores, in which everything agrees ----------------------------------------------------
@@ -165,6 +177,10 @@ FORGERIES = {
 }
 
 
+@pytest.mark.forgery(
+    "verify --data",
+    what="{}, with scores, chain, cards and report rewritten to agree",
+)
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forgery_in_which_everything_agrees_is_found_with_the_data_alone(copied, name):
     store, data = copied()
@@ -177,34 +193,213 @@ def test_a_forgery_in_which_everything_agrees_is_found_with_the_data_alone(copie
     assert any(problem.startswith(what) and words in problem for problem in found), found
 
 
+@pytest.mark.forgery("verify --data", what="another test half: {}")
 @pytest.mark.parametrize("change", [swap_test_labels, replace_test_images])
 def test_another_test_half_is_not_the_one_that_was_scored(copied, tmp_path, change):
     store, data = copied()
     other = shutil.copytree(data.removeprefix("folder:"), tmp_path / "other" / "mini")
     change(other)
     found = retested(store, f"folder:{other}")
-    assert len(problems(found)) == len(found) == len(study_records(store))
+    assert len(problems(found)) == len(study_records(store))
     assert all("is not the one that was scored" in problem for problem in problems(found))
 
 
-def test_a_poisoned_cache_gives_scores_that_the_data_do_not(made, tmp_path, monkeypatch):
-    """The features of the test half are replaced by the classes, between two benches."""
+# --- a poisoned cache -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def filled(made, tmp_path_factory):
+    """Return the cache that a bench of triplet leaves, and its store, made once for each kind."""
+    root, kinds = tmp_path_factory.mktemp("filled"), {}
+
+    def fill(kind):
+        if kind not in kinds:
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setenv("ASSAY_CACHE", str(root / kind / "cache"))
+                run_bench(made(kind)[1], ["triplet"], KINDS[kind][2], root / kind / "store", INLINE)
+            kinds[kind] = root / kind
+        return kinds[kind]
+
+    return fill
+
+
+@pytest.fixture
+def cache(filled, tmp_path, monkeypatch):
+    """Return a cache of one's own, filled by a bench of a kind."""
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
-    _, data = made("a frozen trunk")
-    protocol = KINDS["a frozen trunk"][2]
-    run_bench(data, ["triplet"], protocol, tmp_path / "first", INLINE)
-    packs = [path for path in tmp_path.glob("cache/features/*") if path.is_dir()]
-    (pack,) = [path for path in packs if json.loads((path / "pack.json").read_text())["sealed"]]
-    forged, y = np.load(pack / "x.npy"), np.load(pack / "y.npy")
-    forged[:] = 0
-    forged[np.arange(len(y)), y] = 1
-    np.save(pack / "x.npy", forged)
-    run_bench(data, ["contrastive"], protocol, tmp_path / "second", INLINE)
-    store = Store(tmp_path / "second")
+    return lambda kind: shutil.copytree(filled(kind) / "cache", tmp_path / "cache")
+
+
+def pack_in(cache, *, sealed):
+    """Return the one pack of a cache that is sealed or not."""
+    found = [path.parent for path in cache.glob("*/*/pack.json")]
+    (pack,) = [
+        path for path in found if json.loads((path / "pack.json").read_text())["sealed"] == sealed
+    ]
+    return pack
+
+
+def poison(pack, *, fitting):
+    """Replace the samples of a pack by their classes, with the same length; `fitting` rewrites the
+    hashes in `pack.json`.
+    """
+    y = np.load(pack / "y.npy")
+    if (pack / "x.npy").exists():
+        forged = np.zeros_like(np.load(pack / "x.npy"))
+        forged[np.arange(len(y)), y] = 1
+        np.save(pack / "x.npy", forged)
+    else:
+        size = (pack / "pixels.bin").stat().st_size // len(y)
+        (pack / "pixels.bin").write_bytes(b"".join(bytes([8 * label] * size) for label in y))
+    if fitting:
+        about = json.loads((pack / "pack.json").read_text())
+        packs._describe(pack, {key: about[key] for key in about.keys() - {"files", "digest"}})
+
+
+KINDS_WITH_PACKS = pytest.mark.parametrize("kind", ["images", "a frozen trunk"])
+
+
+def bench_again(made, kind, out):
+    """Bench triplet in a new store, from the cache as it is."""
+    run_bench(made(kind)[1], ["triplet"], KINDS[kind][2], out, INLINE)
+    return Store(out), made(kind)[1]
+
+
+@pytest.mark.forgery("the command", what="a pack of the cache, with the same length: {}")
+@KINDS_WITH_PACKS
+def test_poisoned_packs_are_made_again_before_they_are_used(made, filled, cache, tmp_path, kind):
+    folder = cache(kind)
+    packs_of_both = [pack_in(folder, sealed=sealed) for sealed in (False, True)]
+    honest = [files(pack) for pack in packs_of_both]
+    for pack in packs_of_both:
+        poison(pack, fitting=False)
+    assert [files(pack) for pack in packs_of_both] != honest
+    bench_again(made, kind, tmp_path / "store")
+    assert [files(pack) for pack in packs_of_both] == honest
+    assert snapshot(tmp_path / "store") == snapshot(filled(kind) / "store")
+
+
+@pytest.mark.forgery(
+    "verify --data",
+    what="the test half poisoned in the cache, with fitting hashes: {}",
+)
+@KINDS_WITH_PACKS
+def test_a_test_half_poisoned_with_fitting_hashes_gives_scores_that_the_data_do_not(
+    made, cache, tmp_path, kind
+):
+    poison(pack_in(cache(kind), sealed=True), fitting=True)
+    store, data = bench_again(made, kind, tmp_path / "store")
     assert problems(verify(store)) == []
-    assert any("are not the vectors" in problem for problem in problems(retested(store, data)))
+    found = problems(retested(store, data))
+    assert any("are not the vectors" in problem for problem in found), found
 
 
+@pytest.mark.forgery(
+    "verify --data",
+    what="trainval poisoned in the cache, with fitting hashes: {}",
+)
+@KINDS_WITH_PACKS
+def test_a_trainval_half_poisoned_with_fitting_hashes_is_not_that_of_the_data(
+    made, cache, tmp_path, kind
+):
+    """The weights are those of the training, so that the test vectors agree with them."""
+    folder = cache(kind)
+    poison(pack_in(folder, sealed=False), fitting=True)
+    before = files(folder)
+    store, data = bench_again(made, kind, tmp_path / "store")
+    assert problems(verify(store)) == []
+    found = problems(retested(store, data))
+    count = len(record_in(store).runs)
+    assert any(
+        f"worked on other samples or labels than the data give ({count} of {count} runs)" in one
+        for one in found
+    ), found
+    assert not any("test half" in problem for problem in found)
+    outcomes = [one.outcome for one in rerun(store, 4, 0, ENGINE, data)]
+    assert "DIFFERENT" in outcomes, "one alone may score alike by chance"
+    assert "same bytes" not in outcomes
+    assert files(folder) == before
+
+
+@pytest.mark.forgery("verify --data", what="pretrained weights poisoned in the cache")
+def test_pretrained_weights_of_a_poisoned_cache_are_not_those_of_their_source(
+    made, cache, tmp_path
+):
+    """Other weights lie in the cache under the name of the trunk, with all notes rewritten."""
+    folder = cache("a frozen trunk")
+    true = resolve_weights("lite0", "pretrained")
+    poisoned = untrained_model(Architecture("lite0", 3, 32, 0), true.digest).trunk
+    with torch.no_grad():
+        poisoned.body.conv_stem.weight *= 1.1
+    false = weights._keep("lite0", checkpoints.expected(poisoned), true.pretrained_on, true.source)
+    (folder / "weights" / "lite0.json").write_text(json.dumps(vars(false)))
+    store, data = bench_again(made, "a frozen trunk", tmp_path / "store")
+    assert record_in(store).announced.weights == false
+    assert problems(verify(store)) == []
+    found = problems(retested(store, data))
+    assert len(found) == len(study_records(store))
+    assert all("weights of the trunk" in one and "has others" in one for one in found), found
+
+
+@pytest.mark.forgery("nothing", what="weights of a trunk given as a file that nobody else has")
+def test_weights_without_a_source_are_taken_from_the_cache_and_it_says_so(made, cache, tmp_path):
+    kind = "a frozen trunk"
+    (file,) = cache(kind).glob("weights/*.safetensors")
+    own = with_weights(KINDS[kind][2], str(shutil.copy(file, tmp_path / "mine.safetensors")))
+    run_bench(made(kind)[1], ["pretrained"], own, tmp_path / "store", INLINE)
+    found = retested(Store(tmp_path / "store"), made(kind)[1])
+    assert problems(found) == []
+    assert any(one.note.startswith("file mine.safetensors (") for one in found)
+
+
+def test_a_cache_without_the_weights_is_one_message(made, tmp_path, monkeypatch):
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    folder, data = made("a frozen trunk")
+    monkeypatch.setattr("assay.trunks.lite0.Lite0.origin", classmethod(lambda _: None))
+    with pytest.raises(BadInput, match=r"the weights [0-9a-f]{64} of the trunk 'lite0' .* not in"):
+        retested(Store(folder), data)
+
+
+@pytest.fixture(scope="module")
+def opened():
+    """Collect the files that this process opens, while tests of this module run."""
+    found, listening = [], [True]
+
+    def hook(event, arguments):  # a hook cannot be removed
+        if listening and event in ("open", "sqlite3.connect"):
+            found.append(os.fsdecode(arguments[0]) if not isinstance(arguments[0], int) else "")
+
+    sys.addaudithook(hook)
+    yield found
+    listening.clear()
+
+
+@KINDS_WITH_PACKS
+def test_no_file_of_the_users_cache_is_opened(made, opened, kind):
+    folder, data = made(kind)
+    users = cache_folder()
+    setting = os.environ.get("ASSAY_CACHE")
+    assert any(users.rglob("*"))
+    opened.clear()
+    assert problems(retested(Store(folder), data)) == []
+    assert [one.outcome for one in rerun(Store(folder), 1, 0, ENGINE, data)] == ["same bytes"]
+    assert any("assay-cache-" in path for path in opened)
+    assert [path for path in opened if path.startswith(str(users))] == []
+    assert os.environ.get("ASSAY_CACHE") == setting
+
+
+@pytest.mark.forgery("verify --data", what="other classes on the card of a model")
+def test_a_card_with_other_classes_is_found_with_the_data_alone(copied):
+    store, data = copied()
+    (card,) = store.root.glob("models/*-triplet-*/model.json")
+    document = json.loads(card.read_text())
+    document["classes"][0] = "class99"
+    card.write_text(json.dumps(document))
+    assert problems(verify(store)) == []
+    assert any("names other classes" in one for one in problems(retested(store, data)))
+
+
+@pytest.mark.forgery("verify", what="keys of runs that lead out of the store")
 def test_a_key_that_leads_out_of_the_store_is_found(copied, tmp_path):
     """The run of the ledger is the true one elsewhere, that of the store is forged."""
     store, data = copied()
@@ -222,6 +417,10 @@ def test_a_key_that_leads_out_of_the_store_is_found(copied, tmp_path):
     assert any("leads out of its folder" in problem for problem in problems(retested(store, data)))
 
 
+@pytest.mark.forgery(
+    "verify --data",
+    what="numbers of classes and samples in the line of the seal",
+)
 def test_other_numbers_of_the_seal_are_found(copied):
     store, data = copied("vectors")
     seal = {"classes": 99, "samples": 999}
@@ -238,6 +437,7 @@ def test_other_numbers_of_the_seal_are_found(copied):
         )
 
 
+@pytest.mark.forgery("verify --data", what="a damaged file ({}) beside a forged study")
 @pytest.mark.parametrize("damage", ["weights", "pipe", "archive"])
 def test_a_damaged_file_is_a_finding_and_the_next_study_is_checked(copied, damage):
     store, data = copied()
@@ -300,24 +500,26 @@ def turn_all(store, angle, method="triplet"):
     make_consistent(store, method)
 
 
-def test_last_digits_may_differ_on_another_machine_and_not_on_this_one(copied, monkeypatch):
+def test_other_last_digits_are_reported_and_no_host_decides_about_them(copied):
     store, data = copied()
     turn_all(store, 1e-6)
-    assert any("on the same machine" in problem for problem in problems(retested(store, data)))
-    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
     found = retested(store, data)
     assert problems(found) == []
-    assert any("4 within tolerance" in one.note for one in found)
+    (note,) = [one.note for one in found if "other bytes" in one.note]
+    assert note.startswith("0 of 4 runs the same bytes, 4 other bytes within the tolerance")
+    assert "(1 - cosine at most 0.0001, scores within 0.1 points" in note
+    assert "which nothing proves" in note
 
 
-def test_vectors_further_off_than_the_tolerance_are_found_on_any_machine(copied, monkeypatch):
+@pytest.mark.forgery("verify --data", what="vectors turned by twice the tolerance")
+def test_vectors_further_off_than_the_tolerance_are_found(copied):
     store, data = copied()
     turn_all(store, 2 * np.sqrt(2 * COSINE))
-    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
     assert any("are not the vectors" in problem for problem in problems(retested(store, data)))
 
 
-def test_longer_vectors_are_found_where_lengths_count(copied, monkeypatch):
+@pytest.mark.forgery("verify --data", what="vectors made longer")
+def test_longer_vectors_are_found_where_lengths_count(copied):
     store, data = copied("Euclidean")
     record = record_in(store, "contrastive")
     for entry in record.reproductions:
@@ -326,14 +528,13 @@ def test_longer_vectors_are_found_where_lengths_count(copied, monkeypatch):
         vectors[::2] *= 1.01
         write_vectors(store, entry.key, vectors)
     make_consistent(store, "contrastive")
-    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
     assert any("are not the vectors" in problem for problem in problems(retested(store, data)))
 
 
+@pytest.mark.forgery("verify --data", what="0.2 points more in {}")
 @pytest.mark.parametrize("setting", ["concatenated", "separated", "fold 0"])
-def test_two_tenths_of_a_point_are_found_on_any_machine(copied, monkeypatch, setting):
+def test_two_tenths_of_a_point_are_found(copied, setting):
     store, data = copied()
-    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
 
     def raise_score(lines):
         for kind, body in lines:
@@ -374,6 +575,7 @@ def test_the_command_fails_on_forged_vectors(assay, copied):
     assert code == 1 and "WRONG normalized_softmax on features:mini.npz: test half embedded" in out
 
 
+@pytest.mark.forgery("verify --rerun", what="test vectors of a run that is repeated")
 def test_runs_that_are_repeated_embed_the_test_half_again(copied):
     store, data = copied()
     perfect_vectors(store, "triplet")
@@ -390,3 +592,39 @@ def test_other_data_are_refused(copied, tmp_path):
     other = f"features:{make_features(tmp_path / 'other.npz')}"
     with pytest.raises(BadInput, match=r"is not the data that .* was studied on"):
         retested(store, other)
+
+
+# --- samples of another machine -------------------------------------------------------------------
+
+
+def other_views(store):
+    """Let every run of triplet say that it worked on other samples, and all else agree with it."""
+    record = record_in(store)
+    for key in record.runs:
+        path = store.run(key) / "result.json"
+        path.write_text(pretty({**json.loads(path.read_text()), "view": "0" * 64}))
+
+    def say(lines):
+        for kind, body in lines:
+            for entry in body["runs"] if kind == "trial" else [body]:
+                if kind in ("trial", "reproduction"):
+                    entry["result"] = digest_file(store.run(entry["key"]) / "result.json")
+
+    forge(store, say)
+
+
+@pytest.mark.parametrize("kind", ["images", "a frozen trunk"])
+def test_features_may_be_others_on_another_machine_and_images_with_another_decoder(
+    copied, monkeypatch, kind
+):
+    store, data = copied(kind)
+    other_views(store)
+    packed = [one for one in retested(store, data) if one.what.startswith("triplet ")]
+    assert any("worked on other samples" in problem for problem in problems(packed))
+    if kind == "images":
+        monkeypatch.setattr("assay.study.conditions.decoder_hash", lambda: "another")
+    else:
+        turn_all(store, 1e-6)  # as a processor of another kind may
+    packed = [one for one in retested(store, data) if one.what.startswith("triplet ")]
+    assert problems(packed) == []
+    assert any("runs not compared: a" in one.note for one in packed)

@@ -14,7 +14,8 @@ from safetensors import safe_open
 
 import assay.run
 from assay.data.splits import folds_of_labels
-from assay.embedding import embed_samples, load, normalise_for, outputs
+from assay.embedder import load
+from assay.embedding import embed_samples, normalise_for, outputs
 from assay.errors import BadInput
 from assay.metrics import evaluate
 from assay.model import (

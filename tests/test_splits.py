@@ -250,6 +250,8 @@ def test_a_test_half_whose_last_class_is_only_looked_up_is_no_error() -> None:
 def test_the_sealed_half_offers_what_the_table_of_the_seal_says_and_nothing_else() -> None:
     _, test = splits.of(make([2] * 16), PROTOCOL)
     assert [name for name in dir(test) if not name.startswith("_")] == [
+        "commitment",
+        "count_in",
         "fingerprint",
         "flaws",
         "hand_out",

@@ -368,6 +368,15 @@ def test_the_looks_share_five_percent() -> None:
         alpha_of_look(0)
 
 
+@pytest.mark.parametrize("look", [50, 2000, 10**30])
+def test_a_look_of_any_number_has_a_level_to_compute_with(look: int) -> None:
+    """A forged announcement may hold any number."""
+    assert 0 < alpha_of_look(look) <= 0.01 / 2**49
+    units = {"a": [0.52, 0.54, 0.53, 0.53], "b": [0.41, 0.42, 0.40, 0.41]}
+    (found,) = compare(units, [("a", "b")], looks=[look])
+    assert found.verdict == "undecided"
+
+
 # --- Degenerate input ---
 
 

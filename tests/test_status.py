@@ -14,7 +14,7 @@ import pytest
 from assay.hashing import pretty
 from assay.records.ledger import Ledger
 from assay.records.origin import SweepPoint
-from assay.records.progress import Board, StudyState, read_progress
+from assay.records.progress import Board, StudyState, TimeLeft, read_progress
 from assay.records.run import Timing
 from assay.records.store import Store
 from assay.status import CLOCKS, status_of
@@ -76,8 +76,8 @@ def driven(store):
     )
 
 
-def board(store, *states, left=None, workers=2):
-    Board(store).post(states, left, workers)
+def board(store, *states, left=None, workers=2, longer=False):
+    Board(store).post(states, left and TimeLeft(left, longer), workers)
 
 
 def state_of(store, called, *arguments, **more):
@@ -239,6 +239,15 @@ def test_the_time_left_of_a_running_bench_is_what_its_driver_reckons(assay, stor
     out = assay("status", store.root)[1]
     assert f"running: process {os.getpid()} on {socket.gethostname()}\n" in out
     assert "4 of 20 runs done, about 3 h 00 min left" in out
+
+
+def test_a_bench_that_takes_longer_than_expected_says_so(assay, store):
+    study_in(store, "triplet", tried=1)
+    board(store, state_of(store, "triplet", 3, 20, done=4), left=60.0, longer=True)
+    driven(store)
+    out = assay("status", store.root)[1]
+    assert "4 of 20 runs done, longer than expected, at least 1 min 00 s left" in out
+    assert json.loads(assay("status", store.root, "--json")[1])["longer"] is True
 
 
 def test_a_driver_that_has_been_silent_for_long_is_told(assay, store):
@@ -425,5 +434,5 @@ def test_an_announcement_that_is_being_written_is_no_study_yet(store):
 def test_posts_that_follow_at_once_are_left_out_but_for_the_last(store):
     board = Board(store)
     for left, last, expected in ((30.0, False, 30.0), (20.0, False, 30.0), (10.0, True, 10.0)):
-        board.post((), left, 2, last=last)
+        board.post((), TimeLeft(left), 2, last=last)
         assert read_progress(store).seconds_left == expected

@@ -189,6 +189,16 @@ def test_a_spoilt_note_of_a_dead_driver_is_in_nobodys_way(store: Store, content:
         assert json.loads((store.root / "driver.json").read_text())["pid"] == os.getpid()
 
 
+def test_a_share_that_its_task_removes_first_is_in_nobodys_way(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of a killed driver may end while the next driver begins."""
+    gone = store.share("a" * 64)
+    monkeypatch.setattr(store, "shares", lambda: [gone])
+    with store.driving():
+        assert not gone.exists()
+
+
 def test_the_driver_is_known_while_it_drives(store: Store) -> None:
     assert store.driver() is None
     with other_driver(store) as first:

@@ -81,6 +81,17 @@ def test_a_sweep_uses_the_bench_that_the_store_has_and_adds_nothing_when_run_aga
     assert sweep(mini_features, out, "dim=4,8") == done and snapshot(out) == after
 
 
+def test_a_sweep_of_fewer_values_prints_its_own_table(assay, mini_features, tmp_path):
+    words = ["--data", f"features:{mini_features}", "--methods", "triplet", "--engine", "inline"]
+    words += [part for setting in MINI for part in ("--set", setting)]
+    for values in ("4,8,16", "4,16"):
+        done = assay("sweep", *words, "--vary", f"dim={values}", "--out", tmp_path / "store")
+        assert done[0] == 0, done[2]
+        rows = [line.split() for line in done[1].splitlines() if line.startswith("triplet")]
+        # the parameters were searched at 8, so that value has a row in every sweep
+        assert [row[1] for row in rows] == ["4", "8", "16"]
+
+
 def test_what_a_field_cannot_be_is_refused_before_anything_is_begun(mini_features, tmp_path):
     for vary in (
         "dim=4,zero",

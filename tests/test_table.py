@@ -413,5 +413,5 @@ def test_parquet_without_its_library_says_what_to_install(
         return real(name, *rest, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(BadInput, match=re.escape("pip install 'assay-dml[parquet]'")):
+    with pytest.raises(BadInput, match=re.escape("pip install pyarrow")):
         load(f"table:{put(tmp_path / 't.parquet', b'')}")

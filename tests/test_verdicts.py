@@ -16,6 +16,7 @@ from assay.cli.show import print_result
 from assay.hashing import pretty
 from assay.records.benches import DeclaredBench
 from assay.records.lines import Preregistration
+from assay.records.reported import Extent
 from assay.records.store import Store, place_file
 from assay.records.study import StudyRecord
 from assay.report import write_report
@@ -74,9 +75,12 @@ def declare(*methods: str, studies: Sequence[str] = (), **other: Any) -> Declare
         "reference": None,
         "look": 1,
         "after": (),
+        "test": "c" * 64,
+        "previous": (),
     }
+    keys = tuple(studies or methods)
     return DeclaredBench(
-        studies=tuple(studies or methods), methods=methods, trained=trained, **(settings | other)
+        studies=keys, announcements=keys, methods=methods, trained=trained, **(settings | other)
     )
 
 
@@ -507,9 +511,11 @@ def test_a_bench_under_way_does_not_change_yet_what_the_finished_ones_say(tmp_pa
     for number, one in enumerate(
         (declare("a", "b"), declare("a", "b", "c", look=2, after=("a", "b")))
     ):
-        place_file(store.bench(one.key), pretty(one.to_json()).encode())
+        place_file(store.bench(one.hash), pretty(one.to_json()).encode())
         (found,) = comparisons(store)
-        (covered_only,) = comparisons(store, ["a", "b"])
+        now = Extent.of(store)
+        ended = {key: lines for key, lines in now.studies.items() if key != begun.key}
+        (covered_only,) = comparisons(store, replace(now, studies=ended))
         assert len(found.benches) == number + 1
         assert found.family == covered_only.family
         assert found.differences("separated") == covered_only.differences("separated")

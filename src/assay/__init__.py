@@ -11,7 +11,7 @@ from assay.version import __version__
 
 if TYPE_CHECKING:
     from assay.data.survey import survey
-    from assay.embedding import load
+    from assay.embedder import load
     from assay.evaluation import embed, evaluate_model
     from assay.metrics import Scores, evaluate
     from assay.report import bench
@@ -33,7 +33,7 @@ _HOMES = {
     "embed": "assay.evaluation",
     "evaluate": "assay.metrics",
     "evaluate_model": "assay.evaluation",
-    "load": "assay.embedding",
+    "load": "assay.embedder",
     "survey": "assay.data.survey",
 }
 

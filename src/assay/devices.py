@@ -14,6 +14,9 @@ from assay.errors import BadInput
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 """The environment variable with the GPUs that a process sees."""
 
+MOST_WORKERS = 1_024
+"""Worker processes of one bench; each takes some 200 MB before it has read any data."""
+
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 """Numbers of glibc's `mallopt`."""
 

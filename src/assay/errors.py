@@ -1,5 +1,47 @@
-"""The error for what the user can fix; the command line prints its message and exits with 2."""
+"""The error for what the user can fix, of which the command line prints the message before it exits
+with 2, and the reasons of other errors in words.
+"""
+
+import os
+import traceback
+from pathlib import Path
 
 
 class BadInput(ValueError):
     """A value, file or option that Assay cannot use; the message names it and the remedy."""
+
+
+def reason_of(error: Exception) -> str:
+    """Return on one line why something failed; of an `OSError` without its number and its path.
+
+    >>> reason_of(FileNotFoundError(2, "No such file or directory", "a.npz"))
+    'No such file or directory'
+    """
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    words = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return " ".join(words.split()) or type(error).__name__
+
+
+def in_one_line(error: BaseException, otherwise: str = "") -> str:
+    """Return the kind and the text of an exception, and the line of code that is to be fixed.
+
+    It is the innermost line of the user's own code; else of another package; else the place that
+    is given, or the innermost line of all.
+    """
+    words = traceback.format_exception_only(error)[-1]  # also where str(error) raises
+    said = " ".join(words.split()).removesuffix(":")
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<")
+    ]
+    own = f"{Path(__file__).parent}{os.sep}"
+    others = [frame for frame in frames if not frame.filename.startswith(own)]
+    outside = [frame for frame in others if f"{os.sep}torch{os.sep}" not in frame.filename]
+    users = [frame for frame in outside if "-packages" not in frame.filename]
+    blamed = users or outside or ([] if otherwise else frames)
+    place = f"{blamed[-1].filename}, line {blamed[-1].lineno}" if blamed else otherwise
+    if isinstance(error, SyntaxError) and error.filename:
+        place = f"{error.filename}, line {error.lineno}"
+    return f"{said} ({place})" if place else said

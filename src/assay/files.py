@@ -9,11 +9,19 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
 DRAFT, DEAD = ".draft-", ".dead-"
 """Beginnings of the names of unfinished files and folders, and of folders that are being removed.
+"""
+
+MOST_BYTES = 1 << 30
+"""Bytes of the largest file that is read at once: a list, a document, an image."""
+
+LONGEST_LINE = 10_000_001
+"""Characters of a line above which a file is no list: the images of one landmark fill a long line.
 """
 
 MANY_FILES = 64
@@ -28,6 +36,20 @@ def cache_folder() -> Path:
     if chosen := os.environ.get("ASSAY_CACHE"):
         return Path(os.path.expanduser(chosen))  # noqa: PTH111 (raises nothing for an unknown ~user)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay"
+
+
+def looks_folder() -> Path:
+    """Return the folder of the index of looks: ASSAY_LOOKS, else `looks` beside the cache.
+
+    What it holds cannot be computed again, so it is in the user's folder for such state, unless
+    ASSAY_CACHE says where everything goes.
+    """
+    if chosen := os.environ.get("ASSAY_LOOKS"):
+        return Path(os.path.expanduser(chosen))  # noqa: PTH111 (raises nothing for an unknown ~user)
+    if os.environ.get("ASSAY_CACHE"):
+        return cache_folder() / "looks"
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "assay" / "looks"
 
 
 def usable_cache() -> Path:
@@ -54,7 +76,23 @@ def usable_cache() -> Path:
     return folder
 
 
-# --- Files and folders ---
+@contextmanager
+def empty_cache() -> Iterator[Path]:
+    """Let the cache be an empty folder inside the block, for whatever must not come from the user's
+    cache; yield the path of the latter. The folder is removed on leaving.
+    """
+    users, setting = cache_folder(), os.environ.get("ASSAY_CACHE")
+    with tempfile.TemporaryDirectory(prefix="assay-cache-") as folder:
+        os.environ["ASSAY_CACHE"] = folder  # processes that are started inside inherit it
+        try:
+            yield users
+        finally:
+            del os.environ["ASSAY_CACHE"]
+            if setting is not None:
+                os.environ["ASSAY_CACHE"] = setting
+
+
+# --- Writing ---
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -80,6 +118,38 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         sync_folder(path.parent)
 
 
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a file, durably: all of it or, where the disk is full, nothing.
+
+    Folders are made where they are missing. A killed writer may leave a torn line at the end, see
+    `cut_torn_line`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with errors_naming(path):
+        before = path.stat().st_size if path.exists() else 0
+        content = line.encode() + b"\n"
+        try:
+            with path.open("ab", buffering=0) as stream:
+                written = stream.write(content)
+                if written < len(content):
+                    stream.write(content[written:])  # raises the error that cut the first write
+                os.fsync(stream.fileno())
+        except OSError:
+            with suppress(OSError):
+                os.truncate(path, before)
+            raise
+
+
+def cut_torn_line(path: Path) -> None:
+    """Remove the beginning of a line that a killed writer left at the end of a file."""
+    if not path.exists():
+        return
+    content = read_bytes(path)
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)
+
+
 @contextmanager
 def errors_naming(path: Path) -> Iterator[None]:
     """Set the file name of an `OSError` that has none (disk full) or only a temporary one."""
@@ -91,10 +161,14 @@ def errors_naming(path: Path) -> Iterator[None]:
         raise
 
 
+# --- Reading ---
+
+
 def regular(path: Path) -> Path:
     """Return the path; raise `OSError` where it is a pipe, a socket or a device.
 
-    Opening a pipe waits for a writer, and a device may never end.
+    Opening a pipe waits for a writer, and a device may never end. Every file is opened by way of
+    this function: by the readers below, or by a library that opens the path itself.
     """
     kind = stat.S_IFMT(path.stat().st_mode)
     if kind not in (stat.S_IFREG, stat.S_IFDIR):
@@ -103,9 +177,80 @@ def regular(path: Path) -> Path:
     return path
 
 
+def memory() -> int:
+    """Return the bytes of memory that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a file to read its bytes."""
+    return regular(path).open("rb")
+
+
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Return the bytes of a file; raise `OSError`, before any is read, where it has over `most`."""
+    with open_file(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than {most:,}", str(path))
+        return stream.read()
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file in UTF-8."""
+    return read_bytes(path).decode("utf-8")
+
+
+def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+    """Yield the lines of a text file, with their ends; raise `ValueError` at an endless one."""
+    with TextIOWrapper(open_file(path), encoding=encoding, newline="") as stream:
+        number = 1
+        while line := stream.readline(LONGEST_LINE):
+            if len(line) == LONGEST_LINE:
+                raise ValueError(f"line {number} has over {LONGEST_LINE - 1:,} characters")
+            yield line
+            number += 1
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names in a folder, sorted; none where there is no such folder.
+
+    Hidden names, which begin with a dot, are left out: drafts are such, and what systems and
+    editors leave in folders.
+    Unlike `Path.glob`, it raises `OSError` where the folder may not be read, rather than to say
+    that nothing is in it.
+    """
+    try:
+        return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def read_json(path: Path) -> Any:
-    """Return the JSON document in a file."""
-    return json.loads(regular(path).read_text(encoding="utf-8"))
+    """Return the JSON document in a file; raise `ValueError` where it is none."""
+    return parse_json(read_bytes(path))
+
+
+def parse_json(content: bytes) -> Any:
+    """Return a JSON document as it can be written again.
+
+    Raises `ValueError` also for what `json` lets pass: NaN and infinities, halves of characters
+    (surrogates), and more levels than can be read.
+    """
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no JSON")
+
+    try:
+        document = json.loads(content.decode("utf-8"), parse_constant=refuse)
+        if b"\\ud" in content.lower():
+            json.dumps(document, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("it has too many levels") from None
+    return document
+
+
+# --- Folders and drafts ---
 
 
 def sync_folder(folder: Path) -> None:
@@ -118,19 +263,23 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def new_folder(final: Path) -> Iterator[Path]:
+def new_folder(final: Path, replace: bool = False) -> Iterator[Path]:
     """Yield an empty folder to fill; on leaving it is renamed to `final`.
 
-    Where `final` exists already, that one stays and the new folder is removed.
+    Where `final` exists already, that one stays and the new folder is removed; with `replace`, the
+    old one is moved aside, and removed when the new one has taken its place.
     """
     with errors_naming(final):
         final.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(dir=final.parent, prefix=DRAFT))
         os.chmod(draft, 0o755)
+        aside: Path | None = None
         try:
             yield draft
             _sync_files([path for path in draft.rglob("*") if path.is_file()])
             sync_folder(draft)
+            if replace and final.is_dir():
+                aside = final.rename(draft.with_name(f"{DEAD}{draft.name}"))
             try:
                 draft.rename(final)
             except OSError:
@@ -139,6 +288,8 @@ def new_folder(final: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         sync_folder(final.parent)
+        if aside is not None:
+            shutil.rmtree(aside)
 
 
 def remove_drafts(folder: Path) -> None:

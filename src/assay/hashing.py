@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from assay.files import regular
+from assay.files import open_file
 
 SCALARS = (str, int, float)
 """Types whose values JSON has as they are (`bool` is an `int`)."""
@@ -49,6 +49,17 @@ def canonical(value: Any) -> str:
     )
 
 
+def shortened(name: str, most: int = 160) -> str:
+    """Return a name of at most so many letters: of a longer one the beginning, and its hash.
+
+    File systems take 255 bytes; the default leaves room for what stands behind a name.
+
+    >>> shortened("birds"), len(shortened("b" * 200))
+    ('birds', 160)
+    """
+    return name if len(name) <= most else f"{name[: most - 17]}-{digest(name)[:16]}"
+
+
 def pretty(value: Any) -> str:
     """Return indented JSON with sorted keys, for files that people open."""
     text = json.dumps(plain(value), sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False)
@@ -80,7 +91,7 @@ def digest_bytes(content: bytes | memoryview) -> str:
 
 def digest_file(path: Path) -> str:
     """Return the SHA-256 of a file's content, 64 hex digits."""
-    with regular(path).open("rb") as stream:
+    with open_file(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -1,23 +1,24 @@
 """A model: trunk and head, and its files.
 
-The weights are one safetensors file with the architecture in its header. A model folder holds them
-and a card, which says where the model comes from.
+The weights are one safetensors file with the architecture in its header. A model folder holds them,
+trunk included, and a card, which says where the model comes from and has the hash of the weights.
 """
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from assay.errors import BadInput
-from assay.files import new_folder, read_json, regular
-from assay.hashing import canonical, pretty
+from assay.data.origin import FeaturesOrigin
+from assay.errors import BadInput, reason_of
+from assay.files import new_folder, open_file, parse_json
+from assay.hashing import canonical, digest_bytes, digest_file, pretty
 from assay.protocols import (
     RANDOM_WEIGHTS,
     FirstStep,
@@ -26,9 +27,15 @@ from assay.protocols import (
     ResolvedProtocol,
     Similarity,
 )
-from assay.records.codec import FORMAT, BadRecord, check_format
-from assay.records.run import CARD, WEIGHTS
+from assay.records.codec import FORMAT, BadRecord, check_types
+from assay.records.run import CARD, REMAKE, WEIGHTS, read_card
 from assay.trunks import build, weights
+
+LARGEST_SIDE = 10_000
+"""Pixels of a side of an image above which no model takes it."""
+
+UNREADABLE = (OSError, MemoryError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError)
+"""Errors from reading a damaged file of weights."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,7 @@ class Architecture:
         resize: how an image is scaled before the centre is cut out of it.
         stored: side of the scaled image; 0 for vectors.
         similarity: how embeddings are compared.
+        unit_features: whether features are scaled to unit length before the head.
     """
 
     trunk: str
@@ -56,6 +64,7 @@ class Architecture:
     resize: Resize = "square"
     stored: int = 0
     similarity: Similarity = "cosine"
+    unit_features: bool = False
 
     @classmethod
     def under(
@@ -90,6 +99,20 @@ class Architecture:
             similarity=protocol.similarity,
         )
 
+    @classmethod
+    def of_features(cls, origin: FeaturesOrigin) -> "Architecture":
+        """Return the trunk that made features, without a head."""
+        return cls(
+            origin.trunk,
+            origin.inputs,
+            origin.size,
+            dim=0,
+            pooling=origin.pooling,
+            resize=origin.resize,
+            stored=origin.stored,
+            unit_features=origin.unit,
+        )
+
     @property
     def first_step(self) -> FirstStep:
         """How an image is scaled before its centre is cut out."""
@@ -97,12 +120,9 @@ class Architecture:
 
     @property
     def described(self) -> dict[str, Any]:
-        """The fields as files hold them, without the similarity if it is the usual one."""
-        return {
-            name: value
-            for name, value in vars(self).items()
-            if (name, value) != ("similarity", "cosine")
-        }
+        """The fields as files hold them, without those of few models at their usual values."""
+        usual = ("similarity", "cosine"), ("unit_features", False)
+        return {name: value for name, value in vars(self).items() if (name, value) not in usual}
 
 
 class Model(nn.Module):
@@ -126,7 +146,10 @@ class Model(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return embeddings (N, dim)."""
-        z: Tensor = self.head(self.norm(self.trunk(x)))
+        features = self.trunk(x)
+        if self.architecture.unit_features:
+            features = F.normalize(features, dim=1)
+        z: Tensor = self.head(self.norm(features))
         return z
 
     def state(self) -> dict[str, Tensor]:
@@ -158,6 +181,60 @@ def with_trunk(trained: Model, protocol: ResolvedProtocol, inputs: int) -> Model
     return model
 
 
+def has_trunk_weights(model: Model, digest: str) -> bool:
+    """Return whether the trunk of a model is that of `untrained_model`, with the weights of this
+    hash and all else as it is built.
+    """
+    architecture = model.architecture
+    with torch.random.fork_rng(devices=[]):
+        built = build(architecture.trunk, architecture.inputs, architecture.pooling)
+    return weights.holds(model.trunk, digest, built)
+
+
+def head_of(model: Model) -> Model:
+    """Return the head of a model by itself.
+
+    It takes features of the model's trunk, of unit length where the model scales them so.
+    """
+    whole = model.architecture
+    head = Model(
+        Architecture(
+            "identity",
+            model.trunk.features,
+            0,
+            whole.dim,
+            layer_norm=whole.layer_norm,
+            similarity=whole.similarity,
+        )
+    )
+    head.norm, head.head = model.norm, model.head
+    return head
+
+
+def join_trunk(trained: Model, origin: FeaturesOrigin) -> Model:
+    """Return the trunk that made features, with a head that was trained on them, as one model.
+
+    Raise `BadInput` where its weights are not in the cache, for nothing is fetched here, or its
+    features are of another width.
+    """
+    head = trained.architecture
+    whole = replace(
+        Architecture.of_features(origin),
+        dim=head.dim,
+        layer_norm=head.layer_norm,
+        similarity=head.similarity,
+    )
+    weights.check_kept(origin.trunk, origin.weights)
+    model = untrained_model(whole, origin.weights)
+    if model.trunk.features != head.inputs:
+        raise BadInput(
+            f"{origin.trunk} has {model.trunk.features} features, the vectors have {head.inputs}"
+            " numbers"
+        )
+    model.norm, model.head = trained.norm, trained.head
+    return model
+
+
 def pack_model(architecture: Architecture, state: Mapping[str, Tensor]) -> bytes:
     """Return the weights as a safetensors file, with the architecture in its header."""
     packed: bytes = save(dict(state), metadata={"architecture": canonical(architecture.described)})
@@ -166,33 +243,86 @@ def pack_model(architecture: Architecture, state: Mapping[str, Tensor]) -> bytes
 
 def read_model(path: Path) -> Model:
     """Read a model from a file of weights."""
-    with safe_open(str(regular(path)), framework="pt") as file:
-        architecture = Architecture(**json.loads(file.metadata()["architecture"]))
+    open_file(path).close()  # says in words where it is no file
+    with safe_open(str(path), framework="pt") as file:
+        architecture = _read_architecture(file.metadata(), path)
+        head = file.get_slice("head.weight").get_shape()[0] if architecture.dim else 0
+        if head != architecture.dim:  # a model that large would be made before it is found out
+            raise ValueError(f"its head has {head} dimensions, not {architecture.dim}")
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     model = Model(architecture)
     model.load_state_dict(state)
     return model
 
 
-def write_model_folder(folder: Path, model: Model, card: Mapping[str, Any]) -> None:
-    """Write a model folder: the weights, and a card that says where the model comes from."""
-    with new_folder(folder) as draft:
-        (draft / WEIGHTS).write_bytes(pack_model(model.architecture, model.state()))
-        (draft / CARD).write_text(
-            pretty({"format": FORMAT, "architecture": model.architecture.described, **card}),
-            encoding="utf-8",
-        )
+def _read_architecture(header: Mapping[str, str] | None, path: Path) -> Architecture:
+    """Return the architecture in the header of the file of weights, or raise `ValueError`."""
+    if header is None or "architecture" not in header:
+        raise ValueError("its header has no architecture")
+    fields = parse_json(header["architecture"].encode())
+    if not isinstance(fields, dict):
+        raise ValueError("its architecture is no JSON object")
+    check_types(Architecture, fields, f"{path}, architecture", REMAKE)
+    found = Architecture(**fields)
+    sides = (found.size, found.stored)
+    if found.dim < 0 or found.inputs < 1 or min(sides) < 0 or max(sides) > LARGEST_SIDE:
+        raise ValueError(f"no model has the architecture {header['architecture']}")
+    return found
+
+
+def write_model_folder(
+    folder: Path,
+    model: Model,
+    card: Mapping[str, Any],
+    others: Mapping[str, bytes] | None = None,
+    *,
+    replace: bool = False,
+) -> None:
+    """Write a model folder: weights, a card that says where the model comes from, other files.
+
+    A folder that is there stays as it is, but for `replace`.
+    """
+    with new_folder(folder, replace) as draft:
+        for name, other in (others or {}).items():
+            (draft / name).write_bytes(other)
+        content = pack_model(model.architecture, model.state())
+        (draft / WEIGHTS).write_bytes(content)
+        about = {
+            "format": FORMAT,
+            "architecture": model.architecture.described,
+            "sha256": digest_bytes(content),
+        }
+        (draft / CARD).write_text(pretty({**about, **card}), encoding="utf-8")
 
 
 def read_model_folder(folder: Path) -> tuple[Model, dict[str, Any]]:
-    """Read the model in a folder, and its card; raise `BadInput` if that is not possible."""
+    """Read the model in a folder, and its card.
+
+    Raise `BadInput` if that is not possible, if the weights are not those that the card was written
+    with, or if they are no numbers.
+    """
     try:
-        card = dict(read_json(folder / CARD))
-        check_format(card.get("format"), str(folder / CARD))
-        return read_model(folder / WEIGHTS), card
+        card = read_card(folder)
+        model, found = read_model(folder / WEIGHTS), digest_file(folder / WEIGHTS)
     except BadRecord:
         raise
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+    except UNREADABLE as error:
         raise BadInput(
-            f"{folder} cannot be read as a model folder ({error}); make it again with `assay train`"
+            f"{folder / WEIGHTS} cannot be read as the weights of a model"
+            f" ({reason_of(error)}){REMAKE}"
         ) from None
+    described = model.architecture.described
+    for name, own in {"sha256": found, "architecture": described}.items():
+        if card.get(name) != own:
+            raise BadInput(
+                f"{folder / WEIGHTS} is not the file that {CARD} was written with: it has another"
+                f" {name}, so one of the two was altered or exchanged; restore the model folder"
+                " from a copy, or make it again"
+            )
+    for name, tensor in model.state_dict().items():
+        if not torch.isfinite(tensor).all():
+            raise BadInput(
+                f"{folder / WEIGHTS}: {name} holds NaN or infinity, which gives no embedding: its"
+                " training diverged, or the file was edited; make the model again"
+            )
+    return model, card

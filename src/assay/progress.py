@@ -7,6 +7,13 @@ Progress = Callable[[str, int, int], None]
 there is.
 """
 
+Say = Callable[[str], None]
+"""Called with something that the user should know, in words."""
+
 
 def silent(stage: str, done: int, total: int) -> None:
     """Report nothing: the progress that callers get who ask for none."""
+
+
+def say_nothing(text: str) -> None:
+    """Say nothing: for callers who leave it to the result."""

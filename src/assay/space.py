@@ -7,6 +7,7 @@ and never changed by the search.
 
 import math
 import numbers
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
@@ -76,6 +77,39 @@ def one_of(options: tuple[str, ...], name: str, value: str) -> str:
     if value not in options:
         raise ValueError(f"{name} is one of {', '.join(map(repr, options))}, got {value!r}")
     return value
+
+
+def read_whole(text: str) -> int:
+    """Return the whole number that a text is: digits, and a sign; raise `ValueError` for others.
+
+    Python itself would also read `1_000`, spaces and digits of other scripts.
+
+    >>> read_whole("-3")
+    -3
+    >>> read_whole("1_000")
+    Traceback (most recent call last):
+    ...
+    ValueError: '1_000' is not a whole number
+    """
+    if not re.fullmatch(r"[+-]?[0-9]{1,40}", text):
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def read_number(text: str) -> float:
+    """Return the finite number that a text is; raise `ValueError` for others.
+
+    >>> read_number("5e-4")
+    0.0005
+    >>> read_number("1e400")
+    Traceback (most recent call last):
+    ...
+    ValueError: '1e400' is not a finite number
+    """
+    plain = re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text)
+    if not plain or not math.isfinite(float(text)):
+        raise ValueError(f"{text!r} is not a finite number")
+    return float(text)
 
 
 def _is_finite(value: object) -> bool:

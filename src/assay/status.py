@@ -72,6 +72,7 @@ class Status:
         workers: number of processes of the last driver; None: not known.
         seconds_left: seconds until all is done, by the driver's estimate or by the times of the
             finished runs; None: not known.
+        longer: whether the driver's work takes longer than was expected.
         studies: each study, points of a sweep after their base.
     """
 
@@ -82,6 +83,7 @@ class Status:
     under_way: tuple[str, ...]
     workers: int | None
     seconds_left: float | None
+    longer: bool
     studies: tuple[Standing, ...]
 
 
@@ -118,6 +120,7 @@ def status_of(store: Store) -> Status:
         seconds_left=(board.seconds_left if board else None)
         if driver
         else _estimate(store, records, studies, workers),
+        longer=bool(driver and board and board.longer),
         studies=tuple(_in_order(records, begun, [*unread, *studies])),
     )
 

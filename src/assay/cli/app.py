@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+from collections.abc import Sequence
 
 import typer
 from rich.console import Console
@@ -14,7 +15,7 @@ from assay.cli.lists import list_
 from assay.cli.models import baselines, embed, train
 from assay.cli.stores import merge, report, status, verify
 from assay.devices import keep_freed_memory
-from assay.errors import BadInput
+from assay.errors import BadInput, reason_of
 
 app = typer.Typer(
     name="assay",
@@ -49,6 +50,9 @@ def assay(
 
 INTERRUPTED = 130
 
+ONLY_READING = ("list", "status", "verify")
+"""Commands that write nothing, so that there is nothing to continue."""
+
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 the work failed, 2 bad usage or bad input, 130
@@ -56,36 +60,68 @@ def main() -> None:
     """
     keep_freed_memory()
     try:
+        _check_encoding(sys.argv)
         app()
     except BadInput as error:
         _fail(str(error), 2)
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
-            _fail(
-                "interrupted; nothing finished is lost, run the same command again to continue",
-                INTERRUPTED,
-            )
+            follows = "nothing finished is lost, run the same command again to continue"
+            if sys.argv[1:2] and sys.argv[1] in ONLY_READING:
+                follows = "nothing was changed; what was not reached is neither right nor wrong"
+            _fail(f"interrupted; {follows}", INTERRUPTED)
         raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except OSError as error:
-        _fail(_explain(error), 1)
+        _fail(_explain(error), 2 if error.errno in BAD_PATHS else 1)
+    except MemoryError:
+        _fail("there is not enough memory; close other programs, or give smaller data", 1)
     except RuntimeError as error:
-        _fail(f"{error}", 1)
+        _fail(str(error) or reason_of(error), 1)
+
+
+def _check_encoding(words: Sequence[str]) -> None:
+    """Raise `BadInput` for a path that is not UTF-8: records and files of weights could not name
+    it.
+    """
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise BadInput(f"the name {word!a} is not UTF-8; rename that file or folder") from None
+
+
+BAD_PATHS = {
+    errno.EACCES: "change its permissions, or give another path",
+    errno.EPERM: "change its permissions, or give another path",
+    errno.EROFS: "give a path that can be written to",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path: a file stands where it needs a folder",
+    errno.EISDIR: "give the path of a file",
+    errno.EINVAL: "give the path of a file",
+    errno.ENXIO: "give the path of a file",
+    errno.ELOOP: "put the file itself there instead of a link",
+    errno.ENAMETOOLONG: "give it a shorter name",
+    errno.EFBIG: "give a smaller file",
+}
+"""What to do about errors of the system that are due to the path which was given."""
 
 
 def _explain(error: OSError) -> str:
-    """Return which file the system failed on and why, and what helps where the disk is full."""
+    """Return which file the system failed on, why, and what helps."""
     if error.strerror is None or error.filename is None:
-        return error.strerror or str(error)
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    remedy = (
-        "; make room there and run the same command again: nothing finished is lost" if full else ""
-    )
-    return f"{error.filename}: {error.strerror}{remedy}"
+        return reason_of(error)
+    remedy = BAD_PATHS.get(error.errno or 0)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "make room there and run the same command again: nothing finished is lost"
+    return f"{error.filename}: {error.strerror}{f'; {remedy}' if remedy else ''}"
 
 
 def _fail(message: str, code: int) -> None:
+    """Print the message and leave; that of bad input is one line, whatever the names in it are."""
+    if code == 2:
+        message = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in message)
     Console(stderr=True, highlight=False, soft_wrap=True).print(f"assay: {message}", markup=False)
     raise SystemExit(code)

@@ -65,7 +65,7 @@ def bench(
 
     After any interruption, run the same command again (without --new-study): it continues.
 
-    Example: assay bench --data folder:birds --methods contrastive,triplet --set searches=8
+    Example: assay bench --data folder:birds --methods contrastive,triplet
     """
     from assay.engines import choose_engine
     from assay.records.store import Store
@@ -77,7 +77,7 @@ def bench(
         # the size of a Ray cluster is not known before it is there
         engine = "local" if options.engine == EngineName.ray else options.engine.value
         plan = plan_bench(
-            data,
+            options.data(data),
             split_names(methods),
             chosen,
             imports=options.imports or (),
@@ -91,7 +91,7 @@ def bench(
         return
     with options.executing(keep_weights) as execution:
         done = run_bench(
-            data,
+            options.data(data, execution.listener.progress),
             split_names(methods),
             chosen,
             options.out,
@@ -123,7 +123,7 @@ def sweep(
     other. Parameters are searched once, under the protocol as it is (a bench that the store has is
     not run again); then each METHOD is reproduced and tested with them at every value.
 
-    Example: assay sweep --data glyphs --methods contrastive,triplet --vary dim=16,32,64,128
+    Example: assay sweep --methods contrastive,triplet --vary dim=16,32,64
     """
     from assay.records.store import Store
     from assay.report import write_report
@@ -131,8 +131,10 @@ def sweep(
 
     chosen = options.protocol(protocol)
     with options.executing() as execution:
-        done = run_sweep(data, split_names(methods), chosen, vary, options.out, execution)
-    print_sweep(options.out, done.studies, write_report(Store(options.out)), options.json)
+        found = options.data(data, execution.listener.progress)
+        done = run_sweep(found, split_names(methods), chosen, vary, options.out, execution)
+    page = write_report(Store(options.out))
+    print_sweep(options.out, (*done.bases, *done.studies), page, options.json)
 
 
 @with_bench_options
@@ -163,8 +165,7 @@ def reproduce(
     parameter that was not published has its default. Give the public BN-Inception weights with
     --weights.
 
-    Example: assay reproduce --data cub:/data/CUB_200_2011 --weights bn_inception-52deb4733.pth
-    --pretrained-on ImageNet
+    Example: assay reproduce --data cub:CUB_200_2011 --weights bn_inception.pth
     """
     from assay.records.store import Store
     from assay.report import write_report
@@ -173,5 +174,6 @@ def reproduce(
     chosen = options.protocol(as_published(protocol))
     names = methods_published(data_of(chosen.name)) if methods == "all" else split_names(methods)
     with options.executing() as execution:
-        done = run_published(data, names, chosen, options.out, execution, new_study=new_study)
+        found = options.data(data, execution.listener.progress)
+        done = run_published(found, names, chosen, options.out, execution, new_study=new_study)
     print_result(options.out, done.studies, write_report(Store(options.out)), options.json)

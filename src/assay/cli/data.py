@@ -4,17 +4,20 @@ import csv
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.cli.options import (
+    ForceOption,
     ImportsOption,
     ProtocolOption,
     SettingsOption,
+    SkipBrokenOption,
+    check_free,
     choose_protocol,
+    read_data,
 )
 from assay.cli.show import print_json, size
 from assay.cli.survey import print_splitting, print_survey
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
     from assay.data import Dataset
     from assay.data.seal import SealedTest
     from assay.data.splits import TrainVal
-    from assay.progress import Progress
     from assay.protocols import FirstStep, ImageForm, Protocol, ResolvedProtocol
 
 DataArgument = Annotated[
@@ -51,6 +53,8 @@ def show(
         typer.Option(metavar="FILE.png", help="Also draw a contact sheet: images of some classes."),
     ] = None,
     imports: ImportsOption = None,
+    skip_broken: SkipBrokenOption = False,
+    force: ForceOption = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON, for programs; every list is complete.")
     ] = False,
@@ -59,14 +63,18 @@ def show(
 
     Example: assay data show folder:birds --sheet birds.png
     """
-    from assay.data import inspect
+    from assay.cli.progress import follow
+    from assay.data import inspect, load_without_broken
     from assay.data.contact_sheet import check_sheet, write_sheet
     from assay.data.splits import describe_splits
     from assay.data.survey import survey
 
     if sheet is not None:
         check_sheet(sheet)
-    dataset, chosen = _read(data, protocol, settings, imports, inspect)
+        check_free("--sheet", sheet, force)
+    chosen = choose_protocol(protocol, settings, imports)
+    with follow() as progress:
+        dataset = (load_without_broken if skip_broken else inspect)(data, progress)
     if sheet is not None:
         write_sheet(sheet, dataset)
     surveyed, splitting = survey(dataset), describe_splits(dataset, chosen)
@@ -95,6 +103,7 @@ def prepare(
         typer.Option(metavar="SIZE", help="Refuse to use more disk than this, such as 10GB."),
     ] = None,
     imports: ImportsOption = None,
+    skip_broken: SkipBrokenOption = False,
 ) -> None:
     """Scale all images once and pack them into the cache, as the first bench would do.
 
@@ -102,13 +111,13 @@ def prepare(
 
     Example: assay data prepare folder:birds --limit 10GB
     """
-    from assay.data import load, splits
+    from assay.data import splits
     from assay.data.packs import expected_bytes
     from assay.protocols import resolve
     from assay.trunks import trunk_facts
 
     most = None if limit is None else _bytes(limit)
-    dataset, chosen = _read(data, protocol, settings, imports, load)
+    dataset, chosen = _read(data, protocol, settings, imports, skip_broken)
     trainval, test = splits.of(dataset, chosen)
     resolved = resolve(chosen, dataset.modality, trunk_facts)
     if resolved.frozen == "trunk":
@@ -134,15 +143,15 @@ def splits(
     protocol: ProtocolOption = "quick",
     settings: SettingsOption = None,
     imports: ImportsOption = None,
+    skip_broken: SkipBrokenOption = False,
 ) -> None:
     """Print the part of each sample as CSV: its fold or test, and marks of query and gallery.
 
     Example: assay data splits folder:birds > splits.csv
     """
-    from assay.data import load
     from assay.data.splits import listing
 
-    dataset, chosen = _read(data, protocol, settings, imports, load)
+    dataset, chosen = _read(data, protocol, settings, imports, skip_broken)
     columns = listing(dataset, chosen)
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)
@@ -154,14 +163,14 @@ def _read(
     protocol: str,
     settings: list[str] | None,
     imports: list[str] | None,
-    read: "Callable[[str, Progress], Dataset]",
+    skip_broken: bool,
 ) -> "tuple[Dataset, Protocol]":
     """Read the data set, with progress on stderr; return it with the protocol that splits it."""
     from assay.cli.progress import follow
 
     chosen = choose_protocol(protocol, settings, imports)
     with follow() as progress:
-        return read(data, progress), chosen
+        return read_data(data, skip_broken, progress), chosen
 
 
 # --- prepare --------------------------------------------------------------------------------------
@@ -249,7 +258,9 @@ def _bytes(text: str) -> int:
     >>> _bytes("10GB"), _bytes("1.5 mb")
     (10000000000, 1500000)
     """
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?b?)", text.strip(), re.IGNORECASE)
+    match = re.fullmatch(
+        r"([0-9]{1,15}(?:\.[0-9]{1,15})?) ?([kmgt]?b?)", text.strip(), re.IGNORECASE
+    )
     if match is None:
         raise BadInput(f"--limit {text}: write a size such as 500MB or 10GB")
     unit = match[2].upper()

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import (
+    ForceOption,
     ImportsOption,
     ProtocolOption,
     SettingsOption,
+    SkipBrokenOption,
+    check_free,
     choose_protocol,
+    data_or_name,
     split_names,
 )
 from assay.cli.show import note, print_json, print_table
@@ -83,6 +87,8 @@ def evaluate(
         Path | None,
         typer.Option("--per-query", metavar="F.csv", help="Write the scores of each query there."),
     ] = None,
+    skip_broken: SkipBrokenOption = False,
+    force: ForceOption = False,
     json: Annotated[
         bool,
         typer.Option("--json", help="For programs; 'inf', '-inf', 'nan' where not finite."),
@@ -97,7 +103,7 @@ def evaluate(
     that it held out. Labels, ids and, with --test, roles are then those of the data, not of the
     file.
 
-    Example: assay evaluate clip.npz --data folder:birds --metrics map_at_r,recall_at_k
+    Example: assay evaluate clip.npz --data folder:birds --metrics map_at_r
     """
     from assay.cli.progress import follow
     from assay.evaluation import EvaluatedModel, evaluate_file, evaluate_model
@@ -110,12 +116,14 @@ def evaluate(
             "--set changes how a data set is split, and no data set is given; give --data, or leave"
             " out --set"
         )
+    check_free("--per-query", per_query, force, what, labels)
     compared = None if similarity is None else similarity.value
     with follow() as progress:
+        given = None if data is None else data_or_name(data, skip_broken, progress)
         if what.suffix.lower() in FILES:
             found = evaluate_file(
                 what,
-                data,
+                given,
                 labels=labels,
                 test=test,
                 protocol=chosen,
@@ -124,12 +132,12 @@ def evaluate(
                 progress=progress,
             )
         else:
-            if data is None:
+            if given is None:
                 EvaluatedModel.of(what)  # raises where there is no such model
                 raise BadInput(f"{what} is a model: give --data, the samples that it is to embed")
             found = evaluate_model(
                 what,
-                data,
+                given,
                 test=test,
                 protocol=chosen,
                 metrics=names,
@@ -169,7 +177,7 @@ def _check(
     metrics: Sequence[str],
 ) -> None:
     """Raise `BadInput` for options that do not go together, before anything is read."""
-    from assay.evaluation.evaluate import metrics_of_queries
+    from assay.evaluation import metrics_of_queries
 
     ending = what.suffix.lower()
     if not what.exists() and (ending in FILES or "/" in str(what)):

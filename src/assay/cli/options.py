@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.cli.show import note
+from assay.devices import MOST_WORKERS
 from assay.errors import BadInput
+from assay.progress import say_nothing, silent
 
 if TYPE_CHECKING:
+    from assay.data import Dataset
+    from assay.progress import Progress, Say
     from assay.protocols import Protocol
     from assay.study import Execution
 
@@ -40,6 +45,8 @@ class Device(StrEnum):
     cpu = "cpu"
     cuda = "cuda"
 
+
+LARGEST_SEED = 2**63 - 1
 
 DataOption = Annotated[
     str, typer.Option("--data", help="A name or kind:path, see `assay list datasets`.")
@@ -87,7 +94,12 @@ AddressOption = Annotated[
 ]
 WorkersOption = Annotated[
     int | None,
-    typer.Option("--workers", min=1, help="Worker processes; by default one for each core or GPU."),
+    typer.Option(
+        "--workers",
+        min=1,
+        max=MOST_WORKERS,
+        help="Worker processes; by default one for each core or GPU.",
+    ),
 ]
 KeepWeightsOption = Annotated[
     KeptWeights,
@@ -109,6 +121,19 @@ AllowLeaksOption = Annotated[
         "--allow-leaks",
         help="Continue with data that have copies in both halves, or conflicting labels.",
     ),
+]
+VerboseOption = Annotated[
+    bool,
+    typer.Option("--verbose", help="Also print the keys of runs and preregistrations on stderr."),
+]
+SkipBrokenOption = Annotated[
+    bool,
+    typer.Option(
+        "--skip-broken", help="Leave out images that cannot be read; they are refused otherwise."
+    ),
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace the output where it is there already.")
 ]
 STORE = Path("assay-runs")
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
@@ -147,6 +172,41 @@ def split_names(names: str) -> list[str]:
     ['triplet', 'margin']
     """
     return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def read_data(data: str, skip_broken: bool, progress: "Progress", say: "Say" = note) -> "Dataset":
+    """Return the data set, without its broken images where that is asked for; say what was left
+    out.
+    """
+    from assay.data import load, load_without_broken
+
+    dataset = (load_without_broken if skip_broken else load)(data, progress)
+    for text in dataset.notes:
+        say(text)
+    return dataset
+
+
+def data_or_name(
+    data: str, skip_broken: bool, progress: "Progress", say: "Say" = note
+) -> "str | Dataset":
+    """Return the data set where broken images are to be left out; otherwise its name, to be loaded
+    once all that is quicker to check is checked.
+    """
+    return read_data(data, skip_broken, progress, say) if skip_broken else data
+
+
+def check_free(option: str, path: Path | None, force: bool, *read: Path | None) -> None:
+    """Raise `BadInput` where a file would be overwritten without --force, or one that is read."""
+    if path is None or not path.exists():
+        return
+    if path.is_dir():
+        raise BadInput(f"{option} {path} is a folder; give the path of a file")
+    if any(one is not None and one.exists() and one.samefile(path) for one in read):
+        raise BadInput(f"{option} {path} is the file that is read; give another name")
+    if not force:
+        raise BadInput(
+            f"{option} {path} is there already; give another name, or replace it with --force"
+        )
 
 
 def choose_protocol(
@@ -190,12 +250,18 @@ class BenchOptions:
     workers: WorkersOption = None
     device: DeviceOption = Device.auto
     allow_leaks: AllowLeaksOption = False
+    skip_broken: SkipBrokenOption = False
+    verbose: VerboseOption = False
     json: JsonOption = False
 
     def protocol(self, name: str, more: Sequence[str] = ()) -> "Protocol":
         """Return the protocol of this name with the settings and weights of the options."""
         settings = [*(self.settings or ()), *more]
         return choose_protocol(name, settings, self.imports, self.weights, self.pretrained_on)
+
+    def data(self, name: str, progress: "Progress" = silent) -> "str | Dataset":
+        """Return the data set, or its name; the bench itself says what was left out."""
+        return data_or_name(name, self.skip_broken, progress, say=say_nothing)
 
     @contextmanager
     def executing(self, keep: KeptWeights = KeptWeights.best) -> Iterator["Execution"]:
@@ -209,7 +275,7 @@ class BenchOptions:
         shared = self.out, cache_folder()
         engine = choose_engine(self.engine.value, self.workers, self.address, self.device, shared)
         imports = tuple(self.imports or ())
-        with watch() as listener, reporting_failure(self.out):
+        with watch(self.verbose) as listener, reporting_failure(self.out):
             yield Execution(engine, self.device, imports, keep.value, listener, self.allow_leaks)
 
 

@@ -16,9 +16,9 @@ from rich.progress import TaskID
 from rich.table import Table
 from rich.text import Text
 
-from assay.cli.show import duration
+from assay.cli.show import duration, time_left
 from assay.progress import Progress
-from assay.records.progress import Listener, StudyState
+from assay.records.progress import Listener, StudyState, TimeLeft
 
 LINE_EVERY = 10.0
 """Seconds between two lines of progress where stderr is not a terminal."""
@@ -54,24 +54,38 @@ class Interruptible:
 
 
 class LineListener(Interruptible, Listener):
-    """Prints a line for each event, and now and then a line on the whole."""
+    """Prints a line for each event, and now and then a line on the whole.
 
-    def __init__(self) -> None:
+    Args:
+        verbose: whether keys of runs and the like are printed too.
+    """
+
+    def __init__(self, verbose: bool = False) -> None:
         super().__init__()
+        self._verbose = verbose
         self._start = self._last = time.monotonic()
 
     def say(self, method: str, text: str) -> None:
         """Print the event."""
         self._print(f"{method}: {text}")
 
+    def run_done(self, method: str, run: str, key: str) -> None:
+        """Print that a run is done, with its key where that is wanted."""
+        self.say(method, f"{run}: {_with_key(key)}" if self._verbose else f"{run} done")
+
+    def detail(self, method: str, text: str) -> None:
+        """Print what only an audit asks for, where that is wanted."""
+        if self._verbose:
+            self.say(method, text)
+
     def announce(self, method: str, text: str) -> None:
         """Print the announcement."""
         self.say(method, text)
 
-    def tick(self, states: Sequence[StudyState], seconds_left: float | None) -> None:
+    def tick(self, states: Sequence[StudyState], left: TimeLeft | None) -> None:
         """Print how far all studies are together, not too often."""
         self.check()
-        self._print_sometimes(_overall(states, seconds_left))
+        self._print_sometimes(_overall(states, left))
 
     def progress(self, stage: str, done: int, total: int) -> None:
         """Print how far the stage is, not too often."""
@@ -87,25 +101,40 @@ class LineListener(Interruptible, Listener):
 
 
 class TableListener(Interruptible, Listener):
-    """Redraws a table of all studies in place; announcements are printed above it."""
+    """Redraws a table of all studies in place; announcements are printed above it.
 
-    def __init__(self, console: Console) -> None:
+    Args:
+        console: where it prints.
+        verbose: whether keys of runs and the like are printed too.
+    """
+
+    def __init__(self, console: Console, verbose: bool = False) -> None:
         super().__init__()
+        self._verbose = verbose
         self._live = Live(console=console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
         self._ours.enter_context(self._live)
         return super().__enter__()
 
+    def run_done(self, method: str, run: str, key: str) -> None:
+        """Print that a run is done above the table, where keys are wanted."""
+        self.detail(method, f"{run}: {_with_key(key)}")
+
+    def detail(self, method: str, text: str) -> None:
+        """Print what only an audit asks for above the table, where that is wanted."""
+        if self._verbose:
+            self.announce(method, text)
+
     def announce(self, method: str, text: str) -> None:
         """Print the announcement above the table, where it stays."""
         self._live.console.print(f"{method}: {text}", highlight=False, markup=False, soft_wrap=True)
 
-    def tick(self, states: Sequence[StudyState], seconds_left: float | None) -> None:
+    def tick(self, states: Sequence[StudyState], left: TimeLeft | None) -> None:
         """Redraw the table."""
         self.check()
         table = Table(
-            caption=_overall(states, seconds_left), caption_justify="left", box=None, pad_edge=False
+            caption=_overall(states, left), caption_justify="left", box=None, pad_edge=False
         )
         for column in ("method", "stage", "trial", "best validation MAP@R", "runs"):
             table.add_column(column, justify="left" if column in ("method", "stage") else "right")
@@ -121,10 +150,10 @@ class TableListener(Interruptible, Listener):
         self._live.update(Text(f"{stage}: {done} of {total}"))
 
 
-def watch() -> TableListener | LineListener:
+def watch(verbose: bool = False) -> TableListener | LineListener:
     """Return the listener of a bench that suits stderr."""
     console = Console(stderr=True)
-    return TableListener(console) if console.is_terminal else LineListener()
+    return TableListener(console, verbose) if console.is_terminal else LineListener(verbose)
 
 
 @contextmanager
@@ -145,11 +174,14 @@ def follow() -> Iterator[Progress]:
         yield show
 
 
-def _overall(states: Sequence[StudyState], seconds_left: float | None) -> str:
+def _with_key(key: str) -> str:
+    return f"run {key[:12]} done"
+
+
+def _overall(states: Sequence[StudyState], left: TimeLeft | None) -> str:
     """Return how far all studies are together, and the time left."""
     done, total = sum(state.done for state in states), sum(state.total for state in states)
     if done < total:
-        left = "" if seconds_left is None else f", about {duration(seconds_left)} left"
-        return f"{done} of {total} runs done{left}"
+        return f"{done} of {total} runs done{time_left(left)}"
     scoring = any(state.stage != "done" for state in states)
     return f"{done} of {total} runs done{', scoring the test half' if scoring else ''}"

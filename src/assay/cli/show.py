@@ -15,6 +15,7 @@ from rich.text import Text
 from assay.hashing import plain
 
 if TYPE_CHECKING:
+    from assay.records.progress import TimeLeft
     from assay.study import Plan
     from assay.tables import Comparison
 
@@ -71,6 +72,19 @@ def duration(seconds: float) -> str:
         if minutes < 60
         else f"{minutes // 60} h {minutes % 60:02d} min"
     )
+
+
+def time_left(left: "TimeLeft | None") -> str:
+    """Return the time left as it ends a line; empty where it is not known.
+
+    >>> from assay.records.progress import TimeLeft
+    >>> time_left(TimeLeft(200)), time_left(TimeLeft(4, longer=True))
+    (', about 3 min 20 s left', ', longer than expected, at least 4 s left')
+    """
+    if left is None:
+        return ""
+    longer = "longer than expected, at least" if left.longer else "about"
+    return f", {longer} {duration(left.seconds)} left"
 
 
 def size(bytes_: int) -> str:
@@ -210,14 +224,11 @@ def _result(comparison: "Comparison") -> dict[str, Any]:
 
 
 def print_sweep(out: Path, studies: tuple[str, ...], page: Path, json: bool) -> None:
-    """Print the tables of the sweeps with these studies, and where the report is."""
+    """Print the tables of the sweep that these studies are, and where the report is."""
     from assay.records.store import Store
     from assay.tables import headings, sweep_table, sweeps
 
-    ours = [
-        one for one in sweeps(Store(out)) if any(record.key in studies for record in one.records)
-    ]
-    tables = [sweep_table(one) for one in ours]
+    tables = [sweep_table(one) for one in sweeps(Store(out), keys=studies) if one.records]
     if json:
         print_json(
             {

@@ -1,5 +1,6 @@
 """`assay status`, `report`, `verify` and `merge`: commands on run stores."""
 
+import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.options import (
+    LARGEST_SEED,
     STORE,
     EngineName,
     EngineOption,
@@ -16,14 +18,15 @@ from assay.cli.options import (
     JsonOption,
     WorkersOption,
 )
-from assay.cli.show import duration, print_json, print_table
+from assay.cli.show import duration, print_json, print_table, time_left
+from assay.errors import BadInput
 
 if TYPE_CHECKING:
     from assay.engines import Engine
     from assay.records.merge import Contribution
     from assay.records.store import Store
     from assay.status import Status
-    from assay.verify import Finding, Repeated
+    from assay.verify import Designs, Finding, Repeated
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="[DIR]", help="A run store.")]
 
@@ -143,10 +146,12 @@ def _heading(found: "Status") -> Iterator[str]:
 
 def _left(found: "Status") -> str:
     """Return the time left, and the number of workers that it is for."""
+    from assay.records.progress import TimeLeft
+
     if found.seconds_left is None or all(study.ended for study in found.studies):
         return ""
     if found.driver:
-        return f", about {duration(found.seconds_left)} left"
+        return time_left(TimeLeft(found.seconds_left, found.longer))
     workers = (
         "" if found.workers is None else f" with {found.workers} worker{'s' * (found.workers != 1)}"
     )
@@ -201,19 +206,24 @@ def verify(
     directory: StoreArgument = STORE,
     anchor: Annotated[
         str | None,
-        typer.Option(
-            metavar="HASH", help="A preregistration hash that was announced before the bench ran."
-        ),
+        typer.Option(metavar="HASH", help="The hash of a bench, published when it was announced."),
     ] = None,
     rerun: Annotated[
         int | None,
         typer.Option(
-            metavar="K", min=1, help="Also compute K runs again, chosen at random, and compare."
+            metavar="K",
+            min=1,
+            max=LARGEST_SEED,
+            help="Also compute K runs again, chosen at random, and compare.",
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Seed that chooses the runs of --rerun; a random one by default."),
+        typer.Option(
+            min=0,
+            max=LARGEST_SEED,
+            help="Seed that chooses the runs of --rerun; a random one by default.",
+        ),
     ] = None,
     data: Annotated[
         str | None,
@@ -221,6 +231,10 @@ def verify(
             help="The data of the store: embed their test half again and compare; also for --rerun."
         ),
     ] = None,
+    complete: Annotated[
+        bool,
+        typer.Option("--complete", help="Exit with 1 also where something announced is missing."),
+    ] = False,
     imports: ImportsOption = None,
     engine: EngineOption = EngineName.local,
     workers: WorkersOption = None,
@@ -228,40 +242,46 @@ def verify(
 ) -> None:
     """Check a store from its runs: ledgers, searches, selections, test scores, tables.
 
-    Exit code 1 if anything is wrong. With --data, the test half is embedded again with the stored
-    weights. With --rerun, some runs are trained again, and embed the test half again. Both must
-    give the same bytes on the machine and with the versions that computed them, and be within a
-    tolerance elsewhere.
+    Exit code 1 if anything is wrong; what is incomplete is named. With --data, the test half is
+    embedded again with the stored weights. With --rerun, some runs are trained again, and embed the
+    test half again. Other bytes, as another processor or other versions may give, are reported and
+    must lie within a tolerance.
 
     Example: assay verify assay-runs/demo --data glyphs --rerun 2
     """
     from assay.cli.progress import follow
     from assay.engines import choose_engine
     from assay.records.store import Store
-    from assay.verify import device_of_runs, retest
+    from assay.verify import Designs, device_of_runs, retest
     from assay.verify import verify as check
 
+    if anchor is not None and not re.fullmatch("[0-9a-f]{64}", anchor):
+        raise BadInput(
+            f"--anchor {anchor}: give all 64 digits of the hash that the bench printed (announced:"
+            " ...), the name of a file in its folder benches"
+        )
     store, repeated = Store(directory), []
     findings = _print_findings(check(store, anchor), json)
-    runner = None
     if data or rerun:
         runner = choose_engine(engine.value, workers, device=device_of_runs(store))
-    if runner and rerun:
-        seed = secrets.randbelow(2**32) if seed is None else seed  # not known beforehand
-        repeated = _rerun(store, rerun, seed, runner, data, imports or [], json)
-    if runner:
-        with follow() as progress:
-            only = None if data else [one.run for one in repeated]
-            again = retest(store, runner, data, imports or [], only, progress)
-            findings += _print_findings(again, json)
+        with Designs.in_empty_cache(data, imports or []) as designs:
+            if rerun:
+                seed = secrets.randbelow(2**32) if seed is None else seed  # not known beforehand
+                repeated = _rerun(store, rerun, seed, runner, designs, json)
+            with follow() as progress:
+                only = None if data else [one.run for one in repeated]
+                again = retest(store, runner, designs, only, progress)
+                findings += _print_findings(_or_the_reason(again, findings), json)
     wrong = [finding for finding in findings if finding.problem]
-    trusted = _trusted(store, data, findings, len(repeated))
+    incomplete = [finding for finding in findings if finding.incomplete]
+    trusted = _trusted(store, data, findings, repeated)
     done = sum(not finding.skipped for finding in findings)
     if json:
         print_json(
             {
                 "checks": done,
                 "problems": wrong,
+                "incomplete": incomplete,
                 "notes": [one for one in findings if one.note],
                 "trusted": trusted,
                 **({"rerun": {"seed": seed, "runs": repeated}} if rerun else {}),
@@ -270,28 +290,51 @@ def verify(
     else:
         if trusted:
             print(f"taken on trust: {'; '.join(trusted)}")
-        print(f"{done} checks, {len(wrong)} wrong", flush=True)
-    if wrong or any(one.outcome == "DIFFERENT" for one in repeated):
+        missing = f", {len(incomplete)} incomplete" if incomplete else ""
+        print(f"{done} checks, {len(wrong)} wrong{missing}", flush=True)
+    if wrong or (complete and incomplete) or any(one.outcome == "DIFFERENT" for one in repeated):
         raise typer.Exit(1)
 
 
+def _or_the_reason(again: Iterable["Finding"], before: Sequence["Finding"]) -> Iterator["Finding"]:
+    """Yield findings, and why there are no more of them where the record is known to be wrong."""
+    from assay.verify import Finding
+
+    try:
+        yield from again
+    except BadInput as error:
+        if not any(finding.problem for finding in before):
+            raise
+        yield Finding("what the data say", note=f"not looked at further: {error}", skipped=True)
+
+
 def _trusted(
-    store: "Store", data: str | None, findings: Sequence["Finding"], repeated: int
+    store: "Store",
+    data: str | None,
+    findings: Sequence["Finding"],
+    repeated: Sequence["Repeated"],
 ) -> list[str]:
     """Return in words what was not checked for want of --data and --rerun."""
     trusted = []
     skipped = [finding.what.rpartition(": ")[0] for finding in findings if finding.skipped]
+    trusted += [finding.trusted for finding in findings if finding.trusted]
     if not data or skipped:
         whose = f" of {', '.join(dict.fromkeys(skipped))}" if data else ""
         trusted.append(
             f"that the stored test vectors and labels{whose} are those of the test half (--data"
             " DATA embeds it again)"
         )
-    left = sum(1 for _ in store.root.glob("runs/*/*/result.json")) - repeated
+    left = sum(1 for _ in store.root.glob("runs/*/*/result.json")) - len(repeated)
     if left:
         trusted.append(
             f"that the weights of {left} runs come from the training that is recorded (--rerun K"
             " trains K runs again)"
+        )
+    unproven = sum(one.outcome == "within tolerance" for one in repeated)
+    if unproven:
+        trusted.append(
+            f"that {unproven} of {len(repeated)} runs computed again have other bytes because of"
+            " another processor or other versions"
         )
     return trusted
 
@@ -303,9 +346,15 @@ def _print_findings(found: Iterable["Finding"], json: bool) -> list["Finding"]:
         findings.append(finding)
         if not json:
             text = finding.problem or finding.note
-            mark = "WRONG" if finding.problem else "skip " if finding.skipped else "ok   "
-            print(f"{mark} {finding.what}{': ' * bool(text)}{text}", flush=True)
+            print(f"{_mark(finding)} {finding.what}{': ' * bool(text)}{text}", flush=True)
     return findings
+
+
+def _mark(finding: "Finding") -> str:
+    """Return the word with which the line of a finding begins."""
+    if finding.problem:
+        return "WRONG"
+    return "INCOMPLETE" if finding.incomplete else "skip " if finding.skipped else "ok   "
 
 
 def _rerun(
@@ -313,8 +362,7 @@ def _rerun(
     count: int,
     seed: int,
     engine: "Engine",
-    data: str | None,
-    imports: list[str],
+    designs: "Designs",
     json: bool,
 ) -> list["Repeated"]:
     from assay.cli.progress import follow
@@ -324,7 +372,7 @@ def _rerun(
         print(f"runs computed again, chosen with --seed {seed}:", flush=True)
     found = []
     with follow() as progress:
-        for repeated in rerun(store, count, seed, engine, data, imports, progress):
+        for repeated in rerun(store, count, seed, engine, designs, progress):
             found.append(repeated)
             if not json:
                 because = f": {repeated.explanation}" if repeated.explanation else ""

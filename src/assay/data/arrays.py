@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import BadInput
-from assay.files import regular
+from assay.npz import read_npz
 
 
 def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
@@ -26,28 +26,19 @@ def read_arrays(
     `called`.
     """
     try:
-        with regular(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            missing = [name for name in needed if name not in archive]
-            if missing:
-                has = ", ".join(archive.files) or "nothing"
-                raise BadInput(
-                    f"{called} has no array {missing[0]!r} (it has {has}); save it with"
-                    " np.savez(path, z=..., y=...)"
-                )
-            arrays = {name: archive[name] for name in (*needed, *optional) if name in archive}
-            strange = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
-            if strange:
-                raise ValueError(f"{strange[0]} is not an array")
-            return arrays
-    except BadInput:
-        raise
-    except Exception as error:  # a damaged archive can fail anywhere in zip, zlib or numpy
-        if "Object arrays" in str(error):
-            raise BadInput(
-                f"{called} holds Python objects; save labels as text or integers, such as"
-                " y.astype(str)"
-            ) from None
-        raise BadInput(f"{called} cannot be read as an .npz of plain arrays: {error}") from None
+        arrays, has = read_npz(path, [*needed, *optional])
+    except ValueError as error:
+        raise BadInput(
+            f"{called} cannot be read as an .npz of plain arrays: {error}. Write it again with"
+            " np.savez(path, z=..., y=...)"
+        ) from None
+    missing = [name for name in needed if name not in arrays]
+    if missing:
+        raise BadInput(
+            f"{called} has no array {missing[0]!r} (it has {', '.join(has) or 'nothing'}); save it"
+            " with np.savez(path, z=..., y=...)"
+        )
+    return arrays
 
 
 def check_vectors(z: NDArray[Any], called: str) -> None:

@@ -1,7 +1,8 @@
 """A data set: samples with labels, and the halves that it is cut into. Shapes: N samples."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -9,7 +10,9 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.hashing import digest
+from assay.data.origin import FeaturesOrigin
+from assay.errors import BadInput
+from assay.hashing import digest, digest_bytes
 from assay.progress import Progress
 from assay.protocols import FirstStep, Modality
 from assay.records.source import class_hash
@@ -21,6 +24,9 @@ Rows = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
 Vectors = NDArray[np.float32]
 Marks = NDArray[np.bool_]
+
+NAMED = 20
+"""Broken samples that a note names."""
 
 Samples = Vectors | Pixels | list[Pixels]
 """Vectors (n, width), images (n, height, width, channels), or where they keep their shapes a list
@@ -52,6 +58,14 @@ class Shaped(Protocol):
         """Return height and width of each image (n, 2) after the step."""
 
 
+@runtime_checkable
+class Selectable(Protocol):
+    """Samples of which some can be left out."""
+
+    def only(self, rows: Labels) -> "Items":
+        """Return these samples alone, without reading any."""
+
+
 @dataclass(frozen=True)
 class Dataset:
     """Samples with labels.
@@ -76,6 +90,7 @@ class Dataset:
             says so.
         official: whether it is as its publishers give it out, so that nobody may change it: flaws
             are reported, not refused.
+        origin: the trunk that made ready-made features, where the file says so.
     """
 
     name: str
@@ -92,6 +107,17 @@ class Dataset:
     metadata: Mapping[str, Sequence[str]] = field(default_factory=dict)
     pretrained_on: str | None = None
     official: bool = False
+    origin: FeaturesOrigin | None = None
+
+    def __post_init__(self) -> None:
+        for word in (self.name, *self.class_names, *self.ids, self.pretrained_on or ""):
+            try:
+                word.encode()
+            except UnicodeEncodeError:
+                raise BadInput(
+                    f"{self.name}: the name {word!a} is not UTF-8; write it in UTF-8, or rename"
+                    " the file or folder"
+                ) from None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -114,6 +140,74 @@ class Dataset:
         # "look" was the name of the modality when seeds were first derived from this hash: another
         # word would change every published score.
         return digest({"look": self.modality, "samples": rows} | roles)
+
+
+def contents_of(items: Items, indices: Labels) -> list[str]:
+    """Return the hash of the content of these samples as 64 hex digits, whatever kind it is."""
+    return [
+        hash_ if _SHA256.fullmatch(hash_) else digest_bytes(hash_.encode())
+        for hash_ in map(items.digest, indices.tolist())
+    ]
+
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+def without_broken(dataset: Dataset) -> Dataset:
+    """Return the data set as if the files that cannot be used were not there; notes name them.
+
+    `BadInput` where the data set is as its publishers give it out, which nobody may change.
+    """
+    problems = [dataset.items.problem(row) for row in range(len(dataset))]
+    broken = np.array([problem is not None for problem in problems], dtype=np.bool_)
+    if not broken.any():
+        return dataset
+    first = next(filter(None, problems))
+    if dataset.official or not isinstance(dataset.items, Selectable):
+        raise BadInput(
+            f"{dataset.name} is scored on exactly its published samples, so none can be skipped,"
+            f" and {int(broken.sum()):,} cannot be used: {first}"
+        )
+    if broken.all():
+        raise BadInput(f"none of the {len(dataset):,} samples of {dataset.name} is left: {first}")
+    rows = np.flatnonzero(~broken)
+    classes, labels = np.unique(dataset.labels[rows], return_inverse=True)
+    trainval = dataset.trainval
+    kept = replace(
+        dataset,
+        labels=labels.astype(np.int64),
+        class_names=tuple(dataset.class_names[label] for label in classes.tolist()),
+        ids=[dataset.ids[row] for row in rows.tolist()],
+        items=dataset.items.only(rows),
+        trainval=None if trainval is None else int((classes < trainval).sum()),
+        query=None if dataset.query is None else dataset.query[rows],
+        gallery=None if dataset.gallery is None else dataset.gallery[rows],
+        metadata={
+            column: [words[row] for row in rows.tolist()]
+            for column, words in dataset.metadata.items()
+        },
+    )
+    tested = dataset.labels >= [*classes.tolist(), len(dataset.class_names)][kept.first_test_class]
+    of_trainval, of_test = (
+        _note_on_broken([dataset.ids[row] for row in np.flatnonzero(rows_).tolist()], where)
+        for rows_, where in ((broken & ~tested, ""), (broken & tested, " of the test half"))
+    )
+    return replace(
+        kept,
+        notes=(*dataset.notes, *of_trainval, *of_test),
+        left_out=(*dataset.left_out, *of_trainval),
+    )
+
+
+def _note_on_broken(ids: Sequence[str], where: str) -> list[str]:
+    """Return a note that counts and names broken samples; none where there are none."""
+    more = f" and {len(ids) - NAMED:,} more" if len(ids) > NAMED else ""
+    several = "image" if len(ids) == 1 else "images"
+    return (
+        [f"{len(ids):,} broken {several}{where} left out: {', '.join(ids[:NAMED])}{more}"]
+        if ids
+        else []
+    )
 
 
 Loader = Callable[[Progress], Dataset] | Callable[[Path, Progress], Dataset]
@@ -152,6 +246,11 @@ class Half:
         return self._dataset.items.inputs
 
     @property
+    def origin(self) -> FeaturesOrigin | None:
+        """The trunk that made the vectors, where they are features of a known one."""
+        return self._dataset.origin
+
+    @property
     def places(self) -> Labels:
         """Place of each sample in the data set, which rows of files of embeddings follow."""
         return self._indices
@@ -188,6 +287,11 @@ class Half:
     def gallery(self) -> Marks | None:
         """Marks of the samples that queries are looked up in; None: all are."""
         return None if self._dataset.gallery is None else self._dataset.gallery[self._indices]
+
+    def contents(self, rows: Labels | None = None) -> list[str]:
+        """Return the hash of the content of some of the samples, of all where no rows are given."""
+        chosen = self._indices if rows is None else self._indices[rows]
+        return contents_of(self._dataset.items, chosen)
 
     def some(self, rows: Labels, step: FirstStep) -> Samples:
         """Read some of the samples now."""

@@ -10,9 +10,10 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -27,8 +28,8 @@ from assay.data.images import (
     shape_after,
     thumbnail,
 )
-from assay.errors import BadInput
-from assay.files import cache_folder, regular
+from assay.errors import BadInput, reason_of
+from assay.files import cache_folder, read_bytes
 from assay.hashing import digest_bytes
 from assay.progress import Progress, silent
 from assay.protocols import FirstStep
@@ -65,6 +66,14 @@ class ImageFiles:
             [(checked.width, checked.height) for checked in self._checked], dtype=np.int64
         ).reshape(-1, 2)
         """Width and height of each image (N, 2), upright; 0 where it cannot be used."""
+
+    def only(self, rows: Labels) -> Self:
+        """Return these files alone."""
+        some = copy(self)
+        some.paths = [self.paths[row] for row in rows.tolist()]
+        some._checked = [self._checked[row] for row in rows.tolist()]
+        some.sizes = self.sizes[rows]
+        return some
 
     def arrays(self, indices: Labels, step: FirstStep) -> Pixels | list[Pixels]:
         """Read images after the step: one array, or where they keep their shapes a list of
@@ -134,9 +143,9 @@ def _read_image(step: FirstStep, channels: int, file: tuple[Path, str]) -> Pixel
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return regular(path).read_bytes()
+        return read_bytes(path)
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}; fix or remove it") from error
+        raise BadInput(f"{path} cannot be read: {reason_of(error)}; fix or remove it") from error
 
 
 # --- Checking each file once ---

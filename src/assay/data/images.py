@@ -2,7 +2,8 @@
 every image once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -12,19 +13,29 @@ import PIL
 from PIL import Image, features
 
 from assay.data.dataset import Pixels
-from assay.errors import BadInput
-from assay.files import regular
+from assay.errors import BadInput, reason_of
+from assay.files import read_bytes
 from assay.hashing import digest
 from assay.protocols import FirstStep
 from assay.records.source import code_hash
 from assay.workers import in_threads
 
+try:
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
+    HEIF_READER: str | None = pillow_heif.__version__
+except ImportError:
+    HEIF_READER = None
+
 Image.init()
 FORMATS: list[str] = [
     name
-    for name in ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
+    for name in (
+        "AVIF", "BMP", "GIF", "HEIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP",
+    )
     if name in Image.OPEN
-]
+]  # fmt: skip
 """Formats that hold pixels. Others that Pillow opens run a program (PostScript) or are not pictures
 (HDF5, GRIB).
 """
@@ -61,10 +72,22 @@ def endings() -> set[str]:
     }  # MPO is JPEG
 
 
+def missing_reader(ending: str) -> str | None:
+    """Return what images with this ending need that is not installed; None where nothing lacks."""
+    if ending.lower() in endings():
+        return None
+    if ending.lower() in (".heic", ".heif", ".hif"):
+        return "HEIC images need pillow-heif: pip install pillow-heif, or save them as JPEG"
+    if ending.lower() in (".avif", ".avifs"):
+        return "AVIF images need Pillow 11.3 or newer: pip install -U pillow, or save them as JPEG"
+    return None
+
+
 @cache
 def decoder_hash() -> str:
     """Return the hash of all that decoding and scaling depend on: the code of this module and of
-    the one that reads image files, Pillow and its JPEG library.
+    the one that reads image files, Pillow, its JPEG library and the reader of HEIC, where there is
+    one.
     """
     return digest(
         [
@@ -73,6 +96,7 @@ def decoder_hash() -> str:
             PIL.__version__,
             features.version("jpg"),
             features.version("libjpeg_turbo"),
+            *([HEIF_READER] if HEIF_READER else []),
         ]
     )
 
@@ -83,12 +107,24 @@ def decode_image(content: bytes, path: Path) -> Image.Image:
     """
     if not content:
         raise BadInput(f"{path} cannot be read as an image (the file is empty); fix or remove it")
+    with _naming(path), Image.open(BytesIO(content), formats=FORMATS) as image:
+        return _decoded(image, path)
+
+
+def _decoded(image: Image.Image, called: Path | str) -> Image.Image:
+    """Return an image upright and in RGB."""
+    with _naming(called):
+        if image.width * image.height > MOST_PIXELS:
+            raise Image.DecompressionBombError
+        image.load()
+        return _to_rgb(_upright(image), called)
+
+
+@contextmanager
+def _naming(path: Path | str) -> Iterator[None]:
+    """Turn errors of decoders into `BadInput` with the name of the image."""
     try:
-        with Image.open(BytesIO(content), formats=FORMATS) as image:
-            if image.width * image.height > MOST_PIXELS:
-                raise Image.DecompressionBombError
-            image.load()
-            return _to_rgb(_upright(image), path)
+        yield
     except BadInput:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -101,7 +137,10 @@ def decode_image(content: bytes, path: Path) -> Image.Image:
             f"{path} needs more memory than there is; close other programs, or shrink or remove it"
         ) from error
     except Exception as error:  # decoders raise errors of any type
-        reason = "not a format it knows" if "cannot identify" in str(error) else str(error)
+        unknown = "cannot identify" in str(error)
+        if unknown and (needed := missing_reader(Path(path).suffix)):
+            raise BadInput(f"{path} cannot be read as an image: {needed}") from None
+        reason = "not a format it knows" if unknown else str(error)
         raise BadInput(f"{path} cannot be read as an image ({reason}); fix or remove it") from None
 
 
@@ -121,34 +160,44 @@ def first_step(image: Image.Image, step: FirstStep, channels: int) -> Pixels:
     return scaled[..., None] if channels == 1 else scaled
 
 
-def read_images(
-    images: Sequence[str | Path | Pixels], step: FirstStep, channels: int
-) -> Pixels | list[Pixels]:
-    """Read files, or take pixels (height, width, 3) or (height, width), and scale them by the first
-    step: one array where all get one shape.
-    """
+Picture = str | Path | Image.Image | Pixels
+"""An image: a file, Pillow's image, or pixels (height, width, 3) or (height, width)."""
+
+
+def read_images(images: Sequence[Picture], step: FirstStep, channels: int) -> Pixels | list[Pixels]:
+    """Read images and scale them by the first step: one array where all get one shape."""
     read = in_threads(lambda image: first_step(_opened(image, step), step, channels), images)
     return read if step.kind == "short" else np.stack(read)
 
 
-def _opened(image: str | Path | Pixels, step: FirstStep) -> Image.Image:
+def check_picture(image: object, called: str) -> None:
+    """Raise `BadInput`, with the name of the image, where it is none of `Picture`."""
+    if isinstance(image, str | Path | Image.Image):
+        return
+    if not isinstance(image, np.ndarray):
+        raise BadInput(
+            f"{called} is of type {type(image).__name__}; give the path of a file, a PIL image, or"
+            " uint8 pixels of shape (height, width, 3)"
+        )
+    colours = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)
+    if image.dtype != np.uint8 or not colours or 0 in image.shape:
+        raise BadInput(
+            f"{called} is {image.dtype} of shape {image.shape}; pixels are uint8 of shape (height,"
+            " width, 3)"
+        )
+
+
+def _opened(image: Picture, step: FirstStep) -> Image.Image:
+    called = str(image) if isinstance(image, str | Path) else "an image"
     if isinstance(image, np.ndarray):
-        if (
-            image.dtype != np.uint8
-            or image.ndim not in (2, 3)
-            or (image.ndim == 3 and image.shape[2] != 3)
-        ):
-            raise BadInput(
-                f"pixels are uint8 of shape (height, width, 3), got {image.dtype} of shape"
-                f" {image.shape}"
-            )
-        opened, called = Image.fromarray(image).convert("RGB"), "an image"
+        opened = Image.fromarray(image).convert("RGB")
+    elif isinstance(image, Image.Image):
+        opened = _decoded(image, called)
     else:
-        called = str(image)
         try:
-            opened = decode_image(regular(Path(image)).read_bytes(), Path(image))
+            opened = decode_image(read_bytes(Path(image)), Path(image))
         except OSError as error:
-            raise BadInput(f"{image} cannot be read: {error.strerror}") from None
+            raise BadInput(f"{image} cannot be read: {reason_of(error)}") from None
     if is_too_long(*opened.size, step):
         raise BadInput(
             f"{called} is {opened.width} x {opened.height} pixels, too long and narrow to be"
@@ -190,7 +239,7 @@ def _upright(image: Image.Image) -> Image.Image:
     return image if turn is None else image.transpose(turn)
 
 
-def _to_rgb(image: Image.Image, path: Path) -> Image.Image:
+def _to_rgb(image: Image.Image, path: Path | str) -> Image.Image:
     if image.mode == "F":
         raise BadInput(
             f"{path} holds floating-point pixels, whose range is not known; save it with 8 or 16"

@@ -1,20 +1,24 @@
 """Packs: one half of a data set on disk, which is all that a task gets to see of the data.
 
 A pack is a folder of the cache. `y.npy` holds the labels, `query.npy` and `gallery.npy` the marks
-for the test where there are some, and `pack.json` what the pack was made of with a hash or length
-of each file, by which a pack that was changed later is found. The samples are
+for the test where there are some, and `pack.json` what the pack was made of with the hash of each
+file, by which a pack that was changed later is found. The samples are
 
 - vectors: `x.npy` (N, width), memory-mapped, or
 - images after the first step: `pixels.bin`, one image after the other, memory-mapped, and
   `index.npy` (N, 4) with offset, height, width and bytes of each.
 
 A pack of images that is being written lies in `<folder>.partial` (partial_pack.py), from which a
-killed process resumes. Shapes: N samples, H x W pixels, C channels.
+killed process resumes.
+
+`pack.json` is no secret: who edits a file of the pack can write fitting hashes. So every run
+records the hash of the pack that it read (`View.content`), which `verify --data` compares with a
+pack made of the data again. Shapes: N samples, H x W pixels, C channels.
 """
 
 import errno
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -25,6 +29,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from assay.data import partial_pack
+from assay.data.content import digest_content
 from assay.data.dataset import Half, Labels, Marks, Pixels, Samples, Vectors
 from assay.data.images import decoder_hash
 from assay.data.partial_pack import PartialPack
@@ -32,6 +37,7 @@ from assay.data.paths import writable_cache
 from assay.errors import BadInput
 from assay.files import cache_folder, lock_in_turn, new_folder, read_json, write_atomically
 from assay.hashing import canonical, digest, digest_file, plain, pretty
+from assay.npz import read_npy
 from assay.progress import Progress, silent
 from assay.protocols import FirstStep, ImageForm
 from assay.records.ledger import SealError
@@ -43,7 +49,7 @@ CHUNK_BYTES = 2**26
 """Images, and about as many bytes, that are held in memory at a time."""
 
 LARGE_FILES = ("pixels.bin", "x.npy")
-"""Files that are checked by their length alone, not by a hash: they may have 30 GB."""
+"""Files that may have 30 GB: a process hashes them once, unless they change (data/content.py)."""
 
 JPEG_SHARE = 0.2
 """Bytes of a JPEG to those of its pixels: 0.14 to 0.20 measured on three photos at 256 pixels, less
@@ -74,7 +80,7 @@ class PackedImages:
     def __init__(self, folder: Path) -> None:
         about = read_json(folder / "pack.json")
         self.folder, self.form, self.channels = folder, about["form"], int(about["channels"])
-        self.index: NDArray[np.int64] = _read_array(folder / "index.npy")
+        self.index: NDArray[np.int64] = read_npy(folder / "index.npy")
         mapped = np.memmap(folder / "pixels.bin", dtype=np.uint8, mode="r")
         self._bytes: Pixels = mapped.view(np.ndarray)
         if len(self.index) != about["count"] or len(self._bytes) != self.index[:, 3].sum():
@@ -155,12 +161,14 @@ class View:
         y: label of each (N,).
         query: marks of the samples that are looked up; None: all are.
         gallery: marks of the samples that queries are looked up in; None: all are.
+        content: hash of all files of the pack; None where it is no pack, or only some rows of one.
     """
 
     x: Vectors | Pixels | Images
     y: Labels
     query: Marks | None = None
     gallery: Marks | None = None
+    content: str | None = None
 
     def rows(self, indices: Labels) -> "View":
         """Return some of the samples, images unread; labels keep their numbers."""
@@ -194,7 +202,7 @@ def renumber(y: Sequence[int] | Labels) -> Labels:
 def read_pack(folder: Path) -> View:
     """Read a pack of trainval. A packed test half is refused: `seal.read_test` reads it.
 
-    `BadInput` where the folder is not as it was written, as far as `place_pack` checks.
+    `BadInput` where a file of the folder is not as it was written.
     """
     view = read_any(folder)
     if read_json(folder / "pack.json")["sealed"]:
@@ -208,30 +216,24 @@ def read_any(folder: Path) -> View:
     """Read the pack of either half. For `read_pack` and the seal only."""
     try:
         vectors = (folder / "x.npy").exists()
-        view = View(
-            np.lib.format.open_memmap(folder / "x.npy", mode="r")
-            if vectors
-            else PackedImages(folder),
-            _read_array(folder / "y.npy"),
-            *(
-                _read_array(path) if (path := folder / f"{role}.npy").exists() else None
-                for role in ("query", "gallery")
-            ),
+        query, gallery = (
+            read_npy(path) if (path := folder / f"{role}.npy").exists() else None
+            for role in ("query", "gallery")
         )
-        intact = len(view.x) == len(view.y) and is_intact(folder)
+        view = View(
+            read_npy(folder / "x.npy", mapped=True) if vectors else PackedImages(folder),
+            read_npy(folder / "y.npy"),
+            query,
+            gallery,
+            content_of(folder),
+        )
     except BadInput:
         raise
     except Exception as error:  # numpy, JSON and memory maps raise many kinds of errors
         raise _corrupt(folder, error) from error
-    if not intact:
+    if view.content is None or len(view.x) != len(view.y):
         raise _corrupt(folder)
     return view
-
-
-def _read_array(path: Path) -> Any:
-    """Read the array of a .npy file, and of no other format that NumPy would accept."""
-    with path.open("rb") as stream:
-        return np.lib.format.read_array(stream, allow_pickle=False)
 
 
 def _corrupt(folder: Path, error: Exception | None = None) -> BadInput:
@@ -242,22 +244,22 @@ def _corrupt(folder: Path, error: Exception | None = None) -> BadInput:
     )
 
 
-def is_intact(folder: Path) -> bool:
-    """Return whether every file of the pack is there with its hash; pixels and vectors, with
-    their length.
+def content_of(folder: Path) -> str | None:
+    """Return the hash of all files of a pack; None where one is missing or has another hash than
+    `pack.json` says.
     """
     try:
         about = read_json(folder / "pack.json")
         own = about.pop("digest")
-        traces = {name: _trace(folder / name) for name in about["files"]}
-        return bool(own == digest(about) and about["files"] == traces)
+        hashes = {name: _hash(folder / name) for name in about["files"]}
+        intact = own == digest(about) and about["files"] == hashes
+        return digest(hashes) if intact else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+        return None
 
 
-def _trace(path: Path) -> int | str:
-    """Return the length of a large file, the hash of a small one."""
-    return path.stat().st_size if path.name in LARGE_FILES else digest_file(path)
+def _hash(path: Path) -> str:
+    return digest_content(path) if path.name in LARGE_FILES else digest_file(path)
 
 
 # --- Writing ---
@@ -268,42 +270,39 @@ def place_pack(
     step: FirstStep,
     form: ImageForm = "pixels",
     progress: Progress = silent,
-    cache: Path | None = None,
 ) -> Path:
-    """Return the folder of a half's pack in a cache; write the pack unless it is there, intact.
+    """Return the folder of a half's pack in the cache; write the pack unless it is there, intact.
 
-    The cache is the user's where none is given.
-
-    The folder's name is all that its bytes depend on, so any store may use it. Labels, index and
-    marks are compared by their hashes, pixels and vectors by their length alone: they may be 30 GB,
-    and the check runs at every start.
+    The folder's name is all that its bytes depend on, so any store may use it. All its files are
+    compared by their hashes.
     """
     name = f"{half.fingerprint}-{step.kind}-{step.side}-{form}-{_packing_hash(half)[:16]}"
-    folder = (cache or cache_folder()) / "packs" / name
-    if not is_intact(folder):
-        if cache is None:
-            writable_cache()
+    folder = cache_folder() / "packs" / name
+    if content_of(folder) is None:
+        writable_cache()
         _remove_corrupt(folder)
         write_pack(folder, half, step, form, progress)
     return folder
 
 
 def place_vectors(
-    half: Half, name: str, make: Callable[[], Vectors], cache: Path | None = None
+    half: Half, name: str, make: Callable[[], Vectors], progress: Progress = silent
 ) -> Path:
-    """Return the folder of a pack of vectors, one for each sample of a half, under a name in a
+    """Return the folder of a pack of vectors, one for each sample of a half, under a name in the
     cache; write the pack unless it is there, intact.
 
-    One process computes them with `make`; others that want the same wait for it. The cache is the
-    user's where none is given.
+    One process computes them with `make`; others that want the same wait for it.
     """
-    folder = (cache or cache_folder()) / "features" / name
-    if not is_intact(folder):
-        if cache is None:
-            writable_cache()
+    folder = cache_folder() / "features" / name
+    if content_of(folder) is None:
+        writable_cache()
         _remove_corrupt(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with lock_in_turn(_beside(folder, ".lock"), lambda: None):
+
+        def waiting() -> None:
+            progress("waiting for another process that computes these features", 0, len(half.y))
+
+        with lock_in_turn(_beside(folder, ".lock"), waiting):
             if not folder.exists():
                 write_vectors(folder, half, make())
     return folder
@@ -316,7 +315,7 @@ def _remove_corrupt(folder: Path) -> None:
     if not folder.exists() and not folder.is_symlink():
         return
     with lock_in_turn(_beside(folder, ".lock"), lambda: None):
-        if is_intact(folder):
+        if content_of(folder) is not None:
             return
         if folder.is_dir() and not folder.is_symlink():
             shutil.rmtree(folder)
@@ -387,10 +386,13 @@ def _about(half: Half) -> dict[str, Any]:
     }
 
 
-def _describe(folder: Path, about: dict[str, Any]) -> None:
-    """Write `pack.json`, with hash or length of all other files and the hash of itself."""
+def _describe(folder: Path, about: dict[str, Any], known: Mapping[str, str] = {}) -> None:
+    """Write `pack.json`, with the hashes of all other files and of itself.
+
+    `known` are hashes of files that were computed when they were written.
+    """
     files = sorted(path for path in folder.iterdir() if path.suffix in (".npy", ".bin"))
-    written = about | {"files": {path.name: _trace(path) for path in files}}
+    written = about | {"files": {path.name: known.get(path.name) or _hash(path) for path in files}}
     write_atomically(folder / "pack.json", pretty(written | {"digest": digest(written)}))
 
 
@@ -420,7 +422,7 @@ def _write_images(
             progress("packing images", partial.rows, total)
         partial.save_index()
         _write_labels(partial.pack, half)
-        _describe(partial.pack, about)
+        _describe(partial.pack, about, {"pixels.bin": partial.content})
         partial.finish(folder)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):

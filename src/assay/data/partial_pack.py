@@ -1,7 +1,8 @@
 """A pack of images while it is written, chunk by chunk, so that a killed process can resume it.
 
 Its folder holds `pack/pixels.bin`, `index.bin`, and `log`: what the pack is of, and then a line for
-each chunk that is safely on disk, with the rows and bytes so far.
+each chunk that is safely on disk, with the rows and bytes so far and the hash of both files so far.
+A beginning that was altered since is begun anew.
 """
 
 import json
@@ -15,8 +16,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from assay.data.content import ContentHash, pieces
 from assay.data.dataset import Pixels
+from assay.errors import BadInput
 from assay.files import sync_folder
+from assay.hashing import canonical
 from assay.protocols import ImageForm
 from assay.workers import in_threads
 
@@ -31,7 +35,13 @@ class PartialPack:
 
     def __init__(self, folder: Path, about: str) -> None:
         self.folder, self.pack, self.rows, self.size = folder, folder / "pack", 0, 0
+        self._pixels, self._index = ContentHash(), ContentHash()
         self._resume(about)
+
+    @property
+    def content(self) -> str:
+        """Hash of `pixels.bin` as it was written."""
+        return self._pixels.digest
 
     def append(self, chunk: list[Any], form: ImageForm) -> None:
         """Add a chunk of images; it counts once its line of the log is on disk."""
@@ -48,12 +58,23 @@ class PartialPack:
         )
         self._add("pack/pixels.bin", *contents)
         self._add("index.bin", index.data)
+        for content in contents:
+            self._pixels.add(content)
+        self._index.add(index.data)
         self.rows, self.size = self.rows + len(chunk), self.size + sum(sizes)
-        self._add("log", f"[{self.rows},{self.size}]\n".encode())
+        line = canonical([self.rows, self.size, self.content, self._index.digest])
+        self._add("log", f"{line}\n".encode())
 
     def save_index(self) -> None:
-        """Write `index.npy` of all images."""
+        """Write `index.npy` of all images; raise `BadInput` where another process altered it."""
         index = np.fromfile(self.folder / "index.bin", dtype=np.int64).reshape(-1, 4)
+        written = ContentHash()
+        written.add(index.data)
+        if written.digest != self._index.digest:
+            raise BadInput(
+                f"{self.folder / 'index.bin'} was altered while the pack was written; run the same"
+                " command again, and it is begun anew"
+            )
         np.save(self.pack / "index.npy", index)
 
     def finish(self, final: Path) -> None:
@@ -76,13 +97,23 @@ class PartialPack:
             self._begin(about)
             return
         complete = list(takewhile(self._holds, lines[1:]))
-        self.rows, self.size = json.loads(complete[-1]) if complete else (0, 0)
+        if complete:
+            self.rows, self.size, *hashes = json.loads(complete[-1])
+            for piece in pieces(pixels, 0, self.size):
+                self._pixels.add(piece)
+            for piece in pieces(index, 0, 32 * self.rows):
+                self._index.add(piece)
+            if hashes != [self.content, self._index.digest]:
+                self._begin(about)
+                return
         os.truncate(log, sum(map(len, [lines[0], *complete])))
         os.truncate(index, 32 * self.rows)
         os.truncate(pixels, self.size)
 
     def _begin(self, about: str) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+        self.rows, self.size = 0, 0
+        self._pixels, self._index = ContentHash(), ContentHash()
         self.pack.mkdir(parents=True)
         for name in ("pack/pixels.bin", "index.bin"):
             self._add(name)
@@ -93,7 +124,7 @@ class PartialPack:
     def _holds(self, line: bytes) -> bool:
         """Return whether a line of the log is complete, and all bytes that it names are there."""
         try:
-            rows, size = json.loads(line)
+            rows, size, _, _ = json.loads(line)
             index, pixels = (self.folder / name for name in ("index.bin", "pack/pixels.bin"))
             return (
                 line.endswith(b"\n")

@@ -7,20 +7,31 @@ test half. The test half, samples with labels, leaves the seal in these ways and
 | call                         | reason                             | gives   | recorded in     |
 | ---------------------------- | ---------------------------------- | ------- | --------------- |
 | `open(receipt)`              | a study selected and reproduced;   | samples | ledger: seal,   |
-|                              | `verify --data` embeds again       |         | test, look, peek|
+|                              | `verify --data`, `--rerun` embed;  |         | test, look, peek|
+|                              | `train --final` trains on it       |         | model card      |
 | `read_test(folder, ...)`     | the same, for a task of the study: | samples | ledger          |
 |                              | the half on disk                   |         |                 |
 | `hand_out(RECORDED_LOOK)`    | a model of no study, but trained   | samples | `looks.jsonl` of|
-|                              | on this trainval                   |         | the model folder|
-| `hand_out(FOREIGN_LOOK)`     | a model or a file of embeddings of | samples | nowhere, as the |
-|                              | no study on these data             |         | command says    |
-| `hand_out(BASELINE)`         | a trunk as it is, trained on       | samples | nowhere, as the |
-|                              | nothing of these data              |         | command says    |
-| `everything(dataset)`        | a file of vectors of every sample  | samples | nowhere         |
+|                              | on this trainval; a study's model  |         | the model folder|
+|                              | joined to its trunk, at the images |         | or ledger       |
+| `hand_out(FOREIGN_LOOK)`     | a model or a file of embeddings of | samples | ledger, folder  |
+|                              | no study on these data             |         | or index, see   |
+|                              |                                    |         | below           |
+| `hand_out(BASELINE)`         | a trunk as it is, trained on       | samples | index of looks  |
+|                              | nothing of these data              |         |                 |
+| `hand_out(EVERY_VECTOR)`,    | a file with a vector of every      | samples | index of looks  |
+| `everything(dataset)`        | sample                             |         |                 |
+| `read_vectors(folder, half)` | the caller has the half already    | vectors | see above       |
 | `fingerprint`                | which test half it is              | a hash  | `data show`     |
+| `commitment(salt)`           | the announcement of a bench        | a hash  | `benches/`      |
+| `count_in(contents)`         | whether a model was trained on it  | a count | the refusal     |
 | `summary`                    | how large it is                    | counts  | `data show`     |
 | `pack`, `packed_bytes`       | to fill the cache beforehand       | a size  | nowhere         |
 | `flaws`, `left_out`          | what is wrong with it              | words   | ledger: seal    |
+
+Whatever is searched or embedded, test half or not, is compared by content with the test halves that
+studies are known to have opened: any sample in common is a look at that half, and is recorded where
+`assay.evaluation.look` says.
 
 `assay data show` and `assay data splits` read a data set as a whole, for people and before anything
 is trained: `survey`, `contact_sheet` and `splits.listing` print counts, names, problems and
@@ -40,20 +51,23 @@ from pathlib import Path
 import numpy as np
 
 from assay.data.copies import Flaws, find_flaws
-from assay.data.dataset import Dataset, Half, Labels
+from assay.data.dataset import Dataset, Half, Labels, Vectors
 from assay.data.packs import View, expected_bytes, place_pack, read_any
 from assay.errors import BadInput
+from assay.files import read_json
 from assay.progress import Progress, silent
 from assay.protocols import FirstStep, ImageForm
+from assay.records.keys import commitment_to
 from assay.records.ledger import Receipt, SealError
 
 
 class Reason(StrEnum):
     """A reason to look at the test half without the receipt of a study."""
 
-    RECORDED_LOOK = "a look by a model of no study, recorded in the folder of the model"
+    RECORDED_LOOK = "a look by a model trained on this trainval, recorded in its folder or study"
     FOREIGN_LOOK = "a look by a model or a file of embeddings of no study on these data"
     BASELINE = "a trunk as it is, trained on nothing of these data"
+    EVERY_VECTOR = "a file with a vector of every sample"
 
 
 class OpenedTest(Half):
@@ -110,10 +124,18 @@ class SealedTest:
             raise SealError(f"{reason!r} is no reason to open the test half: give one of `Reason`")
         return self.__half
 
+    def count_in(self, contents: frozenset[str]) -> int:
+        """Return how many samples of the test half have one of these hashes of their content."""
+        return sum(hash_ in contents for hash_ in self.__half.contents())
+
     @property
     def fingerprint(self) -> str:
         """Hash of the test half."""
         return self.__half.fingerprint
+
+    def commitment(self, salt: str) -> str:
+        """Return the salted hash of the test half, which says nothing without the salt."""
+        return commitment_to(salt, self.fingerprint)
 
     @property
     def summary(self) -> PartSummary:
@@ -154,6 +176,18 @@ def read_test(folder: Path, receipt: Receipt, trainval: str) -> View:
     """Read a packed test half, against the receipt of the study on `trainval` that asks for it."""
     receipt.check(trainval)
     return read_any(folder)
+
+
+def read_vectors(folder: Path, half: Half) -> Vectors:
+    """Read the vectors of the samples of a half, which the caller has.
+
+    `BadInput` where the folder is not a pack of this half, as far as `place_vectors` checks.
+    """
+    view = read_any(folder)
+    if read_json(folder / "pack.json")["fingerprint"] != half.fingerprint:
+        raise BadInput(f"{folder} is the pack of another half; remove it, and it is made again")
+    vectors: Vectors = np.array(view.x)
+    return vectors
 
 
 def everything(dataset: Dataset) -> Half:

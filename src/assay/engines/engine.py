@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
-from assay.devices import choose_device
+from assay.devices import MOST_WORKERS, choose_device
 from assay.errors import BadInput
 from assay.workers import Task
 from assay.workers.program import describe_failure
@@ -88,6 +88,11 @@ def choose_engine(
     """
     if address is not None and kind != "ray":
         raise BadInput(f"--address {address} is that of a Ray cluster; add --engine ray")
+    if workers is not None and not 1 <= workers <= MOST_WORKERS:
+        raise BadInput(
+            f"--workers {workers}: give a number from 1 to {MOST_WORKERS}, or leave it out for one"
+            " for each core or GPU"
+        )
     if kind == "local":
         from assay.engines.local import LocalEngine
 

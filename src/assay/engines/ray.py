@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from assay.engines.engine import ATTEMPTS, WorkerDied, explain_closing, explain_deaths
-from assay.errors import BadInput
+from assay.errors import BadInput, in_one_line
 from assay.files import DRAFT, cache_folder
 from assay.workers import Needs, Task, TaskFailed, needs_of
 from assay.workers.pool import search_path
@@ -36,7 +36,7 @@ try:
     from ray import ObjectRef, exceptions
     from ray._private import worker as ray_worker
 except ImportError:
-    raise BadInput("the engine ray needs the package ray: pip install 'assay-dml[ray]'") from None
+    raise BadInput("the engine ray needs the package ray: pip install 'ray>=2.52'") from None
 
 AHEAD = 2
 """Tasks with Ray for each that can run, so that a process that is done finds the next one waiting.
@@ -166,7 +166,7 @@ class RayEngine:
         except DEATHS as error:
             done, value = False, WorkerDied(explain_deaths(task, _first_line(error)))
         except Exception as error:  # such as a node on which Assay cannot be imported
-            done, value = False, TaskFailed(str(error))
+            done, value = False, TaskFailed(str(error), in_one_line(error))
         if done:
             future.set_result(value)
         else:

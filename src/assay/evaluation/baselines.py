@@ -15,16 +15,18 @@ from assay.data.dataset import Half
 from assay.data.seal import Reason
 from assay.data.splits import TrainVal
 from assay.devices import choose_device
-from assay.embedding import trunk_features
 from assay.errors import BadInput
+from assay.evaluation.look import LookedAt, Looker, looking
+from assay.features import FrozenTrunk
 from assay.metric_names import DEFAULT_METRICS
 from assay.metrics import Scores
+from assay.model import Architecture
 from assay.progress import Progress, silent
 from assay.protocols import Protocol, customise, kind_of, protocols, resolve
-from assay.registry import UnknownName
+from assay.records.halves import prints_of
 from assay.run import HalfLabels
 from assay.run.baseline import fit_pca
-from assay.trunks import trunk_facts, trunks, with_weights
+from assay.trunks import find, trunk_facts, trunks, with_weights
 from assay.trunks import weights as trunk_weights
 
 
@@ -39,6 +41,8 @@ class TrunkBaseline:
         dim: width after the PCA.
         scores: scores of each part that was searched, by its name.
         problem: why there are no scores, such as weights that are not on this machine.
+        notes: sentences that a reader of the scores should know, such as where a look at a test
+            half was recorded.
     """
 
     trunk: str
@@ -47,6 +51,7 @@ class TrunkBaseline:
     dim: int = 0
     scores: dict[str, Scores] | None = None
     problem: str | None = None
+    notes: tuple[str, ...] = ()
 
     def mean(self, metric: str) -> float:
         """Return the mean of a metric over the parts."""
@@ -78,10 +83,12 @@ def baselines(
         dim: dimensions after the PCA, at most.
         weights: a file with weights of the one trunk named, instead of its own.
         metrics: names of `assay list metrics`.
-        test: search the test half instead of the validation folds; such a look belongs to no study
-            and is not recorded.
+        test: search the test half instead of the validation folds. Such a look belongs to no
+            study; the index of looks has it.
         progress: called with the stage, the steps done and their total.
     """
+    for name in names:
+        find(name)  # raises for an unknown name, before any trunk is run
     chosen = protocols[protocol] if isinstance(protocol, str) else protocol
     chosen = customise(chosen, [f"dim={dim}"])
     if weights is not None:
@@ -95,15 +102,23 @@ def baselines(
     tested = sealed.hand_out(Reason.BASELINE) if test else None
     kind = kind_of(dataset.modality)
     found = []
-    for name in names or [name for name, trunk in trunks.items() if trunk.takes == kind]:
-        for start in ("none", chosen.weights if chosen.weights != "none" else "pretrained"):
-            settings = replace(chosen, trunk=name, weights=start, frozen="nothing")
-            baseline = _baseline(trainval, tested, settings, metrics, progress)
-            if baseline is not None:
-                found.append(baseline)
-                if baseline.problem and start == "none":  # other weights would not help
-                    break
-    return found
+    searched, asked = (trainval, "") if tested is None else (tested, tested.fingerprint)
+    prints, count = prints_of(searched.contents()), 0 if tested is None else len(tested.y)
+    at = LookedAt(dataset.name, prints, trainval.fingerprint, asked, count)
+    with looking(Looker("assay baselines"), at) as look:
+        for name in names or [name for name, trunk in trunks.items() if trunk.takes == kind]:
+            for start in ("none", chosen.weights if chosen.weights != "none" else "pretrained"):
+                settings = replace(chosen, trunk=name, weights=start, frozen="nothing")
+                baseline = _baseline(trainval, tested, settings, metrics, progress)
+                if baseline is not None:
+                    found.append(baseline)
+                    if baseline.problem and start == "none":  # other weights would not help
+                        break
+        seen = any(baseline.scores for baseline in found)
+        if names and not seen:
+            raise BadInput(f"--trunks {','.join(names)}: {found[0].problem}")
+        notes = tuple(look.record({}, "cosine")) if seen else ()
+    return [replace(baseline, notes=notes) for baseline in found]
 
 
 def _baseline(
@@ -121,19 +136,14 @@ def _baseline(
         if protocol.weights != "none" and weights is None:
             return None
         start = "pretrained" if weights else "random weights"
-        device = torch.device(choose_device("auto"))
-        features = [
-            trunk_features(
-                resolved,
-                half.some,
-                np.arange(len(half.y)),
-                half.inputs,
-                device,
-                lambda stage, *at: progress(f"{stage}, {start}", *at),
-            )
-            for half in halves
-        ]
-    except (BadInput, UnknownName) as error:
+        whole = Architecture.whole(resolved, trainval.inputs, 0)
+        trunk = FrozenTrunk(whole, resolved.weights, choose_device("auto"), resolved.seed)
+
+        def reported(stage: str, done: int, total: int) -> None:
+            progress(f"{stage}, {start}", done, total)
+
+        features = [torch.from_numpy(trunk.features(half, reported)) for half in halves]
+    except BadInput as error:
         return TrunkBaseline(protocol.trunk, None, problem=str(error))
     samples, wide = features[0].shape
     width = min(protocol.dim, wide, samples - 1)

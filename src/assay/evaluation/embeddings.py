@@ -1,31 +1,32 @@
 """Embeddings of samples: computed by a model, kept in a file, and cut into parts to be searched."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from assay.data import Dataset, datasets, splits
-from assay.data import load as load_data
+from assay.data import Dataset
 from assay.data.arrays import check_vectors, decode_labels, pack_arrays, read_arrays
 from assay.data.dataset import Half, Labels
-from assay.data.image_files import ImageFiles
-from assay.data.images import endings
-from assay.data.load import check_usable
-from assay.data.seal import Reason, everything
-from assay.data.sources.features import label_arrays
-from assay.embedding import Embedder, Read, check_kind, load
+from assay.data.given import Given, GivenSamples, find_samples
+from assay.data.origin import FeaturesOrigin
+from assay.embedder import Embedder, load
 from assay.errors import BadInput
 from assay.evaluation.evaluated_model import EmbeddedPart
-from assay.files import regular, write_atomically
+from assay.evaluation.look import LookedAt, Looker, looking
+from assay.features import FrozenTrunk, embed_features
+from assay.files import write_atomically
+from assay.hashing import canonical
 from assay.neighbours import Vectors
+from assay.npz import read_npy
 from assay.progress import Progress, silent
-from assay.protocols import Protocol, SampleKind, Similarity, kind_of
-from assay.trunks import find
+from assay.protocols import Similarity
+from assay.records.halves import prints_of
+from assay.run.finished import FinishedRun
 
 OPTIONAL_ARRAYS = {
     "query": ("b", "booleans"),
@@ -52,8 +53,11 @@ class Embeddings:
         classes: names of the classes that the numbers in `y` stand for, in class order.
         trainval: number of classes of the official trainval half, where the data have one.
         pretrained_on: the data that the model was pretrained on, if known.
+        origin: the trunk whose features they are, if known.
         similarity: how the embeddings are compared.
         called: name of the embeddings in messages.
+        notes: sentences that a reader should know: what was left out when the samples were read,
+            where a look at a test half was recorded.
     """
 
     z: Array
@@ -64,8 +68,10 @@ class Embeddings:
     classes: Array | None = None
     trainval: Array | None = None
     pretrained_on: str | None = None
+    origin: FeaturesOrigin | None = None
     similarity: Similarity = "cosine"
     called: str = "the embeddings"
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.z)
@@ -74,6 +80,7 @@ class Embeddings:
         """Write the arrays as an .npz, which `features:` and `assay evaluate` read."""
         names = "z", "y", "classes", "ids", "query", "gallery", "trainval", "pretrained_on"
         arrays = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        arrays |= {"origin": np.array(canonical(self.origin.to_json()))} if self.origin else {}
         write_atomically(Path(path), pack_arrays(arrays))
 
     def whole(self) -> EmbeddedPart:
@@ -83,26 +90,19 @@ class Embeddings:
             "all", np.arange(len(self.z)), self.y, self.ids, [self.query, self.gallery]
         )
 
-    def parts(
-        self, dataset: Dataset, data: str, protocol: Protocol, which: Literal["fold", "test"]
-    ) -> Iterator[EmbeddedPart]:
-        """Yield the validation part of each fold, or the test half.
-
-        Row i must be sample i of the data set, which `data` names. Labels, ids and, at the test,
-        roles are those of the data.
-        """
+    def check_rows(self, dataset: Dataset, data: str) -> None:
+        """Raise `BadInput` unless there is a row for each sample of the data set named `data`."""
         if len(self.z) != len(dataset):
             raise BadInput(
                 f"{self.called} has {len(self.z)} rows, {data} has {len(dataset)} samples; row i"
                 f" must be sample i, in the order in which `assay data splits {data}` lists them"
             )
-        trainval, sealed = splits.of(dataset, protocol)
-        if which == "test":
-            half: Half = sealed.hand_out(Reason.FOREIGN_LOOK)
-            chosen = {"test": np.arange(len(half.y))}
-        else:
-            half, folds = trainval, splits.folds(trainval, protocol.folds)
-            chosen = {f"fold {number}": fold.validation for number, fold in enumerate(folds)}
+
+    def parts(self, half: Half, chosen: Mapping[str, Labels]) -> Iterator[EmbeddedPart]:
+        """Yield the chosen rows of a half by their names; row i must be sample i of its data set.
+
+        Labels, ids and, at the test, roles are those of the data.
+        """
         labels, ids = np.array(half.class_names)[half.y], np.array(half.ids)
         for name, rows in chosen.items():
             roles = [None if mask is None else mask[rows] for mask in (half.query, half.gallery)]
@@ -152,8 +152,8 @@ def read_embeddings(path: Path, labels: Path | None, *, needs_labels: bool) -> E
         needed = ["z", "y"] if needs_labels else ["z"]
         arrays = read_arrays(path, called, needed, list(OPTIONAL_ARRAYS))
     else:
-        arrays = {"z": _read_array(path, "r")}
-        arrays |= {} if labels is None else {"y": _read_array(labels, None)}
+        arrays = {"z": _read_array(path, mapped=True)}
+        arrays |= {} if labels is None else {"y": _read_array(labels, mapped=False)}
     check_vectors(arrays["z"], called)
     rows = len(arrays["z"])
     for name, (kinds, wanted) in OPTIONAL_ARRAYS.items():
@@ -168,15 +168,14 @@ def read_embeddings(path: Path, labels: Path | None, *, needs_labels: bool) -> E
     return Embeddings(**arrays, called=called)  # type: ignore[arg-type]
 
 
-def _read_array(path: Path, mapped: Literal["r"] | None) -> Array:
-    """Read the array of an .npy; `mapped` is numpy's memory-map mode."""
+def _read_array(path: Path, *, mapped: bool) -> Array:
     try:
-        array = np.load(regular(path), mmap_mode=mapped, allow_pickle=False)
-        if not isinstance(array, np.ndarray):
-            raise ValueError("it is an archive; call it .npz")
-    except Exception as error:  # a corrupt file can fail anywhere in numpy
-        raise BadInput(f"{path} cannot be read as an .npy of a plain array: {error}") from None
-    return array
+        return read_npy(path, mapped=mapped)
+    except ValueError as error:
+        raise BadInput(
+            f"{path} cannot be read as an .npy of a plain array: {error}. Write it again with"
+            " np.save(path, array)"
+        ) from None
 
 
 # --- by a model -----------------------------------------------------------------------------------
@@ -184,10 +183,11 @@ def _read_array(path: Path, mapped: Literal["r"] | None) -> Array:
 
 def embed(
     model: str | Path | Embedder,
-    images: str | Path | Dataset | Sequence[Any] | Array,
+    images: Given,
     *,
     device: str = "auto",
     weights_file: str | Path | None = None,
+    skip_broken: bool = False,
     progress: Progress = silent,
 ) -> Embeddings:
     """Embed images, or a whole data set with its labels and official split.
@@ -195,11 +195,12 @@ def embed(
     Args:
         model: a model folder, a pretrained trunk by its name (`lite0`, any name of timm's), or a
             model that `assay.load` has loaded.
-        images: a folder of class folders, a folder of images, an image file, `kind:path` of
-            `assay list datasets`, a `Dataset`, a list of image files or of pixels (height, width,
-            3), or rows of features (N, width).
+        images: the path of an image, a folder of images or of class folders, `kind:path` of `assay
+            list datasets`, a `Dataset`, Pillow's image, uint8 pixels (height, width, 3) or (N,
+            height, width, 3), a list of paths, images or pixels, or rows of features (N, width).
         device: auto, cpu or cuda.
         weights_file: weights of a trunk given by its name, instead of its own.
+        skip_broken: leave out files that cannot be read, which are refused otherwise.
         progress: called with the stage, the steps done and their total.
 
     >>> import assay
@@ -207,72 +208,80 @@ def embed(
     >>> found.z.shape
     (1, 1280)
     """
-    if isinstance(images, str | Path | Dataset):
-        samples = _find_samples(images, progress)
-        embedder = _load(model, device, samples.inputs, weights_file)
-        architecture = embedder.model.architecture
-        takes, inputs = find(architecture.trunk).takes, architecture.inputs
-        check_kind(str(model), takes, inputs, samples.kind, samples.inputs)
-        z, arrays = embedder.embed_read(samples.read, samples.count, progress), samples.arrays
-    else:
-        embedder = _load(model, device, 3, weights_file)
-        named = all(isinstance(image, str | Path) for image in images)
-        z, arrays = embedder.embed(images), {"ids": np.array([*map(str, images)])} if named else {}
-    pretrained_on = embedder.card.get("pretrained_on") or None
-    return Embeddings(z, **arrays, pretrained_on=pretrained_on, similarity=embedder.similarity)
-
-
-def _load(
-    model: str | Path | Embedder, device: str, inputs: int, weights_file: str | Path | None
-) -> Embedder:
-    if not isinstance(model, Embedder):
-        return load(model, device, inputs=inputs, weights_file=weights_file)
-    if weights_file is not None:
+    if isinstance(model, Embedder) and weights_file is not None:
         raise BadInput(f"the model is loaded and has its weights; leave out {weights_file}")
-    return model
+    loaded = model if isinstance(model, Embedder) else load(model, device, 3, weights_file)
+    inputs = loaded.model.architecture.inputs
+    given = find_samples(images, loaded.takes, inputs, progress, skip_broken=skip_broken)
+    if not isinstance(model, Embedder) and loaded.folder is None and given.inputs != inputs:
+        loaded = load(model, device, given.inputs, weights_file)  # a trunk for grey images, say
+    looker = _looker(loaded)
+    with looking(looker, _looked_at(looker, given)) as look:
+        z, origin = _embed(loaded, given, progress)
+        looks = look.record({}, loaded.similarity)
+    return Embeddings(
+        z,
+        **given.arrays,
+        origin=origin,
+        pretrained_on=_seen_by(loaded),
+        similarity=loaded.similarity,
+        notes=(*given.notes, *looks),
+    )
 
 
-@dataclass(frozen=True)
-class _Samples:
-    """Samples to embed: how they are read, and the arrays that go into the file beside z."""
+def _embed(
+    embedder: Embedder, given: GivenSamples, progress: Progress
+) -> tuple[Array, FeaturesOrigin | None]:
+    """Return the embeddings of the samples, and their origin if they are features of a trunk.
 
-    read: Read
-    count: int
-    kind: SampleKind
-    inputs: int
-    arrays: dict[str, Any]
-
-
-def _find_samples(images: str | Path | Dataset, progress: Progress) -> _Samples:
-    """Return the samples of a data set, of class folders, or of images without classes."""
-    if isinstance(images, Dataset):
-        half = everything(images)
-        arrays = label_arrays(images)
-        return _Samples(half.some, len(images), kind_of(half.modality), half.inputs, arrays)
-    name, path = str(images), Path(images)
-    kind, colon, _ = name.partition(":")
-    if name in datasets or (colon and f"{kind}:" in datasets):
-        return _find_samples(load_data(name, progress), progress)
-    if not path.exists():
-        raise BadInput(
-            f"there is no {name}; give a folder or file of images, or kind:path of `assay list"
-            " datasets`"
-        )
-    if path.is_file():
-        files, root = [path], path.parent
-    else:
-        files, root = _images_in(path), path
-        if any(_images_in(child) for child in path.iterdir() if child.is_dir()):
-            return _find_samples(load_data(f"folder:{name}", progress), progress)
-    if not files:
-        raise BadInput(
-            f"{name} holds no images that can be read ({', '.join(sorted(endings())[:8])}, ...)"
-        )
-    items = ImageFiles(files, root, progress=progress)
-    check_usable(items, len(files))
-    ids = np.array([file.relative_to(root).as_posix() for file in files])
-    return _Samples(items.arrays, len(files), "images", items.inputs, {"ids": ids})
+    Features of a frozen trunk are shared by the cache.
+    """
+    embedder.check(given)
+    model, device = embedder.model, embedder.device
+    trunk = FrozenTrunk.of(model, embedder.card.get("weights"), device.type)
+    halves = () if trunk is None else given.halves()
+    if trunk is None or not halves:
+        return embedder.embed_given(given, progress), None
+    parts = [embed_features(model, trunk.features(half, progress), device) for half in halves]
+    z = np.empty((given.count, parts[0].shape[1]), dtype=np.float32)
+    for half, part in zip(halves, parts, strict=True):
+        z[half.places] = part.numpy()
+    if model.architecture.dim or model.architecture.layer_norm or embedder.folder:
+        return z, None
+    return z, trunk.origin(z, halves[0], given.source)
 
 
-def _images_in(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.suffix.lower() in endings())
+def _seen_by(embedder: Embedder) -> str | None:
+    """Return in words the data that trunk and head of a model have seen, where that may matter.
+
+    A model of all classes has seen every class of its data.
+    """
+    before, card = embedder.card.get("pretrained_on") or None, embedder.card
+    if card.get("final") is None:
+        return before
+    return f"{before}, then all classes of {card['data']}" if before else f"all of {card['data']}"
+
+
+def _looker(embedder: Embedder) -> Looker:
+    """Return what looks at samples where they are embedded."""
+    folder, card = embedder.folder, embedder.card
+    if folder is None:
+        return Looker(f"assay embed {embedder.called}")
+    looker = Looker.of_folder(
+        f"assay embed {embedder.called}",
+        folder,
+        lambda: FinishedRun.of_model(folder, embedder.model),
+    )
+    return replace(looker, images=card.get("images") or "", features=card.get("trainval") or "")
+
+
+def _looked_at(looker: Looker, given: GivenSamples) -> LookedAt:
+    """Return what is looked at where samples are embedded.
+
+    Of a model that was trained on features, their images are known by the trainval half.
+    """
+    at = LookedAt(given.called, prints_of(given.contents()))
+    halves = given.halves() if looker.images else ()
+    if not halves or halves[0].fingerprint != looker.images:
+        return at
+    return replace(at, trainval=looker.images, tested=len(halves[1].y))

@@ -2,21 +2,29 @@
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from assay.data import Dataset, load, splits
-from assay.data.dataset import Half
-from assay.data.seal import Reason, SealedTest
-from assay.embedding import Embedder
+from assay.data.dataset import Half, Labels
+from assay.data.seal import Reason
+from assay.data.splits import TrainVal
+from assay.embedder import Embedder
 from assay.errors import BadInput
 from assay.evaluation.embeddings import read_embeddings
-from assay.evaluation.evaluated_model import EmbeddedPart, EvaluatedModel
-from assay.evaluation.look import LOOKS_FILE, OpenLook, record_beside_model
+from assay.evaluation.evaluated_model import EmbeddedPart, EvaluatedModel, validation_rows
+from assay.evaluation.look import (
+    LookedAt,
+    Looker,
+    OpenLook,
+    looking,
+    open_test_half,
+    receipts_of_run,
+)
 from assay.files import write_atomically
 from assay.hashing import without_infinities
 from assay.metric_names import DEFAULT_METRICS
@@ -24,8 +32,7 @@ from assay.metrics import Scores, evaluate
 from assay.metrics.metric import choose_metrics
 from assay.progress import Progress, silent
 from assay.protocols import Protocol, protocols, published_name
-from assay.records.ledger import SealError
-from assay.run.finished import FinishedRun
+from assay.records.halves import prints_of, prints_of_rows
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,13 @@ class Evaluation:
         """Mean of each metric over the parts."""
         every = list(self.parts.values())
         return {name: sum(scores[name] for scores in every) / len(every) for name in every[0]}
+
+    def record(self, look: OpenLook) -> list[str]:
+        """Record the look that gave the scores, and return sentences that say so."""
+        every = list(self.parts.values())
+        queries = sum(scores.queries for scores in every)
+        skipped = sum(scores.skipped for scores in every)
+        return look.record(self.means, every[0].similarity, queries, skipped)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scores as JSON values; numbers that are not finite become words."""
@@ -148,13 +162,20 @@ def evaluate_file(
     labels_file = None if labels is None else Path(labels)
     embeddings = read_embeddings(file, labels_file, needs_labels=data is None)
     scoring = _Scoring(str(path), metrics, similarity or "cosine", progress)
+    name, parts = None, iter([embeddings.whole()] if data is None else [])
     if data is None:
-        return Evaluation(str(path), None, False, scoring.score([embeddings.whole()]))
-    dataset, name = _open_data(data, progress)
-    chosen = protocols[protocol] if isinstance(protocol, str) else protocol
-    parts = list(embeddings.parts(dataset, name, chosen, "test" if test else "fold"))
-    notes = (_NO_STUDY_OF_FILE,) if test else ()
-    return Evaluation(str(path), name, test, scoring.score(parts), notes)
+        at = LookedAt(str(path), prints_of_rows(embeddings.z))
+    else:
+        dataset, name = _open_data(data, progress)
+        chosen = protocols[protocol] if isinstance(protocol, str) else protocol
+        embeddings.check_rows(dataset, name)
+        trainval, sealed = splits.of(dataset, chosen)
+        half = sealed.hand_out(Reason.FOREIGN_LOOK) if test else trainval
+        rows = _rows(half) if test else validation_rows(trainval, chosen.folds)
+        parts, at = embeddings.parts(half, rows), _looked_at(dataset, trainval, half, rows)
+    with looking(Looker(f"assay evaluate {path}"), at) as look:
+        found = Evaluation(str(path), name, test, scoring.score(parts))
+        return replace(found, notes=tuple(found.record(look)))
 
 
 # --- a model --------------------------------------------------------------------------------------
@@ -173,9 +194,8 @@ def evaluate_model(
     """Score a model as a search on samples that it was not trained on.
 
     Validation folds are searched each by itself: of the data that the model was trained on, the
-    fold that it held out; of other data, all folds. With `test`, the test half is searched, and the
-    look is recorded: in the ledger of the study that trained the model, or in `looks.jsonl` of a
-    model folder that `assay train` wrote.
+    fold that it held out; of other data, all folds. With `test`, the test half is searched. Every
+    look at a known test half is recorded, with or without `test`: see `assay.evaluation.look`.
 
     Args:
         model: a model folder, a finished run of a store, a pretrained trunk by its name (`lite0`,
@@ -198,6 +218,7 @@ def evaluate_model(
     chosen = protocols[protocol] if isinstance(protocol, str) else protocol
     trainval, sealed = splits.of(dataset, chosen)
     evaluated.check_input(trainval)
+    evaluated.check_unseen(trainval, sealed, name, test)
     own = evaluated.was_trained_on(trainval)
     published = protocols.get(published_name(chosen.name))
     if own and chosen.folds not in (evaluated.folds, published and published.folds):
@@ -207,25 +228,26 @@ def evaluate_model(
         )
     what = evaluated.called if isinstance(model, Embedder) else str(model)
     scoring = _Scoring(what, metrics, similarity or evaluated.similarity, progress)
-    if own and test and (run := evaluated.recorded_run()):
-        parts, notes = _look(scoring, run, evaluated, sealed)
+    run = evaluated.recorded_run if own and test else None
+    if run and run.run.trainval == trainval.fingerprint:
+        half = open_test_half(run, sealed)
     elif test:
+        if run:
+            receipts_of_run(run)  # of features, so they do not open the seal on the images
         half = sealed.hand_out(Reason.RECORDED_LOOK if own else Reason.FOREIGN_LOOK)
-        parts = scoring.score([_test_part(evaluated, half, progress)])
-        notes = _keep_look(evaluated, half, parts["test"]) if own else [_NO_STUDY.format(name)]
     else:
         half = trainval
-        parts = scoring.score(evaluated.validation(trainval, chosen.folds, progress))
-        notes = [] if own else [(_OTHER_HALF if evaluated.trainval else _UNTRAINED).format(name)]
+    rows = _rows(half) if test else evaluated.validation(trainval, chosen.folds)
+    with looking(evaluated.looker(half), _looked_at(dataset, trainval, half, rows)) as look:
+        found = Evaluation(what, name, test, scoring.score(evaluated.parts(half, rows, progress)))
+        notes = found.record(look)
     if not own:
+        if not test:
+            notes += [(_OTHER_HALF if evaluated.trainval else _UNTRAINED).format(name)]
         notes += _seen(evaluated, half, name)
-    return Evaluation(what, name, test, parts, tuple(notes))
+    return replace(found, notes=tuple(notes))
 
 
-_NO_STUDY_OF_FILE = (
-    "these embeddings belong to no study, so this look at the test half is not recorded"
-)
-_NO_STUDY = "no study of this model is on {}, so this look at the test half is not recorded"
 _UNTRAINED = "the model was not trained on {}, so all folds are scored"
 _OTHER_HALF = (
     "the trainval half of {} is not exactly the half that the model was trained on, so all folds"
@@ -238,38 +260,18 @@ def _open_data(data: str | Dataset, progress: Progress) -> tuple[Dataset, str]:
     return (data, data.name) if isinstance(data, Dataset) else (load(data, progress), data)
 
 
-def _test_part(evaluated: EvaluatedModel, half: Half, progress: Progress) -> EmbeddedPart:
-    return evaluated.part("test", half, np.arange(len(half.y)), progress)
+def _rows(half: Half) -> dict[str, Labels]:
+    """Return all rows of the test half by its name."""
+    return {"test": np.arange(len(half.y))}
 
 
-def _look(
-    scoring: _Scoring, run: FinishedRun, evaluated: EvaluatedModel, sealed: SealedTest
-) -> tuple[dict[str, Scores], list[str]]:
-    """Score the test half, and record the look before any score is returned."""
-    with run.store.driving():
-        try:
-            look = OpenLook.open(run, sealed)
-        except SealError as error:
-            raise BadInput(
-                f"{error}; run `assay bench` to its end first, or leave out --test"
-            ) from None
-        parts = scoring.score([_test_part(evaluated, look.half, scoring.progress)])
-        records = look.record(parts["test"])
-    return parts, [
-        f"recorded as look {len(record.looks)} at test in the study of {record.method}"
-        f" ({record.key[:12]})"
-        for record in records
-    ]
-
-
-def _keep_look(evaluated: EvaluatedModel, half: Half, scores: Scores) -> list[str]:
-    """Record a look of a model that belongs to no study in its folder."""
-    assert evaluated.folder is not None, "only a model of a folder knows what it was trained on"
-    count = record_beside_model(evaluated.folder, half.fingerprint, scores)
-    return [
-        f"recorded as look {count} at test in {evaluated.folder / LOOKS_FILE}; a model chosen by"
-        " such looks is not fairly tested any more"
-    ]
+def _looked_at(
+    dataset: Dataset, trainval: TrainVal, half: Half, rows: Mapping[str, Labels]
+) -> LookedAt:
+    """Return what is looked at where these rows of a half are searched."""
+    contents = half.contents(np.concatenate([*rows.values()]))
+    test, tested = (half.fingerprint, len(half.y)) if half.is_test else ("", 0)
+    return LookedAt(dataset.name, prints_of(contents), trainval.fingerprint, test, tested)
 
 
 def _seen(evaluated: EvaluatedModel, half: Half, data: str) -> list[str]:

@@ -1,5 +1,6 @@
 """`Loss`, and `Method`: a loss with its miner, batch and search space; and both registries."""
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args
@@ -27,6 +28,9 @@ WEIGHTS_LR = Real(1e-6, 1, log=True)
 
 It is in the space of every method that has such weights.
 """
+
+LONGEST_NAME = 100
+"""Characters of a method's name, which stands in every row of a table."""
 
 Compares = Literal["pairs", "triplets", "either", "classes", "anything"]
 
@@ -130,6 +134,11 @@ class Loss(nn.Module):
 
     def _forward(self, *arguments: object) -> Tensor:
         value: Tensor = super().__call__(*arguments)
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"{type(self).__name__} gave a {type(value).__name__}, but a loss is one number in"
+                " a tensor; use no .item() or numpy on the way"
+            )
         if value.ndim != 0:
             raise ValueError(
                 f"{type(self).__name__} gave shape {tuple(value.shape)}, but a loss is one number;"
@@ -181,6 +190,7 @@ class Method:
     starts: Start = "any"
 
     def __post_init__(self) -> None:
+        _check_name(self.name)
         if self.loss is None and self.head == "linear":
             object.__setattr__(self, "head", "pca")
         if self.loss is not None and self.head != "linear":
@@ -220,6 +230,31 @@ class Method:
             self.own_departures
             if self.loss is None
             else (*self.loss.departures, *self.own_departures)
+        )
+
+
+def _check_name(name: str) -> None:
+    """Raise a `ValueError` for a name that tables, files or `--methods` could not hold, or that
+    looks like another.
+    """
+    if foreign := next((letter for letter in name if not letter.isascii()), None):
+        raise ValueError(
+            f"a method cannot be called {name!r}: {foreign!r}"
+            f" ({unicodedata.name(foreign, 'unnamed')}) is not ASCII and may look like another"
+            " letter; use ASCII letters, digits and signs"
+        )
+    if (
+        not name.isprintable()
+        or not 0 < len(name) <= LONGEST_NAME
+        or name != name.strip()
+        or "," in name
+        or name == "all"
+        or name.endswith(".twin")
+    ):
+        raise ValueError(
+            f"a method cannot be called {name!r}: a name has 1 to {LONGEST_NAME} printable"
+            " characters without a comma, does not begin or end with a space, is not 'all', and"
+            " does not end in .twin, as controls do"
         )
 
 

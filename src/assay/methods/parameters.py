@@ -1,7 +1,6 @@
 """From a method and its parameters to a loss and a miner."""
 
 import inspect
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,8 @@ from assay.errors import BadInput
 from assay.losses.loss import Loss, Method
 from assay.miners import Miner, miners
 from assay.protocols import Protocol, ResolvedProtocol, as_text
-from assay.space import Parameters, Space, Value
+from assay.protocols.settings import LARGEST_RATE
+from assay.space import Parameters, Space, Value, read_number, read_whole
 
 DEFAULT_WEIGHTS_LR = 3e-3
 
@@ -161,8 +161,10 @@ def _check_parameters(
 ) -> None:
     """Raise `BadInput` where a learning rate or a part of the method refuses its value."""
     for name in TRAINING:
-        if not 0 < float(chosen.get(name, 1)) < math.inf:
-            raise BadInput(f"{label}: a learning rate is a number above 0")
+        if not 0 < float(chosen.get(name, 1)) <= LARGEST_RATE:
+            raise BadInput(
+                f"{label}: a learning rate is a number above 0 and at most {LARGEST_RATE:g}"
+            )
     try:
         assemble(method, chosen, protocol)
     except (ValueError, TypeError) as error:
@@ -218,8 +220,8 @@ def _read_value(default: Any, text: str, setting: str) -> Value:
             return {"true": True, "false": False}[text.lower()]
         if isinstance(default, str):
             return text
-        return int(text) if isinstance(default, int) else float(text)
-    except (ValueError, KeyError):
-        raise BadInput(
-            f"--param {setting}: {text!r} is not of the kind of its default, {default!r}"
-        ) from None
+        return read_whole(text) if isinstance(default, int) else read_number(text)
+    except KeyError:
+        raise BadInput(f"--param {setting}: {text!r} is neither true nor false") from None
+    except ValueError as error:
+        raise BadInput(f"--param {setting}: {error}; the default is {default!r}") from None

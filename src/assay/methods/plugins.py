@@ -4,13 +4,12 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import traceback
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from assay.errors import BadInput
+from assay.errors import BadInput, in_one_line
 from assay.hashing import digest, digest_file
 from assay.losses import methods
 from assay.losses.loss import Method
@@ -30,23 +29,23 @@ def import_parts(names: Iterable[str]) -> None:
     for name in names:
         try:
             _import_file(Path(name)) if name.endswith(".py") else importlib.import_module(name)
-        except BadInput:
+        except (BadInput, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            line = next(
-                (frame for frame in reversed(frames) if not frame.filename.startswith("<frozen")),
-                frames[-1],
-            )
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise BadInput(f"--import {name} failed: {in_one_line(error)}") from error
             raise BadInput(
-                f"--import {name} failed: {reason} ({line.filename}, line {line.lineno})"
-            ) from error
+                f"--import {name}: there is no such module; give a Python file (mine.py), or a"
+                " module that Python finds"
+            ) from None
+        except BaseException as error:  # a user's own kind of exception, or the end of the program
+            raise BadInput(f"--import {name} failed: {in_one_line(error)}") from error
 
 
 def _import_file(path: Path) -> None:
     if not path.is_file():
-        raise BadInput(f"--import {path}: there is no such file")
+        is_there = "it is not a file" if path.exists() else "there is no such file"
+        raise BadInput(f"--import {path}: {is_there}; give a Python file")
     full, content = path.resolve(), digest_file(path)
     module_name = f"assay_import_{full.stem}_{digest(str(full))[:16]}"
     if module_name in sys.modules and _imported.get(module_name) == content:

@@ -7,10 +7,12 @@
 import difflib
 
 from assay.protocols import reality_check, revisiting, unbiased
+from assay.protocols.changes import settings_changed
 from assay.protocols.protocol import (
     FEWEST_CLASSES,
     NOT_ASKED,
     PROSE,
+    SAME_FOR_ALL,
     Augment,
     Batch,
     BatchKind,
@@ -50,6 +52,7 @@ __all__ = [
     "NOT_ASKED",
     "PROSE",
     "RANDOM_WEIGHTS",
+    "SAME_FOR_ALL",
     "Augment",
     "Batch",
     "BatchKind",
@@ -78,6 +81,7 @@ __all__ = [
     "protocols",
     "published_name",
     "resolve",
+    "settings_changed",
     "with_settings",
 ]
 

@@ -235,6 +235,14 @@ class Protocol:
     def __post_init__(self) -> None:
         object.__setattr__(self, "exceptions", _frozen(self.exceptions))
         object.__setattr__(self, "given", _frozen(self.given))
+        for method, own in self.exceptions.items():
+            for path, value in own.items():
+                if path.partition(".")[0] in SAME_FOR_ALL:
+                    raise BadInput(
+                        f"{self.name}: its exception {as_text(path, value)!r} for {method} changes"
+                        " the budget, which is the same for all methods; leave it out, or set"
+                        f" {path} for all of them"
+                    )
 
     @property
     def fingerprint(self) -> str:
@@ -281,6 +289,16 @@ NOT_ASKED = (
     "searches", "reproductions", "seed", "smallest_difference", "search", "trials", "trial_folds",
     "startup", "prune", "metrics", "training_metrics", "threads", "autocast", "compile",
 )  # fmt: skip
+
+SAME_FOR_ALL = (
+    *NOT_ASKED, "folds", "batch", "shrink_batch", "iterations", "shortest_epoch", "epochs",
+    "validate_every", "patience",
+)  # fmt: skip
+"""Settings that no exception for a method may change: how often and how long it is searched,
+trained and repeated, how many images it sees, and what decides. With more of these a method could
+be better for that reason alone. What an exception may change (trunk, dim, similarity, sampler,
+optimiser, ...) is what the method is, and the report names it.
+"""
 
 NOT_TRAINING = (
     *PROSE, "trials", "startup", "reproductions", "space", "seed", "batch", "shrink_batch",

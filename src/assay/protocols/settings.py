@@ -6,12 +6,13 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from assay.errors import BadInput
 from assay.protocols.protocol import Batch, Protocol, SettingValue, as_text
+from assay.space import read_number, read_whole
 
 CUSTOM = "+custom-"
 
@@ -20,7 +21,7 @@ LARGEST_DIFFERENCE = 0.2
 is 0.01.
 """
 
-_FIXED = ("name", "space", "departures", "about", "exceptions", "given")
+FIXED = ("name", "space", "departures", "about", "exceptions", "given")
 """Fields of a protocol that cannot be set."""
 
 
@@ -40,8 +41,9 @@ def customise(protocol: Protocol, settings: Sequence[str]) -> Protocol:
             raise BadInput(f"--set {setting}: write field=value, for example --set dim=32")
         if path == "batch" and text == "auto":
             changed = replace(changed, batch=Batch(embedding=None, classification=None))
-        elif path == "batch" and text.isdigit():
-            changed = replace(changed, batch=changed.batch.of_size(int(text), setting))
+        elif path == "batch" and text.isascii() and text.isdigit():
+            images = _read(int, text, f"--set {setting}")
+            changed = replace(changed, batch=changed.batch.of_size(images, setting))
         else:
             value = _read(_hint(path, f"--set {setting}"), text, f"--set {setting}")
             changed = _with_value(changed, path.split("."), value)
@@ -81,7 +83,7 @@ def published_name(name: str) -> str:
 
 
 def _renamed(changed: Protocol, protocol: Protocol) -> Protocol:
-    _check(changed)
+    check_ranges(changed)
     if changed.fingerprint == protocol.fingerprint:
         return protocol
     name = f"{published_name(protocol.name)}{CUSTOM}{changed.fingerprint[:8]}"
@@ -91,7 +93,7 @@ def _renamed(changed: Protocol, protocol: Protocol) -> Protocol:
 def _hint(path: str, label: str) -> Any:
     """Return the annotated type of a field, such as `dim` or `optimiser.lr`."""
     hints = typing.get_type_hints(Protocol)
-    hints = {name: hint for name, hint in hints.items() if name not in _FIXED}
+    hints = {name: hint for name, hint in hints.items() if name not in FIXED}
     name, *rest = path.split(".")
     while True:
         if name not in hints:
@@ -139,11 +141,22 @@ def _convert(hint: Any, text: str) -> Any:
     if typing.get_origin(hint) is Literal:
         return text
     if typing.get_origin(hint) is tuple and typing.get_args(hint)[1:] == (...,):
-        return tuple(part.strip() for part in text.split(",") if part.strip())
+        names = tuple(part.strip() for part in text.split(",") if part.strip())
+        if text and not names:
+            raise ValueError("only commas")
+        return names
     if typing.get_origin(hint) is tuple:
         inner, parts = typing.get_args(hint), text.replace("x", ",").split(",")
-        return tuple(kind(part) for kind, part in zip(inner, parts, strict=True))
-    return {"true": True, "false": False}[text] if hint is bool else hint(text)
+        return tuple(_READ[kind](part.strip()) for kind, part in zip(inner, parts, strict=True))
+    return _READ[hint](text)
+
+
+_READ: dict[Any, Callable[[str], Any]] = {
+    bool: {"true": True, "false": False}.__getitem__,
+    int: read_whole,
+    float: read_number,
+    str: str,
+}
 
 
 def _typed(hint: Any, value: SettingValue, label: str) -> Any:
@@ -168,50 +181,77 @@ def _typed(hint: Any, value: SettingValue, label: str) -> Any:
 
 
 def _another_type(hint: Any, optional: bool, value: object, label: str) -> BadInput:
-    example = (
-        "8x4"
-        if typing.get_origin(hint) is tuple
-        else "true or false"
-        if hint is bool
-        else f"a {hint.__name__}"
-    )
+    kinds: dict[Any, str] = {
+        bool: "true or false",
+        int: "a whole number",
+        float: "a finite number",
+        tuple[int, int]: "two whole numbers such as 8x4",
+        tuple[float, float]: "two finite numbers such as 0.5,1",
+        tuple[str, ...]: "a list of names such as map_at_r,r_precision",
+    }
+    example = kinds.get(hint, f"a {getattr(hint, '__name__', hint)}")
     return BadInput(f"{label}: {value!r} is not {example}{', or auto' if optional else ''}")
 
 
 # --- Ranges ---
 
-_AT_LEAST = {
-    "dim": 1,
-    "folds": 2,
-    "iterations": 1,
-    "shortest_epoch": 1,
-    "epochs": 1,
-    "validate_every": 1,
-    "patience": 1,
-    "trials": 0,
-    "startup": 0,
-    "reproductions": 1,
-    "threads": 1,
-    "size": 1,
-    "stored": 1,
-    "searches": 1,
-    "trial_folds": 1,
+_RANGES = {
+    "dim": (1, 65_536),
+    "folds": (2, 1_000),
+    "iterations": (1, 10_000_000),
+    "shortest_epoch": (1, 10_000_000),
+    "epochs": (1, 1_000_000),
+    "validate_every": (1, 1_000_000),
+    "patience": (1, 1_000_000),
+    "trials": (0, 10_000),
+    "startup": (0, 10_000),
+    "reproductions": (1, 10_000),
+    "threads": (1, 1_024),
+    "size": (1, 8_192),
+    "stored": (1, 8_192),
+    "searches": (1, 10_000),
+    "trial_folds": (1, 1_000),
+    "seed": (-(2**63), 2**63 - 1),
 }
+"""Least and largest value of whole numbers. No run needs more, and with much more none would end or
+fit into memory.
+"""
+
+WIDEST = 1_000.0
+"""Width over height of the widest crop, and the inverse of the least share of an image's area."""
+
+LARGEST_BATCH = 32_768
+"""Images of a batch. Losses compare all pairs: 4 GB for each matrix of this batch."""
+
+LARGEST_RATE = 1_000.0
+"""Largest learning rate and weight decay: with more, weights soon leave single precision."""
 
 
-def _check(protocol: Protocol) -> None:
+def check_ranges(protocol: Protocol) -> None:
     """Raise `BadInput` where a value is out of its range."""
-    for name, least in _AT_LEAST.items():
+    for name, (least, most) in _RANGES.items():
         value = getattr(protocol, name)
         if value is not None and value < least:
             raise BadInput(f"--set {name}={value}: {name} is at least {least}")
+        if value is not None and value > most:
+            raise BadInput(f"--set {name}={value}: {name} is at most {most}; set it lower")
     for kind, shape in vars(protocol.batch).items():
         if shape is not None and min(shape) < 1:
             raise BadInput(f"--set batch.{kind}={shape[0]}x{shape[1]}: a batch holds at least 1x1")
+        if shape is not None and math.prod(shape) > LARGEST_BATCH:
+            raise BadInput(
+                f"--set batch.{kind}={shape[0]}x{shape[1]}: a batch holds at most {LARGEST_BATCH}"
+                " images; set it smaller"
+            )
+    if not protocol.metrics:
+        raise BadInput(
+            "--set metrics=: name at least one metric of `assay list metrics`, for example --set"
+            " metrics=map_at_r"
+        )
     optimiser, augment = protocol.optimiser, protocol.augment
-    _check_between("optimiser.lr", optimiser.lr, 0, math.inf, open_below=True)
+    _check_between("optimiser.lr", optimiser.lr, 0, LARGEST_RATE, open_below=True)
     _check_between("optimiser.momentum", optimiser.momentum, 0, 1)
-    _check_between("optimiser.weight_decay", optimiser.weight_decay, 0, math.inf)
+    _check_between("optimiser.weight_decay", optimiser.weight_decay, 0, LARGEST_RATE)
     _check_between("prune", protocol.prune, 0, 1)
     _check_between(
         "smallest_difference", protocol.smallest_difference, 0, LARGEST_DIFFERENCE, open_below=True
@@ -225,7 +265,7 @@ def _check(protocol: Protocol) -> None:
     _check_between("augment.rotation", augment.rotation, 0, 180)
     _check_between("augment.shear", augment.shear, 0, 80)
     _check_ends("augment.area", augment.area, 1)
-    _check_ends("augment.aspect", augment.aspect, math.inf)
+    _check_ends("augment.aspect", augment.aspect, WIDEST)
 
 
 def _check_between(
@@ -234,21 +274,15 @@ def _check_between(
     if value is None:
         return
     if not math.isfinite(value) or not low <= value <= high or (open_below and value == low):
-        above = f"above {low}" if open_below else f"at least {low}"
-        allowed = (
-            above
-            if high == math.inf
-            else f"{above} and at most {high}"
-            if open_below
-            else f"between {low} and {high}"
-        )
+        above = f"above {low}"
+        allowed = f"{above} and at most {high:g}" if open_below else f"between {low} and {high:g}"
         unit = "; 0.01 is one point of MAP@R" if name == "smallest_difference" else ""
         raise BadInput(f"--set {name}={value}: {name} is a number {allowed}{unit}")
 
 
 def _check_ends(name: str, ends: tuple[float, float] | None, high: float) -> None:
-    if ends is not None and not (0 < ends[0] <= ends[1] <= high and math.isfinite(ends[1])):
-        bound = "" if high == math.inf else f" <= {high}"
+    if ends is not None and not 1 / WIDEST <= ends[0] <= ends[1] <= high:
         raise BadInput(
-            f"--set {name}={ends[0]},{ends[1]}: write low,high with 0 < low <= high{bound}"
+            f"--set {name}={ends[0]},{ends[1]}: write low,high with {1 / WIDEST:g} <= low <= high"
+            f" <= {high:g}"
         )

@@ -9,19 +9,20 @@ which JSON does not have, are written by their names.
 import dataclasses
 import functools
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from assay.errors import BadInput
+from assay.errors import BadInput, reason_of
 from assay.files import read_json
 from assay.hashing import SCALARS, plain
 from assay.protocols import ResolvedProtocol
 from assay.space import Space, read_space
 
-FORMAT = 3
+FORMAT = 4
 """Number of the format of every document of a store. Another number is refused."""
 
 _READERS: Mapping[type, Callable[[Any], Any]] = {
@@ -61,15 +62,7 @@ class Record:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return the record in a JSON file; raises `BadRecord`, which names the file."""
-        try:
-            document = read_json(path)
-        except FileNotFoundError:
-            raise BadRecord(f"{path} is missing{RESTORE}") from None
-        except (OSError, ValueError):
-            raise BadRecord(
-                f"{path} cannot be read: it was altered, or is no JSON{RESTORE}"
-            ) from None
-        return cls.from_json(document, str(path))
+        return cls.from_json(read_document(path), str(path))
 
     @classmethod
     def _read(cls, document: object, path: str) -> Self:
@@ -126,6 +119,32 @@ def check_format(found: object, where: str) -> None:
     )
     said = "no format number" if found is None else f"format {found}"
     raise BadRecord(f"{where} has {said}; this version of Assay reads format {FORMAT}. {remedy}")
+
+
+def read_document(path: Path, remedy: str = RESTORE) -> Any:
+    """Return the JSON document in a file; raise `BadRecord`, which names the file."""
+    try:
+        return read_json(path)
+    except FileNotFoundError:
+        raise BadRecord(f"{path} is missing{remedy}") from None
+    except OSError as error:
+        raise BadRecord(f"{path} cannot be read: {reason_of(error)}{remedy}") from None
+    except ValueError:
+        raise BadRecord(f"{path} cannot be read: it was altered, or is no JSON{remedy}") from None
+
+
+def check_types(kind: type, document: Mapping[str, Any], where: str, remedy: str = RESTORE) -> None:
+    """Raise `BadRecord` where a field of a document is not of the type that a dataclass has for it.
+
+    Fields may be missing, and the document may have others.
+    """
+    hints = _hints(kind)
+    try:
+        for name, value in document.items():
+            if name in hints:
+                decode(hints[name], value, name)
+    except _Mismatch as error:
+        raise BadRecord(f"{where}: {error}{remedy}") from None
 
 
 def differing_fields(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
@@ -291,7 +310,12 @@ def _decode_scalar(kind: Any, value: Any, path: str) -> Any:
     if kind is float and isinstance(value, str) and value in _NOT_FINITE:
         return _NOT_FINITE[value]
     accepted = (int, float) if kind is float else kind
-    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+    too_large = kind is float and isinstance(value, int) and abs(value) > sys.float_info.max
+    if (
+        too_large
+        or not isinstance(value, accepted)
+        or (isinstance(value, bool) and kind is not bool)
+    ):
         names = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}
         raise _Mismatch(path, f"is {_short(value)}, not {names[kind]}")
     return value

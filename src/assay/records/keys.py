@@ -119,6 +119,17 @@ def bench_key(studies: Sequence[str], reference: str | None) -> str:
     return digest([list(studies), reference])
 
 
+def commitment_to(salt: str, test: str) -> str:
+    """Return the commitment to a test half that a bench announces before the seal is opened.
+
+    | ingredient | effect |
+    | --- | --- |
+    | salt of the store | without it, nobody can try out which test half it is |
+    | fingerprint of the test half | another sample, label or role: another commitment |
+    """
+    return digest(["test half", salt, test])
+
+
 def run_seed(
     seed: int,
     trainval: str,

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from assay.hashing import digest, digest_bytes
+from assay.npz import read_npz
 
 
 def labels_fingerprint(arrays: Mapping[str, NDArray[Any]]) -> str:
@@ -21,8 +21,7 @@ def labels_fingerprint(arrays: Mapping[str, NDArray[Any]]) -> str:
 def read_test_labels(path: Path) -> dict[str, NDArray[Any]] | None:
     """Return the arrays in a file of labels; None where there are none to read."""
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in ("y", "query", "gallery") if name in archive}
-    except Exception:  # a damaged archive can fail anywhere in zip, zlib or numpy
+        arrays, _ = read_npz(path, ["y", "query", "gallery"])
+    except ValueError:
         return None
     return arrays if "y" in arrays else None

@@ -7,16 +7,13 @@ peek, which scores checkpoints that were not chosen) come after everything that 
 replay ends before them.
 """
 
-import json
-import os
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.errors import BadInput
-from assay.files import errors_naming, regular
+from assay.errors import BadInput, reason_of
+from assay.files import append_line, cut_torn_line, parse_json, read_bytes
 from assay.hashing import canonical, digest
 from assay.records.codec import RESTORE, BadRecord, differing_fields
 from assay.records.lines import ENTRIES, Entry, Look, Peek, Preregistration
@@ -118,7 +115,7 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        _cut_torn_tail(path)
+        cut_torn_line(path)
         self.lines = read(path) if path.exists() else []
         self._replayed = 0
 
@@ -180,9 +177,7 @@ class Ledger:
         line = Line(
             number, kind, body, previous, hashed, datetime.now(UTC).isoformat(timespec="seconds")
         )
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with errors_naming(self.path):
-            _append_whole(self.path, canonical(line).encode() + b"\n")
+        append_line(self.path, canonical(line))
         self.lines.append(line)
         return line
 
@@ -197,7 +192,10 @@ def read(path: Path) -> list[Line]:
 
     A torn last line (the process was killed while writing) is not yet a line.
     """
-    whole = regular(path).read_bytes().split(b"\n")[:-1]
+    try:
+        whole = read_bytes(path).split(b"\n")[:-1]
+    except OSError as error:
+        raise BrokenLedger(f"{path} cannot be read: {reason_of(error)}{RESTORE}") from None
     lines: list[Line] = []
     for number, text in enumerate(whole):
         lines.append(_parse(path, number, text, lines[-1].hash if lines else START))
@@ -235,7 +233,7 @@ def completing_line(lines: list[Line]) -> Line | None:
 
 def _parse(path: Path, number: int, text: bytes, previous: str) -> Line:
     try:
-        line = Line(**json.loads(text))
+        line = Line(**parse_json(text))
         hashed = hash_of(number, line.kind, line.body, previous)
     except (ValueError, TypeError):
         raise BrokenLedger(f"{path}: line {number + 1} is not a ledger line{RESTORE}") from None
@@ -249,30 +247,6 @@ def _parse(path: Path, number: int, text: bytes, previous: str) -> Line:
     if line.hash != hashed:
         raise BrokenLedger(f"{path}: line {number + 1} was altered: its hash does not fit{RESTORE}")
     return line
-
-
-def _append_whole(path: Path, content: bytes) -> None:
-    """Append all of the content to the file or, where the disk is full, nothing."""
-    before = path.stat().st_size if path.exists() else 0
-    try:
-        with path.open("ab", buffering=0) as stream:
-            written = stream.write(content)
-            if written < len(content):
-                stream.write(content[written:])  # raises the error that cut the first write short
-            os.fsync(stream.fileno())
-    except OSError:
-        with suppress(OSError):
-            os.truncate(path, before)
-        raise
-
-
-def _cut_torn_tail(path: Path) -> None:
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        os.truncate(path, whole)
 
 
 def _difference(path: Path, line: Line, kind: Kind, body: Any) -> str:

@@ -287,6 +287,7 @@ class Seal(Record):
         classes: number of its classes.
         samples: number of its samples.
         labels: hash of its labels.
+        contents: hash of the file that has the content hash of each of its samples.
         receipt: hash of the line that completed the reproductions.
         problems: problems of the test half, in words.
         left_out: samples that were left out of it, in words.
@@ -297,6 +298,7 @@ class Seal(Record):
     classes: int
     samples: int
     labels: str
+    contents: str
     receipt: str
     problems: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -350,9 +352,11 @@ class Look(Record):
 
     Args:
         run: key of the run whose model looked.
-        test: fingerprint of the test half.
+        test: fingerprint of the study's test half.
+        data: name of the data set that was searched or embedded.
+        samples: number of samples of the test half whose content was among those.
         similarity: how embeddings were compared.
-        metrics: scores.
+        metrics: scores of all that was searched; none where samples were only embedded.
         queries: number of queries that they are over.
         skipped: number of queries that have nothing to find.
     """
@@ -360,6 +364,8 @@ class Look(Record):
     kind: ClassVar[Literal["look"]] = "look"
     run: str
     test: str
+    data: str
+    samples: int
     similarity: str
     metrics: Scores
     queries: int

@@ -7,19 +7,22 @@ refused.
 import filecmp
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from assay.errors import BadInput
-from assay.files import new_folder, read_json, write_atomically
+from assay.errors import BadInput, reason_of
+from assay.files import new_folder, read_bytes, read_json, regular, write_atomically
 from assay.hashing import canonical, digest_file, pretty
 from assay.progress import Progress, silent
-from assay.records.benches import DeclaredBench, read_bench
+from assay.records.benches import read_bench
 from assay.records.codec import differing_fields
 from assay.records.labels import labels_fingerprint, read_test_labels
 from assay.records.ledger import LOOKS, Line, hash_of, read
-from assay.records.run import CHECKPOINTS, check_run
+from assay.records.lines import Seal
+from assay.records.run import CARD, CHECKPOINTS, WEIGHTS, check_run, read_card
 from assay.records.store import Store, place_file
 from assay.records.study import StudyRecord, classes_file, write_record
 
@@ -28,6 +31,9 @@ Ledgers = Mapping[str, list[Line]]
 
 CLOCK = "timing.json"
 """The one file in which equal runs may differ: how long they took, and where."""
+
+OF_TRUNK = (CARD, WEIGHTS)
+"""Files in which equal models may differ: with the trunk whose features they take, or without."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,8 @@ class Contribution:
         store: folder of the store.
         runs: number of runs that no store before it had.
         studies: number of studies with lines that no store before it had.
-        models: number of models that no store before it had.
+        models: number of models that no store before it had, or not with the trunk whose features
+            they take.
     """
 
     store: Path
@@ -70,16 +77,17 @@ def merge(stores: Sequence[Path], out: Path, progress: Progress = silent) -> Mer
     Everything is checked before anything is copied. Killed at any time and called again it ends
     with the same bytes: runs come before the ledgers that name them, each whole or not at all.
     """
+    new = not out.exists()
     others = [
         Store(path)
         for path in dict.fromkeys(path.resolve() for path in stores)
         if path != out.resolve()
     ]
     target = Store.create(out)
-    with target.driving():
+    with _kept_if_done(out, new=new), target.driving():
         everyone = [target, *others]
         for store in everyone:
-            _refuse_links(store)
+            _refuse_strange_files(store)
         ledgers = [_ledgers(store) for store in everyone]
         for number, (store, own) in enumerate(zip(everyone, ledgers, strict=True)):
             progress("stores checked", number, len(everyone))
@@ -92,6 +100,17 @@ def merge(stores: Sequence[Path], out: Path, progress: Progress = silent) -> Mer
     return Merged(out, tuple(contributions), len(_runs(target)), len(_ledgers(target)))
 
 
+@contextmanager
+def _kept_if_done(out: Path, *, new: bool) -> Iterator[None]:
+    """Remove a store that was made for a merge which is refused."""
+    try:
+        yield
+    except BadInput:
+        if new:
+            shutil.rmtree(out)
+        raise
+
+
 def _ledgers(store: Store) -> Ledgers:
     """Return the lines of each study, their chains checked; a study without a line is left out."""
     found = {key: read(store.study(key) / "ledger.jsonl") for key in store.studies()}
@@ -101,8 +120,10 @@ def _ledgers(store: Store) -> Ledgers:
 # --- checks ------------------------------------------------------------------------------
 
 
-def _refuse_links(store: Store) -> None:
-    """Raise `BadInput` where a file or folder of a store is a link, which may lead anywhere."""
+def _refuse_strange_files(store: Store) -> None:
+    """Raise `BadInput` where anything in a store is a link, which may lead anywhere, or a pipe or
+    device.
+    """
     for folder, folders, files in os.walk(store.root):
         for name in (*folders, *files):
             path = Path(folder) / name
@@ -111,6 +132,13 @@ def _refuse_links(store: Store) -> None:
                     f"{path} is a link to {path.readlink()}; a store that is merged holds its own"
                     " files: replace the link by what it leads to, or leave this store out"
                 )
+            try:
+                regular(path)
+            except OSError as error:
+                raise BadInput(
+                    f"{path} cannot be merged: {reason_of(error)}; remove it, or leave this store"
+                    " out"
+                ) from None
 
 
 def _check(store: Store, ledgers: Ledgers) -> None:
@@ -140,21 +168,30 @@ def _check_agreement(stores: Sequence[Store], ledgers: Sequence[Ledgers]) -> Non
     """Raise `BadInput` where two stores have something different under one name."""
     folders: dict[str, Path] = {}
     studies: dict[str, tuple[list[Line], Path]] = {}
+    halves: dict[str, tuple[tuple[str, str], Path]] = {}
     for store, own in zip(stores, ledgers, strict=True):
-        for folder in [*map(store.run, _runs(store)), *_models(store)]:
-            _compare(folders.setdefault(folder.name, folder), folder)
+        for folder in map(store.run, _runs(store)):
+            _compare(folders.setdefault(folder.name, folder), folder, [CLOCK])
+        for folder in store.models():
+            first = folders.setdefault(folder.name, folder)
+            _compare(first, folder, OF_TRUNK if _has_trunk(first) != _has_trunk(folder) else [])
         for key, lines in own.items():
             place = store.study(key) / "ledger.jsonl"
             known, known_place = studies.get(key, (lines, place))
             studies[key] = (_both(known, lines, known_place, place), known_place)
+            for seal in _seals([StudyRecord.of(key, lines)]):
+                said = (seal.labels, seal.contents)
+                other, other_place = halves.setdefault(seal.test, (said, place))
+                if other != said:
+                    raise BadInput(
+                        f"{other_place} and {place} opened one test half and say that it has other"
+                        " labels or samples; Assay does not choose between them: leave out one of"
+                        " the stores"
+                    )
 
 
 def _runs(store: Store) -> list[str]:
     return sorted(path.parent.name for path in store.root.glob("runs/*/*/result.json"))
-
-
-def _models(store: Store) -> list[Path]:
-    return sorted(path for path in store.root.glob("models/*") if path.is_dir())
 
 
 def _unsupported(store: Store, record: StudyRecord) -> Iterator[str]:
@@ -172,19 +209,47 @@ def _unsupported(store: Store, record: StudyRecord) -> Iterator[str]:
             path = store.test_vectors(key, test.test)
             if not path.exists() or digest_file(path) != hashed:
                 yield f"{path} is missing or not what {ledger} says"
-    if record.seal is not None:
-        path = store.answers(record.seal.test)
+    for seal in _seals([record]):
+        for path in _answers(store, seal):
+            if not _holds(path, seal):
+                yield f"{path} is missing or not what {ledger} says"
+
+
+def _seals(records: Sequence[StudyRecord]) -> list[Seal]:
+    """Return what the openings of test halves say of them, the same of several studies once."""
+    seals = [record.seal for record in records if record.seal is not None]
+    return list({(one.test, one.labels, one.contents): one for one in seals}.values())
+
+
+def _answers(store: Store, seal: Seal) -> tuple[Path, Path]:
+    """Return the files with the labels and with the content hashes of a test half."""
+    return store.answers(seal.test), store.contents(seal.test)
+
+
+def _holds(path: Path, seal: Seal) -> bool:
+    """Return whether one of these files is there, and is the one that the seal names."""
+    if path.suffix == ".npz":
         labels = read_test_labels(path)
-        if labels is None or labels_fingerprint(labels) != record.seal.labels:
-            yield f"{path} is missing or not what {ledger} says"
+        return labels is not None and labels_fingerprint(labels) == seal.labels
+    return path.exists() and digest_file(path) == seal.contents
 
 
-def _compare(here: Path, there: Path) -> None:
-    """Raise `BadInput` where two folders of one name hold different files of one name."""
+def _has_trunk(model: Path) -> bool:
+    """Return whether a model has the trunk whose features its head was trained on.
+
+    A machine without the weights of that trunk hands over the head alone.
+    """
+    return read_card(model).get("images") is not None
+
+
+def _compare(here: Path, there: Path, besides: Sequence[str]) -> None:
+    """Raise `BadInput` where two folders of one name hold different files of one name, `besides`
+    those that may differ.
+    """
     for path in _files(here):
         other = there / path
         if (
-            path.name != CLOCK
+            path.name not in besides
             and other.exists()
             and not filecmp.cmp(here / path, other, shallow=False)
         ):
@@ -264,46 +329,68 @@ def _words(mine: Line, other: Line) -> str:
 
 
 def _take(store: Store, ledgers: Ledgers, target: Store, progress: Progress) -> Contribution:
-    """Copy what the target lacks: runs, labels, then the ledgers that name them, then models."""
-    keys = _runs(store)
+    """Copy what the target lacks: runs, answers, then the ledgers that name them, then models.
+
+    Of runs, test vectors, answers and scores of classes only those are copied that a ledger of the
+    store names by their hash: a bench that comes later would take others for its own.
+    """
+    records = [StudyRecord.of(key, lines) for key, lines in ledgers.items()]
+    vectors = _named_vectors(store, records)
+    keys = sorted({entry.key for record in records for entry in record.run_entries()})
     fresh = [key for key in keys if not target.has_run(key)]
     for number, key in enumerate(keys):
         progress(f"runs of {store.root}", number, len(keys))
-        _take_run(store.run(key), target, key)
-    for path in sorted(store.root.glob("answers/*.npz")):
-        place_file(target.answers(path.stem), path.read_bytes())
-    for key in store.benches():
-        _take_bench(read_bench(store, key), target)
-    for path in sorted(store.root.glob("studies/*/classes/*.npz")):
-        place_file(target.root / path.relative_to(store.root), path.read_bytes())
+        _take_run(store.run(key), target, key, vectors)
+    for seal in _seals(records):
+        for path, other in zip(_answers(store, seal), _answers(target, seal), strict=True):
+            if not _holds(other, seal):
+                write_atomically(other, read_bytes(path))
+    target.add_salts(store.salts)
+    for hash_ in store.benches():
+        bench = read_bench(store, hash_)
+        place_file(target.bench(hash_), pretty(bench.to_json()).encode())
+    for record in records:
+        for test in record.tests:
+            path = classes_file(store.study(record.key), test.search, test.reproduction)
+            place_file(target.root / path.relative_to(store.root), read_bytes(path))
     studies = sum([_take_study(key, lines, target) for key, lines in ledgers.items()])
-    models = [folder for folder in _models(store) if not target.model(folder.name).exists()]
+    models = [folder for folder in store.models() if _is_more(folder, target.model(folder.name))]
     for folder in models:
-        with new_folder(target.model(folder.name)) as draft:
-            _copy(folder, draft)
+        place = target.model(folder.name)
+        with new_folder(place, replace=True) as draft:
+            for one in (place, folder):
+                _copy(one, _files(one), draft)
     return Contribution(store.root, len(fresh), studies, len(models))
 
 
-def _take_bench(bench: DeclaredBench, target: Store) -> None:
-    """Write the declaration of a bench; where both stores have it, that with the later look."""
-    known = [read_bench(target, bench.key)] if bench.key in target.benches() else []
-    latest = max([bench, *known], key=lambda one: (one.look, one.after))
-    if latest not in known:
-        write_atomically(target.bench(bench.key), pretty(latest.to_json()))
+def _is_more(model: Path, known: Path) -> bool:
+    """Return whether a model is not known, or only without the trunk whose features it takes."""
+    return not known.exists() or (_has_trunk(model) and not _has_trunk(known))
 
 
-def _take_run(folder: Path, target: Store, key: str) -> None:
-    """Copy a whole run, or the files of it that the target lacks."""
+def _named_vectors(store: Store, records: Sequence[StudyRecord]) -> set[Path]:
+    """Return the files of test vectors that ledgers name."""
+    return {
+        store.test_vectors(key, test.test)
+        for record in records
+        for test in record.tests
+        for key in test.runs
+    }
+
+
+def _take_run(folder: Path, target: Store, key: str, vectors: Collection[Path]) -> None:
+    """Copy a whole run, or the files of it that the target lacks; of test vectors only these."""
+    files = [path for path in _files(folder) if path.parts[0] != "test" or folder / path in vectors]
     if not target.has_run(key):
         with target.new_run(key) as draft:
-            _copy(folder, draft)
+            _copy(folder, files, draft)
         return
     if (folder / CHECKPOINTS).exists() and not target.has_run(key, "all"):
         with target.new_checkpoints(key) as draft:
-            _copy(folder / CHECKPOINTS, draft)
-    for path in _files(folder):
+            _copy(folder / CHECKPOINTS, _files(folder / CHECKPOINTS), draft)
+    for path in files:
         if not (target.run(key) / path).exists():
-            place_file(target.run(key) / path, (folder / path).read_bytes())
+            place_file(target.run(key) / path, read_bytes(folder / path, sys.maxsize))
 
 
 def _take_study(key: str, lines: list[Line], target: Store) -> bool:
@@ -316,14 +403,15 @@ def _take_study(key: str, lines: list[Line], target: Store) -> bool:
     known = read(ledger) if ledger.exists() else []
     united = _both(known, lines, ledger, ledger)
     if united != known:
+        (folder / "study.json").unlink(missing_ok=True)  # after a kill it would be of two ledgers
         write_atomically(ledger, "".join(canonical(line) + "\n" for line in united))
     write_record(folder, united)
     return united != known
 
 
-def _copy(folder: Path, draft: Path) -> None:
-    """Copy the files of a folder into a draft; `BadInput` where one is removed meanwhile."""
-    for path in _files(folder):
+def _copy(folder: Path, files: Sequence[Path], draft: Path) -> None:
+    """Copy files of a folder into a draft; `BadInput` where one is removed meanwhile."""
+    for path in files:
         (draft / path).parent.mkdir(parents=True, exist_ok=True)
         try:
             shutil.copyfile(folder / path, draft / path)

@@ -2,17 +2,25 @@
 a run is intact.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from assay.files import read_json, regular
+from assay.files import parse_json, read_bytes, read_json
 from assay.hashing import digest_file
 from assay.protocols import ResolvedProtocol
-from assay.records.codec import RESTORE, BadRecord, Document, Record, stored_as
+from assay.records.codec import (
+    RESTORE,
+    BadRecord,
+    Document,
+    Record,
+    check_format,
+    check_types,
+    read_document,
+    stored_as,
+)
 from assay.records.keys import Environment, run_key
 from assay.records.lines import RunStatus, Scores, Setting
 from assay.space import Value
@@ -20,6 +28,19 @@ from assay.space import Value
 WEIGHTS = "model.safetensors"
 CARD = "model.json"
 """Name of the file in a model folder that says what the model is and where it comes from."""
+TEST_CONTENTS = "test_half.sha256"
+"""Name of the file in a model folder with the content hash of each sample that its study tested on.
+"""
+MODEL_FILES = (WEIGHTS, CARD, TEST_CONTENTS)
+"""Files of a model folder that a study hands over."""
+LOOKS_FILE = "looks.jsonl"
+"""Name of the file in a model folder outside a store that records looks at test halves."""
+CENTURY = 100 * 366 * 24 * 3600
+"""Seconds above which a duration in a file is not a measured one."""
+MOST_FOLDS = 1000
+"""Number of folds that no model is trained with."""
+TRAINED_ON = "trained_on.sha256"
+"""Name of the file in the folder of a model of all classes with the hashes of its samples."""
 CHECKPOINTS = "checkpoints"
 """Name of the folder with the weights of every validation, in the folder of a run."""
 
@@ -73,6 +94,7 @@ class RunResult(Document):
         validation: scores of the chosen checkpoint on the validation fold.
         weights: SHA-256 of the chosen weights.
         history: SHA-256 of `history.jsonl`.
+        view: hash of the samples and labels that the run worked on, as they lay in the cache.
         training: scores of the training samples, where the protocol asks for them.
     """
 
@@ -82,6 +104,7 @@ class RunResult(Document):
     validation: Scores
     weights: str
     history: str
+    view: str
     training: Scores | None = None
 
 
@@ -117,11 +140,50 @@ class Checkpoint(Record):
     validation: Scores
 
 
+@dataclass(frozen=True)
+class ScoreInterval(Record):
+    """A mean test score of a study with its 95% interval.
+
+    Args:
+        mean: the mean.
+        low: lower end; None where there is a single value.
+        high: upper end.
+        n: number of searches, or of reproductions of the only search.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalTraining(Record):
+    """How a model was trained on all classes, trainval and test half, once its study had ended.
+
+    Args:
+        test: fingerprint of the test half.
+        samples: SHA-256 of `trained_on.sha256`, the hashes of the content of all samples.
+        epochs: epochs that it was trained for, without validation.
+        best_epochs: best epoch of each run that reproduced the parameters; `epochs` is the median.
+        scores: the study's test scores of single models with these parameters, by metric.
+        note: in words, what these scores say of this model.
+    """
+
+    test: str
+    samples: str
+    epochs: int
+    best_epochs: tuple[int, ...]
+    scores: Mapping[str, ScoreInterval]
+    note: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelCard(Record):
     """What a model is and where it comes from, as `model.json` of a model folder says.
 
-    The file also has the format number and the architecture of the model.
+    The file also has the format number, the architecture of the model, and the hash of the file of
+    its weights.
 
     Args:
         data: name of the data set.
@@ -147,6 +209,11 @@ class ModelCard(Record):
         test: test scores of the reproduction.
         status: whether training finished or diverged, where it was trained by itself.
         epoch: epoch of its checkpoint, where it was trained by itself.
+        images: fingerprint of the trainval half of the images whose features the head was trained
+            on, where the model takes these images.
+        final: how it was trained on all classes; None where the test half was kept apart.
+        features: name and weights of the trunk whose features the head was trained on; where
+            `images` is there too, the model has this trunk.
     """
 
     data: str
@@ -171,37 +238,63 @@ class ModelCard(Record):
     test: Mapping[Setting, Scores] | None = None
     status: RunStatus | None = None
     epoch: int | None = None
+    images: str | None = None
+    features: str | None = None
+    final: FinalTraining | None = None
 
     @classmethod
     def _read(cls, document: object, path: str) -> Self:
-        """Ignore the other entries of the file: format, architecture and notes of the user."""
+        """Ignore the other entries of the file: format, architecture, hash of the weights."""
         if isinstance(document, Mapping):
             known = {one.name for one in fields(cls)}
             document = {name: value for name, value in document.items() if name in known}
         return super()._read(document, path)
 
 
+REMAKE = "; restore it from a copy, or make the model again in another folder"
+"""The remedy where a file of a model folder cannot be read."""
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """Return the card in a model folder, which need not have all fields of `ModelCard`.
+
+    Raises `BadRecord` where it cannot be read, or a field has another type or an impossible value.
+    """
+    path = folder / CARD
+    card = read_document(path, REMAKE)
+    if not isinstance(card, dict):
+        raise BadRecord(f"{path} is no JSON object{REMAKE}")
+    check_format(card.get("format"), str(path))
+    check_types(ModelCard, card, str(path), REMAKE)
+    fold, count = card.get("fold"), card.get("folds", MOST_FOLDS)
+    if not 0 <= (fold or 0) < count <= MOST_FOLDS:
+        raise BadRecord(f"{path}: fold {fold} of {count} folds is none{REMAKE}")
+    return card
+
+
 def run_of_model(folder: Path) -> str | None:
     """Return the key of the run that the card in a model folder names; None: it names none."""
-    key: str | None = read_json(folder / CARD).get("run")
+    key: str | None = read_card(folder).get("run")
     return key
 
 
 def read_timing(folder: Path) -> Timing | None:
-    """Return when and where the run in this folder was computed; None where it cannot be read."""
+    """Return when and where the run in this folder was computed; None where that is not known.
+
+    Nothing is decided by it, so a damaged file is as good as none.
+    """
     try:
-        return Timing.read(folder / "timing.json")
+        timing = Timing.read(folder / "timing.json")
     except BadRecord:
         return None
+    return timing if 0 <= timing.seconds < CENTURY else None
 
 
 def read_history(folder: Path) -> list[Checkpoint]:
     """Return every validation of the run in this folder."""
     path = folder / "history.jsonl"
     try:
-        lines = [
-            json.loads(line) for line in regular(path).read_text(encoding="utf-8").splitlines()
-        ]
+        lines = [parse_json(line) for line in read_bytes(path).splitlines()]
     except FileNotFoundError:
         raise BadRecord(f"{path} is missing") from None
     except (OSError, ValueError):

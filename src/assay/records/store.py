@@ -4,16 +4,25 @@ writes.
 
 import errno
 import os
+import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from assay.errors import BadInput
-from assay.files import DRAFT, lock_now, new_folder, read_json, remove_drafts, write_atomically
+from assay.files import (
+    DRAFT,
+    lock_now,
+    names_in,
+    new_folder,
+    read_json,
+    remove_drafts,
+    write_atomically,
+)
 from assay.hashing import digest_file, pretty
 from assay.records.codec import FORMAT, check_format
 from assay.records.lines import RunEntry
@@ -21,6 +30,10 @@ from assay.records.run import CHECKPOINTS, RunResult, check_run
 
 Keep = Literal["best", "all"]
 """Which weights of a run stay: those of its best validation, or those of every one."""
+
+
+ANOTHER = "give another --out"
+"""Remedy for a store that a command cannot write to."""
 
 
 class Store:
@@ -32,46 +45,50 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
         if not (root / "format.json").exists():
-            raise BadInput(
-                f"{root} is not a run store (no format.json in it); `assay bench --out {root}`"
-                " makes one"
+            remedy = (
+                "give the folder of a bench"
+                if root.exists()
+                else f"`assay bench --out {root}` makes one"
             )
-        check_format(_format_of(root), f"the store {root}")
+            raise BadInput(f"{root} is not a run store (no format.json in it); {remedy}")
+        check_format(_format_document(root)["format"], f"the store {root}")
 
     @classmethod
-    def create(cls, root: Path) -> "Store":
+    def create(cls, root: Path, salt: str | None = None) -> "Store":
         """Return the store at `root`, and make it first where there is none.
 
-        Raises `BadInput` where the folder contains other files.
+        A new store gets the salt of its commitments, a random one where none is given. Raises
+        `BadInput` where the folder contains other files.
         """
         try:
             root.mkdir(parents=True, exist_ok=True)
             if not (root / "format.json").exists():
                 _refuse_strangers(root)
-                write_atomically(root / "format.json", pretty({"format": FORMAT}))
+                _write_format(root, [salt or secrets.token_hex(32)])
         except OSError as error:
             raise BadInput(
                 f"cannot write to {root}: {error.strerror}; give another --out"
             ) from None
-        _check_writable(root)
+        _check_writable(root, ANOTHER)
         return cls(root)
 
     @contextmanager
-    def driving(self) -> Iterator[None]:
+    def driving(self, remedy: str = "") -> Iterator[None]:
         """Hold the store's lock; raise `BadInput` with the holder's name if another process has it.
 
-        Remove drafts and partial files of killed processes first.
+        Remove drafts and partial files of killed processes first. `remedy` is for a store that
+        cannot be written to, where it is not another --out.
         """
         holder = self.root / "driver.json"
-        _check_writable(self.root)
+        _check_writable(self.root, remedy or ANOTHER)
         with ExitStack() as stack:
             try:
                 stack.enter_context(lock_now(self.root / "driver.lock"))
             except BlockingIOError:
                 by = self.driver() or "another process"
                 raise BadInput(
-                    f"another command is writing to {self.root} ({by}); wait for it to end, or"
-                    " give another --out"
+                    f"another command is writing to {self.root} ({by}); wait for it to end"
+                    f"{'' if remedy else f', or {ANOTHER}'}"
                 ) from None
             remove_drafts(self.root)
             self._clear_partial()
@@ -89,8 +106,25 @@ class Store:
                 if here and not _is_alive(holder["pid"])
                 else f"process {holder['pid']} on {holder['host']}"
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
             return None
+
+    @property
+    def salts(self) -> tuple[str, ...]:
+        """Salts that open the commitments of its benches: its own, then those of merged stores."""
+        found = _format_document(self.root).get("salts")
+        if not found or not all(isinstance(salt, str) for salt in found):
+            raise BadInput(
+                f"{self.root / 'format.json'} has no salts, which open the commitments of its"
+                " benches; restore it from a copy"
+            )
+        return tuple(found)
+
+    def add_salts(self, salts: Sequence[str]) -> None:
+        """Keep the salts of a store that is merged into this one."""
+        united = list(dict.fromkeys([*self.salts, *salts]))
+        if len(united) > len(self.salts):
+            _write_format(self.root, united)
 
     @property
     def progress(self) -> Path:
@@ -139,12 +173,22 @@ class Store:
         """
         return self.root / "partial" / key[:2] / key
 
+    def share(self, key: str) -> Path:
+        """Return the file that tells which share of a task is done; the key is its first run's."""
+        return self.root / "partial" / f"{_inside(key)}.share"
+
+    def shares(self) -> list[Path]:
+        """Return the files of the tasks under way that tell which share is done."""
+        return list(self.root.glob("partial/*.share"))
+
     def drop_partial(self, key: str) -> None:
         """Remove the partial files of a finished run."""
         shutil.rmtree(self.partial(key), ignore_errors=True)
 
     def _clear_partial(self) -> None:
         """Remove partial files of finished runs, except where checkpoints are still missing."""
+        for share in self.shares():
+            share.unlink(missing_ok=True)
         for folder in self.root.glob("partial/*/*"):
             if self.has_run(folder.name, "all" if (folder / CHECKPOINTS).exists() else "best"):
                 self.drop_partial(folder.name)
@@ -186,27 +230,34 @@ class Store:
 
     def studies(self) -> list[str]:
         """Return the keys of all studies begun here, sorted."""
-        return sorted(
-            path.name
-            for path in (self.root / "studies").glob("*")
-            if (path / "ledger.jsonl").exists()
-        )
+        folder = self.root / "studies"
+        return [name for name in names_in(folder) if (folder / name / "ledger.jsonl").exists()]
 
-    def bench(self, key: str) -> Path:
-        """Return the file of the declared bench with this key."""
-        return self.root / "benches" / f"{key}.json"
+    def bench(self, hash_: str) -> Path:
+        """Return the file of the bench that was announced with this hash."""
+        return self.root / "benches" / f"{hash_}.json"
 
     def benches(self) -> list[str]:
-        """Return the keys of all benches declared here, sorted."""
-        return sorted(path.stem for path in (self.root / "benches").glob("*.json"))
+        """Return the hashes of all benches declared here, sorted."""
+        names = names_in(self.root / "benches")
+        return [name.removesuffix(".json") for name in names if name.endswith(".json")]
 
     def answers(self, test_fingerprint: str) -> Path:
         """Return the file of the labels of a test half, which exists once the seal is open."""
         return self.root / "answers" / f"{_inside(test_fingerprint)}.npz"
 
+    def contents(self, test_fingerprint: str) -> Path:
+        """Return the file of the content hashes of a test half, there once the seal is open."""
+        return self.root / "answers" / f"{_inside(test_fingerprint)}.sha256"
+
     def model(self, name: str) -> Path:
         """Return the folder of a chosen model."""
         return self.root / "models" / name
+
+    def models(self) -> list[Path]:
+        """Return the folders in `models`, sorted; what a killed process left is none."""
+        folder = self.root / "models"
+        return [folder / name for name in names_in(folder) if (folder / name).is_dir()]
 
 
 def _inside(name: str) -> str:
@@ -222,7 +273,7 @@ def place_file(path: Path, content: bytes) -> None:
         write_atomically(path, content)
 
 
-def _check_writable(root: Path) -> None:
+def _check_writable(root: Path, remedy: str) -> None:
     """Raise `BadInput` where no file can be made in the folder.
 
     A full disk is reported on the first write.
@@ -231,9 +282,7 @@ def _check_writable(root: Path) -> None:
         tempfile.TemporaryFile(dir=root).close()
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise BadInput(
-                f"cannot write to {root}: {error.strerror}; give another --out"
-            ) from None
+            raise BadInput(f"cannot write to {root}: {error.strerror}; {remedy}") from None
 
 
 def _refuse_strangers(root: Path) -> None:
@@ -245,10 +294,15 @@ def _refuse_strangers(root: Path) -> None:
         )
 
 
-def _format_of(root: Path) -> object:
+def _write_format(root: Path, salts: Sequence[str]) -> None:
+    write_atomically(root / "format.json", pretty({"format": FORMAT, "salts": list(salts)}))
+
+
+def _format_document(root: Path) -> dict[str, Any]:
     try:
-        return read_json(root / "format.json")["format"]
-    except (OSError, ValueError, KeyError, TypeError):
+        found = read_json(root / "format.json")
+        return {"format": found["format"], "salts": found.get("salts")}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise BadInput(
             f"{root / 'format.json'} cannot be read; restore it, or give another --out"
         ) from None

@@ -1,13 +1,15 @@
 """A study as its ledger says it: `study.json` is this, and no other source is read."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from assay.errors import BadInput
 from assay.files import write_atomically
 from assay.hashing import digest_file, pretty
 from assay.protocols import ResolvedProtocol
-from assay.records.codec import BadRecord, Document
+from assay.records.codec import RESTORE, BadRecord, Document
 from assay.records.ledger import Line, read
 from assay.records.lines import (
     Look,
@@ -23,7 +25,11 @@ from assay.records.lines import (
     TestScores,
     Trial,
 )
+from assay.records.reported import Extent
 from assay.records.store import Store
+
+MOST = 10_000
+"""Searches, trials of a search, reproductions or folds above which no protocol goes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +66,7 @@ class StudyRecord(Document):
         entries = [line.entry(where) for line in lines]
         if not entries or not isinstance(entries[0], Preregistration):
             raise BadRecord(f"{where} does not begin with a preregistration")
+        _check_size(entries[0], where)
         return cls(
             key=key,
             announced=entries[0],
@@ -186,6 +193,17 @@ class StudyRecord(Document):
         return [sum(values) / len(values) for values in self.by_search(setting, metric)]
 
 
+def _check_size(announced: Preregistration, where: str) -> None:
+    """Raise `BadRecord` where so much was announced that going through it would not end."""
+    for name in ("searches", "trials", "reproductions", "folds"):
+        for part in (announced.budget, announced.protocol.resolved):
+            if getattr(part, name) > MOST:
+                raise BadRecord(
+                    f"{where}, line 1 (preregistration): it announces {getattr(part, name)} {name},"
+                    f" more than {MOST}: it was altered{RESTORE}"
+                )
+
+
 def classes_file(folder: Path, search: int, reproduction: int) -> Path:
     """Return the file with the test scores of single classes of one reproduction.
 
@@ -194,17 +212,35 @@ def classes_file(folder: Path, search: int, reproduction: int) -> Path:
     return folder / "classes" / f"{search}-{reproduction}.npz"
 
 
-def study_records(store: Store) -> list[StudyRecord]:
-    """Return every study of a store that has got as far as its preregistration."""
+def study_records(store: Store, extent: Extent | None = None) -> list[StudyRecord]:
+    """Return every study of a store that has got as far as its preregistration.
+
+    With an extent, return them as they were when the store had got that far.
+    """
+    counts = dict.fromkeys(store.studies()) if extent is None else extent.studies
     return [
-        record for key in store.studies() if (record := read_record(store.study(key))) is not None
+        record
+        for key, count in counts.items()
+        if (record := read_record(store.study(key), count)) is not None
     ]
 
 
-def read_record(folder: Path) -> StudyRecord | None:
-    """Return the record of the study in this folder, None where its ledger has no line yet."""
+def readable_records(store: Store) -> list[StudyRecord]:
+    """Return the studies whose ledgers can be read; `verify` reports the others."""
+    found = []
+    for key in store.studies():
+        with suppress(BadInput, KeyError):
+            found.append(read_record(store.study(key)))
+    return [record for record in found if record is not None]
+
+
+def read_record(folder: Path, count: int | None = None) -> StudyRecord | None:
+    """Return the record of the study in this folder, None where its ledger has no line yet.
+
+    With `count`, only so many lines of the ledger are read.
+    """
     path = folder / "ledger.jsonl"
-    lines = read(path)
+    lines = read(path)[:count]
     return StudyRecord.of(folder.name, lines, str(path)) if lines else None
 
 

@@ -1,7 +1,7 @@
 """`assay.bench`: a bench and its report in one call."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,9 +105,12 @@ def bench(
 
 @contextmanager
 def reporting_failure(out: Path) -> Iterator[None]:
-    """Write the report of the methods that completed when a task fails for good."""
+    """Write the report of the methods that completed where others failed for good."""
+    from assay.study import MethodRefused
+
     try:
         yield
-    except RuntimeError:
-        write_report(Store(out))
+    except (RuntimeError, MethodRefused):
+        with suppress(BadInput):  # of a damaged store; the first error says more
+            write_report(Store(out))
         raise

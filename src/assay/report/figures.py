@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
@@ -41,10 +42,15 @@ STEP = 0.34
 """Height of a line of names in a diagram of ranks."""
 
 
+LITERAL: dict[Any, Any] = {"text.parse_math": False}
+"""Settings under which figures are made: a method may be called `a$b$`, which is no formula."""
+
+
 def draw(figure: Figure, form: Form) -> bytes:
     """Return the contents of the figure's file, without a date or a random name."""
+    own: dict[Any, Any] = {"svg.hashsalt": "assay", "font.family": "DejaVu Sans", "font.size": 9}
     content = BytesIO()
-    with rc_context({"svg.hashsalt": "assay", "font.family": "DejaVu Sans", "font.size": 9}):
+    with rc_context({**LITERAL, **own}):
         metadata = {"Date": None} if form == "svg" else {"Software": None}
         figure.savefig(content, format=form, dpi=160, metadata=metadata)
     return content.getvalue()
@@ -53,6 +59,7 @@ def draw(figure: Figure, form: Form) -> bytes:
 # --- of a comparison ------------------------------------------------------------------------------
 
 
+@rc_context(LITERAL)
 def intervals(comparison: Comparison) -> Figure:
     """Draw MAP@R of every method with its 95% interval, the best on top."""
     methods = sorted(
@@ -79,6 +86,7 @@ def intervals(comparison: Comparison) -> Figure:
     return figure
 
 
+@rc_context(LITERAL)
 def over_the_years(comparison: Comparison) -> Figure | None:
     """Draw the relative gain over contrastive and over triplet by year, claimed and measured.
 
@@ -111,6 +119,7 @@ def over_the_years(comparison: Comparison) -> Figure | None:
     return figure
 
 
+@rc_context(LITERAL)
 def where_from(comparison: Comparison) -> Figure | None:
     """Draw standard deviations by source, each with its 95% limits, a row for each method.
 
@@ -150,6 +159,7 @@ def where_from(comparison: Comparison) -> Figure | None:
     return figure
 
 
+@rc_context(LITERAL)
 def price_of_peeking(comparison: Comparison) -> Figure | None:
     """Draw the gain from choosing epoch or parameters on the test half.
 
@@ -234,6 +244,7 @@ def _spread_out(years: Sequence[int]) -> list[float]:
 # --- of several data sets, and of a sweep ---------------------------------------------------------
 
 
+@rc_context(LITERAL)
 def critical_difference_diagram(found: Across, setting: Setting = "separated") -> Figure:
     """Draw mean ranks on a line, the best on the left (Demsar 2006).
 
@@ -259,6 +270,7 @@ def critical_difference_diagram(found: Across, setting: Setting = "separated") -
     return figure
 
 
+@rc_context(LITERAL)
 def sweep_figure(sweep: Sweep, metric: str) -> Figure:
     """Draw a metric over the values of a field, single and concatenated models side by side.
 
@@ -266,16 +278,20 @@ def sweep_figure(sweep: Sweep, metric: str) -> Figure:
     """
     figure = Figure(figsize=(9.2, 3.5), layout="constrained")
     panels = figure.subplots(1, 2, squeeze=False)[0]
+    lines: dict[str, Any] = {}
     for axes, setting in zip(panels, SETTINGS, strict=True):
         for number, method in enumerate(sweep.methods):
-            _draw_line(axes, sweep, method, setting, metric, number)
+            lines[method] = _draw_line(axes, sweep, method, setting, metric, number)
         _draw_values(axes, sweep)
         unit = ", percent" if in_percent(metric) else ""
         axes.set_ylabel(f"test {heading(metric)}{unit}")
         axes.set_title(setting, fontsize=9)
-    handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False
+        list(lines.values()),
+        list(lines),  # as labels of the lines, names that begin with _ would be left out
+        loc="outside lower center",
+        ncols=min(4, len(lines)),
+        frameon=False,
     )
     return figure
 
@@ -320,14 +336,14 @@ def _draw_names(
 
 def _draw_line(
     axes: Axes, sweep: Sweep, method: str, setting: Setting, metric: str, number: int
-) -> None:
+) -> ErrorbarContainer:
     unit = 100 if in_percent(metric) else 1
     found = [
         (place, sweep.interval(method, value, setting, metric))
         for place, value in zip(_places(sweep), sweep.values, strict=True)
     ]
     there = [(place, interval) for place, interval in found if interval is not None]
-    axes.errorbar(
+    return axes.errorbar(
         [place for place, _ in there],
         [unit * interval.mean for _, interval in there],
         yerr=[unit * (interval.half or 0) for _, interval in there],
@@ -336,7 +352,6 @@ def _draw_line(
         capsize=2.5,
         linewidth=1.3,
         color=SERIES[number % len(SERIES)],
-        label=method,
     )
 
 

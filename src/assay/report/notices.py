@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from assay.protocols import as_text
+from assay.protocols import as_text, protocols, published_name, settings_changed
 from assay.records.study import StudyRecord
 from assay.stats import alpha_of_look
 from assay.tables import Across, Comparison, Sweep
@@ -57,8 +57,18 @@ def departures_of(comparison: Comparison) -> list[tuple[str, str]]:
     ]
 
 
+def changes_of(comparison: Comparison) -> list[str]:
+    """Return the settings that --set changed in the published protocol."""
+    announced = comparison.announced
+    protocol, modality = announced.protocol, announced.data.modality
+    published = protocols.get(published_name(protocol.name))
+    if published is None:
+        return []
+    return settings_changed(published, protocol.fingerprint, protocol.resolved, modality)
+
+
 def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:
-    """Return a notice where the study was declared after others on its question were opened."""
+    """Return a notice where the study was announced after others on its question."""
     look = comparison.family.looks[record.method]
     bench = next(
         (
@@ -69,7 +79,9 @@ def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:
         None,
     )
     if bench is None or look == 1:
-        return []
+        earlier = comparison.added.get(record.method)
+        said = f"{record.method}: added to the bench later, after {', '.join(earlier or ())}"
+        return [f"{said} had been announced, and before their test scores."] if earlier else []
     after, level = number_of(len(bench.after), "study"), 1 - alpha_of_look(look)
     before = f"{record.method}: declared after {after} on the same question (look {look})"
     return [f"{before}: its verdicts are at a stricter level, {level:.3g}."]

@@ -1,7 +1,9 @@
 """The folder `report/`: the page index.html, tables and figures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,14 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from assay.errors import BadInput
-from assay.files import write_atomically
-from assay.hashing import pretty
+from assay.files import remove_drafts_in, sync_folder, write_atomically
+from assay.hashing import digest, digest_bytes, pretty
+from assay.records.benches import absent_studies
+from assay.records.reported import REPORTED, Extent, Reported
 from assay.records.run import read_timing
+from assay.records.source import source_hash
 from assay.records.store import Store
-from assay.records.study import StudyRecord
+from assay.records.study import StudyRecord, study_records
 from assay.report.figures import (
     FIGURE_FORMS,
     critical_difference_diagram,
@@ -25,7 +30,13 @@ from assay.report.figures import (
     sweep_figure,
     where_from,
 )
-from assay.report.notices import departures_of, given_notices, notices_of, notices_of_sweep
+from assay.report.notices import (
+    changes_of,
+    departures_of,
+    given_notices,
+    notices_of,
+    notices_of_sweep,
+)
 from assay.tables import (
     RENDERERS,
     Across,
@@ -45,8 +56,19 @@ from assay.tables import (
 )
 from assay.tables.across import in_words
 from assay.tables.gains import trend_in_words
-from assay.tables.studies import has_ended
 from assay.version import __version__
+
+Times = Mapping[str, tuple[int, float]]
+"""Of each study, by key: the number of its runs whose time is known, and their seconds together."""
+
+PAGE = "index.html"
+TEMPLATE = "page.html.j2"
+
+DRAWN_BY = ("matplotlib", "numpy")
+"""Libraries on whose versions the bytes of figures depend."""
+
+LAID_OUT_BY = ("jinja2", "markupsafe")
+"""Libraries on whose versions the bytes of the page depend, figures aside."""
 
 OURS = ("intervals", "trend", "sources", "peeking", "ranks", "sweep-*")
 """Suffixes of figure names, after the name of their section."""
@@ -95,26 +117,84 @@ class Part:
 
 
 def write_report(store: Store) -> Path:
-    """Write the report of everything in the store, and return the path of its page."""
-    found = sections(store)
-    if not found:
+    """Write the report of everything in the store, and return the path of its page.
+
+    The file that says what the report was made of goes first and comes last, so that a report whose
+    writing was interrupted is known by its absence.
+    """
+    made_of = Reported(Extent.of(store), times_of(store), versions())
+    files = render_report(store, made_of)
+    if not files:
         raise BadInput(
             f"{store.root} holds no study yet; `assay bench --out {store.root}` makes some"
         )
     folder = store.root / "report"
+    folder.mkdir(exist_ok=True)
+    (folder / REPORTED).unlink(missing_ok=True)
+    sync_folder(folder)
+    for place in (folder, folder / "tables", folder / "figures"):
+        remove_drafts_in(place)
+    for name, content in files.items():
+        write_atomically(folder / name, content)
+    for old in own_files(folder):
+        if old.relative_to(folder).as_posix() not in files:
+            old.unlink()
+    write_atomically(folder / REPORTED, pretty(made_of.to_json()))
+    return folder / PAGE
+
+
+def render_report(store: Store, made_of: Reported) -> dict[str, str | bytes]:
+    """Return the contents of all files of a report by their paths below its folder.
+
+    Nothing but the store and what the report was made of has a part in them. Empty where no study
+    had been begun.
+    """
+    found = sections(store, made_of.extent)
+    if not found:
+        return {}
     parts = [Part(section, tables_of(section), _drawn(section)) for section in found]
-    written = {path for part in parts for path in _write_part(folder, part)}
-    page = folder / "index.html"
-    write_atomically(page, page_of(store, parts))
-    covered_studies = {record.key for section in found for record in _ended_studies(section)}
-    write_atomically(folder / "studies.json", pretty(sorted(covered_studies)))
-    for old in [
+    files: dict[str, str | bytes] = {}
+    for part in parts:
+        slug = part.section.slug
+        for table in part.tables:
+            files |= {
+                f"tables/{slug}-{table.name}.{form}": render(table, form) for form in RENDERERS
+            }
+        files |= {f"figures/{slug}-{file}": drawn for file, drawn in part.figures.items()}
+    return {**files, PAGE: page_of(store, parts, made_of)}
+
+
+def own_files(folder: Path) -> list[Path]:
+    """Return the files in the folder of a report that bear names of a report's files; hidden ones
+    do not.
+    """
+    found = [
         *folder.glob("tables/*"),
         *(path for name in OURS for path in folder.glob(f"figures/*-{name}.*")),
-    ]:
-        if old not in written and old.is_file():
-            old.unlink()
-    return page
+    ]
+    return [path for path in found if not path.name.startswith(".") and not path.is_dir()]
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of all that the bytes of a report depend on."""
+    libraries = {name: version(name) for name in (*LAID_OUT_BY, *DRAWN_BY)}
+    template = resources.files("assay.report").joinpath(TEMPLATE).read_bytes()
+    source = digest([source_hash(["assay.report.write"]), digest_bytes(template)])
+    return {"assay": __version__, "source": source, **libraries}
+
+
+def times_of(store: Store) -> dict[str, tuple[int, float]]:
+    """Return how many runs of each study are known to have taken how many seconds.
+
+    Wall-clock times are kept apart from results. The page shows them, and nothing shows that they
+    are true.
+    """
+    found = {}
+    for record in study_records(store):
+        timings = [read_timing(store.run(entry.key)) for entry in record.run_entries()]
+        seconds = [timing.seconds for timing in timings if timing is not None]
+        found[record.key] = len(seconds), sum(seconds)
+    return found
 
 
 def figures_of(section: Section) -> dict[str, Figure]:
@@ -138,56 +218,38 @@ def figures_of(section: Section) -> dict[str, Figure]:
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def _write_part(folder: Path, part: Part) -> list[Path]:
-    """Write tables and figures, and return their paths."""
-    slug = part.section.slug
-    content: dict[Path, str | bytes] = {
-        folder / "tables" / f"{slug}-{table.name}.{form}": render(table, form)
-        for table in part.tables
-        for form in RENDERERS
-    }
-    content |= {
-        folder / "figures" / f"{slug}-{file}": drawn for file, drawn in part.figures.items()
-    }
-    for path, text in content.items():
-        write_atomically(path, text)
-    return list(content)
-
-
 def _drawn(section: Section) -> dict[str, bytes]:
     """Return the section's figures as the contents of files."""
-    return {
-        f"{name}.{form}": draw(figure, form)
-        for name, figure in figures_of(section).items()
-        for form in FIGURE_FORMS
-    }
-
-
-def _ended_studies(section: Section) -> list[StudyRecord]:
-    """Return the studies of a section that have ended, on which its tables and the page depend."""
-    if isinstance(section, Across):
-        return []
-    replaced = () if isinstance(section, Sweep) else section.replaced
-    return [
-        record for record in (*section.records, *section.unfinished, *replaced) if has_ended(record)
-    ]
+    drawn = {}
+    for name, figure in figures_of(section).items():
+        for form in FIGURE_FORMS:
+            drawn[f"{name}.{form}"] = draw(figure, form)
+            figure.set_layout_engine("none")  # the first form has laid it out for all
+    return drawn
 
 
 # --- the page -------------------------------------------------------------------------------------
 
 
-def page_of(store: Store, parts: Sequence[Part]) -> str:
+def page_of(store: Store, parts: Sequence[Part], made_of: Reported) -> str:
     """Return the whole page, a single file that loads nothing else."""
     environment = Environment(
         loader=PackageLoader("assay.report", "."), autoescape=True, undefined=StrictUndefined
     )
-    template = environment.get_template("page.html.j2")
+    template = environment.get_template(TEMPLATE)
+    absent = [
+        f"{', '.join(names)}: announced with bench {bench.hash[:12]} and absent from this store."
+        for bench, names in absent_studies(store, made_of.extent)
+    ]
     return template.render(
-        version=__version__, shown=SHOWN, sections=[_section_values(store, part) for part in parts]
+        version=__version__,
+        shown=SHOWN,
+        absent=absent,
+        sections=[_section_values(part, made_of.times) for part in parts],
     )
 
 
-def _section_values(store: Store, part: Part) -> dict[str, Any]:
+def _section_values(part: Part, times: Times) -> dict[str, Any]:
     """Return everything that the page shows of a section."""
     section, tables = part.section, part.tables
     inline = {
@@ -222,10 +284,10 @@ def _section_values(store: Store, part: Part) -> dict[str, Any]:
         }
     if isinstance(section, Sweep):
         return shared | {"kind": "sweep", "section": section, "notices": notices_of_sweep(section)}
-    return shared | _compared(store, section)
+    return shared | _compared(section, times)
 
 
-def _compared(store: Store, comparison: Comparison) -> dict[str, Any]:
+def _compared(comparison: Comparison, times: Times) -> dict[str, Any]:
     several = len(comparison.records) > 1
     found = answer(comparison)
     return {
@@ -241,26 +303,22 @@ def _compared(store: Store, comparison: Comparison) -> dict[str, Any]:
         "estimated": estimated(comparison) if comparison.records else "",
         "trend": trend_in_words(comparison) if several else [],
         "published": published_sentences(comparison),
-        "costs": [_cost(store, record) for record in (*comparison.records, *comparison.unfinished)],
+        "costs": [_cost(record, times) for record in (*comparison.records, *comparison.unfinished)],
+        "changes": changes_of(comparison),
         "departures": departures_of(comparison),
         "notices": notices_of(comparison),
     }
 
 
-def _cost(store: Store, record: StudyRecord) -> dict[str, Any]:
-    """Return runs and seconds of a study.
-
-    Wall-clock times are kept apart from results and appear here only.
-    """
-    entries = list(record.run_entries())
-    timings = [read_timing(store.run(entry.key)) for entry in entries]
-    seconds = [timing.seconds for timing in timings if timing is not None]
+def _cost(record: StudyRecord, times: Times) -> dict[str, Any]:
+    """Return runs and seconds of a study."""
+    timed, seconds = times.get(record.key, (0, 0.0))
     return {
         "method": record.method,
         "searches": record.searches if record.searched else 0,
         "trials": len(record.trials),
         "reproductions": len(record.reproductions),
-        "runs": len(entries),
-        "seconds": sum(seconds),
-        "each": sum(seconds) / len(seconds) if seconds else 0.0,
+        "runs": sum(1 for _ in record.run_entries()),
+        "seconds": seconds,
+        "each": seconds / timed if timed else 0.0,
     }

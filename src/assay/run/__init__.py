@@ -2,6 +2,7 @@
 
 from assay.records.store import Keep
 from assay.run.baseline import single_model, single_vectors
+from assay.run.shares import SharesOfTasks
 from assay.run.testing import (
     CheckpointScoring,
     HalfLabels,
@@ -11,13 +12,14 @@ from assay.run.testing import (
     check_metrics,
     score_reproduction,
 )
-from assay.run.training import Training, compute, train_alone
+from assay.run.training import Training, compute, train_alone, train_on_all
 
 __all__ = [
     "CheckpointScoring",
     "HalfLabels",
     "Keep",
     "Scoring",
+    "SharesOfTasks",
     "TestEmbedding",
     "Training",
     "Unsealed",
@@ -27,4 +29,5 @@ __all__ = [
     "single_model",
     "single_vectors",
     "train_alone",
+    "train_on_all",
 ]

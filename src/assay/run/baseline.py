@@ -28,6 +28,9 @@ from assay.protocols import Similarity
 from assay.records.run import Checkpoint, Run
 from assay.train import Fit, mean_scores, with_counts
 
+SQUARE = 4096
+"""Up to this many features the matrix of their covariances is small, also where samples are few."""
+
 
 def folds_of_run(run: Run, view: View) -> list[Fold]:
     """Return the fold of a run; all folds if the run stands for all."""
@@ -64,14 +67,22 @@ def fit_pca(features_NF: Tensor, width: int) -> nn.Linear:
     """Return a linear layer that projects onto the `width` directions of largest variance.
 
     Features are centred first. Signs are fixed (the largest entry of a direction is positive), so
-    that the same features give the same layer. Shapes: N samples, F features, W directions.
+    that the same features give the same layer. Memory and time are those of the smaller of N and F:
+    features that are many and more than the samples are not multiplied with one another. Shapes: N
+    samples, F features, W directions.
     """
     exact_NF = features_NF.double()
     mean_F = exact_NF.mean(0)
-    directions_FF = torch.linalg.eigh(
-        torch.cov(exact_NF.T, correction=0).reshape(len(mean_F), -1)
-    ).eigenvectors
-    chosen_WF = directions_FF.flip(1)[:, :width].T
+    if len(mean_F) <= max(len(exact_NF), SQUARE):
+        directions_FF = torch.linalg.eigh(
+            torch.cov(exact_NF.T, correction=0).reshape(len(mean_F), -1)
+        ).eigenvectors
+        chosen_WF = directions_FF.flip(1)[:, :width].T
+    else:
+        exact_NF -= mean_F
+        weights_NN = torch.linalg.eigh(exact_NF @ exact_NF.T).eigenvectors
+        chosen_FW = exact_NF.T @ weights_NN.flip(1)[:, :width]
+        chosen_WF = torch.linalg.qr(chosen_FW).Q.T  # of length 1, also where there is no variance
     largest_W1 = chosen_WF.gather(1, chosen_WF.abs().argmax(1, keepdim=True))
     chosen_WF = chosen_WF * largest_W1.sign()
     layer = nn.Linear(len(mean_F), len(chosen_WF))

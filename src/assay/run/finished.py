@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from assay.errors import BadInput
-from assay.model import Model, read_model, with_trunk
+from assay.model import Architecture, Model, has_trunk_weights, head_of, read_model, with_trunk
 from assay.protocols import ResolvedProtocol
-from assay.records.run import CARD, WEIGHTS, Run, check_run, run_of_model
+from assay.records.run import CARD, WEIGHTS, Run, check_run, read_card, run_of_model
 from assay.records.store import Store
 
 
@@ -61,13 +61,12 @@ class FinishedRun:
         Looks at the test half by way of the model go on the record of that study. Raise `BadInput`
         where the model does not have the run's weights.
         """
-        place = folder.resolve()
-        key = run_of_model(place)
-        in_store = place.parent.name == "models" and (place.parents[1] / "format.json").exists()
-        if not key or not in_store:
+        place = place_of_model(folder)
+        if place is None:
             return None
-        run = cls.at(Store(place.parents[1]).run(key))
-        if not run.has_weights_of(model):
+        store, key = place
+        run = cls.at(store.run(key))
+        if not run.has_weights_of(_as_trained(folder, model)):
             raise BadInput(
                 f"{folder} has other weights than the run {key[:12]} that {CARD} names, so a look"
                 " cannot be recorded as that run's; remove the folder and run `assay bench` again,"
@@ -95,19 +94,54 @@ class FinishedRun:
         return with_trunk(self.trained, self.protocol, inputs)
 
     def has_weights_of(self, model: Model) -> bool:
-        """Return whether the model has all weights of the run; of a wide head the first rows.
-
-        A frozen trunk is not compared.
+        """Return whether the model is the run's as a whole: its architecture, its preprocessing and
+        all weights, a frozen trunk included; of a wide head the first rows.
         """
         own, given = self.trained.state(), model.state()
-        own |= {
-            name: own[name][: model.architecture.dim]
-            for name in ("head.weight", "head.bias")
-            if name in own
-        }
-        return all(name in given and torch.equal(own[name], given[name]) for name in own)
+        width, inputs = self.trained.architecture.dim, model.architecture.inputs
+        dim = min(width, self.protocol.dim or width)
+        expected = Architecture.whole(self.protocol, inputs, dim)
+        own |= {name: own[name][:dim] for name in ("head.weight", "head.bias") if name in own}
+        if self.protocol.frozen == "trunk" and expected.trunk != "identity":
+            given = {name: one for name, one in given.items() if not name.startswith("trunk.")}
+            trunk = has_trunk_weights(model, self.protocol.weights)
+        else:
+            trunk = inputs == self.trained.architecture.inputs
+        return (
+            model.architecture == expected
+            and given.keys() == own.keys()
+            and all(torch.equal(own[name], given[name]) for name in own)
+            and trunk
+        )
 
     @cached_property
     def trained(self) -> Model:
         """The model as the run saved it: without the trunk where that is frozen."""
         return read_model(self.folder / WEIGHTS)
+
+
+def place_of_model(folder: Path) -> tuple[Store, str] | None:
+    """Return the store whose study wrote this model folder, and the key of the run.
+
+    None where no study did, or where the folder was taken out of the store.
+    """
+    place = folder.resolve()
+    key = run_of_model(place)
+    in_store = place.parent.name == "models" and (place.parents[1] / "format.json").exists()
+    return (Store(place.parents[1]), key) if key and in_store else None
+
+
+def _as_trained(folder: Path, model: Model) -> Model:
+    """Return a model as its run trained it: without a trunk that was joined to its head.
+
+    Raise `BadInput` where that trunk does not have the weights that the card names.
+    """
+    card = read_card(folder)
+    if card.get("images") is None:
+        return model
+    if not has_trunk_weights(model, card["weights"]):
+        raise BadInput(
+            f"{folder} has another trunk than {CARD} names; remove the folder and run `assay bench`"
+            " again, which writes it again"
+        )
+    return head_of(model)

@@ -26,7 +26,9 @@ from assay.metric_names import DEFAULT_METRICS
 from assay.metrics import Scores, evaluate
 from assay.metrics.metric import choose_metrics
 from assay.model import Model, read_model
+from assay.npz import read_npy
 from assay.protocols import Protocol, Similarity
+from assay.records.halves import pack_contents
 from assay.records.labels import labels_fingerprint, read_test_labels
 from assay.records.ledger import Receipt
 from assay.records.lines import ReproductionScores
@@ -114,8 +116,12 @@ class HalfLabels:
 
 
 def place_answers(store: Store, half: Half) -> None:
-    """Write the labels of an opened test half to the store, for checks without the data."""
+    """Write labels and content hashes of an opened test half to the store.
+
+    Scores can then be checked without the data, and later looks at the samples are noticed.
+    """
     place_file(store.answers(half.fingerprint), pack_arrays(HalfLabels.of(half).marks()))
+    place_file(store.contents(half.fingerprint), pack_contents(half.contents()))
 
 
 def read_answers(path: Path) -> HalfLabels | None:
@@ -286,7 +292,7 @@ class Scoring(OnTestHalf):
     def __call__(self) -> tuple[ReproductionScores, tuple[str, ...], bytes]:
         """Return the scores, the hashes of the vectors, and the file of sums by class."""
         paths = [self.test.vectors(key) for key in self.keys]
-        vectors, labels = [np.load(path) for path in paths], HalfLabels.of(self.test.read())
+        vectors, labels = [read_npy(path) for path in paths], HalfLabels.of(self.test.read())
         with torch_threads(self.test.threads):
             scores, by_class = score_reproduction(
                 vectors, labels, self.dim, self.metrics, self.similarity

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from assay.data.dataset import Rows
 from assay.data.packs import View, read_pack
 from assay.data.splits import folds_of_labels
 from assay.devices import seed_torch, torch_threads
@@ -26,6 +27,7 @@ from assay.model import Architecture, Model, pack_model, untrained_model, with_t
 from assay.records.run import CHECKPOINTS, WEIGHTS, Run, RunResult, Timing
 from assay.records.store import Keep, Store
 from assay.run.baseline import compute_baseline, folds_of_run, single_vectors
+from assay.run.shares import ShareFile
 from assay.run.testing import HalfLabels
 from assay.train import (
     SAVE_AFTER,
@@ -85,9 +87,10 @@ class Training:
             return
         import_parts(self.imports)
         started, clock = datetime.now(UTC), time.perf_counter()
-        workspace = Workspace(store, self.keep, self.save_after)
+        workspace = Workspace(store, self.keep, self.save_after, ShareFile(store, self.runs))
+        view = read_pack(Path(self.view))
         with torch_threads(self.runs[0].environment.threads):
-            fits = compute(missing, read_pack(Path(self.view)), workspace)
+            fits = compute(missing, view, workspace)
         timing = Timing(
             seconds=(workspace.spent + time.perf_counter() - clock) / len(missing),
             started=started.isoformat(timespec="seconds"),
@@ -96,9 +99,10 @@ class Training:
         )
         for run, found in zip(missing, fits, strict=True):
             with _naming_the_run(store, run):
-                _place(store, run, found, timing, self.keep)
+                _place(store, run, found, view, timing, self.keep)
         for run in self.runs:
             store.drop_partial(run.key)
+            store.share(run.key).unlink(missing_ok=True)
 
 
 class Workspace:
@@ -108,10 +112,12 @@ class Workspace:
         store: where the runs will be placed.
         keep: which weights stay.
         save_after: seconds of training after which the state is saved.
+        share_file: tells how far the runs are.
     """
 
-    def __init__(self, store: Store, keep: Keep, save_after: float) -> None:
+    def __init__(self, store: Store, keep: Keep, save_after: float, share_file: ShareFile) -> None:
         self._store, self._keep, self._save_after = store, keep, save_after
+        self.share_file = share_file
         self._resume_files: list[ResumeFile] = []
 
     @property
@@ -161,16 +167,40 @@ def compute(runs: Sequence[Run], view: View, workspace: Workspace | None = None)
 
 
 def train_alone(
-    run: Run, view: Path, inputs: int, on_epoch: OnEpoch = ignore_epoch
+    run: Run,
+    view: Path,
+    inputs: int,
+    on_epoch: OnEpoch = ignore_epoch,
+    resume_file: ResumeFile | None = None,
 ) -> tuple[Model, Fit]:
     """Compute one run without a store; return its best model and the course of its training.
 
     `inputs` are the channels of the images, or the width of the vectors, that the model takes.
     """
-    opened = read_pack(view)
-    trainee = replace(make_trainee(run, opened), on_epoch=on_epoch)
+    trainee = replace(make_trainee(run, read_pack(view)), on_epoch=on_epoch)
+    return _train_one(run, trainee, inputs, resume_file)
+
+
+def train_on_all(
+    run: Run,
+    view: View,
+    epochs: int,
+    inputs: int,
+    on_epoch: OnEpoch = ignore_epoch,
+    resume_file: ResumeFile | None = None,
+) -> tuple[Model, Fit]:
+    """Train the model of a run on all samples of a view for so many epochs, without validation."""
+    rows = np.arange(len(view.y))
+    trainee = _trainee(run, view, rows, view.rows(rows[:0]))
+    trainee = replace(trainee, on_epoch=on_epoch, epochs=epochs)
+    return _train_one(run, trainee, inputs, resume_file)
+
+
+def _train_one(
+    run: Run, trainee: Trainee, inputs: int, resume_file: ResumeFile | None
+) -> tuple[Model, Fit]:
     device = torch.device(run.environment.device)
-    [found] = fit([trainee], OneNetwork(run.protocol, run.batch, device))
+    [found] = fit([trainee], OneNetwork(run.protocol, run.batch, device), resume_file)
     model = Model(found.architecture)
     model.load_state_dict(found.weights)
     return with_trunk(model, run.protocol, inputs), found
@@ -182,16 +212,22 @@ def make_trainee(run: Run, view: View, validated: dict[int | None, View] | None 
     `validated` keeps the validation samples of each fold, which the runs of a stack share.
     """
     assert run.fold is not None
-    protocol, fold = run.protocol, folds_of_labels(view.y, run.protocol.folds)[run.fold]
+    fold = folds_of_labels(view.y, run.protocol.folds)[run.fold]
+    kept = {} if validated is None else validated
+    if run.fold not in kept:
+        kept[run.fold] = view.rows(fold.validation)
+    return _trainee(run, view, fold.train, kept[run.fold])
+
+
+def _trainee(run: Run, view: View, train: Rows, validation: View) -> Trainee:
+    """Build the model, the loss and the miner of a run from its seed."""
+    protocol = run.protocol
     seed_torch(derive(run.seed, "model"))
     model = untrained_model(Architecture.under(protocol, view.inputs), protocol.weights)
     seed_torch(derive(run.seed, "method"))
     method = assemble(methods[run.method], run.parameters, protocol)
-    method.loss.setup(protocol.dim, len(np.unique(view.y[fold.train])))
-    kept = {} if validated is None else validated
-    if run.fold not in kept:
-        kept[run.fold] = view.rows(fold.validation)
-    return Trainee(model, method, view, fold.train, kept[run.fold], run.seed)
+    method.loss.setup(protocol.dim, len(np.unique(view.y[train])))
+    return Trainee(model, method, view, train, validation, run.seed)
 
 
 def _train(runs: Sequence[Run], view: View, workspace: Workspace | None) -> list[Fit]:
@@ -261,7 +297,10 @@ def _fit(
     if folders:
         pairs = zip(trainees, folders, strict=True)
         trainees = [replace(one, on_validation=folder.keep) for one, folder in pairs]
-    return fit(trainees, stepper, workspace.resume_file(runs, folders))
+    share = workspace.share_file.of_next(len(runs))
+    fits = fit(trainees, stepper, workspace.resume_file(runs, folders), share)
+    workspace.share_file.ended(len(runs))
+    return fits
 
 
 def _compute_baseline(run: Run, view: View, workspace: Workspace | None) -> Fit:
@@ -296,27 +335,27 @@ def _training_scores(run: Run, view: View, found: Fit) -> dict[str, float]:
 # --- Placing ---
 
 
-def _place(store: Store, run: Run, found: Fit, timing: Timing, keep: Keep) -> None:
+def _place(store: Store, run: Run, found: Fit, view: View, timing: Timing, keep: Keep) -> None:
     """Put the run's folder into the store; if it is there, add the checkpoints that it lacks."""
     if not store.has_run(run.key):
         with store.new_run(run.key) as folder:
-            _write(folder, run, found, timing)
+            _write(folder, run, found, view, timing)
             if keep == "all":
                 (folder / CHECKPOINTS).mkdir()
                 _move_checkpoints(store, run, found, folder / CHECKPOINTS)
     elif not store.has_run(run.key, keep):
-        _check_same(store, run, found)
+        _check_same(store, run, found, view)
         with store.new_checkpoints(run.key) as folder:
             _move_checkpoints(store, run, found, folder)
 
 
-def _write(folder: Path, run: Run, found: Fit, timing: Timing) -> None:
+def _write(folder: Path, run: Run, found: Fit, view: View, timing: Timing) -> None:
     weights = pack_model(found.architecture, found.weights)
     (folder / WEIGHTS).write_bytes(weights)
     (folder / "history.jsonl").write_text(_history(found), encoding="utf-8")
     documents = {
         "config": run,
-        "result": _result(found, digest_bytes(weights)),
+        "result": _result(found, view, digest_bytes(weights)),
         "timing": timing,
     }
     for name, document in documents.items():
@@ -328,7 +367,8 @@ def _history(found: Fit) -> str:
     return "".join(canonical(checkpoint.to_json()) + "\n" for checkpoint in found.history)
 
 
-def _result(found: Fit, weights: str) -> RunResult:
+def _result(found: Fit, view: View, weights: str) -> RunResult:
+    assert view.content is not None, "runs work on whole packs"
     return RunResult(
         status=found.status,
         best_epoch=found.best.epoch,
@@ -336,6 +376,7 @@ def _result(found: Fit, weights: str) -> RunResult:
         validation=found.best.validation,
         weights=weights,
         history=digest_bytes(_history(found).encode()),
+        view=view.content,
         training=found.training or None,
     )
 
@@ -348,9 +389,10 @@ def _move_checkpoints(store: Store, run: Run, found: Fit, folder: Path) -> None:
     sync_folder(folder)
 
 
-def _check_same(store: Store, run: Run, found: Fit) -> None:
+def _check_same(store: Store, run: Run, found: Fit, view: View) -> None:
     """Raise if a run that was computed again differs from the one in the store."""
-    again = _result(found, digest_bytes(pack_model(found.architecture, found.weights))).to_json()
+    weights = digest_bytes(pack_model(found.architecture, found.weights))
+    again = _result(found, view, weights).to_json()
     stored = store.result(run.key).to_json()
     differing = [name for name, value in stored.items() if again.get(name) != value]
     if differing:
@@ -369,6 +411,6 @@ def _naming_the_run(store: Store, run: Run) -> Iterator[None]:
     except OSError as error:
         raise OSError(
             error.errno,
-            f"run {run.key[:12]} is computed but cannot be placed in {store.root}"
+            f"a run of {run.method} is computed but cannot be placed in {store.root}"
             f" ({error.strerror}); make room or fix the disk, then run the same command again",
         ) from error

@@ -15,6 +15,10 @@ FIRST_LOOK = 0.04
 """Chance of a false "better" that the first look may spend."""
 LATER_LOOKS = 0.01
 """Chance of a false verdict that all later looks may spend together."""
+HALVINGS = 100
+"""How often the chance of a later look is halved at most; smaller ones could not be computed with,
+and no question is looked at so often.
+"""
 POWER = 0.8
 """Share of comparisons that should find the difference they were planned for."""
 FEWEST = 2
@@ -37,7 +41,7 @@ def alpha_of_look(look: int) -> float:
     """
     if look < 1:
         raise ValueError(f"looks are counted from 1, got {look}")
-    return FIRST_LOOK if look == 1 else LATER_LOOKS / 2 ** (look - 1)
+    return FIRST_LOOK if look == 1 else LATER_LOOKS / 2 ** min(look - 1, HALVINGS)
 
 
 def searches_to_see(
@@ -108,7 +112,7 @@ def searches_to_see(
 
 def _by_normal(difference: float, deviations: Sequence[float], tail: float) -> int:
     """Return the searches needed if the variances were known: the number to start from."""
-    quantiles = float(special.ndtri(1 - tail) + special.ndtri(POWER))
+    quantiles = float(special.ndtri(POWER) - special.ndtri(tail))
     searches = math.fsum(value**2 for value in deviations) * (quantiles / difference) ** 2
     return min(max(FEWEST, math.floor(searches)), MOST)
 

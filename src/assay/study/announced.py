@@ -16,7 +16,7 @@ from assay.records.run import Run
 from assay.space import Parameters, Space, Value
 from assay.study.search import TrialResult, ask, depends_on_results
 
-Stage = Literal["trial", "reproduction"]
+Stage = Literal["trial", "reproduction", "final"]
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 import math
 import queue
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,29 +12,25 @@ from assay.data import Dataset, load
 from assay.devices import choose_device
 from assay.engines import Engine, Task
 from assay.errors import BadInput
-from assay.hashing import pretty
 from assay.methods import import_parts, methods
 from assay.progress import Progress, silent
 from assay.protocols import Protocol, protocols
-from assay.records.benches import AS_IS, DeclaredBench, declared_benches
-from assay.records.keys import bench_key
+from assay.protocols.settings import check_ranges
+from assay.records.benches import AS_IS
 from assay.records.progress import Board, Listener
-from assay.records.store import Store, place_file
-from assay.records.study import study_records
-from assay.run import Keep, Training
+from assay.records.store import Store
+from assay.run import Keep, SharesOfTasks, Training
 from assay.study.conditions import Conditions
+from assay.study.countdown import Countdown
+from assay.study.declare import announced_in_words, declare, reference_of
 from assay.study.design import Design, design_methods
+from assay.study.failures import cause_of, raise_failures, raise_unless_measured
 from assay.study.plan import Plan, plan
 from assay.study.study import Study
+from assay.study.tryout import try_methods
 
 Done = queue.SimpleQueue[Future[Any]]
 """Tasks that have ended, from all studies."""
-
-ALL_PAIRS = 10
-"""Number of trained methods up to which every pair is compared; more pairs would leave no power."""
-
-OLDEST = "contrastive"
-"""The oldest loss of the field: the reference where there are many methods and none is named."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +139,7 @@ def design_bench(
             f"the protocol: {problem}. Give it a name of its own, or change settings with"
             " `customise`, which does"
         )
+    check_ranges(declared)
     twice = [name for number, name in enumerate(names) if name in names[:number]]
     if twice or not names:
         raise BadInput(
@@ -156,7 +152,9 @@ def design_bench(
     conditions = Conditions.open(dataset, declared, on, imports)
     if everything:
         chosen = [name for name in chosen if methods[name].starts in ("any", conditions.starts)]
-    return design_methods(conditions, chosen)
+    designs = design_methods(conditions, chosen)
+    try_methods(designs)
+    return designs
 
 
 def with_baseline(names: Sequence[str]) -> list[str]:
@@ -182,63 +180,6 @@ def with_control(designs: Sequence[Design], control: str | None) -> list[Design]
     return [*designs, replace(found, twin=True)]
 
 
-# --- what is compared ---
-
-
-def declare(store: Store, designs: Sequence[Design], reference: str | None = None) -> DeclaredBench:
-    """Write the declaration of a bench, unless it is there, and return it."""
-    reference = reference_of(designs, reference)
-    studies = [design.key for design in designs]
-    known = {bench.key: bench for bench in declared_benches(store)}
-    if bench_key(studies, reference) in known:
-        return known[bench_key(studies, reference)]
-    protocol = designs[0].preregistration.protocol
-    question, trainval = protocol.question, designs[0].conditions.trainval.fingerprint
-    alike = [
-        bench
-        for bench in known.values()
-        if (bench.question, bench.trainval) == (question, trainval)
-    ]
-    opened = {record.key for record in study_records(store) if record.seal is not None}
-    own = dict(zip((design.name for design in designs), studies, strict=True))
-    before = [
-        bench
-        for bench in alike
-        if opened & set(bench.studies) or bench.is_another_try(protocol.fingerprint, own)
-    ]
-    bench = DeclaredBench(
-        studies=tuple(studies),
-        methods=tuple(design.name for design in designs),
-        trained=tuple(design.name for design in designs if design.method.loss is not None),
-        protocol=protocol.fingerprint,
-        question=question,
-        trainval=trainval,
-        reference=reference,
-        look=1 + max((bench.look for bench in before), default=0),
-        after=tuple(sorted({key for bench in before for key in bench.studies})),
-    )
-    place_file(store.bench(bench.key), pretty(bench.to_json()).encode())
-    return bench
-
-
-def reference_of(designs: Sequence[Design], wanted: str | None) -> str | None:
-    """Return the method that all others are compared with; None: every pair is compared.
-
-    It is the wanted one, or above ten methods `contrastive` or the first.
-    """
-    trained = [
-        design.name for design in designs if design.method.loss is not None and not design.twin
-    ]
-    if wanted is not None and wanted not in trained:
-        raise BadInput(
-            f"--reference {wanted}: name a trained method of this bench:"
-            f" {', '.join(trained) or 'none is'}"
-        )
-    if wanted is not None or len(trained) <= ALL_PAIRS:
-        return wanted
-    return OLDEST if OLDEST in trained else trained[0]
-
-
 # --- how it is carried out ---
 
 
@@ -258,6 +199,7 @@ def run_designs(
         designs = [in_newest_generation(design, store, new_study) for design in designs]
         studies = open_studies(designs, store, execution)
         bench = declare(store, designs, reference)
+        announce("bench", announced_in_words(bench))
         if bench.reference:
             announce("bench", f"every method is compared with {bench.reference}")
         if bench.look > 1:
@@ -330,7 +272,7 @@ def drive(studies: Sequence[Study], engine: Engine, listener: Listener, board: B
     done: Done = queue.SimpleQueue()
     states = [study.state for study in studies]
     running = [_RunningStudy(study, engine, done) for study in studies]
-    clock = _Clock(studies)
+    countdown, shares = Countdown(), SharesOfTasks(board.store)
     board.post(states, None, engine.workers, last=True)
     owners: dict[Future[Any], _RunningStudy] = {}
     for study in running:
@@ -338,15 +280,19 @@ def drive(studies: Sequence[Study], engine: Engine, listener: Listener, board: B
     while any(study.waiting for study in running):
         for future in _arrivals(done):
             study = owners.pop(future)
-            clock.finished += study.settle(future)
+            study.settle(future)
             if study.error is None and not study.waiting:
                 owners |= dict.fromkeys(study.advance(), study)
-        listener.tick(states, clock.seconds_left())
-        board.post(states, clock.seconds_left(), engine.workers)
+        work = [study.work(shares.now()) for study in running]
+        left = countdown.left(*(sum(part) for part in zip(*work, strict=True)))
+        listener.tick(states, left)
+        board.post(states, left, engine.workers)
     board.post(states, None, engine.workers, last=True)
-    for study in running:
-        if study.error is not None:
-            raise study.error
+    trained = [study.state for study in studies if study.design.method.loss]
+    measured = [state.method for state in trained if state.stage == "done"]
+    errors = {study.name: study.error for study in running if study.error is not None}
+    raise_failures(errors, measured)
+    raise_unless_measured([state.method for state in trained], measured)
 
 
 def _arrivals(done: Done) -> Iterator[Future[Any]]:
@@ -367,6 +313,14 @@ class _RunningStudy:
         self._step: dict[Future[Any], Task] | None = None
         self.waiting: set[Future[Any]] = set()
         self.error: BaseException | None = None
+        self._tasks: dict[str, int] = {}
+        self._before: dict[str, float] = {}
+        self._finished, self._iterations = 0.0, study.design.iterations_of_run
+
+    @property
+    def name(self) -> str:
+        """Name of the study: its method, and the value in a sweep."""
+        return self._study.state.method
 
     def advance(self) -> set[Future[Any]]:
         """Send the results of this step, submit the next step's tasks, and return their futures.
@@ -383,6 +337,8 @@ class _RunningStudy:
                 )
                 self._step = {self._engine.submit(task): task for task in tasks}
                 self.waiting = set(self._step)
+                trainings = (task for task in tasks if isinstance(task, Training))
+                self._tasks = {task.runs[0].key: len(task.runs) for task in trainings}
         except StopIteration:
             return set()
         except Exception as error:
@@ -392,49 +348,47 @@ class _RunningStudy:
             future.add_done_callback(self._done.put)
         return self.waiting
 
-    def settle(self, future: Future[Any]) -> int:
-        """Record that a task has ended, and return how many runs it has finished."""
+    def settle(self, future: Future[Any]) -> None:
+        """Record that a task has ended."""
         if self.error is not None:
-            return 0
+            return
         self.waiting.discard(future)
-        if future.exception() is not None:
-            self._give_up(future.exception())
-            return 0
+        if (error := future.exception()) is not None:
+            self._give_up(error)
+            return
         task = (self._step or {})[future]
         if not isinstance(task, Training):
-            return 0
+            return
         for run in task.runs:
-            self._study.say(f"run {run.key[:12]} done")
+            self._study.report_done(run)
         self._study.state.done += len(task.runs)
-        return len(task.runs)
+        del self._tasks[task.runs[0].key]
+        self._finished += len(task.runs) * (1 - self._before.pop(task.runs[0].key, 0.0))
 
-    def _give_up(self, error: BaseException | None) -> None:
+    def work(self, shares: Mapping[str, float]) -> tuple[float, float]:
+        """Return the iterations that were done in this session, and those that are left.
+
+        Of a task that was resumed, only what it has done since counts. `shares` are those that are
+        done of tasks under way.
+        """
+        done, under_way = self._finished, 0.0
+        for key in shares.keys() & self._tasks.keys():
+            runs, share = self._tasks[key], shares[key]
+            before = self._before[key] = min(self._before.get(key, share), share)
+            done += runs * (share - before)
+            under_way += runs * share
+        state, each = self._study.state, self._iterations
+        left = 0.0 if state.stage == "failed" else state.total - state.done - under_way
+        return done * each, left * each
+
+    def _give_up(self, error: BaseException) -> None:
         """End this study on its first error.
 
-        The others go on, and the error is raised when they have ended.
+        Others go on, and the error is raised when they have ended.
         """
         self.error = error
         for future in self.waiting:
             future.cancel()
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        self._study.announce(f"failed ({reason}); the other methods go on")
+        self._study.announce(f"failed: {cause_of(error)}")
         self._study.state.stage, self._study.state.error = "failed", str(error)
         self.waiting = set()
-
-
-class _Clock:
-    """Time left, from the pace of this session."""
-
-    def __init__(self, studies: Sequence[Study]) -> None:
-        self._studies, self._start = studies, time.monotonic()
-        self.finished = 0
-
-    def seconds_left(self) -> float | None:
-        if not self.finished:
-            return None
-        left = sum(
-            study.state.total - study.state.done
-            for study in self._studies
-            if study.state.stage != "failed"
-        )
-        return left * (time.monotonic() - self._start) / self.finished

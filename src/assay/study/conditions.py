@@ -5,26 +5,27 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from assay.data import splits
 from assay.data.copies import flaws_of_trainval
-from assay.data.dataset import Dataset, Half, Labels, Vectors
+from assay.data.dataset import Dataset, Half
 from assay.data.images import decoder_hash
 from assay.data.packs import expected_bytes, place_pack, place_vectors
 from assay.data.seal import SealedTest
 from assay.data.splits import TrainVal, folds
-from assay.embedding import trunk_features
-from assay.errors import BadInput
+from assay.errors import BadInput, in_one_line
+from assay.features import FrozenTrunk
 from assay.files import cache_folder
 from assay.hashing import digest
 from assay.losses.loss import Start
-from assay.methods import trunk_source
+from assay.model import Architecture
 from assay.progress import Progress, silent
 from assay.protocols import Protocol, ResolvedProtocol, SettingValue, resolve, with_settings
 from assay.records.keys import Environment
+from assay.records.ledger import Receipt
 from assay.records.lines import AnnouncedData, Weights
+from assay.run import Unsealed
 from assay.study.announced import starts_fixed
 from assay.trunks import build, trunk_facts, weights
 
@@ -98,40 +99,42 @@ class Conditions:
         """Whether runs train a head on vectors: the data are vectors, or the trunk is frozen."""
         return self.trainval.modality == "features" or self.resolved.frozen == "trunk"
 
-    def place(self, half: Half, progress: Progress = silent, cache: Path | None = None) -> Path:
-        """Return the folder of the view of a half in a cache, made where it is not there.
+    def place(self, half: Half, progress: Progress = silent) -> Path:
+        """Return the folder of the view of a half in the cache, made where it is not there.
 
-        The view holds features where the trunk is frozen, else samples. The cache is the user's
-        where none is given.
+        The view holds features where the trunk is frozen, else samples.
         """
         if self.resolved.frozen != "trunk":
-            step, form = self.resolved.first_step, self.resolved.form
-            return place_pack(half, step, form, progress, cache)
+            return place_pack(half, self.resolved.first_step, self.resolved.form, progress)
+        trunk = self.frozen_trunk
         return place_vectors(
-            half, self._features_name(half), lambda: self.features(half, None, progress), cache
+            half, trunk.name_for(half), lambda: trunk.compute(half, None, progress), progress
         )
 
-    def _features_name(self, half: Half) -> str:
-        """Return a name of everything that the features of a half depend on.
+    def unsealed(
+        self, store: Path, half: Half, receipt: Receipt, progress: Progress, into: str = ""
+    ) -> Unsealed:
+        """Return an opened test half for tasks: with the receipt of its study in this store.
 
-        That is the samples, trunk and first step, and the code and libraries that compute them.
+        Vectors are placed in the store `into`; where it is empty, in `store` itself.
         """
-        settings = {
-            name: getattr(self.resolved, name)
-            for name in ("trunk", "weights", "pooling", "size", "resize", "stored")
-        }
-        computed = digest([settings, self.environment, trunk_source(self.resolved.trunk)])
-        return f"{half.fingerprint}-{computed[:16]}"
-
-    def features(
-        self, half: Half, rows: Labels | None = None, progress: Progress = silent
-    ) -> Vectors:
-        """Compute the features of these samples of a half by the frozen trunk; of all if None."""
-        chosen = np.arange(len(half.y)) if rows is None else rows
-        z = trunk_features(
-            self.resolved, half.some, chosen, half.inputs, torch.device(self.device), progress
+        return Unsealed(
+            store=str(store),
+            view=str(self.place(half, progress)),
+            fingerprint=half.fingerprint,
+            receipt=receipt,
+            trainval=self.trainval.fingerprint,
+            threads=self.resolved.threads,
+            device=self.device,
+            imports=self.imports,
+            into=into,
         )
-        return np.asarray(z.numpy())
+
+    @property
+    def frozen_trunk(self) -> FrozenTrunk:
+        """The trunk of the protocol as it is before training."""
+        whole = Architecture.whole(self.resolved, self.trainval.inputs, 0)
+        return FrozenTrunk(whole, self.resolved.weights, self.device, self.resolved.seed)
 
     @cached_property
     def classes_in_training(self) -> int:
@@ -151,11 +154,17 @@ class Conditions:
         if self.on_vectors:
             return None
         step, form = self.resolved.first_step, self.resolved.form
-        needed = expected_bytes(self.trainval, step, form) / 1e9
+        needed = expected_bytes(self.trainval, step, form)
+        size = f"{needed / 1e9:.3g} GB" if needed >= 1e9 else f"{needed / 1e6:.3g} MB"
         return (
-            f"trainval takes {needed:.3g} GB after the first step, as {form} in {cache_folder()};"
+            f"trainval takes {size} after the first step, as {form} in {cache_folder()};"
             " the test half comes later"
         )
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What was left out when the data were read, in words."""
+        return *self.data.left_out, *self.test.left_out
 
     def check_data(self, say: Callable[[str, str], None], allow_leaks: bool) -> None:
         """Report left-out samples and problems of the data.
@@ -163,12 +172,7 @@ class Conditions:
         Raise `BadInput` where no bench should start on them, unless leaks are allowed.
         """
         flaws = self.test.flaws
-        for text in (
-            *self.data.left_out,
-            *self.test.left_out,
-            *flaws.of_trainval,
-            *flaws.of_test,
-        ):
+        for text in (*self.left_out, *flaws.of_trainval, *flaws.of_test):
             say("data", text)
         if flaws.refusal and not allow_leaks:
             raise BadInput(flaws.refusal)
@@ -183,10 +187,22 @@ class Conditions:
         )
 
     def check_trunk(self) -> None:
-        """Run the trunk on one blank image, which raises `BadInput` for a size it cannot take."""
-        if self.trainval.modality == "features":
-            return
-        size = self.resolved.size
-        trunk = build(self.resolved.trunk, self.trainval.inputs, self.resolved.pooling).eval()
-        with torch.no_grad():
-            trunk(torch.zeros(1, self.trainval.inputs, size, size))
+        """Run the trunk on one blank sample; raise `BadInput` where it cannot take that."""
+        name, inputs, size = self.resolved.trunk, self.trainval.inputs, self.resolved.size
+        shape = (inputs,) if self.trainval.modality == "features" else (inputs, size, size)
+        try:
+            trunk = build(name, inputs, self.resolved.pooling).eval()
+            with torch.no_grad():
+                found, width = trunk(torch.zeros(1, *shape)), trunk.features
+        except BadInput:
+            raise
+        except Exception as error:
+            raise BadInput(
+                f"the trunk {name!r} fails on one blank sample of shape {shape}:"
+                f" {in_one_line(error)}. Fix it, or use --set trunk=auto"
+            ) from error
+        if tuple(found.shape) != (1, width):
+            raise BadInput(
+                f"the trunk {name!r} gives features of shape {tuple(found.shape)} for one sample,"
+                f" but says that they are (1, {width}); fix its attribute `features`"
+            )

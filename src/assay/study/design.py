@@ -10,7 +10,7 @@ from importlib.metadata import version
 from assay.errors import BadInput
 from assay.losses.loss import Method
 from assay.methods import defaults, departures, methods, source_of, space_of, with_given
-from assay.protocols import NOT_ASKED, Protocol, ResolvedProtocol, SettingValue, as_text
+from assay.protocols import SAME_FOR_ALL, ResolvedProtocol, SettingValue
 from assay.records.benches import TWIN
 from assay.records.keys import own_source, search_source
 from assay.records.lines import (
@@ -26,6 +26,7 @@ from assay.run import check_metrics
 from assay.space import Space, Value
 from assay.study.announced import AnnouncedStudy, budget_of, starts_fixed
 from assay.study.conditions import Conditions
+from assay.train import iterations_of
 
 STACKED = 64
 """Largest number of runs on vectors in one task. Most of a stack trains until its last runs end, so
@@ -141,6 +142,15 @@ class Design:
         budget = self.budget
         return budget.searches * budget.trials * budget.trial_folds + budget.reproduction_runs
 
+    @property
+    def iterations_of_run(self) -> int:
+        """Iterations of a run at most; 0 where nothing is trained."""
+        if self.method.loss is None:
+            return 0
+        folds = self.protocol.folds
+        trained = len(self.conditions.trainval.y) * (folds - 1) // folds
+        return self.protocol.epochs * iterations_of(self.protocol, trained, self.batch)
+
     def check(self) -> None:
         """Raise `BadInput` where protocol, method and data do not go together."""
         check_metrics(self.protocol)
@@ -236,8 +246,8 @@ def design_methods(conditions: Conditions, names: Sequence[str]) -> list[Design]
     for name in names:
         own, exceptions = conditions, conditions.protocol.exceptions.get(name)
         if exceptions:
-            _check_exceptions(conditions.protocol, name)
             own = by_exceptions.setdefault(exceptions, replace(conditions, exceptions=exceptions))
+            _check_exceptions(conditions, own, name)
         designs.append(Design(own, methods[name]))
     for used in {id(design.conditions): design.conditions for design in designs}.values():
         used.check_trunk()
@@ -246,11 +256,11 @@ def design_methods(conditions: Conditions, names: Sequence[str]) -> list[Design]
     return designs
 
 
-def _check_exceptions(protocol: Protocol, method: str) -> None:
-    """Raise `BadInput` where a protocol gives one method another budget than the others."""
-    for path, value in protocol.exceptions[method].items():
-        if path in NOT_ASKED:
+def _check_exceptions(common: Conditions, own: Conditions, method: str) -> None:
+    """Raise `BadInput` where a method's exceptions lead to another budget by way of `auto`."""
+    for name in SAME_FOR_ALL:
+        if getattr(own.resolved, name) != getattr(common.resolved, name):
             raise BadInput(
-                f"{protocol.name}: its exception {as_text(path, value)!r} for {method} changes the"
-                " budget; all methods have the same"
+                f"{common.protocol.name}: its exceptions for {method} lead by way of `auto` to"
+                f" another {name} than all other methods have; set {name} in the protocol"
             )

@@ -114,7 +114,7 @@ def _sample(conditions: Conditions, rows: Labels) -> tuple[View, float]:
         "square", protocol.first_step.side
     )  # as much work as images that keep their shapes
     x = (
-        conditions.features(trainval, rows)
+        conditions.frozen_trunk.compute(trainval, rows)
         if protocol.frozen == "trunk"
         else cast("Pixels", trainval.some(rows, squares))
     )

@@ -5,6 +5,7 @@ few. Every question depends on (space, results so far, trial number, seed) alone
 asks the same questions and finds the results in the store.
 """
 
+import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,11 @@ class TrialResult:
 
     parameters: Parameters
     value: float | None
+
+    @classmethod
+    def of(cls, trial: Trial) -> "TrialResult":
+        """Return the result of a recorded trial."""
+        return cls(trial.parameters, trial.value)
 
 
 def ask(
@@ -123,6 +129,27 @@ def _inside(range_: Range, value: Value) -> Value:
     if isinstance(range_, Integer):
         return min(max(int(value), range_.low), range_.high)
     return value
+
+
+def distance(space: Space, one: Parameters, other: Parameters) -> float:
+    """Return how far apart two points of a space lie on the search scale.
+
+    It is the largest share of a range between them, and infinite where a choice or a parameter that
+    is not searched differs.
+
+    >>> round(distance(Space(scale=Real(0.01, 100, log=True)), {"scale": 1}, {"scale": 10}), 6)
+    0.25
+    """
+    apart = [0.0]
+    for name in {*one, *other}:
+        if one.get(name) == other.get(name):
+            continue
+        range_ = space.get(name)
+        if range_ is None or isinstance(range_, Choice) or name not in one or name not in other:
+            return math.inf
+        ends = float(one[name]), float(other[name])
+        apart.append(abs(range_.share(ends[0]) - range_.share(ends[1])))
+    return max(apart)
 
 
 # --- finished trials ---

@@ -15,6 +15,7 @@ from assay.errors import BadInput
 from assay.files import write_atomically
 from assay.hashing import digest_bytes
 from assay.protocols import PROSE
+from assay.records.halves import fingerprint_of_contents
 from assay.records.ledger import Ledger
 from assay.records.lines import (
     Preregistration,
@@ -25,6 +26,7 @@ from assay.records.lines import (
     TestScores,
     Trial,
 )
+from assay.records.looks import enter_opened_half
 from assay.records.progress import Listener, StudyState
 from assay.records.run import WEIGHTS, Run
 from assay.records.store import Store
@@ -42,6 +44,7 @@ from assay.run.testing import place_answers
 from assay.space import Parameters, describe_change
 from assay.study.design import Design
 from assay.study.models import hand_over
+from assay.study.places import Places
 from assay.study.search import TrialResult, best_of, estimate, is_hopeless
 
 Steps = Generator[list[Task], list[Any], None]
@@ -104,6 +107,7 @@ class Study:
         self.design, self.store, self.listener, self.keep = design, store, listener, keep
         self.parts = 1
         self.state = StudyState(design.key, design.called, design.trials, design.runs)
+        self._places = Places(design.budget.searches)
 
     @cached_property
     def folder(self) -> Path:
@@ -113,7 +117,7 @@ class Study:
     def steps(self) -> Steps:
         """Yield the tasks of each step, and receive their results."""
         announced = self.ledger.record(self._announcement())
-        self.listener.announce(self.design.called, f"preregistration {announced.hash}")
+        self.listener.detail(self.design.called, f"preregistration {announced.hash}")
         trials = yield from self._search()
         chosen = self._select(trials)
         if chosen is None:
@@ -130,6 +134,10 @@ class Study:
         """Report an event of this study."""
         self.listener.say(self.design.called, text)
 
+    def report_done(self, run: Run) -> None:
+        """Report that a run is done, by its place."""
+        self.listener.run_done(self.design.called, self._places.of(run), run.key)
+
     def announce(self, text: str) -> None:
         """Report an event of this study that has to be seen."""
         self.listener.announce(self.design.called, text)
@@ -145,10 +153,7 @@ class Study:
         return self.ledger.opened
 
     def check(self) -> None:
-        """Raise `BadInput` where the study was begun with another search space.
-
-        A search space does not change after preregistration.
-        """
+        """Raise `BadInput` where the study was begun with another space: it never changes."""
         begun = self.ledger.announced
         if begun is None or begun.space == self.design.space:
             return
@@ -188,7 +193,9 @@ class Study:
         while asked := [
             Asked(search, len(trials) + place, parameters)
             for search, trials in enumerate(searches)
-            for place, parameters in enumerate(self.design.study.ask(search, _results(trials)))
+            for place, parameters in enumerate(
+                self.design.study.ask(search, [TrialResult.of(one) for one in trials])
+            )
         ]:
             self.state.trial = max(question.number for question in asked)
             runs = [
@@ -198,6 +205,8 @@ class Study:
                 ]
                 for one in asked
             ]
+            for one, row in zip(asked, runs, strict=True):
+                self._places.add(self._places.trial(one.search, one.number), row)
             if self.design.study.prunes:
                 runs = yield from self._first_folds(asked, runs, searches)
             yield self._training([row[1:] if self.design.study.prunes else row for row in runs])
@@ -252,8 +261,7 @@ class Study:
             "finished": f"validation MAP@R {trial.map_at_r or 0.0:.4f}",
         }[trial.status]
         chosen = ", ".join(f"{name}={setting}" for name, setting in trial.parameters.items())
-        place = f"search {trial.search}, " if self.design.budget.searches > 1 else ""
-        self.say(f"{place}trial {trial.trial}: {said} ({chosen})")
+        self.say(f"{self._places.trial(trial.search, trial.trial)}: {said} ({chosen})")
 
     def _select(self, searches: Searches) -> list[Parameters] | None:
         """Select the parameters of each search and return them; None where a search has none.
@@ -301,6 +309,8 @@ class Study:
             for search, parameters in enumerate(chosen)
             for number in range(self.design.budget.reproductions)
         ]
+        for one in reproduced:
+            self._places.add(self._places.reproduction(one.search, one.number), one.runs)
         yield self._training([one.runs for one in reproduced])
         for one in reproduced:
             for fold, run in zip(self.design.study.folds, one.runs, strict=True):
@@ -344,7 +354,7 @@ class Study:
                     runs=one.keys,
                 )
             )
-        hand_over(self.design, self._save(), self.store)
+        hand_over(self.design, self._save(), self.store, self.announce)
 
     def _scored(
         self,
@@ -395,23 +405,16 @@ class Study:
                 classes=len(half.class_names),
                 samples=len(half.y),
                 labels=HalfLabels.of(half).fingerprint,
+                contents=fingerprint_of_contents(half.contents()),
                 receipt=receipt.hash,
                 problems=known.problems if known else tuple(sealed.flaws.of_test),
                 left_out=known.left_out if known else tuple(sealed.left_out),
             )
         )
         place_answers(self.store, half)
-        view = self.design.conditions.place(half, self.listener.progress)
-        return Unsealed(
-            store=str(self.store.root),
-            view=str(view),
-            fingerprint=half.fingerprint,
-            receipt=receipt,
-            trainval=self.design.conditions.trainval.fingerprint,
-            threads=self.design.protocol.threads,
-            device=self.design.conditions.device,
-            imports=self.design.conditions.imports,
-        )
+        enter_opened_half(self.store, self._save(), self.announce)
+        progress = self.listener.progress
+        return self.design.conditions.unsealed(self.store.root, half, receipt, progress)
 
     @cached_property
     def _view(self) -> Path:
@@ -433,8 +436,3 @@ class Study:
     def _save(self) -> StudyRecord:
         """Write `study.json`, the ledger in the form that people and reports read."""
         return write_record(self.folder, self.ledger.lines)
-
-
-def _results(trials: Sequence[Trial]) -> list[TrialResult]:
-    """Return finished trials as the search sees them."""
-    return [TrialResult(trial.parameters, trial.value) for trial in trials]

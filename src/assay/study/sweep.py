@@ -15,12 +15,13 @@ from assay.space import Value
 from assay.study.bench import (
     Execution,
     carry_out,
-    declare,
     design_bench,
     in_newest_generation,
     open_studies,
 )
+from assay.study.declare import announced_in_words, declare
 from assay.study.design import Design, design_methods
+from assay.study.tryout import try_methods
 
 OF_THE_SEARCH = ("searches", "search", "trials", "trial_folds", "startup", "prune")
 """Fields that only a search depends on."""
@@ -63,23 +64,23 @@ def run_sweep(
     _check_varied(vary, field, bases, varied)
     for one in varied:  # refuses a value before anything runs
         splits.of(dataset, one)
-        design_methods(replace(bases[0].conditions, protocol=one), _names(bases))
+        try_methods(design_methods(replace(bases[0].conditions, protocol=one), _names(bases)))
     bases[0].conditions.check_data(execution.listener.announce, execution.allow_leaks)
     store = Store.create(out)
     with store.driving():
         bases = [in_newest_generation(design, store) for design in bases]
         studies = open_studies(bases, store, execution)
-        declare(store, bases)
+        execution.listener.announce("sweep", announced_in_words(declare(store, bases)))
         with execution.engine as engine:
             carry_out(studies, store, engine, execution.listener)
             base = bases[0].conditions.protocol.name
-            points = [
-                point
-                for one, value in zip(varied, values, strict=True)
-                for point in _designs_at(
-                    one, SweepPoint(field, value, tuple(values), "", base), bases, store
-                )
-            ]
+            points = []
+            for one, value in zip(varied, values, strict=True):
+                point = SweepPoint(field, value, tuple(values), "", base)
+                designs = _designs_at(one, point, bases, store)
+                points += designs
+                if designs:  # their parameters are known only now
+                    declare(store, designs, sweep=f"{field}={value}")
             carry_out(open_studies(points, store, execution), store, engine, execution.listener)
     return Swept(out, tuple(design.key for design in bases), tuple(design.key for design in points))
 

@@ -4,7 +4,7 @@ The same studies give the same bytes.
 """
 
 from assay.tables.across import Across, across
-from assay.tables.answer import Answer, answer
+from assay.tables.answer import Answer, answer, method_to_train
 from assay.tables.comparison import Comparison, comparisons, ended
 from assay.tables.reproduced import published_sentences
 from assay.tables.sections import Section, sections, tables_of
@@ -29,6 +29,7 @@ __all__ = [
     "ended",
     "estimated",
     "headings",
+    "method_to_train",
     "published_sentences",
     "render",
     "sections",

@@ -12,6 +12,7 @@ from assay.records.origin import Published
 from assay.stats import Friedman, friedman, ranks, ties
 from assay.stats.ranks import SAMPLED
 from assay.tables.comparison import SETTINGS, Comparison
+from assay.tables.studies import as_file_name
 from assay.tables.table import Table, p_value
 
 FEWEST_DATA_SETS, FEWEST_METHODS = 2, 3
@@ -56,7 +57,7 @@ class Across:
         """The name of the section in file names."""
         parts = digest([part.slug for part in self.parts])[:8]
         words = f"several-{len(self.parts)}-{self.protocol}-{parts}"
-        return re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
+        return as_file_name(words)
 
     def means(self, setting: Setting) -> dict[str, list[float]]:
         """Return MAP@R of each method on each data set, the mean over reproductions."""

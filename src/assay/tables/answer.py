@@ -75,6 +75,21 @@ def answer_in(comparison: Comparison, setting: Setting) -> Answer:
     return _keep(comparison, setting, yardstick, trained)
 
 
+def method_to_train(comparison: Comparison) -> tuple[str, str, bool]:
+    """Return the trained method to train a model by, why, and whether the answer is settled on it.
+
+    It is the method of the answer. Where the answer names none, it is the yardstick if that is
+    trained, else the method with the highest MAP@R of single models.
+    """
+    found = answer(comparison)
+    if found.use is not None:
+        return found.use, found.sentence, not found.alike
+    trained = [
+        name for name in comparison.by_mean("separated") if name in comparison.family.methods
+    ]
+    return found.over if found.over in trained else trained[0], found.sentence, False
+
+
 def disagreements(comparison: Comparison) -> list[str]:
     """Return the pairs on which single and concatenated models disagree.
 

@@ -10,11 +10,12 @@ from functools import cached_property
 
 from assay.hashing import digest
 from assay.metric_names import direction
-from assay.records.benches import DeclaredBench, declared_benches, in_turn
+from assay.records.benches import DeclaredBench, announced_before, declared_benches, in_turn
 from assay.records.lines import AnnouncedData, Preregistration, Seal, Setting
 from assay.records.origin import ParameterOrigin, Searched
+from assay.records.reported import Extent
 from assay.records.store import Store
-from assay.records.study import StudyRecord
+from assay.records.study import StudyRecord, study_records
 from assay.stats import Difference, Interval, compare, relative_gain, t_interval
 from assay.tables.family import Family, better_than, family_of, is_baseline, pairs_before
 from assay.tables.studies import (
@@ -26,7 +27,6 @@ from assay.tables.studies import (
     has_ended,
     metrics_of,
     newest,
-    records_of,
 )
 
 SETTINGS: tuple[Setting, ...] = ("concatenated", "separated")
@@ -50,6 +50,8 @@ class Comparison:
         benches: the benches in which the studies were declared.
         pairs_before: pairs that earlier benches on the same question declared. Extending a few of
             their methods pays for all.
+        announced_as: hashes with which the benches were announced.
+        added: for each method that was announced later than others on the same question, these.
     """
 
     records: tuple[StudyRecord, ...]
@@ -59,6 +61,8 @@ class Comparison:
     classes: Mapping[str, ClassScores] = field(default_factory=dict)
     benches: tuple[DeclaredBench, ...] = ()
     pairs_before: int = 0
+    announced_as: tuple[str, ...] = ()
+    added: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         found = {
@@ -369,17 +373,17 @@ def ended(comparison: Comparison) -> Sequence[StudyRecord]:
 # --- the comparisons of a store -------------------------------------------------------------------
 
 
-def comparisons(store: Store, keys: Iterable[str] | None = None) -> list[Comparison]:
-    """Return the studies of the store, or those with these keys, in groups that may be compared.
+def comparisons(store: Store, extent: Extent | None = None) -> list[Comparison]:
+    """Return the studies of the store in groups that may be compared.
 
-    Sweeps are left out.
+    Sweeps are left out. With an extent, the studies are as they were when the store had got so far.
     """
     groups: dict[tuple[str, ...], list[StudyRecord]] = {}
-    for record in records_of(store, keys):
+    for record in study_records(store, extent):
         if record.announced.sweep is None:
             groups.setdefault(conditions(record), []).append(record)
     found = [part for key in sorted(groups) for part in _by_test_half(groups[key])]
-    benches = in_turn(declared_benches(store))
+    benches = [bench for bench in declared_benches(store, extent) if bench.sweep is None]
     return sorted(
         (_with_store(store, one, benches) for one in found), key=lambda comparison: comparison.slug
     )
@@ -389,15 +393,42 @@ def _with_store(
     store: Store, comparison: Comparison, benches: Sequence[DeclaredBench]
 ) -> Comparison:
     """Return the comparison with its declarations and the scores of test classes."""
-    keys = {record.key for record in (*comparison.records, *comparison.unfinished)}
+    standing = (*comparison.records, *comparison.unfinished)
+    keys = {record.key for record in standing}
     scores = {record.key: class_scores(store, record) for record in comparison.records}
-    own = [bench for bench in benches if keys & set(bench.studies)]
+    counted = in_turn(benches)
+    own = [bench for bench in counted if keys & set(bench.studies)]
+    added = {record.method: _announced_earlier(record, benches) for record in standing}
     return replace(
         comparison,
         classes={key: found for key, found in scores.items() if found is not None},
         benches=tuple(own),
-        pairs_before=pairs_before(own, benches),
+        pairs_before=pairs_before(own, counted),
+        announced_as=tuple(bench.hash for bench in benches if keys & set(bench.studies)),
+        added={method: earlier for method, earlier in added.items() if earlier},
     )
+
+
+def _announced_earlier(record: StudyRecord, benches: Sequence[DeclaredBench]) -> tuple[str, ...]:
+    """Return the methods on the same question that were announced before this study was.
+
+    Empty where its first announcement is the first on the question; after a merge, where one of its
+    first announcements is.
+    """
+    found: list[str] = []
+    for bench in benches:
+        if record.key not in bench.studies:
+            continue
+        before = [
+            one
+            for one in announced_before(bench, benches).values()
+            if (one.question, one.trainval) == (bench.question, bench.trainval)
+        ]
+        if not before:
+            return ()
+        if not any(record.key in one.studies for one in before):
+            found += [name for one in before for name in one.trained if name != record.method]
+    return tuple(sorted(set(found)))
 
 
 def _by_test_half(records: Sequence[StudyRecord]) -> list[Comparison]:

@@ -1,7 +1,6 @@
 """The sections of a report of a store, and the tables of each section."""
 
-from collections.abc import Iterable
-
+from assay.records.reported import Extent
 from assay.records.store import Store
 from assay.tables.across import Across, across, rank_tables
 from assay.tables.comparison import SETTINGS, Comparison, comparisons, ended
@@ -19,14 +18,13 @@ from assay.tables.verdicts import differences, needed
 Section = Comparison | Across | Sweep
 
 
-def sections(store: Store, keys: Iterable[str] | None = None) -> list[Section]:
+def sections(store: Store, extent: Extent | None = None) -> list[Section]:
     """Return comparisons, ranks over data sets and sweeps.
 
-    They are of all studies, or of those with these keys.
+    With an extent, return them as they were when the store had got that far.
     """
-    wanted = None if keys is None else list(keys)
-    compared = comparisons(store, wanted)
-    return [*compared, *across(compared), *sweeps(store, wanted)]
+    compared = comparisons(store, extent)
+    return [*compared, *across(compared), *sweeps(store, extent)]
 
 
 def tables_of(section: Section) -> list[Table]:

@@ -8,21 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.hashing import digest
+from assay.errors import reason_of
+from assay.hashing import digest, shortened
 from assay.metric_names import expand
+from assay.npz import read_npz
 from assay.records.benches import AS_IS
+from assay.records.codec import RESTORE, BadRecord
 from assay.records.lines import Preregistration
 from assay.records.store import Store
-from assay.records.study import StudyRecord, classes_file, study_records
+from assay.records.study import StudyRecord, classes_file
 from assay.tables.family import is_baseline
 
 Vector = NDArray[np.float64]
-
-
-def records_of(store: Store, keys: Iterable[str] | None) -> list[StudyRecord]:
-    """Return the studies of the store, or those with these keys."""
-    wanted = store.studies() if keys is None else set(keys)
-    return [record for record in study_records(store) if record.key in wanted]
 
 
 def newest(records: Iterable[StudyRecord]) -> tuple[list[StudyRecord], list[StudyRecord]]:
@@ -73,7 +70,16 @@ def file_name(announced: Preregistration, tested: Sequence[StudyRecord], protoco
     half = tested[0].seal.test[:8] if tested and tested[0].seal else "untested"
     where = digest(announced.environment)[:8]
     words = f"{announced.data.name}-{announced.data.trainval[:8]}-{half}-{protocol}-{where}"
-    return re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
+    return as_file_name(words)
+
+
+def as_file_name(words: str) -> str:
+    """Return words as the beginning of a file's name.
+
+    >>> as_file_name("folder:birds under quick.v2")
+    'folder-birds-under-quick-v2'
+    """
+    return shortened(re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-"))
 
 
 def generation_of(record: StudyRecord) -> int:
@@ -115,10 +121,11 @@ def class_scores(store: Store, record: StudyRecord) -> ClassScores | None:
         return None
     found = []
     for file in files:
-        with np.load(file, allow_pickle=False) as arrays:
-            found.append(
-                ClassScores(arrays["queries"], arrays["separated"], arrays["concatenated"])
-            )
+        try:
+            arrays, _ = read_npz(file, ["queries", "separated", "concatenated"])
+            found.append(ClassScores(**arrays))
+        except (ValueError, TypeError) as error:
+            raise BadRecord(f"{file} cannot be read ({reason_of(error)}){RESTORE}") from None
     return ClassScores(
         found[0].queries,
         np.mean([one.separated for one in found], axis=0),

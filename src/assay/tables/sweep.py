@@ -1,7 +1,7 @@
 """Sweeps: the chosen parameters of each method over the values of one field of the protocol."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -11,8 +11,9 @@ from assay.metric_names import heading
 from assay.protocols import ResolvedProtocol
 from assay.records.lines import Preregistration, Setting
 from assay.records.origin import SweepPoint
+from assay.records.reported import Extent
 from assay.records.store import Store
-from assay.records.study import StudyRecord
+from assay.records.study import StudyRecord, study_records
 from assay.stats import Interval, t_interval
 from assay.tables.comparison import SETTINGS
 from assay.tables.studies import (
@@ -21,7 +22,6 @@ from assay.tables.studies import (
     generation_of,
     metrics_of,
     newest,
-    records_of,
 )
 from assay.tables.table import Table, raw_interval, score
 
@@ -127,9 +127,14 @@ class Sweep:
         return None if record is None else t_interval(record.units(setting, metric))
 
 
-def sweeps(store: Store, keys: Iterable[str] | None = None) -> list[Sweep]:
-    """Return the sweeps of the store, or those of its studies with these keys."""
-    records = records_of(store, keys)
+def sweeps(
+    store: Store, extent: Extent | None = None, keys: Collection[str] | None = None
+) -> list[Sweep]:
+    """Return the sweeps of the store, or those of its studies with these keys.
+
+    With an extent, they are as they were when the store had got so far.
+    """
+    records = [one for one in study_records(store, extent) if keys is None or one.key in keys]
     by_key = {record.key: record for record in records}
     groups: dict[tuple[str, ...], list[StudyRecord]] = {}
     for record in records:

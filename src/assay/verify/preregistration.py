@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from assay.hashing import digest
-from assay.protocols import customise, protocols
+from assay.protocols import SAME_FOR_ALL, customise, protocols
 from assay.published import best_parameters
 from assay.records.origin import GivenParameters, Published, SelectedBy, SweepPoint
 from assay.records.store import Store
@@ -15,22 +15,8 @@ from assay.study.announced import AnnouncedStudy
 from assay.study.reproduce import data_of
 from assay.verify.finding import Finding
 
-SHARED = (
-    "searches",
-    "search",
-    "trials",
-    "trial_folds",
-    "smallest_difference",
-    "startup",
-    "prune",
-    "reproductions",
-    "folds",
-    "seed",
-    "metrics",
-    "space",
-    "threads",
-)
-"""Settings that no exception for a method touches without being named in it."""
+SHARED = (*SAME_FOR_ALL, "space", "given", "exceptions")
+"""Settings that are compared where an exception for a method may have changed others with it."""
 
 
 def check_preregistration(store: Store, record: StudyRecord) -> Iterator[str]:
@@ -93,14 +79,27 @@ def _check_given(store: Store, record: StudyRecord, given: GivenParameters) -> I
                 f" and the protocol is that of {data}"
             )
             return
-        published = best_parameters(record.method, data) or {}
-        for name, value in published.items():
+        published = best_parameters(record.method, data)
+        if published is None and given.parameters:
+            yield f"preregistration: no parameters of {record.method} were published for {data}"
+        for name, value in (published or {}).items():
             if given.parameters.get(name) != value:
                 yield (
                     f"preregistration: {name}={given.parameters.get(name)} is not the value"
                     f" published for {data}"
                 )
                 return
+
+
+def origin_that_is_absent(store: Store, record: StudyRecord) -> str:
+    """Return in words that the study which selected the parameters is not in the store."""
+    origin = record.announced.origin
+    if not isinstance(origin, SelectedBy) or _other(store, origin.study) is not None:
+        return ""
+    return (
+        f"its parameters are said to be those that study {origin.study[:12]} selected, which is not"
+        " in this store"
+    )
 
 
 def _check_sweep(store: Store, record: StudyRecord, point: SweepPoint) -> Iterator[str]:

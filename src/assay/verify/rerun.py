@@ -1,39 +1,43 @@
 """Runs of a store, computed again to see whether they come out the same.
 
-Each is computed in a store of its own, by the task that computed it first. On the machine and with
-the versions that it was computed with, every byte must be the same; elsewhere only the score can be
-compared, within a tolerance.
+Each is computed in a store of its own, by the task that computed it first. With the versions and on
+a processor of the kind that it was computed with, every byte is the same; elsewhere only scores can
+be compared, within a tolerance. No store can prove on which machine it was made, so what decides is
+what comes out here: where another run of the same study comes out with the same weights, this
+machine computes as the first one did, and no tolerance is granted.
 """
 
 import random
-import socket
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import as_completed
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from assay.data import Dataset, load, splits
 from assay.engines import Engine
 from assay.errors import BadInput
+from assay.files import read_bytes
 from assay.hashing import digest_file
-from assay.methods import import_parts, methods
+from assay.npz import read_npy
 from assay.progress import Progress, silent
 from assay.records.codec import BadRecord
-from assay.records.run import WEIGHTS, Run, RunResult, read_timing
+from assay.records.ledger import receipt_of
+from assay.records.run import WEIGHTS, Run, RunResult
 from assay.records.store import Store
-from assay.records.study import StudyRecord, read_record
-from assay.run import Training
-from assay.study.conditions import Conditions
-from assay.study.design import Design
+from assay.records.study import StudyRecord, readable_records
+from assay.run import HalfLabels, TestEmbedding, Training, single_vectors
+from assay.study.announced import AnnouncedStudy
+from assay.verify.designs import Designs, other_data
 from assay.verify.runs import PlacedRun, placed_runs
 
 TOLERANCE = 0.02
-"""How far validation MAP@R may lie from the stored one where machine or versions are others."""
+"""How far validation MAP@R may lie from the stored one where training led to other weights."""
+
+SAME_WEIGHTS = 0.001
+"""How far it may lie where training led to the same weights: last digits of the scoring."""
 
 OF_THE_ENVIRONMENT = ("environment", "source")
 """Fields of a run's configuration that are others where versions are."""
@@ -49,14 +53,35 @@ class Repeated:
         run: its key in the store.
         what: the method, and the trial or reproduction that it belongs to.
         outcome: same bytes, within tolerance, or different.
-        explanation: by how much it differs, and how machine or versions differ from those that
-            computed it first.
+        explanation: by how much it differs, and which tolerance was granted for what reason.
     """
 
     run: str
     what: str
     outcome: Outcome
     explanation: str = ""
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """What came out when a run was computed again.
+
+    Args:
+        outcome: same bytes or different; None: that depends on whether this machine computes as the
+            first one did.
+        same_weights: whether training led to the same weights, byte for byte.
+        apart: how far validation MAP@R lies from the stored one.
+        explanation: by how much it differs, or what else is wrong.
+        unlike: how the versions differ from those that computed it first; empty if they do not.
+        test_apart: how far test MAP@R of the weights computed here lies from the recorded one.
+    """
+
+    outcome: Outcome | None
+    same_weights: bool = False
+    apart: float = 0.0
+    explanation: str = ""
+    unlike: str = ""
+    test_apart: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -73,66 +98,7 @@ class _Repetition:
         return Repeated(self.place.entry.key, what, outcome, explanation)
 
 
-@dataclass
-class Designs:
-    """The designs of studies, made again from their announcements; each design is made once.
-
-    Each data set is loaded once.
-    """
-
-    data: str | None
-    imports: Sequence[str]
-    _loaded: dict[str, Dataset] = field(default_factory=dict)
-    _designs: dict[str, Design] = field(default_factory=dict)
-
-    def has_data_of(self, record: StudyRecord) -> bool:
-        """Return whether the data are those that the study worked on."""
-        dataset, protocol = self._dataset(record), record.resolved
-        try:
-            trainval, _ = splits.of(dataset, protocol)
-        except BadInput:  # too few classes for its folds, say
-            return False
-        return trainval.fingerprint == record.announced.data.trainval
-
-    def design(self, record: StudyRecord) -> Design:
-        """Return the design of a study, as its announcement has it."""
-        if record.key not in self._designs:
-            name = record.trained_method
-            if name not in methods:
-                raise BadInput(
-                    f"there is no method {name!r} here; where it is your own, give its file with"
-                    " --import"
-                )
-            twin = record.announced.twin_of is not None
-            self._designs[record.key] = Design(self.conditions(record), methods[name], twin=twin)
-        return self._designs[record.key]
-
-    def conditions(self, record: StudyRecord) -> Conditions:
-        """Return the data and the protocol of a study, on the device of its runs if it is here."""
-        on_gpu = record.announced.environment.device == "cuda" and torch.cuda.is_available()
-        return Conditions.open(
-            self._dataset(record),
-            record.resolved.declared,
-            "cuda" if on_gpu else "cpu",
-            self.imports,
-        )
-
-    def _dataset(self, record: StudyRecord) -> Dataset:
-        name = self.data or record.announced.data.name
-        try:
-            if name not in self._loaded:
-                self._loaded[name] = load(name)
-        except BadInput as error:
-            remedy = (
-                ""
-                if self.data
-                else (
-                    "; a store keeps the name of its data, not where they lie: give --data"
-                    " kind:path"
-                )
-            )
-            raise BadInput(f"{error}{remedy}") from None
-        return self._loaded[name]
+_Chosen = tuple[StudyRecord, PlacedRun]
 
 
 def rerun(
@@ -140,39 +106,90 @@ def rerun(
     count: int,
     seed: int,
     engine: Engine,
-    data: str | None = None,
-    imports: Sequence[str] = (),
+    designs: Designs,
     progress: Progress = silent,
 ) -> Iterator[Repeated]:
     """Compute `count` runs of the store again, chosen at random by the seed, and compare them.
 
-    The store itself is only read.
+    Nothing is taken from the user's cache: trainval is packed from the data. The store itself is
+    only read.
 
     Args:
         store: whose runs.
         count: how many; all where there are fewer.
         seed: of the choice.
         engine: where the runs execute; opened for them and closed at the end.
-        data: where the data lie, if not where their name says; studies on other data are then left
-            out.
-        imports: the user's own files.
+        designs: of the studies.
         progress: is called with the number of runs that are done.
     """
-    import_parts(imports)
-    designs = Designs(data, imports)
-    chosen = _choose(store, designs, count, seed)
-    with tempfile.TemporaryDirectory(prefix="assay-rerun-") as folder:
+    with tempfile.TemporaryDirectory(prefix="assay-rerun-") as folder, engine:
+        chosen, others = _choose(store, designs, count, seed)
         scratch = Store.create(Path(folder) / "store")
-        repetitions = [
-            _repetition(record, place, designs, scratch, progress) for record, place in chosen
-        ]
-        progress("runs repeated", 0, len(repetitions))
-        with engine:
+
+        def compute(places: Sequence[_Chosen]) -> Iterator[tuple[_Repetition, _Computed]]:
+            repetitions = [_repetition(*place, designs, scratch, progress) for place in places]
             waiting = {engine.submit(repetition.task): repetition for repetition in repetitions}
             for done, future in enumerate(as_completed(waiting), start=1):
                 future.result()
                 progress("runs repeated", done, len(repetitions))
-                yield _compare(store, scratch, waiting[future])
+                computed = _compare(store, scratch, waiting[future])
+                if computed.outcome is None and not computed.same_weights:
+                    computed = _test(store, scratch, designs, waiting[future], computed, progress)
+                yield waiting[future], computed
+
+        proven, open_ones = set[str](), list[tuple[_Repetition, _Computed]]()
+        for repetition, computed in compute(chosen):
+            proven |= _shown_by(repetition, computed)
+            if computed.outcome is None:
+                open_ones.append((repetition, computed))
+            else:
+                yield repetition.ended(computed.outcome, computed.explanation)
+        unproven = {repetition.record.key for repetition, _ in open_ones} - proven
+        for repetition, computed in compute(_controls(others, unproven)):
+            proven |= _shown_by(repetition, computed)
+        for repetition, computed in open_ones:
+            yield _judge(repetition, computed, as_first=repetition.record.key in proven)
+
+
+def _shown_by(repetition: _Repetition, computed: _Computed) -> set[str]:
+    """Return the key of the study that this machine is shown to compute as the first one did.
+
+    A baseline trains nothing, so its weights show nothing.
+    """
+    trained = not repetition.record.announced.method.baseline
+    return {repetition.record.key} if trained and computed.same_weights else set()
+
+
+def _controls(others: Sequence[_Chosen], studies: Collection[str]) -> list[_Chosen]:
+    """Return a run of each of these studies that can show something, where one was not chosen."""
+    found = {
+        record.key: (record, place)
+        for record, place in others
+        if record.key in studies and not record.announced.method.baseline
+    }
+    return list(found.values())
+
+
+def _judge(repetition: _Repetition, computed: _Computed, *, as_first: bool) -> Repeated:
+    """Return the outcome of a run with other bytes.
+
+    `as_first` says whether this machine computes as the one that computed the study first.
+    """
+    if as_first and not computed.unlike:
+        return repetition.ended(
+            "DIFFERENT",
+            f"{computed.explanation}; training of this study comes out here with the same weights,"
+            " so this run was altered, or computed on a processor of another kind",
+        )
+    tolerance = SAME_WEIGHTS if computed.same_weights else TOLERANCE
+    apart = max(computed.apart, computed.test_apart)
+    reason = computed.unlike or (
+        "with the same versions, as a processor of another kind may give it, which nothing proves"
+    )
+    return repetition.ended(
+        "within tolerance" if apart <= tolerance else "DIFFERENT",
+        f"{computed.explanation}, tolerance {tolerance}; {reason}",
+    )
 
 
 def device_of_runs(store: Store) -> str:
@@ -183,8 +200,11 @@ def device_of_runs(store: Store) -> str:
 
 def _choose(
     store: Store, designs: Designs, count: int, seed: int
-) -> list[tuple[StudyRecord, PlacedRun]]:
-    """Choose the runs at random among studies whose data are available."""
+) -> tuple[list[_Chosen], list[_Chosen]]:
+    """Choose runs at random among studies whose data are available.
+
+    Return them, and the others in a random order.
+    """
     records = readable_records(store)
     if designs.data:
         ours = [record for record in records if designs.has_data_of(record)]
@@ -196,33 +216,14 @@ def _choose(
     }
     if not found:
         raise BadInput(f"{store.root} holds no finished run that could be repeated")
-    chosen = [
-        found[key] for key in random.Random(seed).sample(sorted(found), min(count, len(found)))
-    ]
-    for record in {record.key: record for record, _ in chosen}.values():
+    draw, keys = random.Random(seed), sorted(found)
+    chosen = draw.sample(keys, min(count, len(found)))
+    others = [key for key in keys if key not in chosen]
+    draw.shuffle(others)
+    for record in {record.key: record for record, _ in map(found.__getitem__, chosen)}.values():
         if not designs.has_data_of(record):
             raise BadInput(other_data(record.announced.data.name, record))
-    return chosen
-
-
-def readable_records(store: Store) -> list[StudyRecord]:
-    """Return the studies whose ledgers can be read; `verify` reports the others."""
-    found = []
-    for key in store.studies():
-        with suppress(BadInput, KeyError):
-            found.append(read_record(store.study(key)))
-    return [record for record in found if record is not None]
-
-
-def other_data(name: str, record: StudyRecord) -> str:
-    """Return the message for data that are not those of a study."""
-    data = record.announced.data
-    return (
-        f"{name} is not the data that {record.method} was studied on ({data.name},"
-        f" {data.samples} samples of {data.classes} classes in trainval,"
-        f" fingerprint {data.trainval[:12]}): it is another data set, or files were added,"
-        " removed or altered. Computing again needs the same data: give those with --data"
-    )
+    return [found[key] for key in chosen], [found[key] for key in others]
 
 
 def _repetition(
@@ -240,37 +241,71 @@ def _repetition(
     )
 
 
-def _compare(store: Store, scratch: Store, repetition: _Repetition) -> Repeated:
+def _compare(store: Store, scratch: Store, repetition: _Repetition) -> _Computed:
     """Compare the run in the store with the one that was computed again."""
     folder, again = store.run(repetition.place.entry.key), scratch.run(repetition.run.key)
     try:
         stored, run = RunResult.read(folder / "result.json"), Run.read(folder / "config.json")
         computed = RunResult.read(again / "result.json")
     except BadRecord as error:
-        return repetition.ended("DIFFERENT", f"its folder in the store cannot be read ({error})")
-    there, here = stored.validation["map_at_r"], computed.validation["map_at_r"]
-    same = (folder / "result.json").read_bytes() == (again / "result.json").read_bytes()
+        return _Computed(
+            "DIFFERENT", explanation=f"its folder in the store cannot be read ({error})"
+        )
     config = run.to_json()
     other = [name for name, value in repetition.run.to_json().items() if config.get(name) != value]
     settings = [name for name in other if name not in OF_THE_ENVIRONMENT]
     if settings:
-        return repetition.ended(
-            "DIFFERENT", f"config.json has another {settings[0]} than the study announced"
+        return _Computed(
+            "DIFFERENT",
+            explanation=f"config.json has another {settings[0]} than the study announced",
         )
-    if same and digest_file(again / WEIGHTS) == stored.weights:
-        return repetition.ended("same bytes")
-    difference = f"validation MAP@R {here:.6f}, in the store {there:.6f}"
-    unlike = differences_of_environment(folder, run, repetition.run)
-    if not unlike:
-        return repetition.ended(
-            "DIFFERENT", f"{difference}, on the same machine and with the same versions"
+    if stored.status != computed.status:
+        return _Computed(
+            "DIFFERENT", explanation=f"it is {stored.status} in the store, {computed.status} here"
         )
-    outcome: Outcome = "within tolerance" if abs(here - there) <= TOLERANCE else "DIFFERENT"
-    return repetition.ended(outcome, f"{difference}, tolerance {TOLERANCE}; {'; '.join(unlike)}")
+    there, here = stored.validation["map_at_r"], computed.validation["map_at_r"]
+    same = read_bytes(folder / "result.json") == read_bytes(again / "result.json")
+    same_weights = digest_file(again / WEIGHTS) == stored.weights
+    return _Computed(
+        "same bytes" if same and same_weights else None,
+        same_weights,
+        abs(here - there),
+        f"validation MAP@R {here:.6f}, in the store {there:.6f}",
+        "; ".join(differences_of_environment(run, repetition.run)),
+    )
 
 
-def differences_of_environment(folder: Path, stored: Run, run: Run) -> list[str]:
-    """Return in words how machine and versions differ from those that computed the run first."""
+def _test(
+    store: Store,
+    scratch: Store,
+    designs: Designs,
+    repetition: _Repetition,
+    computed: _Computed,
+    progress: Progress,
+) -> _Computed:
+    """Embed the test half with weights that were trained here, and compare MAP@R with the record.
+
+    Other weights can be fitted to the test half so that no validation changes.
+    """
+    record, key = repetition.record, repetition.place.entry.key
+    tested = next((one for one in record.tests if key in one.runs), None)
+    if tested is None:
+        return computed
+    conditions, protocol = designs.conditions(record), AnnouncedStudy(record.announced).run_protocol
+    receipt = receipt_of(store.study(record.key) / "ledger.jsonl")
+    half = conditions.test.open(receipt)
+    test = conditions.unsealed(scratch.root, half, receipt, progress)
+    TestEmbedding(repetition.run.key, test)()
+    z = torch.from_numpy(read_npy(test.vectors(repetition.run.key)))
+    alone = single_vectors(z, protocol.dim, protocol.similarity)
+    here = HalfLabels.of(half).score(alone, ["map_at_r"], protocol.similarity)["map_at_r"]
+    there = tested.folds[tested.runs.index(key)]["map_at_r"]
+    words = f"{computed.explanation}; test MAP@R {here:.6f}, in the ledger {there:.6f}"
+    return replace(computed, test_apart=abs(here - there), explanation=words)
+
+
+def differences_of_environment(stored: Run, run: Run) -> list[str]:
+    """Return in words how versions differ from those that computed the run first."""
     there, here = asdict(stored.environment), asdict(run.environment)
     named = {"source": "another source of Assay", "images": "another decoder of images"}
     unlike = [
@@ -280,8 +315,4 @@ def differences_of_environment(folder: Path, stored: Run, run: Run) -> list[str]
     ]
     if stored.source != run.source:
         unlike.append("another source of the method")
-    timing = read_timing(folder)
-    host = "unknown" if timing is None else timing.host
-    if host != socket.gethostname():
-        unlike.append(f"another machine ({host} there, {socket.gethostname()} here)")
     return unlike

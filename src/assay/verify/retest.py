@@ -12,28 +12,29 @@ from pathlib import Path
 
 import numpy as np
 
+from assay.data.packs import content_of
 from assay.engines import Engine, TaskFailed
 from assay.errors import BadInput
-from assay.files import regular
-from assay.methods import import_parts
 from assay.metrics.metric import choose_metrics
+from assay.npz import read_npy
 from assay.progress import Progress, silent
-from assay.records.keys import Environment
+from assay.records.halves import fingerprint_of_contents
 from assay.records.ledger import SealError, receipt_of
 from assay.records.lines import ReproductionScores, TestScores
-from assay.records.run import Run
+from assay.records.run import CARD, Run, RunResult
 from assay.records.store import Store
-from assay.records.study import StudyRecord
-from assay.run import HalfLabels, TestEmbedding, Unsealed, score_reproduction
+from assay.records.study import StudyRecord, readable_records
+from assay.run import HalfLabels, TestEmbedding, score_reproduction
 from assay.study.announced import AnnouncedStudy
 from assay.study.conditions import Conditions
+from assay.study.models import classes_of, name_of_model
+from assay.trunks.weights import Provenance
+from assay.verify.announced_again import TITLE as ANNOUNCED
+from assay.verify.announced_again import check_announced
+from assay.verify.designs import Designs, other_data
 from assay.verify.finding import Finding
-from assay.verify.rerun import (
-    Designs,
-    differences_of_environment,
-    other_data,
-    readable_records,
-)
+from assay.verify.rerun import differences_of_environment
+from assay.verify.runs import PlacedRun, check_trunk, model_of, placed_runs
 from assay.verify.scores import agree
 
 COSINE = 1e-4
@@ -48,53 +49,152 @@ FILE_ERRORS = (BadInput, SealError, TaskFailed, OSError, ValueError, AttributeEr
 """Errors from files of the store that are missing or no such files at all."""
 
 
+ANOTHER_PROCESSOR = "a processor of another kind may give them, which nothing proves"
+"""Why other bytes may come out with the same versions."""
+
+
 def retest(
     store: Store,
     engine: Engine,
-    data: str | None = None,
-    imports: Sequence[str] = (),
+    designs: Designs,
     only: Collection[str] | None = None,
     progress: Progress = silent,
 ) -> Iterator[Finding]:
     """Embed the test half again with the stored weights; compare vectors, labels and scores.
 
-    Nothing is taken from the cache: the test half is packed from the data. The store itself is only
-    read. Yield a finding for each study whose test half was scored.
+    Nothing is taken from the user's cache: both halves are packed from the data, and trunks have
+    the weights of their source where that can be had. The store itself is only read. Yield findings
+    for each study whose test half was scored; where all runs are embedded, also on what they were
+    trained on.
 
     Args:
         store: whose studies.
         engine: where the tasks execute; opened for them and closed at the end.
-        data: where the data lie, if not where their name says.
-        imports: the user's own files.
+        designs: of the studies.
         only: keys of the runs to embed with; None: all reproductions. Scores are compared where all
             runs of a reproduction are among them.
         progress: is called with the number of runs that are done.
     """
-    import_parts(imports)
-    designs = Designs(data, imports)
     scored = [
         record
         for record in readable_records(store)
         if record.tests and any(_chosen(only, entry.key) for entry in record.reproductions)
     ]
-    ours = [record for record in scored if designs.has_data_of(record)]
-    if scored and not ours:
-        raise BadInput(other_data(data or scored[0].announced.data.name, scored[0]))
-    for record in scored:
-        if record not in ours:
-            note = f"not computed again: {data or record.announced.data.name} is not its data"
-            yield Finding(f"{record.title}: {TITLE}", note=note, skipped=True)
     with tempfile.TemporaryDirectory(prefix="assay-retest-") as folder, engine:
+        ours = [record for record in scored if designs.has_data_of(record)]
+        if scored and not ours:
+            raise BadInput(other_data(designs.data or scored[0].announced.data.name, scored[0]))
+        for record in scored:
+            if record not in ours:
+                name = designs.data or record.announced.data.name
+                note = f"not computed again: {name} is not its data"
+                yield Finding(f"{record.title}: {TITLE}", note=note, skipped=True)
+        if only is None:
+            yield from _announced(designs, readable_records(store))
         for record in ours:
             conditions = designs.conditions(record)
+            if record.announced.weights is not None:
+                yield _weights(record, designs.provenance_of_weights(record))
             try:
-                yield _retest_study(store, record, conditions, engine, Path(folder), only, progress)
+                finding, as_first = _retest_study(
+                    store, record, conditions, engine, Path(folder), only, progress
+                )
             except FILE_ERRORS as error:
-                yield Finding(f"{record.title}: {TITLE}", str(error))
+                finding, as_first = Finding(f"{record.title}: {TITLE}", str(error)), False
+            yield finding
+            if only is None:
+                yield from _retrace(store, record, conditions, progress, as_first=as_first)
+
+
+def _announced(designs: Designs, records: Sequence[StudyRecord]) -> Iterator[Finding]:
+    """Yield whether each study on these data announced what its method and its data give."""
+    for record in records:
+        if not designs.has_data_of(record):
+            continue
+        try:
+            design, named = designs.announced(record)
+            yield check_announced(record, design, named=named)
+        except BadInput as error:
+            what = f"what {record.title} announced (it was not made again: {error})"
+            yield Finding(f"{record.title}: {ANNOUNCED}", note=str(error), trusted=what)
 
 
 def _chosen(only: Collection[str] | None, key: str) -> bool:
     return only is None or key in only
+
+
+def _weights(record: StudyRecord, provenance: Provenance) -> Finding:
+    """Return whether the trunk started from the weights that the announcement names."""
+    weights = record.announced.weights
+    assert weights is not None
+    what, called = (
+        f"{record.title}: weights of the trunk",
+        f"{weights.source} ({weights.digest[:12]})",
+    )
+    if provenance == "contradicted":
+        return Finding(
+            what,
+            f"the study began with weights that it calls {called}; that source has others. Its"
+            " cache was altered, or the publisher replaced them",
+        )
+    if provenance == "on trust":
+        return Finding(what, note=f"{called} taken from the cache by their hash, not from a source")
+    return Finding(what)
+
+
+def _retrace(
+    store: Store,
+    record: StudyRecord,
+    conditions: Conditions,
+    progress: Progress,
+    *,
+    as_first: bool,
+) -> Iterator[Finding]:
+    """Yield whether the runs of a study worked on the samples of trainval as the data give them,
+    and whether its model folders name the classes that they were trained on.
+
+    `as_first` says whether this machine is seen to compute as the one that computed the study.
+    """
+    content = content_of(conditions.place(conditions.trainval, progress))
+    runs, what = list(placed_runs(record)), f"{record.title}: trainval packed again"
+    try:
+        views = [RunResult.read(store.run(one.entry.key) / "result.json").view for one in runs]
+        other = [one for one, view in zip(runs, views, strict=True) if view != content]
+        unlike = [_unlike(store, one, conditions, as_first=as_first) for one in other]
+    except FILE_ERRORS as error:
+        yield Finding(what, str(error))
+        return
+    altered = [one for one, reasons in zip(other, unlike, strict=True) if not reasons]
+    if altered:
+        yield Finding(
+            what,
+            f"run {altered[0].entry.key[:12]} ({altered[0]}) worked on other samples or labels than"
+            f" the data give ({len(altered)} of {len(runs)} runs): its cache was altered",
+        )
+    else:
+        reasons = "; ".join(unlike[0]) if other else ""
+        yield Finding(
+            what, note=f"{len(other)} of {len(runs)} runs not compared: {reasons}" * bool(other)
+        )
+    card = model_of(store, record)
+    if card is not None and card.classes != classes_of(conditions.trainval, card.fold, card.folds):
+        problem = f"{CARD} names other classes than the model was trained on"
+        yield Finding(f"models/{name_of_model(record)}", problem)
+    if card is not None:
+        yield from check_trunk(record, card, conditions.trainval.origin)
+
+
+def _unlike(store: Store, place: PlacedRun, conditions: Conditions, *, as_first: bool) -> list[str]:
+    """Return reasons for which the pack of a run may be another one here, with nothing altered.
+
+    Images depend on the decoder alone, features of a trunk on the machine too.
+    """
+    here = conditions.environment
+    run = Run.read(store.run(place.entry.key) / "config.json")
+    if conditions.resolved.frozen == "trunk":
+        unlike = differences_of_environment(run, replace(run, environment=here))
+        return unlike or ([] if as_first else [ANOTHER_PROCESSOR])
+    return [] if run.environment.images == here.images else ["another decoder of images"]
 
 
 def _retest_study(
@@ -105,68 +205,64 @@ def _retest_study(
     folder: Path,
     only: Collection[str] | None,
     progress: Progress,
-) -> Finding:
-    """Compare the test vectors and scores of a study with those computed again."""
+) -> tuple[Finding, bool]:
+    """Compare the test vectors and scores of a study with those computed again.
+
+    Return also whether vectors of a run came out as the same bytes.
+    """
     assert record.seal is not None
     what = f"{record.title}: {TITLE}"
     receipt = receipt_of(store.study(record.key) / "ledger.jsonl")
     half = conditions.test.open(receipt)
     labels = HalfLabels.of(half)
-    found = (half.fingerprint, labels.fingerprint, len(half.class_names), len(half.y))
+    contents = fingerprint_of_contents(half.contents())
+    found = (half.fingerprint, labels.fingerprint, contents, len(half.class_names), len(half.y))
     seal = record.seal
-    if found != (seal.test, seal.labels, seal.classes, seal.samples):
-        return Finding(
+    if found != (seal.test, record.seal.labels, seal.contents, seal.classes, seal.samples):
+        different = Finding(
             what,
             f"the test half of {conditions.data.name} is not the one that was scored (fingerprint"
             f" {half.fingerprint[:12]}, in the ledger {seal.test[:12]}): its samples or labels are"
             " others",
         )
+        return different, False
     scratch = Store.create(folder / "store")
-    test = Unsealed(
-        store=str(store.root),
-        view=str(conditions.place(half, progress, folder)),
-        fingerprint=half.fingerprint,
-        receipt=receipt,
-        trainval=conditions.trainval.fingerprint,
-        threads=record.resolved.threads,
-        device=conditions.device,
-        imports=conditions.imports,
-        into=str(scratch.root),
-    )
+    test = conditions.unsealed(store.root, half, receipt, progress, str(scratch.root))
     keys = [entry.key for entry in record.reproductions if _chosen(only, entry.key)]
     waiting = [engine.submit(TestEmbedding(key, test)) for key in dict.fromkeys(keys)]
     for done, future in enumerate(as_completed(waiting), start=1):
         future.result()
         progress(f"{record.method}: {TITLE}", done, len(waiting))
-    here = conditions.environment
-    compared = [_compare_vectors(store, scratch, half.fingerprint, key, here) for key in keys]
+    compared = [_compare_vectors(store, scratch, half.fingerprint, key) for key in keys]
     problems = [problem for problem, _ in compared if problem]
     for count, entry in enumerate(record.tests):
         if not problems and all(key in keys for key in entry.runs):
             again = _score_again(scratch, record, entry, labels)
             problems += [f"reproduction {count}: {again}"] if again else []
+    as_first = any(same for _, same in compared)
     if problems:
-        return Finding(what, problems[0])
-    exact = sum(same for _, same in compared)
-    rest = f", {len(keys) - exact} within tolerance" if exact < len(keys) else ""
-    return Finding(what, note=f"{exact} of {len(keys)} runs the same bytes{rest}")
+        return Finding(what, problems[0]), as_first
+    others = [key for key, (_, same) in zip(keys, compared, strict=True) if not same]
+    note = f"{len(keys) - len(others)} of {len(keys)} runs the same bytes"
+    if others:
+        run = Run.read(store.run(others[0]) / "config.json")
+        unlike = differences_of_environment(run, replace(run, environment=conditions.environment))
+        why = "; ".join(unlike) or ANOTHER_PROCESSOR
+        note += (
+            f", {len(others)} other bytes within the tolerance (1 - cosine at most {COSINE}, scores"
+            f" within {100 * TEST_SCORE:.1f} points, those by k-means not compared): {why}"
+        )
+    return Finding(what, note=note), as_first
 
 
-def _compare_vectors(
-    store: Store, scratch: Store, test: str, key: str, here: Environment
-) -> tuple[str, bool]:
+def _compare_vectors(store: Store, scratch: Store, test: str, key: str) -> tuple[str, bool]:
     """Return the problem with a run's stored test vectors, and whether they are the same bytes."""
-    stored, again = (
-        np.load(regular(place.test_vectors(key, test)), allow_pickle=False)
-        for place in (store, scratch)
-    )
+    stored, again = (read_npy(place.test_vectors(key, test)) for place in (store, scratch))
     where = f"run {key[:12]}: test/{test[:12]}... "
     if stored.shape != again.shape or stored.dtype != again.dtype:
         return f"{where}has other vectors than its weights give ({stored.shape})", False
     if stored.tobytes() == again.tobytes():
         return "", True
-    run = Run.read(store.run(key) / "config.json")
-    unlike = differences_of_environment(store.run(key), run, replace(run, environment=here))
     differ = (stored != again).any(axis=1)
     one, other = stored[differ].astype(np.float64), again[differ].astype(np.float64)
     lengths = np.linalg.norm(one, axis=1), np.linalg.norm(other, axis=1)
@@ -174,10 +270,9 @@ def _compare_vectors(
         turned = 1 - (one * other).sum(axis=1) / (lengths[0] * lengths[1])
         longer = np.abs(lengths[0] / lengths[1] - 1)
     off = float(np.nan_to_num(np.maximum(turned, longer), nan=np.inf).max(initial=0))
-    if off <= COSINE and unlike:
+    if off <= COSINE:
         return "", False
-    why = "" if unlike else ", on the same machine and with the same versions"
-    return f"{where}are not the vectors that its weights give (off by {off:.2g}{why})", False
+    return f"{where}are not the vectors that its weights give (off by {off:.2g})", False
 
 
 def _score_again(
@@ -185,7 +280,7 @@ def _score_again(
 ) -> str | None:
     """Return how recorded test scores differ from those of the vectors computed again."""
     protocol = AnnouncedStudy(record.announced).run_protocol
-    vectors = [np.load(scratch.test_vectors(key, entry.test)) for key in entry.runs]
+    vectors = [read_npy(scratch.test_vectors(key, entry.test)) for key in entry.runs]
     again, _ = score_reproduction(
         vectors, labels, protocol.dim, protocol.metrics, protocol.similarity
     )

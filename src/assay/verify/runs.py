@@ -1,27 +1,29 @@
 """Checks of runs and models: each run that a ledger names is there, is the run of its place and is
-intact; each model that a study handed over has the weights of its run, and a card that agrees with
-the study.
+intact; each model that a study handed over is that of its best run as a whole, trunk included, and
+its card is the one that the study gives.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from safetensors import SafetensorError
-
+from assay.data.origin import MADE_BY, FeaturesOrigin
 from assay.errors import BadInput
+from assay.files import names_in
 from assay.hashing import digest_file
-from assay.model import read_model
+from assay.model import read_model_folder
 from assay.records.codec import BadRecord, differing_fields
-from assay.records.lines import RunEntry, Scores, Setting
+from assay.records.lines import RunEntry
 from assay.records.run import (
     CARD,
     HISTORY_DIFFERS,
+    MODEL_FILES,
     WEIGHTS,
     ModelCard,
     Run,
     RunResult,
     check_run,
+    read_card,
     read_history,
 )
 from assay.records.store import Store
@@ -29,7 +31,10 @@ from assay.records.study import StudyRecord
 from assay.run.finished import FinishedRun
 from assay.space import Value
 from assay.study.announced import AnnouncedStudy, Stage
+from assay.study.models import best_run, card_of, name_of_model
+from assay.study.trunk_of_features import name_trunk
 from assay.verify.finding import Finding
+from assay.verify.looks import check_contents_of_model
 
 
 @dataclass(frozen=True)
@@ -113,11 +118,12 @@ def _check_place(store: Store, study: AnnouncedStudy, place: PlacedRun) -> Itera
     if wrong:
         yield f"this is not the run of {place}: config.json has another {wrong[0]}"
     history, protocol = read_history(folder), study.protocol
-    due = [
-        epoch
-        for epoch in range(result.last_epoch + 1)
-        if epoch % protocol.validate_every == 0 or epoch == protocol.epochs
-    ]
+    # no further than the file goes: a forged number of epochs would fill the memory
+    due = [*range(0, result.last_epoch + 1, protocol.validate_every)[: len(history) + 1]]
+    if protocol.epochs <= result.last_epoch and protocol.epochs % protocol.validate_every:
+        due.append(protocol.epochs)
+    if result.last_epoch > protocol.epochs:
+        yield f"result.json has epoch {result.last_epoch}, the protocol ends at {protocol.epochs}"
     if [checkpoint.epoch for checkpoint in history] != due:
         yield "history.jsonl was altered: its epochs are not those of the protocol"
     best = max(history, key=lambda checkpoint: checkpoint.validation["map_at_r"], default=None)
@@ -132,51 +138,106 @@ def _check_place(store: Store, study: AnnouncedStudy, place: PlacedRun) -> Itera
 def check_models(store: Store, records: Sequence[StudyRecord]) -> Iterator[Finding]:
     """Yield a finding for each model folder of the store."""
     by_key = {record.key: record for record in records}
-    for folder in sorted(path for path in (store.root / "models").glob("*") if path.is_dir()):
-        yield Finding(f"models/{folder.name}", "; ".join(_model(folder, by_key)))
+    by_name = {name_of_model(record): record for record in records}
+    for folder in store.models():
+        what = f"models/{folder.name}"
+        named = None if folder.name in by_name else _study_named_in(folder)
+        if folder.name not in by_name and named not in by_key:
+            yield Finding(what, note="no model of a study here")
+            continue
+        record = by_name.get(folder.name) or by_key[named or ""]
+        strange = sorted({*names_in(folder)}.difference(MODEL_FILES))
+        notes = [
+            f"holds files that no study wrote: {', '.join(strange)}" if strange else "",
+            f"a copy of {name_of_model(record)}" if folder.name not in by_name else "",
+        ]
+        problems = "; ".join(_model(folder, record, by_key))
+        yield Finding(what, problems, "; ".join(filter(None, notes)))
 
 
-def _model(folder: Path, records: dict[str, StudyRecord]) -> Iterator[str]:
+def _study_named_in(folder: Path) -> str | None:
+    """Return the study whose model a folder says it is; None for a model that is not scored, as
+    those of `assay train` are, and for a folder without a card that can be read.
+    """
     try:
         card = ModelCard.read(folder / CARD)
-    except BadRecord as error:
-        yield str(error)
-        return
-    record = records.get(card.study or "")
-    if record is None:
-        yield f"{CARD} names a study that is not in the store"
-        return
-    yield from _card(card, record)
+    except (BadInput, OSError):
+        return None
+    return None if card.run is None else card.study
+
+
+def model_of(store: Store, record: StudyRecord) -> ModelCard | None:
+    """Return the card of a study's model; None where there is none, or it cannot be read."""
     try:
-        FinishedRun.of_model(folder, read_model(folder / WEIGHTS))
-    except (BadInput, OSError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
+        return ModelCard.read(store.model(name_of_model(record)) / CARD)
+    except BadRecord:
+        return None
+
+
+def _model(folder: Path, record: StudyRecord, records: Mapping[str, StudyRecord]) -> Iterator[str]:
+    try:
+        card, document = ModelCard.read(folder / CARD), read_card(folder)
+        if card.study != record.key:
+            other = records.get(card.study or "")
+            yield (
+                f"{CARD} names a study that is not in the store"
+                if other is None
+                else f"it is the model of another study: {name_of_model(other)}"
+            )
+            return
+        if not record.complete:
+            yield f"{CARD} names a study that has not ended"
+            return
+        chosen = best_run(record)
+        if card.run != chosen.key:
+            yield f"{CARD} names another run than the best of its study, {chosen.key[:12]}"
+            return
+        model, _ = read_model_folder(folder)
+        run = FinishedRun.of_model(folder, model)
+        assert run is not None, "the card names a run, and the folder is in a store"
+    except (BadInput, OSError) as error:
         yield str(error)
+        return
+    own_card = card_of(record, chosen, run.run, card.classes)
+    expected = _with_trunk_of(card, own_card, record, model.architecture.trunk).to_json()
+    wrong = differing_fields({name: document.get(name) for name in expected}, expected)
+    if wrong or (card.fold is None and card.classes):
+        yield f"{CARD} does not say what its study says ({(wrong or ['classes'])[0]})"
+    own = {*expected, "format", "architecture", "sha256"}
+    if added := sorted(document.keys() - own):
+        yield f"{CARD} has entries that no study wrote: {', '.join(added)}"
+    yield from check_contents_of_model(folder, record)
 
 
-def _card(card: ModelCard, record: StudyRecord) -> Iterator[str]:
-    """Yield where the card of a model contradicts its study."""
-    entry = next((entry for entry in record.reproductions if entry.key == card.run), None)
-    if entry is None:
-        yield f"{CARD} names a run that is no reproduction of its study"
-        return
-    if not record.complete:
-        yield f"{CARD} names a study that has not ended"
-        return
-    scores = record.test_of(entry)
-    tested: Mapping[Setting, Scores] = {
-        "separated": scores.separated,
-        "concatenated": scores.concatenated,
-    }
-    expected = replace(
-        card,
-        method=record.trained_method,
-        search=entry.search,
-        searches=record.searches,
-        preregistration=record.preregistration,
-        parameters=(record.selection.parameters if record.selection else None) or {},
-        validation=entry.validation,
-        test=tested,
+def _with_trunk_of(
+    card: ModelCard, expected: ModelCard, record: StudyRecord, trunk: str
+) -> ModelCard:
+    """Return the expected card with what a card may say of the trunk that made features.
+
+    The features name it, so that takes the data (`check_trunk`). `trunk` is that of the model; that
+    it has the weights on the card was checked.
+    """
+    named = MADE_BY.fullmatch(card.features or "")
+    if named is None or record.announced.data.modality != "features":
+        return expected
+    expected = replace(expected, features=card.features)
+    if card.images is None or named["trunk"] != trunk:
+        return expected
+    return replace(
+        expected,
+        weights=named["weights"],
+        pretrained_on=record.announced.data.pretrained_on,
+        images=card.images,
     )
-    wrong = differing_fields(card.to_json(), expected.to_json())
-    if wrong:
-        yield f"{CARD} does not say what its study says ({wrong[0]})"
+
+
+def check_trunk(
+    record: StudyRecord, card: ModelCard, origin: FeaturesOrigin | None
+) -> Iterator[Finding]:
+    """Yield a finding where the card of a study's model does not name the trunk that made the
+    features as the data do.
+    """
+    seen, whole = record.announced.data.pretrained_on, card.images is not None
+    if card != name_trunk(card, origin, seen, whole=whole):
+        problem = f"{CARD} names another trunk than the one that made the features"
+        yield Finding(f"models/{name_of_model(record)}", problem)

@@ -1,8 +1,8 @@
-"""Checks of the test half: when the seal was opened, the scores of the stored vectors, and later
-looks.
-"""
+"""Checks of the test half: when the seal was opened, the scores of the stored vectors, the peek."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from assay.data.arrays import read_arrays
+from assay.devices import torch_threads
 from assay.hashing import digest_file
+from assay.npz import read_npy
 from assay.records.ledger import Line, completing_line
 from assay.records.lines import PeekedRun, Reproduction, Seal, TestScores
 from assay.records.store import Store
@@ -79,12 +81,19 @@ def check_scores(store: Store, record: StudyRecord) -> Iterator[str]:
     if answers is None or answers.fingerprint != record.seal.labels:
         yield f"{name}: the labels of the test half were altered"
         return
-    each = record.announced.budget.reproductions
-    for count, test in enumerate(record.tests):
-        search, number = divmod(count, each)
+    each, cores = record.announced.budget.reproductions, os.cpu_count() or 1
+    places = [divmod(count, each) for count in range(len(record.tests))]
+    workers = min(cores, len(places))
+
+    def problems(place: tuple[int, int], test: TestScores) -> list[str]:
+        return list(_scores_of(store, record, place, test, answers))
+
+    # torch computes outside of Python's lock, with one number of threads for the whole process
+    with torch_threads(max(1, cores // workers)), ThreadPoolExecutor(workers) as pool:
+        found = list(pool.map(problems, places, record.tests))
+    for (search, number), own in zip(places, found, strict=True):
         where = f"search {search}, " if search else ""
-        for problem in _scores_of(store, record, (search, number), test, answers):
-            yield f"{where}reproduction {number}: {problem}"
+        yield from (f"{where}reproduction {number}: {problem}" for problem in own)
 
 
 def _scores_of(
@@ -115,7 +124,7 @@ def _scores_of(
         )
         return
     protocol = AnnouncedStudy(record.announced).run_protocol
-    vectors = [np.load(path, allow_pickle=False) for path in paths.values()]
+    vectors = [read_npy(path) for path in paths.values()]
     again, by_class = score_reproduction(
         vectors, answers, protocol.dim, protocol.metrics, protocol.similarity
     )
@@ -144,13 +153,6 @@ def _classes(path: Path, hashed: str, expected: Mapping[str, Any]) -> Iterator[s
             for array, values in expected.items()
         ):
             yield f"{name} is not what its vectors give"
-
-
-def check_looks(record: StudyRecord) -> Iterator[str]:
-    """Yield looks that are not at a run of this study."""
-    for number, look in enumerate(record.looks):
-        if look.run not in record.runs:
-            yield f"look {number + 1} is at run {look.run[:12]}, which is not of this study"
 
 
 def check_peek(store: Store, record: StudyRecord) -> Iterator[str]:

@@ -47,7 +47,19 @@ def needs_of(task: Task) -> Needs:
 
 
 class TaskFailed(RuntimeError):
-    """An exception inside a worker, with its traceback as text."""
+    """An exception inside a worker.
+
+    Args:
+        traceback: its traceback as text, which is the text of this error.
+        summary: the exception in one line.
+    """
+
+    def __init__(self, traceback: str, summary: str) -> None:
+        super().__init__(traceback, summary)
+        self.summary = summary
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class ProcessEnded(RuntimeError):

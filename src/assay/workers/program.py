@@ -15,7 +15,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from assay.devices import keep_freed_memory
-from assay.errors import BadInput
+from assay.errors import BadInput, in_one_line
 from assay.workers.pool import TaskFailed
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -56,7 +56,7 @@ def describe_failure(error: Exception) -> Exception:
     """
     if isinstance(error, BadInput) or (isinstance(error, OSError) and error.errno in DISK_ERRORS):
         return error
-    return TaskFailed("".join(traceback.format_exception(error)))
+    return TaskFailed("".join(traceback.format_exception(error)), in_one_line(error))
 
 
 def _end_with(driver: int) -> None:

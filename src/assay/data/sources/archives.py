@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Self
 
 from assay.data.paths import writable_cache
-from assay.errors import BadInput
+from assay.errors import BadInput, reason_of
 from assay.files import cache_folder, lock_in_turn, new_folder, regular, remove_drafts_in
 from assay.hashing import digest
 from assay.progress import Progress, silent
@@ -26,6 +26,12 @@ TAR = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 ENDINGS = (".zip", *TAR)
 COPY_BYTES = 1 << 20
 """Bytes that are copied at a time."""
+
+RATIO, SMALL = 100, 100_000_000
+"""How many times larger than the archive its members may be, unless they are small."""
+
+LONGEST_NAME, MOST_AFTER_END = 100_000, 100_000_000
+"""Bytes of the longest name in a tar file, and of the most that may follow its end mark."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +114,9 @@ def _damage(archive: Path, error: Exception) -> str:
             f"{archive} cannot be unpacked: {error.strerror} ({error.filename or 'no file named'})"
         )
     size = archive.stat().st_size
+    reason = reason_of(error).partition(": - method")[0]  # of each compression that was tried
     return (
-        f"{archive} ({size:,} bytes) cannot be unpacked: {error or type(error).__name__}; it is cut"
+        f"{archive} ({size:,} bytes) cannot be unpacked: {reason}; it is cut"
         " off, damaged or no such archive at all: fetch it again and compare its size with the one"
         " at the source"
     )
@@ -119,6 +126,7 @@ def _damage(archive: Path, error: Exception) -> str:
 def _zip(archive: Path) -> Iterator[list[Member]]:
     with zipfile.ZipFile(archive) as opened:
         infos = [info for info in opened.infolist() if _is_file_in_zip(archive, info)]
+        _check_ratio(archive, sum(info.file_size for info in infos))
         yield [
             Member(_checked(archive, info.filename), info.file_size, partial(opened.open, info))
             for info in infos
@@ -142,6 +150,13 @@ def _is_file_in_zip(archive: Path, info: zipfile.ZipInfo) -> bool:
 
 class _Header(tarfile.TarInfo):
     @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        if not header.isreg() and header.size > LONGEST_NAME:
+            raise ValueError(f"it has a name of {header.size:,} bytes")
+        return header
+
+    @classmethod
     def fromtarfile(cls, opened: tarfile.TarFile) -> Self:
         try:
             return super().fromtarfile(opened)
@@ -160,15 +175,27 @@ class _Tar(tarfile.TarFile):
     ended = False
 
 
+def _read_to_end(opened: tarfile.TarFile) -> None:
+    """Read what follows the end mark, for a compressed archive is checked at its end."""
+    left = MOST_AFTER_END
+    while opened.fileobj is not None and (chunk := opened.fileobj.read(COPY_BYTES)):
+        left -= len(chunk)
+        if left < 0:
+            raise ValueError(f"over {MOST_AFTER_END:,} bytes follow its end mark")
+
+
 @contextmanager
 def _tar(archive: Path) -> Iterator[list[Member]]:
     with _Tar.open(archive) as opened:
-        infos = [info for info in opened if _is_file_in_tar(archive, info)]
+        infos, total = [], 0
+        for info in opened:
+            if _is_file_in_tar(archive, info):
+                infos.append(info)
+                total += info.size
+                _check_ratio(archive, total)  # before the bytes of the member are passed over
         if not opened.ended:
             raise EOFError("its end is missing")
-        # compressed archives are checked at their end, so read to there
-        while opened.fileobj is not None and opened.fileobj.read(COPY_BYTES):
-            pass
+        _read_to_end(opened)
         yield [
             Member(_checked(archive, info.name), info.size, partial(opened.extractfile, info))
             for info in infos
@@ -210,6 +237,17 @@ def _refused(archive: Path, name: str, what: str) -> BadInput:
         f"{archive}: its member {name!a} {what}; no official archive holds such a thing: fetch it"
         " again from its source, or unpack it yourself and give the folder"
     )
+
+
+def _check_ratio(archive: Path, total: int) -> None:
+    """Raise `BadInput` where members claim to be far larger than the archive: images are not."""
+    size = archive.stat().st_size
+    if total > max(RATIO * size, SMALL):
+        raise BadInput(
+            f"{archive} ({_amount(size)}) claims to hold {_amount(total)}, over {RATIO} times its"
+            " size, as no official archive does; fetch it again from its source, or unpack it"
+            " yourself and give the folder"
+        )
 
 
 def _check_space(archive: Path, total: int) -> None:

@@ -24,7 +24,8 @@ from assay.data.sources.official import (
     make_dataset,
     to_numbers,
 )
-from assay.errors import BadInput
+from assay.errors import BadInput, reason_of
+from assay.files import regular
 from assay.progress import Progress, silent
 
 CARS_RELEASE = Release(
@@ -150,10 +151,10 @@ def _read(path: Path, names: Sequence[str]) -> dict[str, Any]:
     from scipy.io import loadmat
 
     try:
-        content: dict[str, Any] = loadmat(path, squeeze_me=True)
+        content: dict[str, Any] = loadmat(str(regular(path)), squeeze_me=True)
     except Exception as error:  # a damaged file can fail anywhere in the reader
         raise BadInput(
-            f"{path} cannot be read as a MATLAB file: {error}; {CARS_RELEASE.remedy()}"
+            f"{path} cannot be read as a MATLAB file: {reason_of(error)}; {CARS_RELEASE.remedy()}"
         ) from None
     missing = [name for name in names if name not in content]
     if missing:

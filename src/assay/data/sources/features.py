@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from assay.data.arrays import check_vectors, decode_labels, decode_words, read_arrays
 from assay.data.dataset import Dataset, Labels, Marks, Vectors, datasets
+from assay.data.origin import FeaturesOrigin
 from assay.errors import BadInput
+from assay.files import parse_json
 from assay.hashing import digest_bytes
 from assay.progress import Progress, silent
 from assay.protocols import FirstStep
@@ -19,7 +21,10 @@ from assay.protocols import FirstStep
 LARGEST_VALUE = 1e15
 """Above it the squares of a vector's entries may no longer add up in single precision."""
 
-FURTHER_ARRAYS = ("classes", "ids", "trainval", "query", "gallery", "pretrained_on")
+LARGEST_SIDE = 4096
+"""Largest side of the images that the trunk behind a file of features may have taken."""
+
+FURTHER_ARRAYS = ("classes", "ids", "trainval", "query", "gallery", "pretrained_on", "origin")
 
 
 class Features:
@@ -43,7 +48,7 @@ class Features:
 
     @cached_property
     def _digests(self) -> list[str]:
-        return [digest_bytes(row.tobytes()) for row in self.z]
+        return digests_of_rows(self.z)
 
     def problem(self, index: int) -> str | None:
         """Return None: rows that cannot be used are refused on loading."""
@@ -58,7 +63,8 @@ def load_features(path: Path, progress: Progress = silent) -> Dataset:
     It may also hold `classes`, their names in class order (`y` is then numbers into it); `ids`, a
     name of each row; `trainval`, the number of classes of the official trainval half; `query` and
     `gallery`, marks of the rows that are looked up at the test, and of those they are looked up in;
-    and `pretrained_on`, in words the data that the model behind the vectors was trained on.
+    `pretrained_on`, in words the data that the model behind the vectors was trained on; and
+    `origin`, the trunk that made them, which `assay embed` writes.
     """
     called = f"features:{path}"
     arrays = read_arrays(path, called, ["z", "y"], FURTHER_ARRAYS)
@@ -77,7 +83,29 @@ def load_features(path: Path, progress: Progress = silent) -> Dataset:
         query=_marks("query", arrays.get("query"), len(labels), called),
         gallery=_marks("gallery", arrays.get("gallery"), len(labels), called),
         pretrained_on=str(arrays["pretrained_on"]) if "pretrained_on" in arrays else None,
+        origin=_origin(arrays["origin"], vectors, called) if "origin" in arrays else None,
     )
+
+
+def _origin(given: NDArray[Any], vectors: Vectors, called: str) -> FeaturesOrigin:
+    """Return the trunk that made the vectors; `BadInput` where they were changed since."""
+    leave_out = f"save {called} without the array origin, or write it again with `assay embed`"
+    try:
+        origin = FeaturesOrigin.from_json(parse_json(str(given).encode()), "origin")
+    except (ValueError, BadInput) as error:
+        raise BadInput(f"{called}: origin cannot be read ({error}); {leave_out}") from None
+    usable = origin.inputs in (1, 3) and 0 < origin.size <= origin.stored <= LARGEST_SIDE
+    if not usable:
+        raise BadInput(
+            f"{called}: origin says images of {origin.inputs} channels, scaled to {origin.stored}"
+            f" and cut to {origin.size} pixels, which no trunk takes; {leave_out}"
+        )
+    if origin.vectors != digest_bytes(vectors.tobytes()):
+        raise BadInput(
+            f"{called}: z was changed since {origin.trunk} made it, so heads trained on it would"
+            f" not fit that trunk; {leave_out}"
+        )
+    return origin
 
 
 def _finite(z: NDArray[Any], called: str) -> Vectors:
@@ -185,6 +213,12 @@ def _ids(
         ids.append(f"{class_names[label]}/{seen[label]}")
         seen[label] += 1
     return ids
+
+
+def digests_of_rows(z: NDArray[Any]) -> list[str]:
+    """Return the hash of each row as `features:` holds it, in single precision."""
+    with np.errstate(over="ignore"):
+        return [digest_bytes(np.asarray(row, dtype=np.float32).tobytes()) for row in z]
 
 
 def label_arrays(dataset: Dataset) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,11 +10,16 @@ import numpy as np
 
 from assay.data.dataset import Dataset, datasets
 from assay.data.image_files import ImageFiles
-from assay.data.images import endings
+from assay.data.images import endings, missing_reader
 from assay.data.paths import check_inside
 from assay.data.sources.official import first_few
 from assay.errors import BadInput
 from assay.progress import Progress, silent
+
+PARTS = ("train", "trainval", "training", "val", "valid", "validation", "test", "testing")
+"""Names of folders that are parts of a data set rather than classes."""
+
+TABLE = "name their paths and labels in a table: (a .csv with the columns path and label)"
 
 
 @datasets("folder:")
@@ -27,19 +32,11 @@ def load_folder(path: Path, progress: Progress = silent) -> Dataset:
     """
     if not path.is_dir():
         raise BadInput(f"folder:{path} is a file; give the folder that holds one folder per class")
-    folders = _in_order(
-        child for child in path.iterdir() if child.is_dir() and not _is_hidden(child)
-    )
-    files = {folder: _files_in(folder) for folder in folders}
-    images = {
-        folder: [file for file in files[folder] if file.suffix.lower() in endings()]
-        for folder in folders
-    }
+    folders = visible_folders(path)
+    images = {folder: images_in(folder) for folder in folders}
     classes = [folder for folder in folders if images[folder]]
-    if not classes:
-        raise BadInput(
-            f"folder:{path} holds no folder with images in it; it needs one folder per class"
-        )
+    if not classes or _are_parts(folders):
+        raise _wrong_layout(path, folders, images)
     paths = [image for folder in classes for image in images[folder]]
     for image in paths:
         _check_name(image)
@@ -60,6 +57,79 @@ def load_folder(path: Path, progress: Progress = silent) -> Dataset:
         notes=(*left_out, *of_test),
         left_out=tuple(left_out),
     )
+
+
+def _are_parts(folders: Sequence[Path]) -> bool:
+    """Return whether the folders are train, test and the like rather than classes."""
+    return len(folders) > 1 and all(folder.name.lower() in PARTS for folder in folders)
+
+
+def _wrong_layout(path: Path, folders: list[Path], images: dict[Path, list[Path]]) -> BadInput:
+    """Return the error for a folder without class folders: what it holds instead, and what to do
+    about it.
+    """
+    found, of_path = f"folder:{path}", len(images_in(path))
+    inner = {
+        folder: [child for child in visible_folders(folder) if images_in(child)]
+        for folder in folders
+        if not images[folder]
+    }
+    nested = {folder: classes for folder, classes in inner.items() if classes}
+    if _are_parts(folders):
+        return _parts_for_classes(path, folders, nested)
+    if of_path:
+        return BadInput(
+            f"{found} holds {_many(of_path, 'image')} and no class folders; put the images of each"
+            f" class into a folder of its own, or {TABLE}"
+        )
+    if len(nested) == 1:
+        [(only, classes)] = nested.items()
+        return BadInput(
+            f"{found} holds no images, but its folder {_shown(only.name)} holds"
+            f" {_many(len(classes), 'folder')} with images; give folder:{only}"
+        )
+    if nested:
+        folder, classes = next(iter(nested.items()))
+        example = f"{_shown(folder.name)}/{_shown(classes[0].name)}"
+        return BadInput(
+            f"{found} holds images two levels down, as in {example}, and folders inside a class are"
+            f" not entered; move folders such as {example} up into {path}, or {TABLE}"
+        )
+    files = [file for folder in (path, *folders) for file in _files_in(folder)]
+    needed = next(filter(None, (missing_reader(file.suffix) for file in files)), None)
+    reason = f": {needed}" if needed else "; it needs one folder per class"
+    return BadInput(f"{found} holds no folder with images in it{reason}")
+
+
+def _parts_for_classes(path: Path, parts: list[Path], nested: dict[Path, list[Path]]) -> BadInput:
+    """Return the error for a folder of train, test and the like."""
+    found = f"folder:{path} holds {', '.join(_shown(part.name) for part in parts)}"
+    if not nested:
+        return BadInput(
+            f"{found}, which are no classes, and no class folders in them; put the images of each"
+            f" class into a folder of its own, or {TABLE}"
+        )
+    names = [{_composed(child) for child in classes} for classes in nested.values()]
+    shared = set.intersection(*names) if len(names) > 1 else set()
+    split = "" if shared else ", or keep these parts by a table: with the column split"
+    return BadInput(
+        f"{found}, with class folders in them"
+        + (f" ({_many(len(shared), 'class', 'classes')} in each)" if shared else "")
+        + "; Assay splits by class, so that the test is on classes that were never trained on:"
+        f" put all images of a class into one folder of {path}{split}, or give one part alone,"
+        f" such as folder:{next(iter(nested))}"
+    )
+
+
+def visible_folders(path: Path) -> list[Path]:
+    """Return the folders in a folder that are not hidden, in order."""
+    return _in_order(child for child in path.iterdir() if child.is_dir() and not _is_hidden(child))
+
+
+def images_in(folder: Path) -> list[Path]:
+    """Return the images that lie in a folder itself, in order; hidden files are none."""
+    read = endings()
+    return [file for file in _files_in(folder) if file.suffix.lower() in read]
 
 
 def _composed(path: Path) -> str:
@@ -137,7 +207,7 @@ def _left_out(folders: list[Path], images: dict[Path, list[Path]], where: str) -
     others = Counter(_shown(file.suffix or file.name) for file in files)
     notes = [
         f"{_many(count, 'file')}{where} left out, no {'image' if count == 1 else 'images'} that can"
-        f" be read: {ending}"
+        f" be read: {ending}{f'; {needed}' if (needed := missing_reader(ending)) else ''}"
         for ending, count in sorted(others.items())
     ]
     if nested:

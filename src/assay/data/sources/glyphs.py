@@ -21,6 +21,7 @@ from assay.data.dataset import Dataset, Labels, Pixels, datasets
 from assay.data.images import first_step
 from assay.files import cache_folder, write_atomically
 from assay.hashing import digest, digest_bytes
+from assay.npz import read_npz
 from assay.progress import Progress, silent
 from assay.protocols import FirstStep
 from assay.records.source import code_hash
@@ -100,9 +101,9 @@ def _from_cache() -> tuple[Pixels, list[str]]:
     made_by = digest([code_hash(__file__), version("pillow"), version("matplotlib")])
     path = cache_folder() / f"glyphs-{made_by[:16]}.npz"
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            return archive["pixels"], archive["ids"].tolist()
-    except Exception:  # a cache that is missing or corrupt is drawn again
+        cached, _ = read_npz(path, ["pixels", "ids"])
+        return cached["pixels"], cached["ids"].tolist()
+    except (ValueError, KeyError):  # a cache that is missing or corrupt is drawn again
         pixels, ids = _draw()
     packed = pack_arrays({"pixels": pixels, "ids": np.array(ids)})
     with suppress(OSError):  # a cache that cannot be written only costs the drawing again

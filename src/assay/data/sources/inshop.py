@@ -20,6 +20,7 @@ from assay.data.sources.official import (
     read_words,
 )
 from assay.errors import BadInput
+from assay.files import read_lines
 from assay.progress import Progress, silent
 
 INSHOP_RELEASE = Release(
@@ -123,8 +124,9 @@ def _find_images(root: Path, progress: Progress) -> Path:
 
 
 def _check_first_line(listed: Path, rows: int) -> None:
-    with listed.open(encoding="utf-8") as stream:
-        first = stream.readline().strip()
+    first = next(read_lines(listed), "").strip()
+    if not first:
+        raise BadInput(f"{listed} is empty; {INSHOP_RELEASE.remedy()}")
     if first != str(rows):
         raise BadInput(
             f"{listed} says on its first line that it has {first} rows but has {rows};"

@@ -32,8 +32,8 @@ from assay.data.sources.official import (
     missing_images,
     to_numbers,
 )
-from assay.errors import BadInput
-from assay.files import regular
+from assay.errors import BadInput, reason_of
+from assay.files import read_lines
 from assay.progress import Progress, silent
 
 LANDMARKS_RELEASE = Release(
@@ -203,11 +203,10 @@ def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     """Read the rows of a CSV that has these columns."""
     limit = csv.field_size_limit(LONGEST_FIELD)
     try:
-        with regular(path).open(encoding="utf-8", newline="") as stream:
-            rows = list(csv.DictReader(stream, strict=True))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        rows = list(csv.DictReader(read_lines(path), strict=True))
+    except (OSError, ValueError, csv.Error) as error:
         raise BadInput(
-            f"{path} cannot be read as a table: {error}; {LANDMARKS_RELEASE.remedy()}"
+            f"{path} cannot be read as a table: {reason_of(error)}; {LANDMARKS_RELEASE.remedy()}"
         ) from None
     finally:
         csv.field_size_limit(limit)

@@ -2,6 +2,7 @@
 official counts, and making a data set of them.
 """
 
+import errno
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,10 +15,13 @@ from assay.data.dataset import Dataset, Labels, Marks
 from assay.data.image_files import ImageFiles
 from assay.data.paths import check_inside
 from assay.data.sources.archives import is_archive, unpack
-from assay.errors import BadInput
-from assay.files import regular
+from assay.errors import BadInput, reason_of
+from assay.files import read_lines
 from assay.progress import Progress, silent
 from assay.protocols import Modality
+
+NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+"""Errors of the system where there is no folder of a name, and can be none."""
 
 
 @dataclass(frozen=True)
@@ -134,17 +138,18 @@ def _folder_with(start: Path, sign: str) -> Path | None:
 def read_words(path: Path, columns: int, skip: int = 0) -> list[list[str]]:
     """Read lines of `columns` words each, after the first `skip` lines."""
     try:
-        lines = regular(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise BadInput(f"{path} cannot be read: {reason}; unpack the data set again") from None
+        lines = list(read_lines(path))
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"{path} cannot be read: {reason_of(error)}; unpack the data set again"
+        ) from None
     rows = []
     for number, line in enumerate(lines[skip:], skip + 1):
         words = line.split()
         if words and len(words) != columns:
             raise BadInput(
-                f"line {number} of {path} has {len(words)} words, not {columns}: {line!a}; unpack"
-                " the data set again"
+                f"line {number} of {path} has {len(words)} words, not {columns}:"
+                f" {line.strip()[:80]!a}; unpack the data set again"
             )
         if words:
             rows.append(words)
@@ -214,7 +219,9 @@ def files_in(folder: Path) -> set[str]:
     try:
         with os.scandir(folder) as entries:
             return {entry.name for entry in entries if entry.is_file()}
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError as error:
+        if error.errno not in NO_FOLDER:
+            raise
         return set()
 
 

@@ -23,12 +23,15 @@ from assay.data.dataset import Dataset, Labels, Marks, datasets
 from assay.data.images import endings
 from assay.data.paths import check_inside
 from assay.data.sources.official import ListedImages, files_in, first_few, make_dataset
-from assay.errors import BadInput
-from assay.files import regular
+from assay.errors import BadInput, reason_of
+from assay.files import open_file, read_lines
 from assay.progress import Progress, silent
 
 SPLITS = {"train": True, "trainval": True, "test": False}
 MARKS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
+MOST_ROWS = 20_000_000
+"""Rows of the largest table; a small Parquet file may claim many more."""
+
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
@@ -105,12 +108,15 @@ def _read(path: Path) -> ImageTable:
 
 def _read_csv(path: Path) -> ImageTable:
     try:
-        with regular(path).open(encoding="utf-8-sig", newline="") as stream:
-            lines = [[cell.strip() for cell in line] for line in csv.reader(stream, strict=True)]
+        rows = csv.reader(read_lines(path, "utf-8-sig"), strict=True)
+        lines = [[cell.strip() for cell in line] for line in rows]
     except UnicodeDecodeError:
         raise BadInput(f"table:{path} is not UTF-8; save it as CSV UTF-8") from None
-    except (OSError, csv.Error) as error:
-        raise BadInput(f"table:{path} cannot be read as a CSV: {error}") from None
+    except (OSError, ValueError, csv.Error) as error:
+        raise BadInput(
+            f"table:{path} cannot be read as a CSV: {reason_of(error)}. Save it as CSV UTF-8 with"
+            " commas, and cells that have a comma or a quote in them in double quotes"
+        ) from None
     header = lines[0] if lines else []
     _check_header(path, header)
     numbers = [number for number, line in enumerate(lines[1:], 2) if line]
@@ -134,17 +140,33 @@ def _read_parquet(path: Path) -> ImageTable:
         import pyarrow.parquet as parquet
     except ImportError:
         raise BadInput(
-            f"table:{path} needs pyarrow: pip install 'assay-dml[parquet]', or save it as .csv"
+            f"table:{path} needs pyarrow: pip install pyarrow, or save it as .csv"
         ) from None
     try:
-        content = parquet.ParquetFile(regular(path)).read()
-    except (OSError, arrow.ArrowException) as error:
-        raise BadInput(f"table:{path} cannot be read as a Parquet file: {error}") from None
+        with open_file(path) as stream:
+            file = parquet.ParquetFile(stream)
+            if file.metadata.num_rows > MOST_ROWS:
+                raise ValueError(f"it has {file.metadata.num_rows:,} rows, over {MOST_ROWS:,}")
+            content = file.read()
+    except (OSError, ValueError, arrow.ArrowException) as error:
+        raise BadInput(
+            f"table:{path} cannot be read as a Parquet file: {reason_of(error)}. Write it again,"
+            " or save it as .csv"
+        ) from None
     _check_header(path, content.column_names)
-    columns = {
-        name: [_cell(cell) for cell in content[name].to_pylist()] for name in content.column_names
-    }
+    columns = {name: _cells(path, name, content[name]) for name in content.column_names}
     return ImageTable(path, columns, list(range(1, content.num_rows + 1)))
+
+
+def _cells(path: Path, name: str, column: Any) -> list[str]:
+    """Return a column of a Parquet file as text."""
+    try:
+        return [_cell(cell) for cell in column.to_pylist()]
+    except Exception as error:  # of dates, time zones and encodings, each of another type
+        raise BadInput(
+            f"table:{path}: the column {name} ({column.type}) cannot be read as text"
+            f" ({reason_of(error)}). Save it as text in UTF-8, or remove it"
+        ) from None
 
 
 def _cell(cell: Any) -> str:

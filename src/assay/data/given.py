@@ -1,0 +1,226 @@
+"""Samples to embed, in whatever form they are given: the one place that finds them."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from assay.data import splits
+from assay.data.dataset import Dataset, Half, Labels, Samples, Vectors, contents_of, without_broken
+from assay.data.image_files import ImageFiles
+from assay.data.images import Picture, check_picture, endings, missing_reader, read_images
+from assay.data.load import TABLES, check_usable, inspect, load
+from assay.data.seal import Reason, everything
+from assay.data.sources import datasets
+from assay.data.sources.features import Features, digests_of_rows, label_arrays
+from assay.data.sources.folder import images_in, visible_folders
+from assay.errors import BadInput
+from assay.hashing import digest_bytes
+from assay.progress import Progress, silent
+from assay.protocols import FirstStep, SampleKind, kind_of, protocols
+
+
+@dataclass(frozen=True)
+class GivenSamples:
+    """Samples to embed.
+
+    Args:
+        called: name of the samples in messages.
+        read: reads samples by their numbers.
+        count: number of samples.
+        kind: images or vectors.
+        inputs: channels of an image, or width of a vector.
+        contents: returns the hash of the content of each.
+        arrays: what is known of the samples, as the arrays of a features file.
+        halves: returns trainval and the test half, where they are a data set that can be split.
+        source: the folder of class folders that they come from, if known.
+        notes: what was left out, in words.
+    """
+
+    called: str
+    read: Callable[[Labels, FirstStep], Samples]
+    count: int
+    kind: SampleKind
+    inputs: int
+    contents: Callable[[], list[str]]
+    arrays: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    halves: Callable[[], tuple[Half, ...]] = tuple
+    source: str = ""
+
+
+IN_MEMORY = "samples in memory"
+"""Name in messages of samples that are given without files."""
+
+Given = str | Path | Dataset | Picture | Vectors | Sequence[Any]
+"""What `find_samples` takes."""
+
+
+def find_samples(
+    given: Given,
+    takes: SampleKind,
+    inputs: int,
+    progress: Progress = silent,
+    *,
+    skip_broken: bool = False,
+) -> GivenSamples:
+    """Return the samples that are given, for a model that takes samples of this kind.
+
+    Args:
+        given: a file, a folder of images or of class folders, `kind:path`, a `Dataset`, Pillow's
+            image, pixels (H, W, 3) or (N, H, W, 3), a list of files, of images or of pixels, or
+            rows of features (N, width).
+        takes: the kind of samples that the model takes.
+        inputs: channels of the images that it takes, or the width of its vectors.
+        progress: is called while files are checked.
+        skip_broken: leave out files that cannot be read; they are refused otherwise.
+    """
+    if isinstance(given, Dataset):
+        return _of_dataset(without_broken(given) if skip_broken else given)
+    if isinstance(given, str | os.PathLike):
+        return _at_path(os.fspath(given), inputs, progress, skip_broken)
+    if takes == "vectors":
+        return _rows(given, inputs)
+    pictures = _pictures(given)
+    if pictures and all(isinstance(one, str | os.PathLike) for one in pictures):
+        files = [Path(one) for one in pictures]
+        return _files("a list of images", files, [*map(str, files)], inputs, progress, skip_broken)
+    called = "the image" if len(pictures) == 1 else "image {} of the list"
+    for number, picture in enumerate(pictures):
+        check_picture(picture, called.format(number))
+
+    def read(rows: Labels, step: FirstStep) -> Samples:
+        return read_images([pictures[row] for row in rows.tolist()], step, inputs)
+
+    def contents() -> list[str]:
+        return [digest_bytes(np.ascontiguousarray(picture).tobytes()) for picture in pictures]
+
+    return GivenSamples(IN_MEMORY, read, len(pictures), "images", inputs, contents)
+
+
+def _of_dataset(dataset: Dataset) -> GivenSamples:
+    half = everything(dataset)
+    arrays, kind = label_arrays(dataset), kind_of(dataset.modality)
+    return GivenSamples(
+        dataset.name,
+        half.some,
+        len(dataset),
+        kind,
+        half.inputs,
+        half.contents,
+        arrays,
+        dataset.notes,
+        lambda: _halves_of(dataset),
+    )
+
+
+def _halves_of(dataset: Dataset) -> tuple[Half, ...]:
+    """Return trainval and the test half; nothing where the data set cannot be split."""
+    try:
+        trainval, sealed = splits.of(dataset, replace(protocols["quick"], folds=2))
+    except BadInput:
+        return ()
+    return trainval, sealed.hand_out(Reason.EVERY_VECTOR)
+
+
+def _at_path(name: str, channels: int, progress: Progress, skip_broken: bool) -> GivenSamples:
+    """Return the samples of a data set by name, of class folders, or of images without classes."""
+
+    def read(found: str) -> GivenSamples:
+        dataset = inspect(found, progress) if skip_broken else load(found, progress)
+        samples = _of_dataset(without_broken(dataset) if skip_broken else dataset)
+        folder = found.removeprefix("folder:")
+        root = Path(folder).expanduser().resolve()
+        return samples if folder == found else replace(samples, source=str(root))
+
+    path, (kind, colon, _) = Path(name).expanduser(), name.partition(":")
+    if name in datasets or (colon and f"{kind}:" in datasets):
+        return read(name)
+    if not path.exists():
+        raise BadInput(
+            f"there is no {name}; give a folder or file of images, or kind:path of `assay list"
+            " datasets`"
+        )
+    if path.is_dir():
+        files = images_in(path)
+        if any(map(images_in, visible_folders(path))):
+            return read(f"folder:{path}")
+        if not files:
+            needed = next(filter(None, (missing_reader(one.suffix) for one in path.iterdir())), "")
+            raise BadInput(
+                f"{name} holds no images that can be read"
+                f" ({needed or ', '.join(sorted(endings())[:8]) + ', ...'})"
+            )
+        ids = [file.relative_to(path).as_posix() for file in files]
+        return _files(path.name, files, ids, channels, progress, skip_broken)
+    if table := TABLES.get(path.suffix.lower()):
+        raise BadInput(f"{name} is no image; write its kind before it, {table}{name}")
+    return _files(path.name, [path], [path.name], channels, progress, skip_broken)
+
+
+def _files(
+    called: str,
+    files: list[Path],
+    ids: list[str],
+    channels: int,
+    progress: Progress,
+    skip_broken: bool,
+) -> GivenSamples:
+    """Return images of files, which have no labels."""
+    for file in files:
+        if file.is_dir():
+            raise BadInput(f"{file} is a folder, not an image; give it by itself, not in a list")
+    absolute = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100 (keeps links)
+    root = Path(os.path.commonpath([file.parent for file in absolute]))
+    items, notes = ImageFiles(absolute, root, channels, progress), []
+    if skip_broken:
+        problems = [items.problem(row) for row in range(len(files))]
+        notes = [f"left out: {problem}" for problem in problems if problem]
+        rows = np.array([row for row, one in enumerate(problems) if one is None], dtype=np.int64)
+        items, ids = items.only(rows), [ids[row] for row in rows.tolist()]
+    check_usable(items, len(items.paths))
+
+    def contents() -> list[str]:
+        return contents_of(items, np.arange(len(ids)))
+
+    arrays = {"ids": np.array(ids)}
+    return GivenSamples(
+        called, items.arrays, len(ids), "images", channels, contents, arrays, tuple(notes)
+    )
+
+
+def _pictures(given: Any) -> list[Any]:
+    """Return images one by one: of a single image a list of it."""
+    if isinstance(given, Image.Image):
+        return [given]
+    if isinstance(given, np.ndarray):
+        return [*given] if given.ndim == 4 else [given]
+    if isinstance(given, Iterable) and not isinstance(given, bytes | dict | set):
+        return list(given)
+    raise BadInput(
+        f"images are given as {type(given).__name__}; give a path, a list of paths, a folder,"
+        " kind:path, a PIL image, or uint8 pixels of shape (height, width, 3)"
+    )
+
+
+def _rows(given: Any, width: int) -> GivenSamples:
+    """Return features, which are rows of the width that the model takes."""
+    try:
+        x: Vectors = np.asarray(given, dtype=np.float32)
+    except (ValueError, TypeError):
+        x = np.empty(0, dtype=np.float32)
+    if x.ndim != 2 or len(x) == 0 or x.shape[1] != width:
+        got = (
+            f"shape {given.shape}"
+            if isinstance(given, np.ndarray)
+            else f"{type(given).__name__} of {len(given)}"
+            if isinstance(given, Sequence)
+            else type(given).__name__
+        )
+        raise BadInput(f"this model takes rows of {width} numbers, at least one; got {got}")
+    rows = Features(x).arrays
+    return GivenSamples(IN_MEMORY, rows, len(x), "vectors", width, lambda: digests_of_rows(x))

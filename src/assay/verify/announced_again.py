@@ -1,0 +1,67 @@
+"""The announcement of a study made again from the data and the code, and compared with the ledger.
+
+An announcement can be made up as a whole before anything runs: other defaults, a narrower space, a
+published name over other settings, another leak report. It agrees with all that follows from it.
+Here the method, the named protocol and the data say what Assay announces.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from assay.records.codec import differing_fields
+from assay.records.study import StudyRecord
+from assay.study.design import Design
+from assay.verify.finding import Finding
+
+TITLE = "announced again"
+OF_THE_DATA = ("modality", "trainval", "classes", "samples", "pretrained_on", "problems")
+OF_THE_METHOD = ("source", "about", "departures")
+"""Entries of a method that another version of a user's file may change without a harm."""
+
+
+def check_announced(record: StudyRecord, design: Design, *, named: bool) -> Finding:
+    """Return whether the announcement is the one that this design gives.
+
+    `named` says whether the design has the settings of the protocol by its name; it has those of
+    the announcement otherwise.
+    """
+    what = f"{record.title}: {TITLE}"
+    said, here = record.announced.to_json(), design.preregistration.to_json()
+    wrong = list(_differences(said, here, named=named))
+    calls = said["data"]["name"], here["data"]["name"]
+    note = f"the announcement calls the data {calls[0]}, here they are {calls[1]}"
+    notes = [note] if calls[0] != calls[1] else []
+    if not wrong:
+        return Finding(what, note="; ".join(notes))
+    differs = f"{wrong[0]} is {_at(said, wrong[0])} in the ledger and {_at(here, wrong[0])} here"
+    if said["versions"]["source"] == here["versions"]["source"]:
+        return Finding(what, f"preregistration: {differs}")
+    notes.append(f"another version of Assay announced it: {differs}")
+    trusted = f"that another version of Assay announces {', '.join(wrong)} as the ledger has them"
+    return Finding(what, note="; ".join(notes), trusted=f"{trusted} ({record.title})")
+
+
+def _differences(said: Any, here: Any, *, named: bool) -> Iterator[str]:
+    """Yield the entries of the announcement that are others here, by their paths."""
+    for name in OF_THE_DATA:
+        if said["data"].get(name) != here["data"].get(name):
+            yield f"data.{name}"
+    for name in sorted({*said["method"], *here["method"]} - {*OF_THE_METHOD}):
+        if said["method"].get(name) != here["method"].get(name):
+            yield f"method.{name}"
+    yield from (f"space.{name}" for name in differing_fields(said["space"], here["space"]))
+    if named:
+        ours, theirs = said["protocol"], here["protocol"]
+        yield from (
+            f"protocol.{name}" for name in ("fingerprint", "question") if ours[name] != theirs[name]
+        )
+        fields = differing_fields(ours["resolved"], theirs["resolved"])
+        yield from (f"protocol.resolved.{name}" for name in fields)
+        yield from (f"budget.{name}" for name in differing_fields(said["budget"], here["budget"]))
+
+
+def _at(document: Any, path: str) -> str:
+    for name in path.split("."):
+        document = document.get(name) if isinstance(document, dict) else None
+    words = str(document)
+    return words if len(words) <= 80 else f"{words[:77]}..."

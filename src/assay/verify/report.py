@@ -1,0 +1,248 @@
+"""Checks of the report: rendered again, its tables, figures and page come out as they are."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+
+from assay.errors import BadInput
+from assay.files import read_bytes
+from assay.records.codec import BadRecord
+from assay.records.reported import REPORTED, Extent, Reported, decided_since
+from assay.records.store import Store
+from assay.report.write import DRAWN_BY, LAID_OUT_BY, PAGE, own_files, render_report, versions
+from assay.verify.figures import ingredients
+from assay.verify.finding import Finding
+
+AGAIN = "`assay report` writes it again"
+FIGURE = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
+
+UNRENDERED = (
+    BadInput,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""What rendering may raise where records hold what no bench writes."""
+
+SHOWN = 60
+"""Letters of a difference that a message shows."""
+
+
+def check_report(store: Store) -> Iterator[Finding]:
+    """Yield a finding for each table, each figure and the page of the report.
+
+    Yield others where the report is not whole, is older than the store, or shares its folder with
+    other files.
+    """
+    folder = store.root / "report"
+    if not folder.is_dir():
+        yield Finding("report", note=f"there is none yet; {AGAIN.removesuffix(' again')}")
+        return
+    if not (folder / REPORTED).exists():
+        note = (
+            f"{REPORTED}, which is written last, is not there: writing the report was interrupted,"
+            f" or an earlier Assay wrote it, so nothing in its folder was checked; {AGAIN}"
+        )
+        yield Finding("report", note=note, incomplete=True)
+        return
+    try:
+        made_of = Reported.read(folder / REPORTED)
+        _check_extent(store, made_of.extent)
+        expected = render_report(store, made_of)
+        if not expected:
+            raise BadRecord(f"{REPORTED} covers no study")
+    except UNRENDERED as error:
+        said = error if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
+        yield Finding("report", f"it cannot be made again: {said}")
+        return
+    if later := _later(store, made_of.extent):
+        yield Finding("report", note=f"older than the store: {later}; {AGAIN}", incomplete=True)
+    yield from _compare(folder, expected, made_of.versions)
+
+
+def _check_extent(store: Store, extent: Extent) -> None:
+    """Raise `BadRecord` where the report was made of what the store does not have."""
+    now = Extent.of(store)
+    for key, count in extent.studies.items():
+        if not 0 <= count <= now.studies.get(key, -1):
+            raise BadRecord(
+                f"{REPORTED} has {count} lines of study {key[:12]}, the store has"
+                f" {now.studies.get(key, 'none')}"
+            )
+    for hash_ in sorted({*extent.benches} - {*now.benches}):
+        raise BadRecord(f"{REPORTED} has bench {hash_[:12]}, which is not in the store")
+
+
+def _later(store: Store, extent: Extent) -> str:
+    """Return in words what happened in the store after its report was written."""
+    known = extent.studies
+    studies = [
+        key for key in store.studies() if key not in known or decided_since(store, key, known[key])
+    ]
+    benches = {*store.benches()} - {*extent.benches}
+    steps = f"of {len(studies)} studies it does not cover all steps" if studies else ""
+    announced = f"{len(benches)} benches were announced since" if benches else ""
+    return " and ".join(filter(None, (steps, announced)))
+
+
+def _compare(
+    folder: Path, expected: Mapping[str, str | bytes], written_by: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Yield a finding for each file of the report."""
+    there = {path.relative_to(folder).as_posix() for path in own_files(folder)}
+    here = versions()
+    redrawn = _unlike(written_by, here, DRAWN_BY)
+    relaid = _unlike(written_by, here, LAID_OUT_BY)
+    other_assay = _unlike(written_by, here, ("assay", "source"))
+    because = f" (it was written by another Assay: {other_assay})" if other_assay else ""
+    for name in sorted({*expected, *there} - {PAGE}):
+        kind = "table" if name.startswith("tables/") else "figure"
+        compared = kind == "table" or not redrawn
+        problem = (
+            _file_problem(folder / name, expected[name], compared=compared)
+            if name in expected
+            else f"no study here gives this {kind}"
+        )
+        yield Finding(f"{kind} {Path(name).name}", problem and problem + because)
+    page = expected[PAGE]
+    assert isinstance(page, str), "a page is a text"
+    problem = _page_problem(folder / PAGE, page, figures=not redrawn, markup=not relaid)
+    yield Finding(f"report/{PAGE}", problem and problem + because)
+    if redrawn:
+        note = f"not compared, drawn elsewhere with {redrawn}; `assay report` draws them again"
+        trusted = "that the figures of the report show what the studies say"
+        yield Finding("figures of the report", note=note, trusted=trusted)
+    strangers = sorted(
+        name
+        for path in folder.rglob("*")
+        if not path.is_dir() and (name := path.relative_to(folder).as_posix()) not in there
+        if name not in expected and name != REPORTED and not f"/{name}".count("/.")
+    )
+    if strangers:
+        shown = ", ".join(strangers[:3]) + (
+            f" and {len(strangers) - 3} more" * (len(strangers) > 3)
+        )
+        yield Finding("files in report/", note=f"not written by `assay report`: {shown}")
+
+
+def _unlike(written_by: Mapping[str, str], here: Mapping[str, str], names: Sequence[str]) -> str:
+    """Return in words which of the versions that wrote the report are others here."""
+    return ", ".join(
+        f"{name} {written_by.get(name, 'unknown')[:12]} ({here[name][:12]} here)"
+        for name in names
+        if written_by.get(name) != here[name]
+    )
+
+
+def _file_problem(path: Path, expected: str | bytes, *, compared: bool) -> str:
+    """Return what is wrong with a table or a figure."""
+    try:
+        found = read_bytes(path)
+    except FileNotFoundError:
+        return f"is missing; {AGAIN}"
+    except OSError as error:
+        return str(error)
+    due = expected.encode() if isinstance(expected, str) else expected
+    if found == due:
+        return ""
+    if not compared:
+        texts = [one.decode(errors="replace") for one in (found, due)]
+        return _foreign(texts[:1], texts[1:]) if path.suffix == ".svg" else ""
+    return f"does not say what the studies say; find out why, then {AGAIN}"
+
+
+def _page_problem(path: Path, expected: str, *, figures: bool, markup: bool) -> str:
+    """Return what the page has that the studies do not give.
+
+    `figures` and `markup` say whether those must be the same bytes; text and elements must be the
+    same in any case.
+    """
+    try:
+        found = read_bytes(path).decode(errors="replace")
+    except FileNotFoundError:
+        return f"is missing; {AGAIN}"
+    except OSError as error:
+        return str(error)
+    if found == expected:
+        return ""
+    remedy = f"; find out why, then {AGAIN}"
+    rest, own_rest = FIGURE.sub("", found), FIGURE.sub("", expected)
+    if difference := _first_difference(rest, own_rest):
+        return difference + remedy
+    if markup and rest != own_rest:
+        return f"its markup is another than that of `assay report`{remedy}"
+    drawn, own_drawn = FIGURE.findall(found), FIGURE.findall(expected)
+    if figures and drawn != own_drawn:
+        return f"its figures are not those that the studies give{remedy}"
+    if len(drawn) != len(own_drawn):
+        return f"it has {len(drawn)} figures, the studies give {len(own_drawn)}{remedy}"
+    return _foreign(drawn, own_drawn)
+
+
+def _foreign(figures: Sequence[str], expected: Sequence[str]) -> str:
+    """Return what SVGs that are not compared hold and those of the studies do not."""
+    if foreign := sorted(ingredients(figures) - ingredients(expected)):
+        return (
+            f"a figure holds what none of `assay report` does ({foreign[0][:SHOWN]}); find out"
+            f" why, then {AGAIN}"
+        )
+    return ""
+
+
+def _first_difference(found: str, expected: str) -> str:
+    """Return where two pages differ in text or elements, as far as a reader would notice."""
+    ours, theirs = _Page(found).parts, _Page(expected).parts
+    if ours == theirs:
+        return ""
+    pairs = zip([*ours, ""], [*theirs, ""], strict=False)
+    start = next(number for number, (one, other) in enumerate(pairs) if one != other)
+    texts = [
+        next((part for part in parts[start:] if not part.startswith("<")), "nothing")
+        for parts in (ours, theirs)
+    ]
+    if texts[0] == texts[1]:
+        texts = [parts[start] if start < len(parts) else "nothing" for parts in (ours, theirs)]
+    return f"it says {texts[0][:SHOWN]!r} where the studies give {texts[1][:SHOWN]!r}"
+
+
+class _Page(HTMLParser):
+    """Elements and text of a page in order; spaces are single, as a browser shows them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep the beginning of an element with its attributes."""
+        self.parts.append(f"<{tag} {attrs}>")
+
+    def handle_endtag(self, tag: str) -> None:
+        """Keep the end of an element."""
+        self.parts.append(f"</{tag}>")
+
+    def handle_data(self, data: str) -> None:
+        """Keep text."""
+        if text := " ".join(data.split()):
+            self.parts.append(text)
+
+    def handle_comment(self, data: str) -> None:
+        """Keep a comment, which browsers may not take for one."""
+        self.parts.append(f"<!--{data}")
+
+    def handle_decl(self, decl: str) -> None:
+        """Keep a declaration."""
+        self.parts.append(f"<!{decl}>")
+
+    def unknown_decl(self, data: str) -> None:
+        """Keep a declaration that HTML does not have."""
+        self.parts.append(f"<!{data}>")
+
+    def handle_pi(self, data: str) -> None:
+        """Keep a processing instruction."""
+        self.parts.append(f"<?{data}>")
