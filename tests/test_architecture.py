@@ -172,7 +172,6 @@ def test_the_check_of_the_seal_sees_a_way_round_it():
 OPEN_FILES = {
     "files.py": "the readers that all others use",
     "data/content.py": "the cache's own files, which it hashes in segments",
-    "data/packs.py": "the cache's own files, whose names are hashes",
     "data/partial_pack.py": "the cache's own files",
     "published/results.py": "a file of the package",
     "records/source.py": "code that was imported",

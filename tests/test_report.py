@@ -328,11 +328,12 @@ def test_a_table_in_markdown_shows_names_letter_by_letter(odd):
 
 
 def test_a_table_in_latex_shows_names_letter_by_letter(odd):
-    text = render(table(odd, "scores"), "tex")
+    scores = table(odd, "scores")
+    text = render(scores, "tex")
     rows = [line for line in text.splitlines() if line.endswith(r"\\") and r"$\pm$" in line]
     assert len(rows) == len(ODD)
     for row in rows:
-        assert len(re.split(r"(?<!\\)&", row)) == len(table(odd, "scores").columns)
+        assert len(re.split(r"(?<!\\)&", row)) == len(scores.columns)
         assert not row.startswith("[")  # an option of the \\ before
         assert not re.search(r"(?<!\\)[#%_`^~]", row)
     assert r"a\$b\$" in text and r"\textbackslash{}alpha" in text and "{[}x](y)" in text
