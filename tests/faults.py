@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from miniature import snapshot
+from options import set_options
 
 ASSAY = ("-m", "assay")
 SAVING = (__file__,)
@@ -37,7 +38,7 @@ def words(
     """Return the words of a bench's command, which prints the keys of its runs."""
     named = ["bench", "--data", data, "--out", str(out), "--methods", ",".join(methods)]
     named += ["--verbose", *more]
-    return named + [part for setting in settings for part in ("--set", setting)]
+    return named + set_options(settings)
 
 
 def start(

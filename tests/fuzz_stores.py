@@ -29,6 +29,7 @@ from fuzz_workshop import (
     shorten,
 )
 from miniature import CLASSES
+from options import with_last_settings
 
 
 class Inputs(DataInputs):
@@ -232,7 +233,7 @@ class Inputs(DataInputs):
         if not (set(value) & set("123456789") and len(value) > 2):  # a short training at most
             words = ["train", "--data", f"features:{self.vectors}", "--method", "triplet"]
             words += ["--out", str(self.place() / "model")]
-        words += [*SETTINGS, "--set", setting]
+        words = with_last_settings([*words, *SETTINGS, "--set", setting])
         wrong = partial(self._not_as_asked, kind, setting)
         return Case(shorten(setting), words, wrong, [field.strip(), "batch."])
 

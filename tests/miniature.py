@@ -18,6 +18,7 @@ from assay.protocols import (
     protocols,
     resolve,
 )
+from options import set_options
 
 CLASSES, IMAGES, SIDE = 17, 4, 16
 MINI_AT_ITS_RATE = (
@@ -76,7 +77,7 @@ def make_features(path: Path, classes: int = 16, noise: float = 0.7, seed: int =
 def bench_command(data: str, out: Path, methods: str, *settings: str) -> list[str]:
     """Return the words of a miniature bench in a process of its own."""
     words = ["--data", data, "--out", str(out), "--methods", methods, "--engine", "inline"]
-    words += [part for setting in (*MINI, *settings) for part in ("--set", setting)]
+    words += set_options((*MINI, *settings))
     return [sys.executable, "-m", "assay", "bench", *words]
 
 

@@ -360,7 +360,7 @@ def test_a_parameter_that_is_no_number_in_digits_is_refused(text: str) -> None:
             BadInput, match=f"--param {name}={text}: '{text}' is not a finite number"
         ):
             read_parameters(methods["triplet"], QUICK, [f"{name}={text}"])
-    with pytest.raises(BadInput, match="a learning rate is a number above 0 and at most 1000"):
+    with pytest.raises(BadInput, match="lr is a learning rate, a number above 0 and at most 1000"):
         read_parameters(methods["triplet"], QUICK, ["lr=1e30"])
 
 

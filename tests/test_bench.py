@@ -35,6 +35,7 @@ from assay.study import (
 from assay.study.failures import cause_of, raise_failures
 from faults import computed, end_well, finished, start
 from miniature import MINI, bench_command, make_folder, snapshot
+from options import set_options
 from sealed import replace_test_images, swap_test_labels
 from shared_pool import local
 
@@ -366,7 +367,7 @@ def bench_with(assay, as_before, mini_features, tmp_path):
 
     def run(name, code, *settings, methods=None):
         (tmp_path / f"{name}.py").write_text(code)
-        chosen = [part for setting in (*MINI, *settings) for part in ("--set", setting)]
+        chosen = set_options((*MINI, *settings))
         return assay(
             "bench", "--data", f"features:{mini_features}", "--out", tmp_path / "store",
             "--methods", methods or f"{name},triplet", "--import", tmp_path / f"{name}.py",

@@ -32,6 +32,7 @@ from assay.train import optimiser_of, step
 from assay.trunks import trunk_facts, trunks
 from loops import for_each
 from miniature import MINI, resolved
+from options import set_options
 
 DECLARED = Protocol("quick-like.v1", optimiser=Optimiser(lr=1e-3))
 QUICK = resolved(DECLARED)
@@ -683,8 +684,7 @@ def test_adopted_methods_are_benched_continued_and_refused_when_edited(
     mine, store = tmp_path / "theirs.py", tmp_path / "store"
     command = ["bench", "--data", f"features:{mini_features}", "--out", store, "--import", mine]
     command += ["--methods", "their_triplet,their_arcface"]
-    for setting in (*MINI, "trials=1", "startup=0"):
-        command += ["--set", setting]
+    command += set_options((*MINI, "trials=1", "startup=0"))
 
     mine.write_text(THEIRS)
     code, _, err = assay(*command, "--workers", 1)  # a worker process imports the file too

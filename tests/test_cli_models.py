@@ -27,9 +27,10 @@ from assay.trunks import build
 from assay.trunks.lite0 import Lite0
 from loops import for_each
 from miniature import IMAGES, MINI, make_folder
+from options import set_options, with_last_settings
 
 INLINE = ("--engine", "inline")
-SET = tuple(part for setting in (*MINI, "folds=4") for part in ("--set", setting))
+SET = tuple(set_options((*MINI, "folds=4")))
 TINY = "test_resnet.r160_in1k"
 TEST_CLASSES = 8
 """Of the miniature folder, from this class on."""
@@ -96,11 +97,7 @@ def frozen(mini, tiny_weights):
     words = [
         "--methods",
         "triplet,pretrained",
-        *SET,
-        "--set",
-        f"trunk={TINY}",
-        "--set",
-        "size=32",
+        *set_options((*MINI, "folds=4", f"trunk={TINY}", "size=32")),
         "--weights",
         tiny_weights,
     ]
@@ -177,7 +174,8 @@ def by_hand(folder, paths):
 
 
 def train(assay, data, out, *words, method="triplet"):
-    return assay("train", "--data", data, "--method", method, *SET, "--out", out, *words)
+    words = with_last_settings((*SET, "--out", out, *words))
+    return assay("train", "--data", data, "--method", method, *words)
 
 
 def test_training_leaves_a_folder_with_weights_and_a_card(assay, mini):
@@ -287,12 +285,13 @@ def test_no_weights_are_random_ones(assay, mini):
 BAD_TRAINING = {
     "unknown parameter": (
         ["--param", "marginn=1"],
-        "--param marginn=1: write name=value; the parameters of triplet are",
+        "--param marginn=1: triplet has no parameter 'marginn'; did you mean 'margin'? (all: dist",
     ),
     "no value": (["--param", "margin"], "--param margin: write name=value"),
     "wrong type": (
         ["--param", "margin=wide"],
-        "--param margin=wide: 'wide' is not a finite number; the default is 0.1",
+        "--param margin=wide: 'wide' is not a finite number; the default is 0.1, searched in 0.0 to"
+        " 2.0",
     ),
     "out of range": (
         ["--param", "margin=-5"],
@@ -311,6 +310,18 @@ BAD_TRAINING = {
     "whole numbers": (
         ["--method", "soft_triple", "--param", "centres=2.5"],
         "--param centres=2.5: '2.5' is not a whole number",
+    ),
+    "a parameter twice": (
+        ["--param", "margin=0.1", "--param", " margin =0.2"],
+        "--param margin: given twice, margin=0.1 and  margin =0.2; leave out one of the two",
+    ),
+    "a setting twice": (
+        ["--set", "dim=8"],
+        "--set dim: given twice, dim=8 and dim=8; leave out one of the two",
+    ),
+    "a fixed parameter": (
+        ["--method", "margin_distance_weighted_near", "--param", "beta=1"],
+        "--param beta=1: margin_distance_weighted_near fixes beta=0.6; the parameters of",
     ),
     "fold too high": (["--fold", "4"], "--fold 4: the protocol has folds 0 to 3"),
     "fold too low": (["--fold", "-1"], "--fold -1: the protocol has folds 0 to 3"),
@@ -338,15 +349,11 @@ BAD_TRAINING = {
 def test_bad_training_is_one_line_before_any_work(assay, mini, name):
     words, message = BAD_TRAINING[name]
     torch.save({"other": torch.zeros(2)}, "other.pth")
-    given = {
-        "--data": f"folder:{mini}",
-        "--method": "triplet",
-        "--out": "model",
-        **dict(zip(words[::2], words[1::2], strict=True)),
-    }
-    repeated = [pair for pair in zip(words[::2], words[1::2], strict=True) if pair[0] == "--set"]
+    usual = {"--data": f"folder:{mini}", "--method": "triplet", "--out": "model"}
+    usual = {option: value for option, value in usual.items() if option not in words}
+    settings = SET if name == "a setting twice" else ()
     code, out, err = assay(
-        "train", *SET, *(part for pair in [*given.items(), *repeated] for part in pair)
+        "train", *settings, *(part for pair in usual.items() for part in pair), *words
     )
     assert (code, out) == (2, ""), err
     assert message in err
@@ -483,7 +490,8 @@ def test_a_bench_records_what_was_skipped_and_verifies_with_its_data(assay, mini
     (tmp_path / "removed/mini/class00/0.png").unlink()
     (tmp_path / "removed/mini/class16/0.png").unlink()
     (tmp_path / "removed/mini/class16").rmdir()
-    fewer = [*SET, "--set", "trials=1", "--set", "reproductions=1", "--methods", "triplet", *INLINE]
+    fewer = set_options((*MINI, "folds=4", "trials=1", "reproductions=1"))
+    fewer += ["--methods", "triplet", *INLINE]
     runs = {}
     for name, more in (("broken", ["--skip-broken"]), ("removed", [])):
         data = f"folder:{tmp_path / name / 'mini'}"
@@ -600,7 +608,7 @@ def test_embeddings_are_split_as_the_images_would_be(assay, trained, table):
         "features:f.npz",
         "--methods",
         "as_is",
-        *SET[:-2],
+        *set_options(MINI),
         "--out",
         "store",
     )
@@ -1085,7 +1093,7 @@ def test_a_model_in_a_store_whose_run_was_exchanged_is_refused(assay, mini, benc
 
 def test_another_number_of_folds_is_refused_only_where_it_was_asked_for(assay, mini):
     train = ["train", "--data", f"folder:{mini}", "--method", "triplet", "--out", "three", *SET]
-    assert assay(*train, "--set", "folds=3")[0] == 0
+    assert assay(*with_last_settings([*train, "--set", "folds=3"]))[0] == 0
     words = ["evaluate", "three", "--data", f"folder:{mini}"]
     assert assay(*words, "--set", "seed=1")[0] == 0
     code, _, err = assay(*words, "--set", "folds=2")
@@ -1169,7 +1177,8 @@ def test_the_report_names_the_weights_that_the_trunk_started_from(benched):
 
 
 def test_weights_of_a_file_are_named_in_the_report(assay, mini, tiny_weights):
-    words = ["--methods", "pretrained", *SET, "--set", f"trunk={TINY}", "--set", "size=32"]
+    settings = set_options((*MINI, "folds=4", f"trunk={TINY}", "size=32"))
+    words = ["--methods", "pretrained", *settings]
     words += ["--weights", tiny_weights, "--pretrained-on", "many <stripes>"]
     code, out, err = assay("bench", *INLINE, "--data", f"folder:{mini}", *words, "--out", "store")
     assert code == 0, err
@@ -1224,8 +1233,7 @@ def test_a_dry_run_counts_and_makes_nothing(
     data = f"features:{mini_features}" if "--data" in words else f"folder:{mini}"
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
     words = [
-        *SET,
-        *words[2 * ("--data" in words) :],
+        *with_last_settings([*SET, *words[2 * ("--data" in words) :]]),
         "--methods",
         ",".join(list(runs)[:2]),
         "--out",

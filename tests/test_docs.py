@@ -14,6 +14,7 @@ import pytest
 from conftest import registries_restored
 from loops import for_each
 from miniature import MINI, make_folder
+from options import set_options, with_last_settings
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -66,9 +67,7 @@ def in_miniature(command):
         words += ["--data", "folder:birds"]
     small = [setting for setting in MINI if not setting.startswith(("trials", "startup"))]
     words += ["--engine", "inline"]  # to start a process takes longer than to run these
-    return words + [
-        part for setting in ("trials=1", "startup=0", *small) for part in ("--set", setting)
-    ]
+    return with_last_settings([*words, *set_options(("trials=1", "startup=0", *small))])
 
 
 @pytest.mark.slow

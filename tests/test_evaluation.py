@@ -21,6 +21,7 @@ from assay.model import Architecture, untrained_model, write_model_folder
 from assay.progress import silent
 from assay.protocols import customise, protocols
 from miniature import MINI, make_folder
+from options import set_options
 
 PROTOCOL = customise(protocols["quick"], [*MINI, "folds=4"])
 
@@ -35,7 +36,7 @@ def data(monkeypatch, tmp_path, mini_features):
 @pytest.fixture
 def model(assay, data):
     """A model folder that held out fold 2 of the data."""
-    settings = [word for setting in (*MINI, "folds=4") for word in ("--set", setting)]
+    settings = set_options((*MINI, "folds=4"))
     words = ["--data", data, "--method", "triplet", "--fold", 2, *settings, "--out", "model"]
     assert assay("train", *words)[0] == 0
     return Path("model")

@@ -38,6 +38,7 @@ from assay.trunks.lite0 import Lite0
 from assay.verify import verify
 from assay.verify.runs import check_models, check_trunk, model_of
 from miniature import MINI, make_folder, snapshot
+from options import set_options
 
 SETTINGS = (*MINI, "trunk=lite0", "size=32")
 METHODS = ("triplet", "pretrained")
@@ -76,9 +77,7 @@ def bench(folder, out, settings=SETTINGS, methods=METHODS):
         "inline",
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            sys, "argv", words + [part for setting in settings for part in ("--set", setting)]
-        )
+        patch.setattr(sys, "argv", words + set_options(settings))
         with pytest.raises(SystemExit) as ended:
             main()
     assert not ended.value.code

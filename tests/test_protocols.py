@@ -40,6 +40,7 @@ from assay.study import design_bench
 from assay.trunks import find
 from equations import REFERENCE, Case, unit
 from miniature import MINI, resolved
+from options import set_options
 
 REALITY_CHECK = [
     "reality-check/cub.v1",
@@ -677,7 +678,7 @@ SMALL = [
 def test_a_bench_under_a_name_with_a_slash_ends_in_tables_that_state_its_departures(
     name: str, trials: int, first: dict[str, Any], mini_folder: Path, tmp_path: Path, assay: Any
 ) -> None:
-    settings = [word for setting in (*SMALL, f"trials={trials}") for word in ("--set", setting)]
+    settings = set_options((*SMALL, f"trials={trials}"))
     store = tmp_path / "store"
     where = ("--data", f"folder:{mini_folder}", "--out", store, "--engine", "inline")
     code, out, err = assay("bench", *where, "--methods", "triplet", "--protocol", name, *settings)

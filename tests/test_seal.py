@@ -20,6 +20,7 @@ from assay.records.store import Store
 from assay.records.study import study_records
 from miniature import MINI, make_folder, snapshot
 from official import MINIATURES, shrink
+from options import set_options
 from sealed import CHANGES, EVERY_CHANGE, Spy, offer_changed
 
 SMALL = (
@@ -41,8 +42,7 @@ def settings(protocol):
     fewer = [
         f"{name}=2" for name in ("trials", "searches") if getattr(protocols[protocol], name) > 1
     ]
-    chosen = (*SMALL, *fewer)
-    return ["--protocol", protocol, *(word for setting in chosen for word in ("--set", setting))]
+    return ["--protocol", protocol, *set_options((*SMALL, *fewer))]
 
 
 # --- ways in --------------------------------------------------------------------------------------
@@ -91,8 +91,7 @@ def train_final(run, data, out, protocol):
     otherwise.
     """
     words = ["--protocol", protocol, "--methods", "triplet", "--out", out / "store", *INLINE]
-    for setting in (*MINI, "reproductions=1"):
-        words += ["--set", setting]
+    words += set_options((*MINI, "reproductions=1"))
     run("bench", "--data", data, *words)
     final = ("--final", out / "store", "--method", "triplet", "--out", out / "final")
     run("train", "--data", data, *final)

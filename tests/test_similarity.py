@@ -44,6 +44,7 @@ from assay.run.testing import read_answers
 from assay.study import design_bench
 from heads import HERE, PROTOCOL, VIEW, place, runs_of, vectors
 from miniature import MINI
+from options import set_options
 from sealed import receipt
 
 CPU = torch.device("cpu")
@@ -231,8 +232,7 @@ SMALL = [
 
 
 def settings_of(protocol: str) -> list[str]:
-    once = [word for setting in (*MINI, *SMALL, "trials=1") for word in ("--set", setting)]
-    return ["--protocol", protocol, *once]
+    return ["--protocol", protocol, *set_options((*MINI, *SMALL, "trials=1"))]
 
 
 def test_a_bench_scores_each_method_as_its_exception_says(

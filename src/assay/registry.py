@@ -120,8 +120,7 @@ class Registry(Mapping[str, _T]):
 
     def miss(self, name: str) -> str:
         """Return the message for a name that no part has."""
-        near = difflib.get_close_matches(name, self._parts, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, self._parts)
         return f"no {self.kind} is called {name!r}{hint} (all: {', '.join(sorted(self._parts))})"
 
     def __iter__(self) -> Iterator[str]:
@@ -129,6 +128,17 @@ class Registry(Mapping[str, _T]):
 
     def __len__(self) -> int:
         return len(self._parts)
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return a question for the end of a message: whether the nearest of the names was meant; empty
+    where none is near.
+
+    >>> did_you_mean("margn", ["margin", "scale"])
+    "; did you mean 'margin'?"
+    """
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def import_folder(package: str, path: Iterable[str]) -> None:

@@ -164,6 +164,10 @@ class Real:
         """Return the position of `value` on the search scale: 0 at `low`, 1 at `high`."""
         return _share(self.low, self.high, self.log, value)
 
+    def holds(self, value: Value) -> bool:
+        """Return whether the value is in the range."""
+        return _is_number(value) and self.low <= value <= self.high
+
 
 @dataclass(frozen=True)
 class Integer:
@@ -189,6 +193,10 @@ class Integer:
         """Return the position of `value` on the search scale: 0 at `low`, 1 at `high`."""
         return _share(self.low, self.high, self.log, value)
 
+    def holds(self, value: Value) -> bool:
+        """Return whether the value is in the range."""
+        return _is_number(value) and self.low <= value <= self.high
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -201,6 +209,10 @@ class Choice:
             raise ValueError(f"a choice needs two different options, got {self.options}")
 
     def takes(self, value: object) -> bool:
+        """Return whether the value is one of the options."""
+        return value in self.options
+
+    def holds(self, value: Value) -> bool:
         """Return whether the value is one of the options."""
         return value in self.options
 
@@ -303,6 +315,15 @@ def describe_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
         f"{name} was {_searched(before.get(name))} and would now be {_searched(after.get(name))}"
         for name in changed
     )
+
+
+def in_words(range_: Range) -> str:
+    """Return how a range is searched, in words.
+
+    >>> in_words(Real(0, 2))
+    'searched in 0.0 to 2.0'
+    """
+    return _searched(vars(range_))
 
 
 def _searched(said: Mapping[str, Any] | None) -> str:

@@ -219,7 +219,9 @@ def choose_protocol(
     """Import the user's own parts; return the protocol of this name with settings and weights."""
     from assay.methods import import_parts
     from assay.protocols import customise, protocols
+    from assay.protocols.settings import check_given_once
 
+    check_given_once("--set", settings or ())
     import_parts(imports or ())
     chosen = customise(protocols[name], settings or ())
     if pretrained_on is not None and weights in (None, "none", "pretrained"):

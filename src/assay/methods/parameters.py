@@ -1,7 +1,7 @@
 """From a method and its parameters to a loss and a miner."""
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +9,9 @@ from assay.errors import BadInput
 from assay.losses.loss import Loss, Method
 from assay.miners import Miner, miners
 from assay.protocols import Protocol, ResolvedProtocol, as_text
-from assay.protocols.settings import LARGEST_RATE
-from assay.space import Parameters, Space, Value, read_number, read_whole
+from assay.protocols.settings import LARGEST_RATE, check_given_once
+from assay.registry import did_you_mean
+from assay.space import Parameters, Range, Space, Value, in_words, read_number, read_whole
 
 DEFAULT_WEIGHTS_LR = 3e-3
 
@@ -113,13 +114,15 @@ def read_parameters(
     >>> read_parameters(methods["triplet"], quick, ["margin=0.2"])
     {'margin': 0.2}
     """
+    check_given_once("--param", settings)
     known = {**_own_defaults(method), **_training_defaults(protocol)}
-    chosen = defaults(method, protocol)
+    chosen, space = defaults(method, protocol), space_of(method, protocol)
     for setting in settings:
         name, sign, text = (word.strip() for word in setting.partition("="))
-        if not sign or name not in known or name in method.fixed:
+        if not sign:
             raise BadInput(f"--param {setting}: write name=value; {_free(method, known)}")
-        chosen[name] = _read_value(known[name], text, setting)
+        _check_name(method, known, name, f"--param {setting}")
+        chosen[name] = _read_value(known[name], text, setting, space.get(name))
     _check_parameters(method, protocol, chosen, f"--param {', '.join(settings)}")
     return chosen
 
@@ -140,8 +143,7 @@ def with_given(
     chosen = defaults(method, protocol)
     for name, value in given.items():
         label = f"{method.name}: {as_text(name, value)}"
-        if name not in known or name in method.fixed:
-            raise BadInput(f"{label} is given by {protocol.name}; {_free(method, known)}")
+        _check_name(method, known, name, f"{label} is given by {protocol.name}")
         kind = type(known[name]) if isinstance(known[name], str | int) else float
         if type(value) is not kind and not (kind is float and type(value) is int):
             raise BadInput(f"{label} is not of the kind of its default, {known[name]!r}")
@@ -149,6 +151,29 @@ def with_given(
     texts = ", ".join(as_text(*parameter) for parameter in given.items())
     _check_parameters(method, protocol, chosen, f"{method.name}: {texts}")
     return chosen
+
+
+def outside_search(method: Method, protocol: ResolvedProtocol, chosen: Parameters) -> Iterator[str]:
+    """Yield a sentence for each parameter whose value no search of the method would try."""
+    for name, range_ in space_of(method, protocol).items():
+        if not range_.holds(chosen[name]):
+            yield (
+                f"{as_text(name, chosen[name])} is outside the search space of {method.name}, where"
+                f" {name} is {in_words(range_)}"
+            )
+
+
+def _check_name(method: Method, known: Iterable[str], name: str, label: str) -> None:
+    """Raise `BadInput` for a parameter that the method does not have, or that it fixes."""
+    if name in method.fixed:
+        fixed = f"{method.name} fixes {as_text(name, method.fixed[name])}"
+        raise BadInput(f"{label}: {fixed}; {_free(method, known)}")
+    if name not in known:
+        free = sorted(set(known) - set(method.fixed))
+        raise BadInput(
+            f"{label}: {method.name} has no parameter {name!r}{did_you_mean(name, free)} (all:"
+            f" {', '.join(free)})"
+        )
 
 
 def _free(method: Method, known: Iterable[str]) -> str:
@@ -163,7 +188,7 @@ def _check_parameters(
     for name in TRAINING:
         if not 0 < float(chosen.get(name, 1)) <= LARGEST_RATE:
             raise BadInput(
-                f"{label}: a learning rate is a number above 0 and at most {LARGEST_RATE:g}"
+                f"{label}: {name} is a learning rate, a number above 0 and at most {LARGEST_RATE:g}"
             )
     try:
         assemble(method, chosen, protocol)
@@ -213,7 +238,7 @@ def _taker(method: Method, name: str) -> str:
     return wanted_by[0]
 
 
-def _read_value(default: Any, text: str, setting: str) -> Value:
+def _read_value(default: Any, text: str, setting: str, range_: Range | None) -> Value:
     """Return the text as a value of its default's type, a number where there is no default."""
     try:
         if isinstance(default, bool):
@@ -224,4 +249,7 @@ def _read_value(default: Any, text: str, setting: str) -> Value:
     except KeyError:
         raise BadInput(f"--param {setting}: {text!r} is neither true nor false") from None
     except ValueError as error:
-        raise BadInput(f"--param {setting}: {error}; the default is {default!r}") from None
+        searched = "" if range_ is None else f", {in_words(range_)}"
+        raise BadInput(
+            f"--param {setting}: {error}; the default is {default!r}{searched}"
+        ) from None

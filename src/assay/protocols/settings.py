@@ -50,6 +50,25 @@ def customise(protocol: Protocol, settings: Sequence[str]) -> Protocol:
     return _renamed(changed, protocol)
 
 
+def check_given_once(option: str, settings: Sequence[str]) -> None:
+    """Raise `BadInput` where two `name=value` settings of an option are of the same name.
+
+    >>> check_given_once("--set", ["dim=8", "folds=4", "dim=16"])
+    Traceback (most recent call last):
+    ...
+    assay.errors.BadInput: --set dim: given twice, dim=8 and dim=16; leave out one of the two
+    """
+    first: dict[str, str] = {}
+    for setting in settings:
+        name = setting.partition("=")[0].strip()
+        if name in first:
+            raise BadInput(
+                f"{option} {name}: given twice, {first[name]} and {setting}; leave out one of the"
+                " two"
+            )
+        first[name] = setting
+
+
 def with_settings(protocol: Protocol, settings: Mapping[str, SettingValue]) -> Protocol:
     """Return the protocol with values of fields changed, as `customise` does with texts.
 

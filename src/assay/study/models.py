@@ -14,6 +14,7 @@ from assay.errors import BadInput
 from assay.files import DRAFT, read_bytes
 from assay.hashing import shortened
 from assay.methods import read_parameters
+from assay.methods.parameters import outside_search
 from assay.model import write_model_folder
 from assay.progress import Progress, Say, say_nothing, silent
 from assay.records.lines import Preregistration, Reproduction, Scores
@@ -74,7 +75,7 @@ def train_one(
 
     The fold that is left out chooses the checkpoint. If it is killed, the same command continues. A
     model folder that is there is replaced only where `replace_model` says so. `say` is called with
-    what was found of the trunk of features.
+    what was found of the trunk of features, and where a parameter is outside its search space.
     """
     check_out(out, replace_model)
     conditions = design.conditions
@@ -90,6 +91,8 @@ def train_one(
     parameters = read_parameters(design.method, design.protocol, settings)
     if settings:
         try_parameters(design, parameters)
+        for text in outside_search(design.method, design.protocol, parameters):
+            say(text)
     run = design.study.run("trial", 0, seed, fold, parameters)
     view = conditions.place(conditions.trainval, progress)
     with resuming(out, run.key, save_after) as resume_file:
