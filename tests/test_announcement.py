@@ -5,6 +5,7 @@ test half, and what `verify` says where the store is not what was announced.
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from assay.records.merge import merge
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.report import write_report
-from assay.study.bench import design_bench
+from assay.study.bench import design_bench, plan_bench
 from assay.study.declare import declare
 from assay.tables import comparisons
 from assay.verify import verify
@@ -171,8 +172,12 @@ def test_a_bench_refuses_a_test_half_that_was_replaced_after_the_announcement(
         bench(other, store.root, "triplet")
     with pytest.raises(BadInput, match=r"is not the one that was announced with as_is"):
         bench(other, store.root, "contrastive")
+    plan = partial(plan_bench, f"features:{other}", ["triplet"], SMALL, workers=1, out=store.root)
+    with pytest.raises(BadInput, match=r"is not the one that was announced with triplet, as_is"):
+        plan()
     assert not store.studies()
     bench(data, store.root, "triplet")
+    assert plan(new_study=True).runs
     bench(other, store.root, "triplet", new_study=True)
     assert problems(store) == []
 

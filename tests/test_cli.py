@@ -268,6 +268,59 @@ def test_images_smaller_than_the_trunk_can_take_are_refused(assay, mini_folder, 
     assert not (tmp_path / "store").exists()
 
 
+OUTS = {
+    "a file": (
+        lambda out: out.touch(),
+        "cannot write to {0}: {0} is no folder; give another --out",
+    ),
+    "in a file": (lambda out: out.parent.touch(), "cannot write to {0}: "),
+    "a link to nowhere": (lambda out: out.symlink_to("none"), "cannot write to {0}: {0} is no fol"),
+    "not writable": (
+        lambda out: out.symlink_to("/proc"),
+        "{0} is not a run store: it contains oth",
+    ),
+    "of other files": (
+        lambda out: (out.mkdir(), (out / "photo.jpg").touch()),
+        "{0} is not a run store: it contains other files (photo.jpg, ...); give an empty --out",
+    ),
+    "of another format": (
+        lambda out: (out.mkdir(), (out / "format.json").write_text('{"format": 99}')),
+        "the store {0} has format 99",
+    ),
+    "without a format": (
+        lambda out: (out.mkdir(), (out / "format.json").touch()),
+        "{0}/format.json cannot be read; restore it, or give another --out",
+    ),
+}
+
+
+@for_each("name", OUTS)
+def test_an_out_that_is_no_store_is_refused_before_the_data_are_read(assay, tmp_path, name):
+    """A dry run says the same as the bench."""
+    make, message = OUTS[name]
+    out = tmp_path / name / "store"
+    if name != "in a file":
+        out.parent.mkdir()
+    make(out)
+    before = sorted(tmp_path.rglob("*"))
+    words = ["--data", "features:none.npz", "--out", out]
+    said = [
+        assay("bench", *words, "--dry-run"),
+        assay("bench", *words),
+        assay("sweep", *words, "--vary", "dim=4"),
+        assay("reproduce", *words),
+    ]
+    assert said == [(2, "", said[0][2])] * 4
+    assert message.format(out) in said[0][2] and said[0][2].count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_out_is_made_with_the_folders_above_it(tmp_path):
+    Store.check_out(tmp_path / "a" / "b")
+    assert not (tmp_path / "a").exists()
+    assert Store.create(tmp_path / "a" / "b").salts
+
+
 def test_a_store_of_another_format_is_refused_and_left_alone(assay, mini_features, tmp_path):
     store = tmp_path / "store"
     store.mkdir()
@@ -433,3 +486,10 @@ def test_other_code_or_settings_do_not_continue_a_study(assay, store, tmp_path):
     assert code == 2
     assert "margin was searched in 0.0 to 4.0 and would now be searched in 0.0 to 2.0" in err
     assert "--new-study" in err
+    before = ledger.read_bytes()
+    ledger.write_bytes(before + b'{"torn": ')  # as while a bench writes to it
+    words += [*(part for setting in MINI for part in ("--set", setting)), "--dry-run"]
+    code, _, planned = assay(*words)
+    assert (code, planned) == (2, err)
+    assert ledger.read_bytes() == before + b'{"torn": '
+    assert assay(*words, "--new-study")[0] == 0

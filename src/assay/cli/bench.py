@@ -86,6 +86,8 @@ def bench(
             allow_leaks=options.allow_leaks,
             control=control,
             reference=reference,
+            out=options.out,
+            new_study=new_study,
         )
         print_plan(plan, options.json)
         return

@@ -58,19 +58,39 @@ class Store:
         """Return the store at `root`, and make it first where there is none.
 
         A new store gets the salt of its commitments, a random one where none is given. Raises
-        `BadInput` where the folder contains other files.
+        `BadInput` as `check_out` does.
         """
+        cls.check_out(root)
         try:
             root.mkdir(parents=True, exist_ok=True)
             if not (root / "format.json").exists():
-                _refuse_strangers(root)
                 _write_format(root, [salt or secrets.token_hex(32)])
         except OSError as error:
-            raise BadInput(
-                f"cannot write to {root}: {error.strerror}; give another --out"
-            ) from None
-        _check_writable(root, ANOTHER)
+            raise BadInput(f"cannot write to {root}: {error.strerror}; {ANOTHER}") from None
         return cls(root)
+
+    @classmethod
+    def check_out(cls, root: Path) -> None:
+        """Raise `BadInput` where no store could be made or continued at `root`; nothing is made.
+
+        That is so where nothing can be written, the folder contains other files, or the store there
+        has another format.
+        """
+        try:
+            above = next(
+                path
+                for path in (root, *root.absolute().parents)
+                if path.exists() or path.is_symlink()
+            )
+            if not above.is_dir():
+                raise BadInput(f"cannot write to {root}: {above} is no folder; {ANOTHER}")
+            if above == root and not (root / "format.json").exists():
+                _refuse_strangers(root)
+        except OSError as error:
+            raise BadInput(f"cannot write to {root}: {error.strerror}; {ANOTHER}") from None
+        _check_writable(above, ANOTHER, root)
+        if (root / "format.json").exists():
+            cls(root)
 
     @contextmanager
     def driving(self, remedy: str = "") -> Iterator[None]:
@@ -273,16 +293,17 @@ def place_file(path: Path, content: bytes) -> None:
         write_atomically(path, content)
 
 
-def _check_writable(root: Path, remedy: str) -> None:
-    """Raise `BadInput` where no file can be made in the folder.
+def _check_writable(folder: Path, remedy: str, root: Path | None = None) -> None:
+    """Raise `BadInput` where no file can be made in the folder, in which the store is to be.
 
     A full disk is reported on the first write.
     """
     try:
-        tempfile.TemporaryFile(dir=root).close()
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise BadInput(f"cannot write to {root}: {error.strerror}; {remedy}") from None
+            reason = f"cannot write to {root or folder}: {error.strerror}"
+            raise BadInput(f"{reason}; {remedy}") from None
 
 
 def _refuse_strangers(root: Path) -> None:

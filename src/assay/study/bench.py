@@ -16,17 +16,23 @@ from assay.methods import import_parts, methods
 from assay.progress import Progress, silent
 from assay.protocols import Protocol, protocols
 from assay.protocols.settings import check_ranges
-from assay.records.benches import AS_IS
+from assay.records.benches import AS_IS, declared_benches
+from assay.records.ledger import read
 from assay.records.progress import Board, Listener
 from assay.records.store import Store
 from assay.run import Keep, SharesOfTasks, Training
 from assay.study.conditions import Conditions
 from assay.study.countdown import Countdown
-from assay.study.declare import announced_in_words, declare, reference_of
+from assay.study.declare import (
+    announced_in_words,
+    check_test_half,
+    declare,
+    reference_of,
+)
 from assay.study.design import Design, design_methods
 from assay.study.failures import cause_of, raise_failures, raise_unless_measured
 from assay.study.plan import Plan, plan
-from assay.study.study import Study
+from assay.study.study import Study, check_space
 from assay.study.tryout import try_methods
 
 Done = queue.SimpleQueue[Future[Any]]
@@ -86,6 +92,7 @@ def run_bench(
     `new_study` begins new studies beside those that the store has. `control` adds a twin of a
     method. `reference` is the method that all others are compared with.
     """
+    Store.check_out(out)
     designs = design_bench(
         data,
         with_baseline(names),
@@ -109,12 +116,37 @@ def plan_bench(
     allow_leaks: bool = False,
     control: str | None = None,
     reference: str | None = None,
+    out: Path | None = None,
+    new_study: bool = False,
+    progress: Progress = silent,
 ) -> Plan:
-    """Return what the bench would cost on so many workers; nothing is written."""
-    designs = design_bench(data, with_baseline(names), protocol, device, imports)
+    """Return what the bench would cost on so many workers; nothing is written.
+
+    Raise `BadInput` as the bench itself would before its first run, also about the store `out`.
+    """
+    if out is not None:
+        Store.check_out(out)
+    designs = design_bench(data, with_baseline(names), protocol, device, imports, progress)
     designs[0].conditions.check_data(Listener().say, allow_leaks)
     designs = with_control(designs, control)
-    return plan(designs, workers, reference_of(designs, reference))
+    compared = reference_of(designs, reference)
+    if out is not None:
+        check_continues(designs, out, new_study)
+    return plan(designs, workers, compared)
+
+
+def check_continues(designs: Sequence[Design], out: Path, new_study: bool) -> None:
+    """Raise `BadInput` where a store that is there was begun with other spaces or another test
+    half; nothing is written.
+    """
+    if not (out / "format.json").exists():
+        return
+    store = Store(out)
+    designs = [in_newest_generation(design, store, new_study) for design in designs]
+    for design in designs:
+        ledger = store.study(design.key) / "ledger.jsonl"
+        check_space(design, ledger, read(ledger) if ledger.exists() else [])
+    check_test_half(declared_benches(store), designs, store)
 
 
 # --- what is studied ---

@@ -34,8 +34,8 @@ def declare(
     own = {design.name: design.key for design in designs}
     announcements = [announced_hash(design, store) for design in designs]
     known = declared_benches(store)
+    check_test_half(known, designs, store)
     for bench in known:
-        _check_test_half(bench, designs, store)
         if bench.key == bench_key([*own.values()], reference) and (
             list(bench.announcements) == announcements
         ):
@@ -80,16 +80,19 @@ def announced_hash(design: Design, store: Store) -> str:
     return lines[0].hash if lines else hash_of(0, "preregistration", body, START)
 
 
-def _check_test_half(bench: DeclaredBench, designs: Sequence[Design], store: Store) -> None:
+def check_test_half(
+    known: Sequence[DeclaredBench], designs: Sequence[Design], store: Store
+) -> None:
     """Raise `BadInput` where a bench announced one of these studies with another test half."""
-    shared = [design.called for design in designs if design.key in bench.studies]
-    if shared and not bench.commits_to(designs[0].conditions.test.fingerprint, store.salts):
-        raise BadInput(
-            f"{store.root}: the test half of {designs[0].conditions.data.name} is not the one that"
-            f" was announced with {', '.join(shared)} (bench {bench.hash[:12]}). Put the data back,"
-            " start new studies with --new-study (the old ones stay in the record), or give"
-            " another --out"
-        )
+    for bench in known:
+        shared = [design.called for design in designs if design.key in bench.studies]
+        if shared and not bench.commits_to(designs[0].conditions.test.fingerprint, store.salts):
+            raise BadInput(
+                f"{store.root}: the test half of {designs[0].conditions.data.name} is not the one"
+                f" that was announced with {', '.join(shared)} (bench {bench.hash[:12]}). Put the"
+                " data back, start new studies with --new-study (the old ones stay in the record),"
+                " or give another --out"
+            )
 
 
 def reference_of(designs: Sequence[Design], wanted: str | None) -> str | None:

@@ -11,6 +11,7 @@ from assay.protocols import Protocol, protocols, published_name
 from assay.protocols.reality_check import PAPER_DATA
 from assay.published import DATA, best_parameters
 from assay.records.origin import GivenParameters, Published
+from assay.records.store import Store
 from assay.study.bench import Bench, Execution, design_bench, run_designs
 from assay.study.design import Design
 
@@ -32,6 +33,7 @@ def run_published(
     published has the method's default. A protocol by its name is the version that `as_published`
     returns.
     """
+    Store.check_out(out)
     protocol = protocols[as_published(protocol)] if isinstance(protocol, str) else protocol
     designs = design_bench(
         data,

@@ -16,7 +16,7 @@ from assay.files import write_atomically
 from assay.hashing import digest_bytes
 from assay.protocols import PROSE
 from assay.records.halves import fingerprint_of_contents
-from assay.records.ledger import Ledger
+from assay.records.ledger import Ledger, Line, announcement
 from assay.records.lines import (
     Preregistration,
     Reproduction,
@@ -87,6 +87,19 @@ class Reproduced:
         return tuple(run.key for run in self.runs)
 
 
+def check_space(design: Design, ledger: Path, lines: list[Line]) -> None:
+    """Raise `BadInput` where the study of these lines was begun with another space."""
+    begun = announcement(lines, str(ledger))
+    if begun is None or begun.space == design.space:
+        return
+    change = describe_change(begun.space.describe(), design.space.describe())
+    raise BadInput(
+        f"{ledger.parent}: {change}. The search space of {design.method.name} was announced on"
+        f" {lines[0].at} and does not change after that: put it back, or start a new study with"
+        " --new-study; both studies then stay in the record"
+    )
+
+
 class Study:
     """A study under way: the design of one method, carried out in a store.
 
@@ -154,15 +167,7 @@ class Study:
 
     def check(self) -> None:
         """Raise `BadInput` where the study was begun with another space: it never changes."""
-        begun = self.ledger.announced
-        if begun is None or begun.space == self.design.space:
-            return
-        change = describe_change(begun.space.describe(), self.design.space.describe())
-        raise BadInput(
-            f"{self.folder}: {change}. The search space of {self.design.method.name} was announced"
-            f" on {self.ledger.lines[0].at} and does not change after that: put it back, or start"
-            " a new study with --new-study; both studies then stay in the record"
-        )
+        check_space(self.design, self.ledger.path, self.ledger.lines)
 
     def _announcement(self) -> Preregistration:
         """Return the preregistration; names and prose stay as they were announced first.

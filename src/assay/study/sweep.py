@@ -57,6 +57,7 @@ def run_sweep(
     reproductions are complete. Test scores do not go back into any choice.
     """
     field, values = read_values(vary)
+    Store.check_out(out)
     import_parts(execution.imports)
     dataset = load(data, execution.listener.progress) if isinstance(data, str) else data
     bases = design_bench(dataset, names, protocol, execution.device, execution.imports)
