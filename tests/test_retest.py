@@ -458,6 +458,19 @@ def test_a_damaged_file_is_a_finding_and_the_next_study_is_checked(copied, damag
     assert [problem.partition(" ")[0] for problem in found] == [damaged, forged]
 
 
+@pytest.mark.parametrize("error", [MemoryError(), KeyError("x")])
+def test_a_worker_that_fails_accuses_nobody(copied, monkeypatch, error):
+    def fail(self):
+        raise error
+
+    store, data = copied()
+    monkeypatch.setattr("assay.run.TestEmbedding.__call__", fail)
+    found = [one for one in retested(store, data) if one.what.endswith(TITLE)]
+    assert found and all(one.unchecked and not one.problem for one in found)
+    said = f"could not be checked: {type(error).__name__}"
+    assert all(one.note.startswith(said) for one in found)
+
+
 def test_a_metric_without_a_value_is_no_forgery(tmp_path):
     data = f"features:{make_features(tmp_path / 'mini.npz')}"
     protocol = customise(SMALL, ["metrics=map_at_r,recall_at_100,nmi"])

@@ -1,5 +1,6 @@
 """`assay verify` finds and names every kind of tampering, and finds nothing where there is none."""
 
+import errno
 import json
 import shutil
 import threading
@@ -842,6 +843,93 @@ def check_found(store, tamper, words):
     tamper(store)
     found = problems(store)
     assert any(words in problem for problem in found), found
+
+
+# --- checks that fail -----------------------------------------------------------------------------
+
+
+FAILING = {
+    "no memory": MemoryError(),
+    "too many open files": OSError(errno.EMFILE, "Too many open files"),
+    "a right that is missing": PermissionError(errno.EACCES, "Permission denied"),
+    "the interpreter": SystemError("AST constructor recursion depth mismatch"),
+    "our own code": ValueError("zip() argument 2 is shorter than argument 1"),
+    "an invariant of ours": AssertionError("a study has folds"),
+}
+
+
+def fail(monkeypatch, place, error):
+    def failing(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(place, failing)
+
+
+@pytest.mark.parametrize("name", FAILING)
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        ("assay.verify.checks.check_runs", "runs"),
+        ("assay.verify.checks.check_trials", "trials"),
+        ("assay.verify.checks.read", "ledger chain"),
+    ],
+)
+def test_a_check_that_fails_accuses_nobody_and_is_no_success(made, monkeypatch, name, place, what):
+    fail(monkeypatch, place, FAILING[name])
+    findings = list(verify(Store(made("plain"))))
+    failed = [one for one in findings if one.unchecked]
+    assert [one for one in findings if one.problem] == []
+    assert failed and all(one.what.endswith(what) for one in failed)
+    assert all(one.note.startswith("could not be checked: ") for one in failed)
+
+
+@pytest.mark.parametrize("name", ["no memory", "too many open files", "the interpreter"])
+@pytest.mark.parametrize(
+    "place", ["assay.npz.open_file", "assay.files.open_file"], ids=["arrays", "documents"]
+)
+def test_files_that_the_machine_cannot_read_accuse_nobody(made, monkeypatch, name, place):
+    """The readers turn what they meet into an error of the file; verify looks at its cause."""
+    store = Store(made("features"))
+    fail(monkeypatch, place, FAILING[name])
+    findings = list(verify(store))
+    assert [one for one in findings if one.problem] == []
+    assert any(one.unchecked for one in findings)
+
+
+def test_a_failed_check_ends_with_exit_code_1_and_is_counted(assay, made, monkeypatch):
+    fail(monkeypatch, "assay.verify.checks.check_runs", MemoryError())
+    code, out, _ = assay("verify", made("plain"))
+    assert code == 1
+    assert "UNCHECKED triplet on " in out and "runs: could not be checked: MemoryError" in out
+    assert ", 0 wrong, " in out and " not checked" in out
+
+
+OTHER_VECTORS = {
+    "no array": (lambda path: path.write_bytes(b"text"), "its test vectors are no array"),
+    "a sample less": (
+        lambda path: np.save(path, np.load(path)[1:]),
+        "its test vectors are not those of the samples",
+    ),
+}
+
+
+@pytest.mark.forgery("verify", what="test vectors with fitting hashes: {}")
+@pytest.mark.parametrize("name", OTHER_VECTORS)
+def test_vectors_that_cannot_be_scored_are_found(copy, name):
+    write, words = OTHER_VECTORS[name]
+    store = copy("plain")
+    record = record_in(store)
+    key = record.reproductions[0].key
+    path = store.test_vectors(key, record.seal.test)
+    write(path)
+
+    def change(lines):
+        for kind, body in lines:
+            if kind == "test" and key in body["runs"]:
+                body["vectors"][body["runs"].index(key)] = digest_file(path)
+
+    forge(store, change)
+    assert any(words in problem for problem in problems(store))
 
 
 # --- models ---------------------------------------------------------------------------------------

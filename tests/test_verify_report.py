@@ -176,7 +176,7 @@ FORGED = {
     ),
     "garbage": (
         lambda store: (store.root / "report" / "report.json").write_text("[]"),
-        "report: it cannot be made again",
+        "report made again: ",
     ),
 }  # fmt: skip
 
@@ -199,15 +199,16 @@ def test_what_was_done_to_a_report_is_found(store, name):
 @pytest.mark.parametrize(
     "error", [OverflowError("too large"), ValueError("x"), AssertionError("x"), TypeError("x")]
 )
-def test_what_rendering_raises_on_forged_records_is_a_problem_and_no_traceback(
+def test_what_rendering_raises_is_said_and_is_no_accusation_and_no_traceback(
     store, monkeypatch, error
 ):
     def render(*_):
         raise error
 
     monkeypatch.setattr("assay.verify.report.render_report", render)
-    words = f"report: it cannot be made again: {type(error).__name__}: {error}"
-    assert problems(store) == [words]
+    (found,) = check_report(store)
+    assert found.unchecked and not found.problem
+    assert found.note.startswith(f"could not be checked: {type(error).__name__}: {error}")
 
 
 # --- written elsewhere ----------------------------------------------------------------------------
@@ -220,10 +221,9 @@ def test_figures_drawn_with_other_versions_are_taken_on_trust_and_the_text_is_no
     moved_in_the_file(store)
     touched(store)
     assert problems(store) == []
-    assert (
-        "not compared, drawn elsewhere with matplotlib 3.0 ("
-        in notes(store)["figures of the report"]
-    )
+    note = notes(store)["figures of the report"]
+    assert note.startswith("drawn elsewhere with matplotlib 3.0 (")
+    assert "so their curves are not compared; tables and text are" in note
     assert [one.trusted for one in check_report(store) if one.trusted] == [
         "that the figures of the report show what the studies say"
     ]
@@ -270,6 +270,54 @@ def test_nothing_is_hidden_in_a_figure_that_is_not_compared(store, name):
 def test_whatever_a_browser_would_show_or_run_is_an_ingredient_of_a_figure(drawn, name):
     old, new = ALSO_HIDDEN[name]
     assert old in drawn
+    assert ingredients([drawn.replace(old, new, 1)]) - ingredients([drawn])
+
+
+def drawn_by_another_matplotlib(content):
+    """The same figure with other elements, attributes, properties and text as text."""
+    for old, new in {
+        b"butt}": b"butt; paint-order: stroke}",
+        b"<path ": b'<path vector-effect="none" ',
+        b"</svg>": b'<g><text x="1" style="font: 9px sans-serif">MAP@R</text></g></svg>',
+    }.items():
+        assert old in content
+        content = content.replace(old, new)
+    return content
+
+
+@pytest.mark.parametrize("name", ["matplotlib", "numpy"])
+def test_an_honest_report_that_another_version_drew_is_accused_of_nothing(
+    store, drawn, monkeypatch, name
+):
+    def draws(svg):
+        monkeypatch.setattr(write, "draw", lambda figure, form: svg if form == "svg" else svg[::-1])
+
+    here = write.versions()
+    draws(drawn_by_another_matplotlib(drawn.encode()))
+    write_report(store)
+    draws(drawn.encode())
+    assert any(problem.startswith("figure ") for problem in problems(store))
+    monkeypatch.setattr("assay.verify.report.versions", lambda: here | {name: "99.0"})
+    assert problems(store) == []
+    assert f"drawn elsewhere with {name} " in notes(store)["figures of the report"]
+    assert [one.trusted for one in check_report(store) if one.trusted] == [
+        "that the figures of the report show what the studies say"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("butt}", "butt} <script>x()</script> * {}"),
+        ("butt}", "butt; fill: <script>x()</script>}"),
+        ("butt}", "butt; display: none}"),
+        ("butt}", "butt; fill: url(//ours.example)}"),
+        ("</svg>", "<text><title><script>x()</script></title></text></svg>"),
+        ("</svg>", '<text class="verdict">Ours wins.</text></svg>'),
+        ("</svg>", '<p>Ours <text x="0">wins.</text></p></svg>'),
+    ],
+)
+def test_what_may_be_drawn_anew_lets_nothing_else_in(drawn, old, new):
     assert ingredients([drawn.replace(old, new, 1)]) - ingredients([drawn])
 
 

@@ -2,6 +2,7 @@
 with 2, and the reasons of other errors in words.
 """
 
+import errno
 import os
 import traceback
 from pathlib import Path
@@ -21,6 +22,31 @@ def reason_of(error: Exception) -> str:
         return "it is not UTF-8"
     words = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return " ".join(words.split()) or type(error).__name__
+
+
+ABOUT_THE_FILE = (
+    None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG,
+    errno.EINVAL, errno.EFBIG, errno.ENXIO,
+)  # fmt: skip
+"""Numbers of an `OSError` that say what a file is; all others say what the machine could not do."""
+
+
+def failed_here(error: BaseException) -> BaseException | None:
+    """Return the failure of the machine that led to an error: memory, open files, a disk, a right
+    that is missing. Return None where a file or a value is the cause.
+
+    >>> failed_here(FileNotFoundError(errno.ENOENT, "No such file or directory"))
+    >>> failed_here(OSError(errno.EMFILE, "Too many open files"))
+    OSError(24, 'Too many open files')
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, MemoryError | SystemError):
+            return cause
+        if isinstance(cause, OSError) and cause.errno not in ABOUT_THE_FILE:
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def in_one_line(error: BaseException, otherwise: str = "") -> str:

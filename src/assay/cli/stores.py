@@ -242,10 +242,10 @@ def verify(
 ) -> None:
     """Check a store from its runs: ledgers, searches, selections, test scores, tables.
 
-    Exit code 1 if anything is wrong; what is incomplete is named. With --data, the test half is
-    embedded again with the stored weights. With --rerun, some runs are trained again, and embed the
-    test half again. Other bytes, as another processor or other versions may give, are reported and
-    must lie within a tolerance.
+    Exit code 1 if anything is wrong or could not be checked; what is incomplete is named. With
+    --data, the test half is embedded again with the stored weights. With --rerun, some runs are
+    trained again, and embed the test half again. Other bytes, as another processor or other
+    versions may give, are reported and must lie within a tolerance.
 
     Example: assay verify assay-runs/demo --data glyphs --rerun 2
     """
@@ -274,14 +274,16 @@ def verify(
                 findings += _print_findings(_or_the_reason(again, findings), json)
     wrong = [finding for finding in findings if finding.problem]
     incomplete = [finding for finding in findings if finding.incomplete]
+    unchecked = [finding for finding in findings if finding.unchecked]
     trusted = _trusted(store, data, findings, repeated)
-    done = sum(not finding.skipped for finding in findings)
+    done = sum(not (finding.skipped or finding.unchecked) for finding in findings)
     if json:
         print_json(
             {
                 "checks": done,
                 "problems": wrong,
                 "incomplete": incomplete,
+                "unchecked": unchecked,
                 "notes": [one for one in findings if one.note],
                 "trusted": trusted,
                 **({"rerun": {"seed": seed, "runs": repeated}} if rerun else {}),
@@ -291,8 +293,10 @@ def verify(
         if trusted:
             print(f"taken on trust: {'; '.join(trusted)}")
         missing = f", {len(incomplete)} incomplete" if incomplete else ""
-        print(f"{done} checks, {len(wrong)} wrong{missing}", flush=True)
-    if wrong or (complete and incomplete) or any(one.outcome == "DIFFERENT" for one in repeated):
+        failed = f", {len(unchecked)} not checked" if unchecked else ""
+        print(f"{done} checks, {len(wrong)} wrong{missing}{failed}", flush=True)
+    different = any(one.outcome == "DIFFERENT" for one in repeated)
+    if wrong or unchecked or (complete and incomplete) or different:
         raise typer.Exit(1)
 
 
@@ -354,6 +358,8 @@ def _mark(finding: "Finding") -> str:
     """Return the word with which the line of a finding begins."""
     if finding.problem:
         return "WRONG"
+    if finding.unchecked:
+        return "UNCHECKED"
     return "INCOMPLETE" if finding.incomplete else "skip " if finding.skipped else "ok   "
 
 

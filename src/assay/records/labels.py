@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from assay.errors import failed_here
 from assay.hashing import digest, digest_bytes
 from assay.npz import read_npz
 
@@ -22,6 +23,8 @@ def read_test_labels(path: Path) -> dict[str, NDArray[Any]] | None:
     """Return the arrays in a file of labels; None where there are none to read."""
     try:
         arrays, _ = read_npz(path, ["y", "query", "gallery"])
-    except ValueError:
+    except ValueError as error:
+        if failed_here(error):
+            raise
         return None
     return arrays if "y" in arrays else None

@@ -9,7 +9,7 @@ from assay.errors import BadInput
 from assay.records.benches import DeclaredBench, announced_before, read_bench
 from assay.records.store import Store
 from assay.records.study import StudyRecord
-from assay.verify.finding import Finding
+from assay.verify.finding import Finding, of_error
 
 ORDER_IN_TIME = (
     "it shows an order in time only if this hash was published, with a date that others can check,"
@@ -24,7 +24,10 @@ def check_benches(store: Store, records: Sequence[StudyRecord]) -> Iterator[Find
         try:
             benches.append(read_bench(store, hash_))
         except BadInput as error:
-            yield Finding(f"bench {hash_[:12]}", str(error))
+            unread = of_error(f"bench {hash_[:12]}", error)
+            yield unread
+            if unread.unchecked:  # what it announced is not known
+                return
     by_key = {record.key: record for record in records}
     for bench in benches:
         yield _check_bench(store, bench, benches, by_key)

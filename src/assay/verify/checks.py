@@ -1,15 +1,14 @@
 """All checks of a store, one after the other."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from assay.errors import BadInput, reason_of
 from assay.files import read_json
 from assay.records.ledger import Line, read
 from assay.records.store import Store
 from assay.records.study import StudyRecord, study_records
 from assay.verify.benches import check_anchor, check_benches
-from assay.verify.finding import Finding
+from assay.verify.finding import Check, Finding, of_error, outcome
 from assay.verify.looks import (
     check_contents,
     check_looks,
@@ -25,8 +24,6 @@ from assay.verify.report import check_report
 from assay.verify.runs import check_models, check_runs
 from assay.verify.scores import check_order, check_peek, check_scores, check_seal
 from assay.verify.search import check_asked, check_selection, check_trials
-
-Check = Callable[[], Iterable[str]]
 
 WRITTEN_AGAIN = "missing; run the same bench or merge again: it writes it from the ledger"
 """The note on a `study.json` that is not there."""
@@ -46,7 +43,7 @@ def verify(store: Store, anchor: str | None = None) -> Iterator[Finding]:
     sound = True
     for key in keys:
         for finding in verify_study(store, key):
-            sound = sound and not finding.problem
+            sound = sound and finding.holds
             yield finding
     if not sound:
         if anchor is not None:
@@ -55,7 +52,7 @@ def verify(store: Store, anchor: str | None = None) -> Iterator[Finding]:
         return
     records = study_records(store)
     for finding in check_benches(store, records):
-        sound = sound and not finding.problem
+        sound = sound and finding.holds
         yield finding
     if anchor is not None:
         yield check_anchor(store, anchor, records)
@@ -73,11 +70,8 @@ def verify_study(store: Store, key: str) -> Iterator[Finding]:
     try:
         lines = read(folder / "ledger.jsonl")
         record = StudyRecord.of(key, lines) if lines else None
-    except (BadInput, KeyError, TypeError) as error:
-        known = isinstance(error, BadInput)
-        yield Finding(
-            f"study {key[:12]}: ledger chain", str(error) if known else _unlike_a_study(error)
-        )
+    except Exception as error:  # whatever fails here says nothing of the other studies
+        yield of_error(f"study {key[:12]}: ledger chain", error)
         return
     if record is None:
         note = "begun, nothing recorded yet; run the same command again to continue"
@@ -98,13 +92,13 @@ def verify_study(store: Store, key: str) -> Iterator[Finding]:
     notes = {"study.json": WRITTEN_AGAIN * missing, "looks at test": count_looks(record)}
     sound = True
     for what, check in checks.items():
-        finding = Finding(
+        found = Finding(
             f"{record.title}: {what}",
-            "; ".join(_problems_of(check)),
-            notes.get(what, ""),
+            note=notes.get(what, ""),
             incomplete=missing and what == "study.json",
         )
-        sound = sound and not finding.problem
+        finding = outcome(check, found)
+        sound = sound and finding.holds
         yield finding
     if not record.ended:
         yield Finding(record.title, note=_how_far(record), incomplete=True)
@@ -125,28 +119,6 @@ def _how_far(record: StudyRecord) -> str:
     )
 
 
-def _problems_of(check: Check) -> list[str]:
-    """Return the problems that a check yields; an unreadable record is one."""
-    found = []
-    try:
-        for problem in check():
-            found.append(problem)
-    except BadInput as error:
-        found.append(str(error))
-    except OSError as error:
-        found.append(f"{error.filename} cannot be read: {reason_of(error)}")
-    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        found.append(_unlike_a_study(error))
-    return found
-
-
-def _unlike_a_study(error: Exception) -> str:
-    return (
-        f"ledger.jsonl was altered: it is not the ledger of a study ({type(error).__name__}:"
-        f" {error})"
-    )
-
-
 def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterator[str]:
     """Yield a problem where `study.json` is there and equals neither the ledger nor the ledger
     without its last lines.
@@ -158,7 +130,7 @@ def _study_file(folder: Path, record: StudyRecord, lines: list[Line]) -> Iterato
         return
     try:
         written = read_json(path)
-    except (ValueError, TypeError, OSError):
+    except (ValueError, TypeError):
         written = {}
     if written not in (
         StudyRecord.of(record.key, lines[:count]).to_json() for count in range(len(lines), 0, -1)

@@ -1,6 +1,14 @@
 """The outcome of a check."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from assay.errors import BadInput, failed_here, reason_of
+from assay.records.ledger import SealError
+from assay.study.failures import cause_of
+
+Check = Callable[[], Iterable[str]]
+"""Yields what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -15,6 +23,8 @@ class Finding:
         skipped: whether nothing was looked at; the note says why.
         incomplete: whether something that was announced is not there; the note says what. It is no
             problem, but nothing is shown by what is missing.
+        unchecked: whether the check itself failed, by an error of Assay or of the machine; the note
+            says which. It accuses nobody, and shows nothing.
         trusted: what is taken on trust, because it could not be shown here.
     """
 
@@ -23,4 +33,43 @@ class Finding:
     note: str = ""
     skipped: bool = False
     incomplete: bool = False
+    unchecked: bool = False
     trusted: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the check was made and nothing is wrong."""
+        return not self.problem and not self.unchecked
+
+
+def outcome(check: Check, otherwise: Finding) -> Finding:
+    """Return the finding of a check: the problems that it yields, or its error; else the other."""
+    problems = []
+    try:
+        for problem in check():
+            problems.append(problem)
+    except Exception as error:  # whatever fails here says nothing of the other checks
+        failed = of_error(otherwise.what, error)
+        if not problems:
+            return failed
+        problems.append(failed.problem or failed.note)
+    return replace(otherwise, problem="; ".join(problems))
+
+
+def of_error(what: str, error: Exception) -> Finding:
+    """Return the finding of a check that ended in an error.
+
+    It is a problem where a file is missing, damaged or says what no bench writes. Any other error
+    may be one of Assay or of the machine, and accuses nobody.
+    """
+    if cause := failed_here(error):
+        return _unchecked(what, cause)
+    if isinstance(error, OSError):
+        return Finding(what, f"{error.filename or 'a file'} cannot be read: {reason_of(error)}")
+    if isinstance(error, BadInput | SealError):
+        return Finding(what, str(error))
+    return _unchecked(what, error)
+
+
+def _unchecked(what: str, error: BaseException) -> Finding:
+    return Finding(what, note=f"could not be checked: {cause_of(error)}", unchecked=True)

@@ -45,6 +45,8 @@ def check_preregistration(store: Store, record: StudyRecord) -> Iterator[str]:
                 f"preregistration: {value} {name} were announced, the protocol says"
                 f" {expected[name]}"
             )
+    if study.protocol.folds < 1:
+        yield f"preregistration: {study.protocol.folds} folds were announced, a study has some"
     if announced.budget.trials:
         for name, range_ in study.protocol.space.items():
             if announced.space.get(name) != range_:

@@ -2,31 +2,21 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
-from assay.errors import BadInput
 from assay.files import read_bytes
 from assay.records.codec import BadRecord
 from assay.records.reported import REPORTED, Extent, Reported, decided_since
 from assay.records.store import Store
 from assay.report.write import DRAWN_BY, LAID_OUT_BY, PAGE, own_files, render_report, versions
 from assay.verify.figures import ingredients
-from assay.verify.finding import Finding
+from assay.verify.finding import Finding, of_error, outcome
 
 AGAIN = "`assay report` writes it again"
 FIGURE = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
-
-UNRENDERED = (
-    BadInput,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-)
-"""What rendering may raise where records hold what no bench writes."""
 
 SHOWN = 60
 """Letters of a difference that a message shows."""
@@ -55,9 +45,8 @@ def check_report(store: Store) -> Iterator[Finding]:
         expected = render_report(store, made_of)
         if not expected:
             raise BadRecord(f"{REPORTED} covers no study")
-    except UNRENDERED as error:
-        said = error if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
-        yield Finding("report", f"it cannot be made again: {said}")
+    except Exception as error:  # whatever rendering raises is no accusation
+        yield of_error("report made again", error)
         return
     if later := _later(store, made_of.extent):
         yield Finding("report", note=f"older than the store: {later}; {AGAIN}", incomplete=True)
@@ -98,22 +87,20 @@ def _compare(
     redrawn = _unlike(written_by, here, DRAWN_BY)
     relaid = _unlike(written_by, here, LAID_OUT_BY)
     other_assay = _unlike(written_by, here, ("assay", "source"))
-    because = f" (it was written by another Assay: {other_assay})" if other_assay else ""
     for name in sorted({*expected, *there} - {PAGE}):
         kind = "table" if name.startswith("tables/") else "figure"
         compared = kind == "table" or not redrawn
-        problem = (
-            _file_problem(folder / name, expected[name], compared=compared)
-            if name in expected
-            else f"no study here gives this {kind}"
-        )
-        yield Finding(f"{kind} {Path(name).name}", problem and problem + because)
+        check = partial(_file_problems, folder / name, expected.get(name), compared=compared)
+        yield _because(outcome(check, Finding(f"{kind} {Path(name).name}")), other_assay)
     page = expected[PAGE]
     assert isinstance(page, str), "a page is a text"
-    problem = _page_problem(folder / PAGE, page, figures=not redrawn, markup=not relaid)
-    yield Finding(f"report/{PAGE}", problem and problem + because)
+    check = partial(_page_problems, folder / PAGE, page, figures=not redrawn, markup=not relaid)
+    yield _because(outcome(check, Finding(f"report/{PAGE}")), other_assay)
     if redrawn:
-        note = f"not compared, drawn elsewhere with {redrawn}; `assay report` draws them again"
+        note = (
+            f"drawn elsewhere with {redrawn}, so their curves are not compared; tables and text"
+            " are. `assay report` draws them again"
+        )
         trusted = "that the figures of the report show what the studies say"
         yield Finding("figures of the report", note=note, trusted=trusted)
     strangers = sorted(
@@ -138,59 +125,63 @@ def _unlike(written_by: Mapping[str, str], here: Mapping[str, str], names: Seque
     )
 
 
-def _file_problem(path: Path, expected: str | bytes, *, compared: bool) -> str:
-    """Return what is wrong with a table or a figure."""
-    try:
-        found = read_bytes(path)
-    except FileNotFoundError:
-        return f"is missing; {AGAIN}"
-    except OSError as error:
-        return str(error)
-    due = expected.encode() if isinstance(expected, str) else expected
+def _because(finding: Finding, other_assay: str) -> Finding:
+    """Return the finding; where something is wrong, with the Assay that wrote the report."""
+    if not (finding.problem and other_assay):
+        return finding
+    because = f" (it was written by another Assay: {other_assay})"
+    return replace(finding, problem=finding.problem + because)
+
+
+def _file_problems(path: Path, expected: str | bytes | None, *, compared: bool) -> Iterator[str]:
+    """Yield what is wrong with a table or a figure; None is expected of one too many."""
+    if expected is None:
+        yield f"no study here gives this {path.parent.name.removesuffix('s')}"
+        return
+    if not path.exists():
+        yield f"is missing; {AGAIN}"
+        return
+    found, due = read_bytes(path), expected.encode() if isinstance(expected, str) else expected
     if found == due:
-        return ""
-    if not compared:
+        return
+    if compared:
+        yield f"does not say what the studies say; find out why, then {AGAIN}"
+    elif path.suffix == ".svg":
         texts = [one.decode(errors="replace") for one in (found, due)]
-        return _foreign(texts[:1], texts[1:]) if path.suffix == ".svg" else ""
-    return f"does not say what the studies say; find out why, then {AGAIN}"
+        yield from _foreign(texts[:1], texts[1:])
 
 
-def _page_problem(path: Path, expected: str, *, figures: bool, markup: bool) -> str:
-    """Return what the page has that the studies do not give.
+def _page_problems(path: Path, expected: str, *, figures: bool, markup: bool) -> Iterator[str]:
+    """Yield the first of what the page has that the studies do not give.
 
     `figures` and `markup` say whether those must be the same bytes; text and elements must be the
     same in any case.
     """
-    try:
-        found = read_bytes(path).decode(errors="replace")
-    except FileNotFoundError:
-        return f"is missing; {AGAIN}"
-    except OSError as error:
-        return str(error)
-    if found == expected:
-        return ""
-    remedy = f"; find out why, then {AGAIN}"
+    if not path.exists():
+        yield f"is missing; {AGAIN}"
+        return
+    found, remedy = read_bytes(path).decode(errors="replace"), f"; find out why, then {AGAIN}"
     rest, own_rest = FIGURE.sub("", found), FIGURE.sub("", expected)
-    if difference := _first_difference(rest, own_rest):
-        return difference + remedy
-    if markup and rest != own_rest:
-        return f"its markup is another than that of `assay report`{remedy}"
     drawn, own_drawn = FIGURE.findall(found), FIGURE.findall(expected)
-    if figures and drawn != own_drawn:
-        return f"its figures are not those that the studies give{remedy}"
-    if len(drawn) != len(own_drawn):
-        return f"it has {len(drawn)} figures, the studies give {len(own_drawn)}{remedy}"
-    return _foreign(drawn, own_drawn)
+    if difference := _first_difference(rest, own_rest):
+        yield difference + remedy
+    elif markup and rest != own_rest:
+        yield f"its markup is another than that of `assay report`{remedy}"
+    elif figures and drawn != own_drawn:
+        yield f"its figures are not those that the studies give{remedy}"
+    elif len(drawn) != len(own_drawn):
+        yield f"it has {len(drawn)} figures, the studies give {len(own_drawn)}{remedy}"
+    elif found != expected:
+        yield from _foreign(drawn, own_drawn)
 
 
-def _foreign(figures: Sequence[str], expected: Sequence[str]) -> str:
-    """Return what SVGs that are not compared hold and those of the studies do not."""
+def _foreign(figures: Sequence[str], expected: Sequence[str]) -> Iterator[str]:
+    """Yield what SVGs that are not compared hold, no drawing and in none of the studies' SVGs."""
     if foreign := sorted(ingredients(figures) - ingredients(expected)):
-        return (
+        yield (
             f"a figure holds what none of `assay report` does ({foreign[0][:SHOWN]}); find out"
             f" why, then {AGAIN}"
         )
-    return ""
 
 
 def _first_difference(found: str, expected: str) -> str:

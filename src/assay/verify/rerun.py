@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 
 from assay.engines import Engine
-from assay.errors import BadInput
+from assay.errors import BadInput, failed_here
 from assay.files import read_bytes
 from assay.hashing import digest_file
 from assay.npz import read_npy
@@ -248,6 +248,8 @@ def _compare(store: Store, scratch: Store, repetition: _Repetition) -> _Computed
         stored, run = RunResult.read(folder / "result.json"), Run.read(folder / "config.json")
         computed = RunResult.read(again / "result.json")
     except BadRecord as error:
+        if failed_here(error):
+            raise
         return _Computed(
             "DIFFERENT", explanation=f"its folder in the store cannot be read ({error})"
         )

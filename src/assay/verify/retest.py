@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 
 from assay.data.packs import content_of
-from assay.engines import Engine, TaskFailed
-from assay.errors import BadInput
+from assay.engines import Engine
+from assay.errors import BadInput, failed_here
 from assay.metrics.metric import choose_metrics
 from assay.npz import read_npy
 from assay.progress import Progress, silent
 from assay.records.halves import fingerprint_of_contents
-from assay.records.ledger import SealError, receipt_of
+from assay.records.ledger import receipt_of
 from assay.records.lines import ReproductionScores, TestScores
-from assay.records.run import CARD, Run, RunResult
+from assay.records.run import CARD, WEIGHTS, Run, RunResult
 from assay.records.store import Store
 from assay.records.study import StudyRecord, readable_records
 from assay.run import HalfLabels, TestEmbedding, score_reproduction
@@ -32,7 +32,7 @@ from assay.trunks.weights import Provenance
 from assay.verify.announced_again import TITLE as ANNOUNCED
 from assay.verify.announced_again import check_announced
 from assay.verify.designs import Designs, other_data
-from assay.verify.finding import Finding
+from assay.verify.finding import Finding, of_error
 from assay.verify.rerun import differences_of_environment
 from assay.verify.runs import PlacedRun, check_trunk, model_of, placed_runs
 from assay.verify.scores import agree
@@ -44,10 +44,6 @@ TEST_SCORE = 1e-3
 """How far a test score may lie from the recorded one on another machine: 0.1 points."""
 
 TITLE = "test half embedded again"
-
-FILE_ERRORS = (BadInput, SealError, TaskFailed, OSError, ValueError, AttributeError)
-"""Errors from files of the store that are missing or no such files at all."""
-
 
 ANOTHER_PROCESSOR = "a processor of another kind may give them, which nothing proves"
 """Why other bytes may come out with the same versions."""
@@ -99,8 +95,8 @@ def retest(
                 finding, as_first = _retest_study(
                     store, record, conditions, engine, Path(folder), only, progress
                 )
-            except FILE_ERRORS as error:
-                finding, as_first = Finding(f"{record.title}: {TITLE}", str(error)), False
+            except Exception as error:  # whatever fails here says nothing of the other studies
+                finding, as_first = of_error(f"{record.title}: {TITLE}", error), False
             yield finding
             if only is None:
                 yield from _retrace(store, record, conditions, progress, as_first=as_first)
@@ -161,8 +157,8 @@ def _retrace(
         views = [RunResult.read(store.run(one.entry.key) / "result.json").view for one in runs]
         other = [one for one, view in zip(runs, views, strict=True) if view != content]
         unlike = [_unlike(store, one, conditions, as_first=as_first) for one in other]
-    except FILE_ERRORS as error:
-        yield Finding(what, str(error))
+    except Exception as error:  # whatever fails here says nothing of the other studies
+        yield of_error(what, error)
         return
     altered = [one for one, reasons in zip(other, unlike, strict=True) if not reasons]
     if altered:
@@ -229,6 +225,9 @@ def _retest_study(
     scratch = Store.create(folder / "store")
     test = conditions.unsealed(store.root, half, receipt, progress, str(scratch.root))
     keys = [entry.key for entry in record.reproductions if _chosen(only, entry.key)]
+    gone = [key for key in keys if not (store.run(key) / WEIGHTS).exists()]
+    if gone:
+        return Finding(what, f"run {gone[0][:12]}: {WEIGHTS} is missing"), False
     waiting = [engine.submit(TestEmbedding(key, test)) for key in dict.fromkeys(keys)]
     for done, future in enumerate(as_completed(waiting), start=1):
         future.result()
@@ -257,8 +256,16 @@ def _retest_study(
 
 def _compare_vectors(store: Store, scratch: Store, test: str, key: str) -> tuple[str, bool]:
     """Return the problem with a run's stored test vectors, and whether they are the same bytes."""
-    stored, again = (read_npy(place.test_vectors(key, test)) for place in (store, scratch))
-    where = f"run {key[:12]}: test/{test[:12]}... "
+    where, again = (
+        f"run {key[:12]}: test/{test[:12]}... ",
+        read_npy(scratch.test_vectors(key, test)),
+    )
+    try:
+        stored = read_npy(store.test_vectors(key, test))
+    except ValueError as error:
+        if failed_here(error):
+            raise
+        return f"{where}cannot be read: {error}", False
     if stored.shape != again.shape or stored.dtype != again.dtype:
         return f"{where}has other vectors than its weights give ({stored.shape})", False
     if stored.tobytes() == again.tobytes():

@@ -5,6 +5,7 @@ its card is the one that the study gives.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from assay.data.origin import MADE_BY, FeaturesOrigin
@@ -33,7 +34,7 @@ from assay.space import Value
 from assay.study.announced import AnnouncedStudy, Stage
 from assay.study.models import best_run, card_of, name_of_model
 from assay.study.trunk_of_features import name_trunk
-from assay.verify.finding import Finding
+from assay.verify.finding import Finding, outcome
 from assay.verify.looks import check_contents_of_model
 
 
@@ -151,8 +152,8 @@ def check_models(store: Store, records: Sequence[StudyRecord]) -> Iterator[Findi
             f"holds files that no study wrote: {', '.join(strange)}" if strange else "",
             f"a copy of {name_of_model(record)}" if folder.name not in by_name else "",
         ]
-        problems = "; ".join(_model(folder, record, by_key))
-        yield Finding(what, problems, "; ".join(filter(None, notes)))
+        found = Finding(what, note="; ".join(filter(None, notes)))
+        yield outcome(partial(_model, folder, record, by_key), found)
 
 
 def _study_named_in(folder: Path) -> str | None:
@@ -175,29 +176,25 @@ def model_of(store: Store, record: StudyRecord) -> ModelCard | None:
 
 
 def _model(folder: Path, record: StudyRecord, records: Mapping[str, StudyRecord]) -> Iterator[str]:
-    try:
-        card, document = ModelCard.read(folder / CARD), read_card(folder)
-        if card.study != record.key:
-            other = records.get(card.study or "")
-            yield (
-                f"{CARD} names a study that is not in the store"
-                if other is None
-                else f"it is the model of another study: {name_of_model(other)}"
-            )
-            return
-        if not record.complete:
-            yield f"{CARD} names a study that has not ended"
-            return
-        chosen = best_run(record)
-        if card.run != chosen.key:
-            yield f"{CARD} names another run than the best of its study, {chosen.key[:12]}"
-            return
-        model, _ = read_model_folder(folder)
-        run = FinishedRun.of_model(folder, model)
-        assert run is not None, "the card names a run, and the folder is in a store"
-    except (BadInput, OSError) as error:
-        yield str(error)
+    card, document = ModelCard.read(folder / CARD), read_card(folder)
+    if card.study != record.key:
+        other = records.get(card.study or "")
+        yield (
+            f"{CARD} names a study that is not in the store"
+            if other is None
+            else f"it is the model of another study: {name_of_model(other)}"
+        )
         return
+    if not record.complete:
+        yield f"{CARD} names a study that has not ended"
+        return
+    chosen = best_run(record)
+    if card.run != chosen.key:
+        yield f"{CARD} names another run than the best of its study, {chosen.key[:12]}"
+        return
+    model, _ = read_model_folder(folder)
+    run = FinishedRun.of_model(folder, model)
+    assert run is not None, "the card names a run, and the folder is in a store"
     own_card = card_of(record, chosen, run.run, card.classes)
     expected = _with_trunk_of(card, own_card, record, model.architecture.trunk).to_json()
     wrong = differing_fields({name: document.get(name) for name in expected}, expected)

@@ -12,6 +12,7 @@ import numpy as np
 
 from assay.data.arrays import read_arrays
 from assay.devices import torch_threads
+from assay.errors import failed_here
 from assay.hashing import digest_file
 from assay.npz import read_npy
 from assay.records.ledger import Line, completing_line
@@ -108,7 +109,8 @@ def _scores_of(
     keys = [
         entry.key for entry in record.reproductions if (entry.search, entry.reproduction) == place
     ]
-    if (test.search, test.reproduction, test.test, list(test.runs)) != (*place, half, keys):
+    said = test.search, test.reproduction, test.test, list(test.runs), len(test.vectors)
+    if said != (*place, half, keys, len(keys)):
         yield "its test scores are those of other runs"
         return
     paths = {key: store.test_vectors(key, half) for key in keys}
@@ -124,7 +126,16 @@ def _scores_of(
         )
         return
     protocol = AnnouncedStudy(record.announced).run_protocol
-    vectors = [read_npy(path) for path in paths.values()]
+    try:
+        vectors = [read_npy(path) for path in paths.values()]
+    except ValueError as error:
+        if failed_here(error):
+            raise
+        yield f"its test vectors are no array: {error}"
+        return
+    if any(one.ndim != 2 or len(one) != len(answers.y) for one in vectors):
+        yield "its test vectors are not those of the samples of the test half"
+        return
     again, by_class = score_reproduction(
         vectors, answers, protocol.dim, protocol.metrics, protocol.similarity
     )
