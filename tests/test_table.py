@@ -276,9 +276,13 @@ WRONG_TABLES = [
     ("path,label\n", "has no rows"),
     ("path,class\na.jpg,1\n", "has no column label (it has path, class)"),
     (
-        "path;label\na.jpg;1\n",
-        "has no column path (it has path;label); it needs path and label, separated by commas",
+        "path;label;price\na.jpg;1;1,5\n",
+        "is separated by semicolons, and Assay reads commas; save it with commas, as pandas does: "
+        "read_csv(..., sep=';').to_csv(..., index=False)",
     ),
+    ("label\tpath\n1\ta.jpg\n", "is separated by tabs, and Assay reads commas"),
+    ("name;label\na.jpg;1\n", "has no column path (it has name;label)"),
+    ("path,label\na.jpg,1\nc.jpg,a\0b\n", "row 3 has a NUL byte in its label 'a\\x00b'; remove"),
     ("path,label,label\na.jpg,1,1\n", "has two columns called label"),
     (
         ",path,label\n0,a.jpg,1\n",

@@ -32,11 +32,15 @@ def read_arrays(
             f"{called} cannot be read as an .npz of plain arrays: {error}. Write it again with"
             " np.savez(path, z=..., y=...)"
         ) from None
+    if not has:
+        raise BadInput(
+            f"{called} is an .npz without a single array; save it with np.savez(path, z=..., y=...)"
+        )
     missing = [name for name in needed if name not in arrays]
     if missing:
         raise BadInput(
-            f"{called} has no array {missing[0]!r} (it has {', '.join(has) or 'nothing'}); save it"
-            " with np.savez(path, z=..., y=...)"
+            f"{called} has no array {missing[0]!r} (it has {', '.join(has)}); save it with"
+            " np.savez(path, z=..., y=...)"
         )
     return arrays
 
@@ -67,8 +71,9 @@ def decode_labels(y: NDArray[Any], rows: int, called: str) -> NDArray[Any]:
 
 def decode_words(name: str, values: NDArray[Any], called: str) -> NDArray[Any]:
     """Return bytes as the words they spell, anything else as it is; `BadInput` where they are not
-    UTF-8.
+    UTF-8, or have a NUL byte.
     """
+    kind = "label" if name == "y" else "name"
     try:
         words: NDArray[Any] = (
             np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
@@ -76,8 +81,12 @@ def decode_words(name: str, values: NDArray[Any], called: str) -> NDArray[Any]:
         if words.dtype.kind == "U":
             np.char.encode(words, "utf-8")
     except UnicodeError:
-        kind = "label" if name == "y" else "name"
         raise BadInput(
             f"{called}: a {kind} of {name} is not UTF-8; save {kind}s as text or integers"
         ) from None
+    for row, word in enumerate(words.tolist() if words.dtype.kind == "U" else []):
+        if "\0" in word:
+            raise BadInput(
+                f"{called}: row {row} of {name} has a NUL byte in the {kind} {word!a}; remove it"
+            )
     return words

@@ -32,6 +32,9 @@ MARKS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no":
 MOST_ROWS = 20_000_000
 """Rows of the largest table; a small Parquet file may claim many more."""
 
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+"""Marks that separate columns in files that other programs call CSV."""
+
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
@@ -118,6 +121,7 @@ def _read_csv(path: Path) -> ImageTable:
             " commas, and cells that have a comma or a quote in them in double quotes"
         ) from None
     header = lines[0] if lines else []
+    _check_separator(path, header)
     _check_header(path, header)
     numbers = [number for number, line in enumerate(lines[1:], 2) if line]
     for number in numbers:
@@ -189,6 +193,17 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
         raise BadInput(f"table:{path} has two columns called {twice[0]}; rename one")
 
 
+def _check_separator(path: Path, header: Sequence[str]) -> None:
+    """Raise `BadInput` where something other than commas separates the names of the columns."""
+    for mark, name in SEPARATORS.items():
+        words = {word.strip() for word in ",".join(header).split(mark)}
+        if {"path", "label"} <= words:
+            raise BadInput(
+                f"table:{path} is separated by {name}, and Assay reads commas; save it with commas,"
+                f" as pandas does: read_csv(..., sep={mark!r}).to_csv(..., index=False)"
+            )
+
+
 def _need(table: ImageTable, column: str) -> None:
     if column not in table.columns:
         has = ", ".join(table.columns)
@@ -199,6 +214,8 @@ def _need(table: ImageTable, column: str) -> None:
     for row, cell in enumerate(table.columns[column]):
         if not cell:
             raise table.wrong(row, f"has no {column}; fill it in or remove the row")
+        if column == "label" and "\0" in cell:
+            raise table.wrong(row, f"has a NUL byte in its label {cell!a}; remove it")
 
 
 def _composed(text: str) -> str:
