@@ -101,7 +101,7 @@ def test_the_table_shows_means_intervals_and_counts(assay, tmp_path):
 
 
 def test_one_class_has_no_interval_over_classes(assay, tmp_path):
-    np.savez(tmp_path / "f.npz", z=np.eye(3), y=[7, 7, 7])
+    np.savez(tmp_path / "f.npz", z=np.eye(4), y=[7, 7, 7, 8])  # nothing to find for the last
     assert result(assay("evaluate", "f.npz", "--json"))["parts"]["all"]["metrics"]["map_at_r"][
         "over_classes"
     ] == [None, None]
@@ -335,6 +335,29 @@ def test_without_test_nothing_of_the_test_half_can_change_a_byte(assay, tmp_path
     assert f"row {rows[0]} of z (and {len(rows) - 1} other rows) is NaN" in err
 
 
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
+def test_rows_of_zeros_are_noted_once_and_scored(assay, tmp_path, arrays, data, similarity):
+    y = arrays["y"]
+    first, second = rows_of("fold 1")[0], rows_of("test")[0]
+    arrays["z"][[first, second]] = 0
+    save(tmp_path / "f.npz", arrays)
+    words = ["evaluate", "f.npz", "--similarity", similarity]
+    code, _, err = assay(*words)
+    noted = f"note: f.npz: 2 of 80 rows of z hold zeros only, the first is row {min(first, second)}"
+    assert (code, noted in err, err.count("\n")) == (0, *[similarity != "euclidean"] * 2)
+    err = assay(*words, "--data", data)[2]
+    assert (f"1 of 40 rows of z hold zeros only, the first is row {first}" in err) == (
+        similarity != "euclidean"
+    )
+    found = result(assay(*words, "--json"))["parts"]["all"]
+    assert found == plain(package.evaluate(arrays["z"], y, similarity=similarity))
+
+
+def test_the_spectrum_of_one_class_is_measured(assay, tmp_path, arrays):
+    save(tmp_path / "f.npz", arrays, y=np.zeros(N, int))
+    assert assay("evaluate", "f.npz", "--metrics", "spectral_decay")[0] == 0
+
+
 # --- bad input ------------------------------------------------------------------------------------
 
 
@@ -420,6 +443,31 @@ BAD = {
         changed(y=np.arange(N)),
         ["f.npz"],
         "f.npz: all 80 queries have no sample of their class to find",
+    ),
+    "one class": (
+        changed(y=np.full(N, 7)),
+        ["f.npz"],
+        "f.npz: all 80 samples have the label 7, so every search is right and nothing is measured",
+    ),
+    "one class to find": (
+        lambda path, arrays: save(path / "f.npz", arrays, gallery=arrays["y"] == 3),
+        ["f.npz"],
+        "f.npz: all 5 samples of the gallery have the label 3, so every search is right",
+    ),
+    "a label with a NUL byte": (
+        changed(y=np.array(["a", "b\0c"] * (N // 2))),
+        ["f.npz"],
+        "f.npz: row 1 of y has a NUL byte in the label 'b\\x00c'; remove it",
+    ),
+    "bytes with a NUL byte": (
+        lambda path, arrays: array_file(path, arrays, y=np.array([b"a", b"b\0c"] * (N // 2))),
+        ["z.npy", "--labels", "y.npy"],
+        "y.npy: row 1 of y has a NUL byte in the label 'b\\x00c'; remove it",
+    ),
+    "no array": (
+        lambda path, arrays: np.savez(path / "f.npz"),
+        ["f.npz"],
+        "f.npz is an .npz without a single array; save it with np.savez(path, z=..., y=...)",
     ),
     "k too large": (
         changed(),

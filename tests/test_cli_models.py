@@ -282,6 +282,18 @@ def test_no_weights_are_random_ones(assay, mini):
     assert (found["pretrained_on"], found["weights"]) == (None, "none")
 
 
+def test_a_parameter_outside_its_search_space_is_noted_and_used(assay, mini_features):
+    data = f"features:{mini_features}"
+    code, _, err = train(assay, data, "wide", "--param", "margin=50", "--json")
+    assert code == 0
+    assert (
+        "note: margin=50 is outside the search space of triplet, where margin is searched in 0.0 to"
+        " 2.0\n" in err
+    )
+    assert json.loads(Path("wide/model.json").read_text())["parameters"] == {"margin": 50.0}
+    assert "search space" not in train(assay, data, "usual", "--param", "margin=2")[2]
+
+
 BAD_TRAINING = {
     "unknown parameter": (
         ["--param", "marginn=1"],

@@ -37,6 +37,9 @@ OPTIONAL_ARRAYS = {
 words.
 """
 
+NEEDING_A_DIRECTION = ("cosine", "dot")
+"""Similarities by which a vector of zeros is 0 to all others."""
+
 Array = NDArray[Any]
 
 
@@ -107,6 +110,22 @@ class Embeddings:
         for name, rows in chosen.items():
             roles = [None if mask is None else mask[rows] for mask in (half.query, half.gallery)]
             yield self._part(name, half.places[rows], labels[rows], ids[rows], roles)
+
+    def zeros_in_words(self, rows: Labels, similarity: str) -> list[str]:
+        """Return a note on those of the rows that hold zeros only, where there are any and the
+        similarity needs a direction.
+        """
+        if similarity not in NEEDING_A_DIRECTION:
+            return []
+        ordered = np.sort(rows)
+        places = Vectors(self.z, chosen=torch.from_numpy(ordered)).zeros()
+        if not places:
+            return []
+        return [
+            f"{self.called}: {len(places)} of {len(rows)} rows of z hold zeros only, the first is"
+            f" row {ordered[places[0]]}; by {similarity} such a row is no nearer to one sample than"
+            " to another, and it is scored so"
+        ]
 
     def _part(
         self,

@@ -91,7 +91,7 @@ class Evaluation:
         write_atomically(Path(path), text.getvalue())
 
 
-def metrics_of_queries(metrics: Sequence[str]) -> list[str]:
+def metrics_of_queries(metrics: str | Sequence[str]) -> list[str]:
     """Return the metrics that have a value for each query, not only for the whole."""
     return [one.label for one in choose_metrics(metrics) if one.metric.per_query]
 
@@ -111,6 +111,8 @@ class _Scoring:
 
     def _score(self, part: EmbeddedPart) -> Scores:
         where = "" if part.name == "all" else f", {part.name}"
+        if metrics_of_queries(self.metrics):
+            _check_classes(part, f"{self.what}{where}")
 
         def progress(stage: str, done: int, total: int) -> None:
             self.progress(stage if part.name == "all" else f"{part.name}, {stage}", done, total)
@@ -128,6 +130,20 @@ class _Scoring:
             )
         except ValueError as error:
             raise BadInput(f"{self.what}{where}: {error}") from None
+
+
+def _check_classes(part: EmbeddedPart, called: str) -> None:
+    """Raise `BadInput` where every sample that can be found is of one class, so that no search
+    could go wrong.
+    """
+    y = np.asarray(part.y)
+    searched = y if part.gallery is None else y[part.gallery]
+    if len(searched) > 1 and (searched == searched[0]).all():
+        of = "samples" if part.gallery is None else "samples of the gallery"
+        raise BadInput(
+            f"{called}: all {len(searched)} {of} have the label {searched[0]!s}, so every search"
+            " is right and nothing is measured; add samples of other classes"
+        )
 
 
 # --- a file ---------------------------------------------------------------------------------------
@@ -164,6 +180,7 @@ def evaluate_file(
     scoring = _Scoring(str(path), metrics, similarity or "cosine", progress)
     name, parts = None, iter([embeddings.whole()] if data is None else [])
     if data is None:
+        searched = np.arange(len(embeddings))
         at = LookedAt(str(path), prints_of_rows(embeddings.z))
     else:
         dataset, name = _open_data(data, progress)
@@ -172,10 +189,12 @@ def evaluate_file(
         trainval, sealed = splits.of(dataset, chosen)
         half = sealed.hand_out(Reason.FOREIGN_LOOK) if test else trainval
         rows = _rows(half) if test else validation_rows(trainval, chosen.folds)
+        searched = half.places[np.concatenate([*rows.values()])]
         parts, at = embeddings.parts(half, rows), _looked_at(dataset, trainval, half, rows)
     with looking(Looker(f"assay evaluate {path}"), at) as look:
         found = Evaluation(str(path), name, test, scoring.score(parts))
-        return replace(found, notes=tuple(found.record(look)))
+        notes = found.record(look)
+    return replace(found, notes=(*notes, *embeddings.zeros_in_words(searched, scoring.similarity)))
 
 
 # --- a model --------------------------------------------------------------------------------------

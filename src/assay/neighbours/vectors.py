@@ -108,6 +108,17 @@ class Vectors:
                 bad += suspect[~torch.isfinite(self.read(suspect, torch.float64)).all(1)].tolist()
         return bad if self.chosen is None else self.chosen[bad].tolist()
 
+    def zeros(self) -> list[int]:
+        """Return the places of the rows that are all zeros.
+
+        >>> Vectors([[0, 0], [0, 1]]).zeros()
+        [0]
+        """
+        found: list[int] = []
+        for rows, block in self.blocks(None):
+            found += ((block == 0).all(1).nonzero()[:, 0] + rows.start).tolist()
+        return found
+
 
 def unit_rows(x: Tensor) -> Tensor:
     """Return rows divided by their norms, scaled first so that no square vanishes or overflows.
