@@ -72,12 +72,12 @@ def other_test_half(path, folder, samples=True):
     return folder / "data.npz"
 
 
-def problems(store, anchor=None):
-    return [f"{one.what}: {one.problem}" for one in verify(store, anchor) if one.problem]
+def problems(store, *anchors):
+    return [f"{one.what}: {one.problem}" for one in verify(store, anchors) if one.problem]
 
 
-def incomplete(store, anchor=None):
-    return [f"{one.what}: {one.note}" for one in verify(store, anchor) if one.incomplete]
+def incomplete(store, *anchors):
+    return [f"{one.what}: {one.note}" for one in verify(store, anchors) if one.incomplete]
 
 
 def first_and_second(store):
@@ -218,10 +218,12 @@ def test_a_dropped_study_is_incomplete_and_stands_on_the_report(store):
         f"contrastive: announced with bench {second.hash[:12]} and absent from this store"
         in (store.root / "report" / "index.html").read_text()
     )
-    (found,) = [one for one in verify(store, second.hash) if one.what.startswith("anchor")]
+    (found,) = [one for one in verify(store, [second.hash]) if one.what.startswith("anchor")]
     assert found.incomplete
     assert "announced and absent: contrastive" in found.note
-    assert not [one for one in verify(store, first.hash) if one.what == "anchor" and one.incomplete]
+    assert not [
+        one for one in verify(store, [first.hash]) if one.what == "anchor" and one.incomplete
+    ]
 
 
 def test_verify_exits_with_1_for_a_dropped_study_only_where_completeness_is_asked_for(store):
@@ -378,7 +380,7 @@ def test_a_look_that_does_not_follow_is_found_and_the_report_is_written(store, n
 
 def test_the_anchor_says_what_it_proves_and_that_it_proves_no_order(store):
     _, second = first_and_second(store)
-    (found,) = [one for one in verify(store, second.hash) if one.what.startswith("anchor")]
+    (found,) = [one for one in verify(store, [second.hash]) if one.what.startswith("anchor")]
     assert found.note.startswith("methods (triplet, contrastive, as_is), spaces, budgets, settings")
     assert "test half are those that were announced" in found.note
     assert "an order in time only if this hash was published" in found.note
@@ -387,6 +389,38 @@ def test_the_anchor_says_what_it_proves_and_that_it_proves_no_order(store):
         "this is the preregistration of triplet on features:data.npz alone" in one
         for one in problems(store, preregistration)
     )
+
+
+def anchored(store, *anchors):
+    return [one for one in verify(store, anchors) if "anchor" in one.what]
+
+
+def test_each_bench_has_an_anchor_of_its_own_and_the_others_are_named(store):
+    """The hash of a later bench commits to the first, and does not show when that was announced."""
+    first, second = first_and_second(store)
+    for given, left in ((first, second), (second, first)):
+        one, others = anchored(store, given.hash)
+        assert one.what == f"anchor {given.hash[:12]}"
+        named = f"{left.hash[:12]} ({', '.join(left.methods)})"
+        assert others.note.startswith(f"{named}: only the hash of a bench itself shows when")
+        assert others.trusted == f"that bench {named} was announced before its results were known"
+    both = anchored(store, first.hash, second.hash, first.hash)
+    assert [one.what for one in both] == [f"anchor {one.hash[:12]}" for one in (first, second)]
+    assert not any(one.trusted or one.problem for one in both)
+    assert anchored(store) == []
+
+
+@pytest.mark.forgery("verify --anchor", what="two hashes published, and one of them shown")
+def test_a_second_bench_cannot_be_passed_over_where_one_hash_is_shown(store):
+    from typer.testing import CliRunner
+
+    from assay.cli.app import app
+
+    first, second = (one.hash for one in first_and_second(store))
+    shown = CliRunner().invoke(app, ["verify", str(store.root), "--anchor", first]).output
+    assert f"taken on trust: that bench {second[:12]} (triplet, contrastive, as_is)" in shown
+    words = ["verify", str(store.root), "--anchor", first, "--anchor", second]
+    assert "benches without an anchor" not in CliRunner().invoke(app, words).output
 
 
 def test_a_study_announced_again_before_it_began_is_no_accusation_but_fails_the_anchor(

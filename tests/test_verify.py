@@ -96,9 +96,11 @@ def copy(made, tmp_path):
     return lambda kind: Store(shutil.copytree(made(kind), tmp_path / "store"))
 
 
-def problems(store, anchor=None):
+def problems(store, *anchors):
     return [
-        f"{finding.what}: {finding.problem}" for finding in verify(store, anchor) if finding.problem
+        f"{finding.what}: {finding.problem}"
+        for finding in verify(store, anchors)
+        if finding.problem
     ]
 
 

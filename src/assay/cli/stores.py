@@ -204,9 +204,13 @@ def report(directory: StoreArgument = STORE) -> None:
 
 def verify(
     directory: StoreArgument = STORE,
-    anchor: Annotated[
-        str | None,
-        typer.Option(metavar="HASH", help="The hash of a bench, published when it was announced."),
+    anchors: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--anchor",
+            metavar="HASH",
+            help="The hash of a bench, published when it was announced; once for each bench.",
+        ),
     ] = None,
     rerun: Annotated[
         int | None,
@@ -255,13 +259,14 @@ def verify(
     from assay.verify import Designs, device_of_runs, retest
     from assay.verify import verify as check
 
-    if anchor is not None and not re.fullmatch("[0-9a-f]{64}", anchor):
-        raise BadInput(
-            f"--anchor {anchor}: give all 64 digits of the hash that the bench printed (announced:"
-            " ...), the name of a file in its folder benches"
-        )
+    for anchor in anchors or []:
+        if not re.fullmatch("[0-9a-f]{64}", anchor):
+            raise BadInput(
+                f"--anchor {anchor}: give all 64 digits of the hash that the bench printed"
+                " (announced: ...), the name of a file in its folder benches"
+            )
     store, repeated = Store(directory), []
-    findings = _print_findings(check(store, anchor), json)
+    findings = _print_findings(check(store, anchors or []), json)
     if data or rerun:
         runner = choose_engine(engine.value, workers, device=device_of_runs(store))
         with Designs.in_empty_cache(data, imports or []) as designs:

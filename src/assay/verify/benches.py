@@ -187,7 +187,31 @@ def _otherwise_begun(bench: DeclaredBench, records: Mapping[str, StudyRecord]) -
     ]
 
 
-def check_anchor(store: Store, anchor: str, records: Sequence[StudyRecord]) -> Finding:
+def check_anchors(
+    store: Store, anchors: Sequence[str], records: Sequence[StudyRecord]
+) -> Iterator[Finding]:
+    """Yield a finding for each hash that was published, and one for the other benches.
+
+    A hash commits to the benches that were announced before its own. It does not show when: their
+    results may have been known by then.
+    """
+    yield from (_check_anchor(store, anchor, records) for anchor in dict.fromkeys(anchors))
+    others = [hash_ for hash_ in store.benches() if hash_ not in anchors]
+    if anchors and others:
+        named = ", ".join(f"{one[:12]} ({_methods(read_bench(store, one))})" for one in others)
+        yield Finding(
+            "benches without an anchor",
+            note=f"{named}: only the hash of a bench itself shows when it was announced; give each"
+            " that was published with an --anchor of its own",
+            trusted=f"that bench {named} was announced before its results were known",
+        )
+
+
+def _methods(bench: DeclaredBench) -> str:
+    return ", ".join(bench.methods)
+
+
+def _check_anchor(store: Store, anchor: str, records: Sequence[StudyRecord]) -> Finding:
     """Return whether a bench was announced with this hash, and is here as it was announced."""
     what = f"anchor {anchor[:12]}"
     if anchor not in store.benches():
@@ -203,12 +227,11 @@ def check_anchor(store: Store, anchor: str, records: Sequence[StudyRecord]) -> F
     if otherwise := _otherwise_begun(bench, by_key):
         return Finding(what, f"{', '.join(otherwise)} was not carried out as announced with it")
     missing = [name for name, key in bench.members.items() if key not in by_key]
-    methods = ", ".join(bench.methods)
     opened = any(by_key[key].seal is not None for key in bench.studies if key in by_key)
     half = "and test half are" if opened else "are"
     proves = (
-        f"methods ({methods}), spaces, budgets, settings, source, smallest difference {half} those"
-        f" that were announced with it; {ORDER_IN_TIME}"
+        f"methods ({_methods(bench)}), spaces, budgets, settings, source, smallest difference"
+        f" {half} those that were announced with it; {ORDER_IN_TIME}"
     )
     absent = f"announced and absent: {', '.join(missing)}; of the others: " if missing else ""
     return Finding(what, note=absent + proves, incomplete=bool(missing))

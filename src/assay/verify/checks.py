@@ -1,13 +1,13 @@
 """All checks of a store, one after the other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from assay.files import read_json
 from assay.records.ledger import Line, read
 from assay.records.store import Store
 from assay.records.study import StudyRecord, study_records
-from assay.verify.benches import check_anchor, check_benches
+from assay.verify.benches import check_anchors, check_benches
 from assay.verify.finding import Check, Finding, of_error, outcome
 from assay.verify.looks import (
     check_contents,
@@ -29,12 +29,12 @@ WRITTEN_AGAIN = "missing; run the same bench or merge again: it writes it from t
 """The note on a `study.json` that is not there."""
 
 
-def verify(store: Store, anchor: str | None = None) -> Iterator[Finding]:
+def verify(store: Store, anchors: Sequence[str] = ()) -> Iterator[Finding]:
     """Yield the findings of every study, then of benches, conditions, models and report.
 
     What studies share is checked only where no study has a problem.
 
-    `anchor` is the hash of a bench that was published beforehand.
+    `anchors` are hashes of benches that were published beforehand.
     """
     keys = store.studies()
     if not keys:
@@ -46,16 +46,14 @@ def verify(store: Store, anchor: str | None = None) -> Iterator[Finding]:
             sound = sound and finding.holds
             yield finding
     if not sound:
-        if anchor is not None:
-            note = "not looked for: first see what is wrong above"
-            yield Finding(f"anchor {anchor[:12]}", note=note, skipped=True)
+        note = "not looked for: first see what is wrong above"
+        yield from (Finding(f"anchor {hash_[:12]}", note=note, skipped=True) for hash_ in anchors)
         return
     records = study_records(store)
     for finding in check_benches(store, records):
         sound = sound and finding.holds
         yield finding
-    if anchor is not None:
-        yield check_anchor(store, anchor, records)
+    yield from check_anchors(store, anchors, records)
     if not sound:
         return
     yield from check_conditions(records)
