@@ -94,6 +94,7 @@ def assay(monkeypatch, capsys):
     Progress lines, which appear on a slow machine, are off.
     """
     monkeypatch.setattr("assay.cli.progress.LINE_EVERY", float("inf"))
+    monkeypatch.setattr("assay.cli.progress.FIRST_LINE_AFTER", 1e6)
 
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["assay", *map(str, words)])

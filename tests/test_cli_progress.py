@@ -3,14 +3,17 @@
 import os
 import signal
 import threading
+import time
 from contextlib import suppress
 
 import pytest
 from rich.console import Console
 
 from assay.cli.progress import LineListener, TableListener
+from assay.errors import BadInput
 from assay.records.progress import Listener
 from assay.records.store import Store
+from loops import for_each
 
 LISTENERS = {
     "lines": LineListener,
@@ -75,6 +78,57 @@ def test_a_listener_that_only_hears_what_is_said_hears_of_runs():
 
     Hearing().run_done("triplet", "trial 1", "0" * 64)
     assert heard == [("triplet", "trial 1 done")]
+
+
+@pytest.mark.parametrize("kind", LISTENERS)
+def test_a_long_silence_at_the_start_is_broken_once(kind, capfd, monkeypatch):
+    monkeypatch.setattr("assay.cli.progress.FIRST_LINE_AFTER", 0.01)
+    listeners = {
+        "lines": lambda: LineListener(False, "bench", "reading glyphs"),
+        "table": lambda: TableListener(
+            Console(stderr=True, force_terminal=True), False, "bench", "reading glyphs"
+        ),
+    }
+    with listeners[kind]() as listener:
+        listener._silence.join()
+        listener.announce("triplet", "begun")
+    said = capfd.readouterr().err
+    assert said.count("bench: reading glyphs") == 1
+    assert said.index("bench: reading glyphs") < said.index("triplet: begun")
+
+
+@pytest.mark.parametrize("kind", LISTENERS)
+@pytest.mark.parametrize("end", ["an event", "an error"])
+def test_nothing_is_said_of_the_start_where_the_silence_was_short(kind, end, capfd, monkeypatch):
+    monkeypatch.setattr("assay.cli.progress.FIRST_LINE_AFTER", 60)
+    listeners = {
+        "lines": lambda: LineListener(False, "bench", "reading glyphs"),
+        "table": lambda: TableListener(Console(stderr=True), False, "bench", "reading glyphs"),
+    }
+    with suppress(KeyError), listeners[kind]() as listener:
+        if end == "an error":
+            raise KeyError
+        listener.announce("triplet", "begun")
+        listener._silence.join()
+    listener._silence.join()
+    assert "reading" not in capfd.readouterr().err
+
+
+@for_each(
+    "words", [("bench",), ("bench", "--dry-run"), ("sweep", "--vary", "dim=4"), ("reproduce",)]
+)
+def test_a_bench_says_what_it_does_while_it_reads_the_data(assay, monkeypatch, words):
+    def read(data, progress):
+        time.sleep(0.2)
+        raise BadInput("no data")
+
+    monkeypatch.setattr("assay.cli.progress.FIRST_LINE_AFTER", 0.05)
+    monkeypatch.setattr("assay.data.load_without_broken", read)
+    code, out, err = assay(*words, "--data", "folder:birds", "--skip-broken")
+    assert (code, out) == (2, "")
+    first, refused = err.splitlines()
+    assert first.endswith(f"] {words[0]}: reading and hashing folder:birds")
+    assert refused == "assay: no data"
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, OSError, MemoryError])

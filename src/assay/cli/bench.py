@@ -67,41 +67,48 @@ def bench(
 
     Example: assay bench --data folder:birds --methods contrastive,triplet
     """
-    from assay.engines import choose_engine
-    from assay.records.store import Store
-    from assay.report import write_report
-    from assay.study import plan_bench, run_bench
-
-    chosen = options.protocol(protocol, ["form=jpeg"] if jpeg else [])
+    settings = ["form=jpeg"] if jpeg else []
     if dry_run:
-        # the size of a Ray cluster is not known before it is there
-        engine = "local" if options.engine == EngineName.ray else options.engine.value
-        plan = plan_bench(
-            options.data(data),
-            split_names(methods),
-            chosen,
-            imports=options.imports or (),
-            workers=choose_engine(engine, options.workers, device=options.device).workers,
-            device=options.device,
-            allow_leaks=options.allow_leaks,
-            control=control,
-            reference=reference,
-            out=options.out,
-            new_study=new_study,
-        )
+        with options.watch("bench", data) as listener:
+            from assay.engines import choose_engine
+            from assay.study import plan_bench
+
+            chosen = options.protocol(protocol, settings)
+            # the size of a Ray cluster is not known before it is there
+            engine = "local" if options.engine == EngineName.ray else options.engine.value
+            plan = plan_bench(
+                options.data(data, listener.progress),
+                split_names(methods),
+                chosen,
+                imports=options.imports or (),
+                workers=choose_engine(engine, options.workers, device=options.device).workers,
+                device=options.device,
+                allow_leaks=options.allow_leaks,
+                control=control,
+                reference=reference,
+                out=options.out,
+                new_study=new_study,
+                progress=listener.progress,
+            )
         print_plan(plan, options.json)
         return
-    with options.executing(keep_weights) as execution:
-        done = run_bench(
-            options.data(data, execution.listener.progress),
-            split_names(methods),
-            chosen,
-            options.out,
-            execution,
-            new_study=new_study,
-            control=control,
-            reference=reference,
-        )
+    with options.watch("bench", data) as listener:
+        from assay.records.store import Store
+        from assay.report import write_report
+        from assay.study import run_bench
+
+        chosen = options.protocol(protocol, settings)
+        with options.executing(listener, keep_weights) as execution:
+            done = run_bench(
+                options.data(data, listener.progress),
+                split_names(methods),
+                chosen,
+                options.out,
+                execution,
+                new_study=new_study,
+                control=control,
+                reference=reference,
+            )
     print_result(options.out, done.studies, write_report(Store(options.out)), options.json)
 
 
@@ -127,14 +134,15 @@ def sweep(
 
     Example: assay sweep --methods contrastive,triplet --vary dim=16,32,64
     """
-    from assay.records.store import Store
-    from assay.report import write_report
-    from assay.study import run_sweep
+    with options.watch("sweep", data) as listener:
+        from assay.records.store import Store
+        from assay.report import write_report
+        from assay.study import run_sweep
 
-    chosen = options.protocol(protocol)
-    with options.executing() as execution:
-        found = options.data(data, execution.listener.progress)
-        done = run_sweep(found, split_names(methods), chosen, vary, options.out, execution)
+        chosen = options.protocol(protocol)
+        with options.executing(listener) as execution:
+            found = options.data(data, listener.progress)
+            done = run_sweep(found, split_names(methods), chosen, vary, options.out, execution)
     page = write_report(Store(options.out))
     print_sweep(options.out, (*done.bases, *done.studies), page, options.json)
 
@@ -169,13 +177,15 @@ def reproduce(
 
     Example: assay reproduce --data cub:CUB_200_2011 --weights bn_inception.pth
     """
-    from assay.records.store import Store
-    from assay.report import write_report
-    from assay.study import as_published, data_of, methods_published, run_published
+    with options.watch("reproduce", data) as listener:
+        from assay.records.store import Store
+        from assay.report import write_report
+        from assay.study import as_published, data_of, methods_published, run_published
 
-    chosen = options.protocol(as_published(protocol))
-    names = methods_published(data_of(chosen.name)) if methods == "all" else split_names(methods)
-    with options.executing() as execution:
-        found = options.data(data, execution.listener.progress)
-        done = run_published(found, names, chosen, options.out, execution, new_study=new_study)
+        chosen = options.protocol(as_published(protocol))
+        published = methods_published(data_of(chosen.name))
+        names = published if methods == "all" else split_names(methods)
+        with options.executing(listener) as execution:
+            found = options.data(data, listener.progress)
+            done = run_published(found, names, chosen, options.out, execution, new_study=new_study)
     print_result(options.out, done.studies, write_report(Store(options.out)), options.json)

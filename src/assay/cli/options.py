@@ -17,9 +17,11 @@ from assay.errors import BadInput
 from assay.progress import say_nothing, silent
 
 if TYPE_CHECKING:
+    from assay.cli.progress import LineListener, TableListener
     from assay.data import Dataset
     from assay.progress import Progress, Say
     from assay.protocols import Protocol
+    from assay.records.progress import Listener
     from assay.study import Execution
 
 
@@ -266,9 +268,10 @@ class BenchOptions:
         return data_or_name(name, self.skip_broken, progress, say=say_nothing)
 
     @contextmanager
-    def executing(self, keep: KeptWeights = KeptWeights.best) -> Iterator["Execution"]:
-        """Show progress on stderr; where a task fails for good, report the finished methods."""
-        from assay.cli.progress import watch
+    def executing(
+        self, listener: "Listener", keep: KeptWeights = KeptWeights.best
+    ) -> Iterator["Execution"]:
+        """Yield how runs execute; where a task fails for good, report the finished methods."""
         from assay.engines import choose_engine
         from assay.files import cache_folder
         from assay.report.bench import reporting_failure
@@ -277,8 +280,14 @@ class BenchOptions:
         shared = self.out, cache_folder()
         engine = choose_engine(self.engine.value, self.workers, self.address, self.device, shared)
         imports = tuple(self.imports or ())
-        with watch(self.verbose) as listener, reporting_failure(self.out):
+        with reporting_failure(self.out):
             yield Execution(engine, self.device, imports, keep.value, listener, self.allow_leaks)
+
+    def watch(self, command: str, data: str) -> "TableListener | LineListener":
+        """Return what shows progress on stderr, from before the slow imports on."""
+        from assay.cli.progress import watch
+
+        return watch(self.verbose, command, f"reading and hashing {data}")
 
 
 def with_bench_options(command: Callable[..., None]) -> Callable[..., None]:

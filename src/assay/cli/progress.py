@@ -24,17 +24,33 @@ LINE_EVERY = 10.0
 """Seconds between two lines of progress where stderr is not a terminal."""
 
 
-class Interruptible:
-    """A context in which Ctrl-C raises `KeyboardInterrupt`.
+FIRST_LINE_AFTER = 3.0
+"""Seconds of silence after which a command says what it is doing. Most bad input is found before,
+and is then answered in a single line.
+"""
+
+
+class Interruptible(Listener):
+    """A context in which Ctrl-C raises `KeyboardInterrupt`, and no silence is long.
 
     `check` raises it again where a library has swallowed it.
+
+    Args:
+        command: name of the command.
+        doing: what it does at first, which is announced if nothing else has been said by then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, command: str = "", doing: str = "") -> None:
         self._interrupted = False
         self._ours = ExitStack()
+        self._silence = threading.Timer(FIRST_LINE_AFTER, self.announce, [command, doing])
+        self._silence.daemon = True
+        self._quiet = not doing
 
     def __enter__(self) -> Self:
+        if not self._quiet:
+            self._silence.start()
+            self._ours.callback(self._silence.cancel)
         if threading.current_thread() is threading.main_thread():  # no other may set handlers
             before = signal.signal(signal.SIGINT, self._interrupt)
             self._ours.callback(signal.signal, signal.SIGINT, before)
@@ -53,15 +69,17 @@ class Interruptible:
         raise KeyboardInterrupt
 
 
-class LineListener(Interruptible, Listener):
+class LineListener(Interruptible):
     """Prints a line for each event, and now and then a line on the whole.
 
     Args:
         verbose: whether keys of runs and the like are printed too.
+        command: name of the command.
+        doing: what it does at first.
     """
 
-    def __init__(self, verbose: bool = False) -> None:
-        super().__init__()
+    def __init__(self, verbose: bool = False, command: str = "", doing: str = "") -> None:
+        super().__init__(command, doing)
         self._verbose = verbose
         self._start = self._last = time.monotonic()
 
@@ -97,24 +115,29 @@ class LineListener(Interruptible, Listener):
             self._print(text)
 
     def _print(self, text: str) -> None:
+        self._silence.cancel()
         print(f"[{duration(time.monotonic() - self._start)}] {text}", file=sys.stderr, flush=True)
 
 
-class TableListener(Interruptible, Listener):
+class TableListener(Interruptible):
     """Redraws a table of all studies in place; announcements are printed above it.
 
     Args:
         console: where it prints.
         verbose: whether keys of runs and the like are printed too.
+        command: name of the command.
+        doing: what it does at first.
     """
 
-    def __init__(self, console: Console, verbose: bool = False) -> None:
-        super().__init__()
+    def __init__(
+        self, console: Console, verbose: bool = False, command: str = "", doing: str = ""
+    ) -> None:
+        super().__init__(command, doing)
         self._verbose = verbose
         self._live = Live(console=console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
-        self._ours.enter_context(self._live)
+        self._ours.callback(self._live.stop)
         return super().__enter__()
 
     def run_done(self, method: str, run: str, key: str) -> None:
@@ -128,11 +151,13 @@ class TableListener(Interruptible, Listener):
 
     def announce(self, method: str, text: str) -> None:
         """Print the announcement above the table, where it stays."""
+        self._silence.cancel()
         self._live.console.print(f"{method}: {text}", highlight=False, markup=False, soft_wrap=True)
 
     def tick(self, states: Sequence[StudyState], left: TimeLeft | None) -> None:
         """Redraw the table."""
         self.check()
+        self._silence.cancel()
         table = Table(
             caption=_overall(states, left), caption_justify="left", box=None, pad_edge=False
         )
@@ -143,17 +168,27 @@ class TableListener(Interruptible, Listener):
             best = "-" if state.best is None else f"{state.best:.4f}"
             cells = (state.method, state.stage, trial, best, f"{state.done}/{state.total}")
             table.add_row(*(Text(cell) for cell in cells))
-        self._live.update(table)
+        self._draw(table)
 
     def progress(self, stage: str, done: int, total: int) -> None:
         """Show how far the stage is in place of the table."""
-        self._live.update(Text(f"{stage}: {done} of {total}"))
+        self._silence.cancel()
+        self._draw(Text(f"{stage}: {done} of {total}"))
+
+    def _draw(self, what: Table | Text) -> None:
+        """Show this in place; before the first call nothing is, so that a refusal is one line."""
+        self._live.update(what)
+        self._live.start()
 
 
-def watch(verbose: bool = False) -> TableListener | LineListener:
+def watch(
+    verbose: bool = False, command: str = "", doing: str = ""
+) -> TableListener | LineListener:
     """Return the listener of a bench that suits stderr."""
     console = Console(stderr=True)
-    return TableListener(console, verbose) if console.is_terminal else LineListener(verbose)
+    if console.is_terminal:
+        return TableListener(console, verbose, command, doing)
+    return LineListener(verbose, command, doing)
 
 
 @contextmanager
