@@ -13,6 +13,7 @@ from assay.records.ledger import Ledger
 from assay.records.store import Store
 from assay.space import Real, Space
 from assay.study import design_bench
+from assay.verify import verify
 from assay.verify.announced_again import TITLE
 from miniature import make_features
 
@@ -94,6 +95,49 @@ def test_an_announcement_that_was_made_up_is_found_with_the_data(data, tmp_path,
     change, entry = FORGED[name]
     found = found_in(announced(data, tmp_path / "store", change), data)
     assert found.problem.startswith(f"preregistration: {entry} is ")
+
+
+CUSTOM = ("dim=4", "trials=2")
+
+
+def of_protocol(**changes):
+    return lambda said: replace(said, protocol=replace(said.protocol, **changes))
+
+
+@pytest.mark.forgery("verify --data", what="a setting of a protocol changed with --set: {}")
+@pytest.mark.parametrize(
+    ("name", "value"), [("epochs", 2), ("smallest_difference", 0.2), ("dim", 8), ("seed", 1)]
+)
+def test_a_setting_that_set_did_not_announce_is_found_with_the_data(data, tmp_path, name, value):
+    forged = of_settings(**{name: value})
+    found = found_in(announced(data, tmp_path / "store", forged, settings=CUSTOM), data)
+    assert found.problem.startswith(f"preregistration: protocol.resolved.{name} is {value} in the")
+
+
+OTHER_WORDS = {
+    "another value": (of_protocol(settings=("dim=4", "trials=3")), "fingerprint"),
+    "a setting left out": (of_protocol(settings=("dim=4",)), "fingerprint"),
+    "another question": (of_protocol(question="0" * 64), "question"),
+    "a setting that there is not": (of_protocol(settings=("dim=4", "luck=9")), "no field 'luck'"),
+}
+
+
+@pytest.mark.forgery("verify", what="the words of --set in an announcement: {}")
+@pytest.mark.parametrize("name", OTHER_WORDS)
+def test_name_fingerprint_and_question_follow_from_the_settings(data, tmp_path, name):
+    forge, words = OTHER_WORDS[name]
+    store = announced(data, tmp_path / "store", forge, settings=CUSTOM)
+    found = [one.problem for one in verify(store) if one.problem]
+    assert any(words in problem for problem in found), found
+
+
+@pytest.mark.forgery("nothing", what="the words of --set left out of an announcement")
+def test_settings_that_were_left_out_are_taken_on_trust_and_said(data, tmp_path):
+    store = announced(data, tmp_path / "store", of_protocol(settings=()), settings=CUSTOM)
+    found = found_in(store, data)
+    assert found.problem == ""
+    assert found.trusted.startswith("that quick.v2+custom-")
+    assert "has the settings that triplet on features:mini.npz announced" in found.trusted
 
 
 def test_what_another_version_announced_is_taken_on_trust_and_said(data, tmp_path):

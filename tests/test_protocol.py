@@ -42,7 +42,6 @@ from assay.protocols import (
     customise,
     protocols,
     resolve,
-    settings_changed,
     with_settings,
 )
 from assay.protocols.protocol import read_given
@@ -1088,38 +1087,35 @@ def test_values_of_fields_are_applied_as_texts_are() -> None:
 
 
 CHANGES = [
-    ("quick", [], "photo", None),
-    ("quick", ["dim=16", "optimiser.lr=0.1", "augment.flip=0.5"], "photo", None),
-    ("quick", ["batch.embedding=4x4", "searches=2"], "drawing", None),
-    ("quick", ["epochs=7", "validate_every=2"], "features", None),
-    ("quick", ["trunk=lite0"], "photo", 224),
-    ("quick", ["trunk=lite0", "size=160", "stored=200"], "photo", 224),
-    ("quick", ["trunk=lite0", "frozen=nothing", "trials=3"], "photo", 224),
-    ("reality-check/cub", ["trials=3", "trunk=resnet50"], "photo", 224),
+    ("quick", []),
+    ("quick", ["dim=16", "optimiser.lr=0.1", "augment.flip=0.5"]),
+    ("quick", ["batch.embedding=4x4", "searches=2"]),
+    ("quick", ["epochs=7", "validate_every=2", "prune=0.1"]),
+    ("quick", ["trunk=lite0", "size=160", "stored=200", "weights=none"]),
+    ("quick", ["trunk=lite0", "frozen=nothing", "trials=3", "augment.area=0.5,1"]),
+    ("quick", ["metrics=map_at_r,recall_at_1", "training_metrics=nmi", "compile=true"]),
+    ("reality-check/cub", ["trials=3", "trunk=resnet50", "epochs=auto", "optimiser.lr=1e-5"]),
 ]
-"""A protocol, settings, the modality of the data, and the side of the trunk's images."""
+"""A protocol, and settings that change it."""
 
 
-def test_the_settings_that_were_changed_are_found_in_what_was_announced():
-    for name, settings, modality, side in CHANGES:
-        declared = customise(protocols[name], settings)
-        kind = "vectors" if modality == "features" else "images"
-        for start in ("none", "a" * 64):
-            facts = TrunkFacts(kind, side, 1, lambda wanted, start=start: start)
-            resolved = resolve(declared, modality, lambda trunk, facts=facts: facts)
-            found = settings_changed(protocols[name], declared.fingerprint, resolved, modality)
-            again = customise(protocols[name], found)
-            assert set(found) <= set(settings), (settings, found)
-            assert resolve(again, modality, lambda trunk, facts=facts: facts).to_json() == {
-                **resolved.to_json(), "name": again.name
-            }, (settings, found)  # fmt: skip
+@pytest.mark.parametrize(("name", "settings"), CHANGES)
+def test_a_customised_protocol_is_made_again_from_the_settings_that_were_changed(name, settings):
+    declared = customise(protocols[name], settings)
+    found = protocols.changes(declared)
+    assert {*found} == {*settings}
+    assert protocols.declared(declared.name, found) == declared
 
 
 def test_a_published_protocol_has_no_changed_settings():
     for protocol in protocols.values():
-        facts = TrunkFacts(
-            "images", 224, 1, lambda wanted: "none" if wanted == "none" else "a" * 64
-        )
-        resolved = resolve(protocol, "photo", lambda trunk, facts=facts: facts)
-        found = settings_changed(protocol, protocol.fingerprint, resolved, "photo")
-        assert found == [], protocol.name
+        assert protocols.changes(protocol) == ()
+        assert protocols.declared(protocol.name, ()) == protocol
+
+
+def test_a_protocol_that_no_settings_lead_to_has_no_known_changes():
+    own = Protocol("own.v1", dim=8)
+    searched = replace(customise(protocols["quick"], ["dim=8"]), space=Space(margin=Real(0, 1)))
+    for protocol in (own, searched):
+        assert protocols.changes(protocol) == ()
+        assert protocols.declared(protocol.name, ()) is None

@@ -5,6 +5,7 @@
 """
 
 import difflib
+from collections.abc import Sequence
 
 from assay.protocols import reality_check, revisiting, unbiased
 from assay.protocols.changes import settings_changed
@@ -81,7 +82,6 @@ __all__ = [
     "protocols",
     "published_name",
     "resolve",
-    "settings_changed",
     "with_settings",
 ]
 
@@ -105,6 +105,25 @@ class Protocols(Registry[Protocol]):
         if custom and published in self and own != fingerprint[:8]:
             return f"it is called {name}, and its settings have the fingerprint {fingerprint[:8]}"
         return None
+
+    def changes(self, declared: Protocol) -> tuple[str, ...]:
+        """Return what was changed in the published protocol that one comes from, as `--set` takes
+        it; empty where no settings lead from the one to the other.
+        """
+        published = published_name(declared.name)
+        changed = settings_changed(self[published], declared) if published in self else ()
+        again = self.declared(declared.name, changed)
+        return changed if again and again.fingerprint == declared.fingerprint else ()
+
+    def declared(self, name: str, settings: Sequence[str]) -> Protocol | None:
+        """Return the protocol that has a name, with what was changed in the published one.
+
+        None where that is not known: the name is no published one, or its changes are missing.
+        """
+        published = published_name(name)
+        if published not in self or (name != published and not settings):
+            return None
+        return customise(self[published], settings)
 
     def miss(self, name: str) -> str:
         """Return the message for a name that no protocol has.

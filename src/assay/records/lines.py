@@ -34,12 +34,15 @@ class AnnouncedProtocol(Record):
         fingerprint: hash of its settings as declared.
         question: the same without the numbers of searches and reproductions, the seed and such.
         resolved: the settings without any `auto`, for this method.
+        settings: what was changed in the published protocol, as `--set` takes it: name and
+            fingerprint follow from these.
     """
 
     name: str
     fingerprint: str
     question: str
     resolved: ResolvedProtocol
+    settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from assay.protocols import as_text, protocols, published_name, settings_changed
+from assay.protocols import as_text
 from assay.records.study import StudyRecord
 from assay.stats import alpha_of_look
 from assay.tables import Across, Comparison, Sweep
@@ -59,12 +59,8 @@ def departures_of(comparison: Comparison) -> list[tuple[str, str]]:
 
 def changes_of(comparison: Comparison) -> list[str]:
     """Return the settings that --set changed in the published protocol."""
-    announced = comparison.announced
-    protocol, modality = announced.protocol, announced.data.modality
-    published = protocols.get(published_name(protocol.name))
-    if published is None:
-        return []
-    return settings_changed(published, protocol.fingerprint, protocol.resolved, modality)
+    settings = comparison.announced.protocol.settings
+    return [one for one in settings if not one.startswith("weights=")]  # these stand elsewhere
 
 
 def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from assay.errors import BadInput
 from assay.losses.loss import Method
 from assay.methods import defaults, departures, methods, source_of, space_of, with_given
-from assay.protocols import SAME_FOR_ALL, ResolvedProtocol, SettingValue
+from assay.protocols import SAME_FOR_ALL, ResolvedProtocol, SettingValue, protocols
 from assay.records.benches import TWIN
 from assay.records.keys import own_source, search_source
 from assay.records.lines import (
@@ -167,6 +167,7 @@ class Design:
                 fingerprint=declared.fingerprint,
                 question=declared.question,
                 resolved=self.protocol,
+                settings=protocols.changes(declared),
             ),
             data=self.conditions.data,
             weights=self.conditions.weights,

@@ -2,7 +2,7 @@
 
 An announcement can be made up as a whole before anything runs: other defaults, a narrower space, a
 published name over other settings, another leak report. It agrees with all that follows from it.
-Here the method, the named protocol and the data say what Assay announces.
+Here the method, the declared protocol and the data say what Assay announces.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ OF_THE_METHOD = ("source", "about", "departures")
 def check_announced(record: StudyRecord, design: Design, *, named: bool) -> Finding:
     """Return whether the announcement is the one that this design gives.
 
-    `named` says whether the design has the settings of the protocol by its name; it has those of
-    the announcement otherwise.
+    `named` says whether the design has the declared settings of the protocol; it has the resolved
+    ones of the announcement otherwise, and these are taken on trust.
     """
     what = f"{record.title}: {TITLE}"
     said, here = record.announced.to_json(), design.preregistration.to_json()
@@ -32,7 +32,9 @@ def check_announced(record: StudyRecord, design: Design, *, named: bool) -> Find
     note = f"the announcement calls the data {calls[0]}, here they are {calls[1]}"
     notes = [note] if calls[0] != calls[1] else []
     if not wrong:
-        return Finding(what, note="; ".join(notes))
+        protocol = record.announced.protocol
+        unknown = f"that {protocol.name} has the settings that {record.title} announced"
+        return Finding(what, note="; ".join(notes), trusted="" if named else unknown)
     differs = f"{wrong[0]} is {_at(said, wrong[0])} in the ledger and {_at(here, wrong[0])} here"
     if said["versions"]["source"] == here["versions"]["source"]:
         return Finding(what, f"preregistration: {differs}")

@@ -75,15 +75,15 @@ class Designs:
 
     def announced(self, record: StudyRecord) -> tuple[Design, bool]:
         """Return the design that a study should have announced, and whether its protocol is the one
-        of the name that the announcement gives; else it is the announced one.
+        of the name and the settings that the announcement gives; else it is the resolved one.
         """
-        name, announced = record.announced.protocol.name, record.announced
-        own, named = self.design(record), name in protocols
-        own = replace(own, given=announced.given, point=announced.sweep)
-        if not named:
+        announced = record.announced
+        own = replace(self.design(record), given=announced.given, point=announced.sweep)
+        declared = protocols.declared(announced.protocol.name, announced.protocol.settings)
+        if declared is None:
             return own, False
-        conditions = self._conditions_under(protocols[name], self._dataset(record), record)
-        if exceptions := protocols[name].exceptions.get(record.trained_method):
+        conditions = self._conditions_under(declared, self._dataset(record), record)
+        if exceptions := declared.exceptions.get(record.trained_method):
             conditions = replace(conditions, exceptions=exceptions)
         return replace(own, conditions=conditions), True
 

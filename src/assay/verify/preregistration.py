@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from assay.hashing import digest
-from assay.protocols import SAME_FOR_ALL, customise, protocols
+from assay.protocols import SAME_FOR_ALL, Protocol, customise, protocols
 from assay.published import best_parameters
+from assay.records.lines import AnnouncedProtocol
 from assay.records.origin import GivenParameters, Published, SelectedBy, SweepPoint
 from assay.records.store import Store
 from assay.records.study import StudyRecord, read_record
@@ -27,8 +28,12 @@ def check_preregistration(store: Store, record: StudyRecord) -> Iterator[str]:
     """
     announced, study = record.announced, AnnouncedStudy(record.announced)
     generation = announced.generation
-    if problem := protocols.misnamed(announced.protocol.name, announced.protocol.fingerprint):
+    protocol = announced.protocol
+    declared = protocols.declared(protocol.name, protocol.settings)
+    if problem := protocols.misnamed(protocol.name, protocol.fingerprint):
         yield f"preregistration: the protocol: {problem}"
+    elif declared is not None:
+        yield from _other_than_declared(protocol, declared)
     if study.key(generation) != record.key:
         yield (
             f"studies/{record.key[:12]} does not hold the study that its preregistration announces"
@@ -58,6 +63,16 @@ def check_preregistration(store: Store, record: StudyRecord) -> Iterator[str]:
         yield from _check_given(store, record, announced.given)
     if announced.sweep is not None:
         yield from _check_sweep(store, record, announced.sweep)
+
+
+def _other_than_declared(announced: AnnouncedProtocol, declared: Protocol) -> Iterator[str]:
+    """Yield what was announced of a protocol and does not follow from its declared settings."""
+    for name in ("name", "fingerprint", "question"):
+        if getattr(announced, name) != getattr(declared, name):
+            yield (
+                f"preregistration: the {name} {getattr(announced, name)} of the protocol is not"
+                f" that of its settings ({', '.join(announced.settings) or 'none were changed'})"
+            )
 
 
 def _check_given(store: Store, record: StudyRecord, given: GivenParameters) -> Iterator[str]:
