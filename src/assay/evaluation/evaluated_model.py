@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -285,52 +285,33 @@ class EvaluatedModel:
         """
         device = torch.device(choose_device("auto"))
         model = self.build(half.inputs).to(device)
-        step = model.architecture.first_step
+        size, step = model.architecture.size, model.architecture.first_step
 
-        def embed_rows(name: str, rows: Labels) -> Tensor:
+        def embed_vectors(name: str, rows: Labels) -> Tensor:
             x = np.asarray(half.some(rows, step), dtype=np.float32)
             return embed_features(model, x, device, self.threads)
 
+        def embed_images(name: str, rows: Labels) -> Tensor:
+            def read(numbers: Labels, step: FirstStep) -> Samples:
+                return half.some(rows[numbers], step)
+
+            stage, whole = f"{name}, embedding", model.architecture
+            z = read_and_embed(model, read, len(rows), whole, device, progress, stage)
+            return normalise_for(z, self.similarity)
+
+        def embed_as_run(name: str, rows: Labels) -> Tensor:
+            many, parts = batch_of(size), []
+            with torch_threads(self.threads):
+                for start in range(0, len(rows), many):
+                    samples = half.some(rows[start : start + many], step)
+                    parts.append(embed_samples(model, samples, size, device, self.similarity))
+                    progress(f"{name}, embedding", min(start + many, len(rows)), len(rows))
+            return torch.cat(parts)
+
         if self._takes_features(half):
-            return embed_rows
+            return embed_vectors
         trunk = FrozenTrunk.of(model, self.weights, device.type)
         if trunk is not None:
             x = trunk.features(half, progress)
             return lambda name, rows: embed_features(model, x[rows], device, self.threads)
-        if self.run is None:
-            return partial(self._embed_images, model, half, device, progress)
-        return partial(self._embed_as_run, model, half, device, progress)
-
-    def _embed_images(
-        self,
-        model: Model,
-        half: Half,
-        device: torch.device,
-        progress: Progress,
-        name: str,
-        rows: Labels,
-    ) -> Tensor:
-        def read(numbers: Labels, step: FirstStep) -> Samples:
-            return half.some(rows[numbers], step)
-
-        stage, whole = f"{name}, embedding", model.architecture
-        z = read_and_embed(model, read, len(rows), whole, device, progress, stage)
-        return normalise_for(z, self.similarity)
-
-    def _embed_as_run(
-        self,
-        model: Model,
-        half: Half,
-        device: torch.device,
-        progress: Progress,
-        name: str,
-        rows: Labels,
-    ) -> Tensor:
-        size, step = model.architecture.size, model.architecture.first_step
-        many, parts = batch_of(size), []
-        with torch_threads(self.threads):
-            for start in range(0, len(rows), many):
-                samples = half.some(rows[start : start + many], step)
-                parts.append(embed_samples(model, samples, size, device, self.similarity))
-                progress(f"{name}, embedding", min(start + many, len(rows)), len(rows))
-        return torch.cat(parts)
+        return embed_images if self.run is None else embed_as_run

@@ -22,6 +22,7 @@ from assay.records.lines import (
 )
 from assay.records.origin import GivenParameters, SweepPoint
 from assay.records.run import Run
+from assay.records.study import StudyRecord
 from assay.run import check_metrics
 from assay.space import Space, Value
 from assay.study.announced import AnnouncedStudy, budget_of, starts_fixed
@@ -255,6 +256,25 @@ def design_methods(conditions: Conditions, names: Sequence[str]) -> list[Design]
     for design in designs:
         design.check()
     return designs
+
+
+def design_of(record: StudyRecord, conditions: Conditions) -> Design:
+    """Return the design of a study as its announcement has it; raise `BadInput` where there is no
+    such method.
+    """
+    announced, name = record.announced, record.trained_method
+    if name not in methods:
+        raise BadInput(
+            f"there is no method {name!r} here; where it is your own, give its file with --import"
+        )
+    return Design(
+        conditions,
+        methods[name],
+        given=announced.given,
+        point=announced.sweep,
+        generation=announced.generation,
+        twin=announced.twin_of is not None,
+    )
 
 
 def _check_exceptions(common: Conditions, own: Conditions, method: str) -> None:

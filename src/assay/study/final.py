@@ -19,7 +19,7 @@ from assay.data.packs import read_pack
 from assay.devices import choose_device, torch_threads
 from assay.errors import BadInput
 from assay.hashing import digest, digest_bytes
-from assay.methods import import_parts, methods
+from assay.methods import import_parts
 from assay.model import write_model_folder
 from assay.progress import Progress, Say, say_nothing, silent
 from assay.records.halves import pack_contents
@@ -31,7 +31,7 @@ from assay.run import Unsealed, train_on_all
 from assay.stats import t_interval
 from assay.study.announced import AnnouncedStudy
 from assay.study.conditions import Conditions
-from assay.study.design import Design
+from assay.study.design import Design, design_of
 from assay.study.models import check_out, resuming
 from assay.study.trunk_of_features import with_trunk_of_features
 from assay.train import SAVE_AFTER, OnEpoch, ignore_epoch
@@ -200,15 +200,9 @@ def _unseal(finished: Finished, design: Design, progress: Progress) -> _Opened:
 def _design(finished: Finished, device: str, imports: Sequence[str]) -> Design:
     """Return the design of the study, as its announcement has it, on this machine."""
     import_parts(imports)
-    record, name = finished.record, finished.record.trained_method
-    if name not in methods:
-        raise BadInput(
-            f"there is no method {name!r} here; where it is your own, give its file with --import"
-        )
-    conditions = Conditions.open(
-        finished.dataset, record.resolved.declared, choose_device(device), imports
-    )
-    return Design(conditions, methods[name], given=record.announced.given)
+    declared = finished.record.resolved.declared
+    conditions = Conditions.open(finished.dataset, declared, choose_device(device), imports)
+    return design_of(finished.record, conditions)
 
 
 def _run(finished: Finished, design: Design) -> Run:

@@ -10,12 +10,12 @@ import torch
 from assay.data import Dataset, load_without_broken
 from assay.errors import BadInput
 from assay.files import empty_cache
-from assay.methods import import_parts, methods
-from assay.protocols import Protocol, protocols
+from assay.methods import import_parts
+from assay.protocols import protocols
 from assay.records.lines import Weights
 from assay.records.study import StudyRecord
 from assay.study.conditions import Conditions
-from assay.study.design import Design
+from assay.study.design import Design, design_of
 from assay.trunks.weights import Provenance, bring_weights
 
 
@@ -63,29 +63,20 @@ class Designs:
     def design(self, record: StudyRecord) -> Design:
         """Return the design of a study, as its announcement has it."""
         if record.key not in self._designs:
-            name = record.trained_method
-            if name not in methods:
-                raise BadInput(
-                    f"there is no method {name!r} here; where it is your own, give its file with"
-                    " --import"
-                )
-            twin = record.announced.twin_of is not None
-            self._designs[record.key] = Design(self.conditions(record), methods[name], twin=twin)
+            self._designs[record.key] = design_of(record, self.conditions(record))
         return self._designs[record.key]
 
     def announced(self, record: StudyRecord) -> tuple[Design, bool]:
         """Return the design that a study should have announced, and whether its protocol is the one
         of the name and the settings that the announcement gives; else it is the resolved one.
         """
-        announced = record.announced
-        own = replace(self.design(record), given=announced.given, point=announced.sweep)
-        declared = protocols.declared(announced.protocol.name, announced.protocol.settings)
+        own, protocol = self.design(record), record.announced.protocol
+        declared = protocols.declared(protocol.name, protocol.settings)
         if declared is None:
             return own, False
-        conditions = self._conditions_under(declared, self._dataset(record), record)
-        if exceptions := declared.exceptions.get(record.trained_method):
-            conditions = replace(conditions, exceptions=exceptions)
-        return replace(own, conditions=conditions), True
+        exceptions = declared.exceptions.get(record.trained_method, {})
+        conditions = replace(own.conditions, protocol=declared, exceptions=exceptions)
+        return replace(own, conditions=conditions), True  # on the same halves
 
     def conditions(self, record: StudyRecord) -> Conditions:
         """Return the data and the protocol of a study, on the device of its runs if it is here."""
@@ -105,11 +96,7 @@ class Designs:
         return self._weights[trunk, announced]
 
     def _conditions_on(self, dataset: Dataset, record: StudyRecord) -> Conditions:
-        return self._conditions_under(record.resolved.declared, dataset, record)
-
-    def _conditions_under(
-        self, protocol: Protocol, dataset: Dataset, record: StudyRecord
-    ) -> Conditions:
+        protocol = record.resolved.declared
         on_gpu = record.announced.environment.device == "cuda" and torch.cuda.is_available()
         device = "cuda" if on_gpu else "cpu"
         key = dataset.name, protocol.fingerprint, device

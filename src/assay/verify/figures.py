@@ -18,7 +18,7 @@ among them, since a browser reads their content as HTML.
 TEXTS = ("text", "tspan")
 """Those of them that hold text."""
 
-LOOKS = (
+PAINT = (
     "clip-path", "clip-rule", "dominant-baseline", "fill", "fill-opacity", "fill-rule", "font",
     "font-family", "font-size", "font-stretch", "font-style", "font-variant", "font-weight",
     "letter-spacing", "opacity", "paint-order", "shape-rendering", "stop-color", "stop-opacity",
@@ -78,13 +78,13 @@ class _Ingredients(HTMLParser):
             self.found.add(f"<{tag}> in <{self._parent}>")
         self.inside.append(tag)
         for name, value in attrs:
-            if not (shape and name in {"style", *LOOKS, *PLACES}):
+            if not (shape and name in {"style", *PAINT, *PLACES}):
                 self.found.add(f"{name} of <{tag}>")
             said = value or ""
             if LEADS_OUT.search(said) or (name.endswith("href") and not said.startswith("#")):
                 self.found.add(f"{name}={said}")
             if name == "style":
-                plain = LOOKS if shape else ()
+                plain = PAINT if shape else ()
                 self.found |= {
                     f"style {one} of <{tag}>" for one in _properties(said).difference(plain)
                 }
@@ -100,7 +100,7 @@ class _Ingredients(HTMLParser):
         """Keep where text stands, and what a style sheet says."""
         rule = RULE_OF_SHAPES.fullmatch(data) if self._parent == "style" else None
         if rule and not LEADS_OUT.search(data):
-            self.found |= {f"style {one} of all" for one in _properties(rule[1]).difference(LOOKS)}
+            self.found |= {f"style {one} of all" for one in _properties(rule[1]).difference(PAINT)}
         elif data.strip() and self._parent not in TEXTS:
             said = data if self._parent == "style" else "text"
             self.found.add(f"{said} in <{self._parent}>")
