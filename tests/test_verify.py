@@ -874,6 +874,7 @@ def fail(monkeypatch, place, error):
         ("assay.verify.checks.check_runs", "runs"),
         ("assay.verify.checks.check_trials", "trials"),
         ("assay.verify.checks.read", "ledger chain"),
+        ("assay.verify.checks.check_asked", "trials asked again"),
     ],
 )
 def test_a_check_that_fails_accuses_nobody_and_is_no_success(made, monkeypatch, name, place, what):

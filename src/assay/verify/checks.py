@@ -103,7 +103,11 @@ def verify_study(store: Store, key: str) -> Iterator[Finding]:
     if absent := origin_that_is_absent(store, record):
         yield Finding(record.title, note=absent, incomplete=True)
     if sound and record.trials:
-        yield check_asked(record)
+        try:
+            asked = check_asked(record)
+        except Exception as error:  # whatever fails here says nothing of the other studies
+            asked = of_error(f"{record.title}: trials asked again", error)
+        yield asked
 
 
 def _how_far(record: StudyRecord) -> str:
