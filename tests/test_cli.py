@@ -268,6 +268,37 @@ def test_images_smaller_than_the_trunk_can_take_are_refused(assay, mini_folder, 
     assert not (tmp_path / "store").exists()
 
 
+TWICE = {
+    "methods": (
+        ["bench", "--methods", "triplet", "--dry-run", "--methods=margin"],
+        "--methods: given twice, triplet and margin; leave out one of the two",
+    ),
+    "a store": (
+        ["bench", "--out", "a", "--out", "b"],
+        "--out: given twice, a and b; leave out one of the two",
+    ),
+    "a nested command": (
+        ["data", "show", "glyphs", "--protocol", "quick", "--protocol", "quick.v1"],
+        "--protocol: given twice, quick and quick.v1; leave out one of the two",
+    ),
+    "the name of an option as a value": (
+        ["train", "--out", "a", "--out", "b", "--pretrained-on", "--out"],
+        "--out: given twice, a and b; leave out one of the two",
+    ),
+}
+
+
+@for_each("name", TWICE)
+def test_an_option_with_one_value_is_refused_where_it_is_given_twice(assay, name):
+    words, message = TWICE[name]
+    assert assay(*words) == (2, "", f"assay: {message}\n")
+
+
+def test_options_with_several_values_and_flags_may_be_repeated(assay, mini_features):
+    words = ["--set", "dim=8", "--set", "folds=2", "--json", "--json", "--dry-run"]
+    assert assay("bench", "--data", f"features:{mini_features}", *words)[0] == 0
+
+
 OUTS = {
     "a file": (
         lambda out: out.touch(),

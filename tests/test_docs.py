@@ -66,6 +66,9 @@ def in_miniature(command):
     if "--data" not in words:
         words += ["--data", "folder:birds"]
     small = [setting for setting in MINI if not setting.startswith(("trials", "startup"))]
+    if "--engine" in words:
+        place = words.index("--engine")
+        del words[place : place + 2]
     words += ["--engine", "inline"]  # to start a process takes longer than to run these
     return with_last_settings([*words, *set_options(("trials=1", "startup=0", *small))])
 

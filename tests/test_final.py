@@ -62,8 +62,8 @@ def record_of(store, method):
 
 def final(assay, benched, out, *words, method="triplet"):
     chosen = [] if method is None else ["--method", method]
-    words = [*chosen, "--final", benched[1], "--out", out, *words]
-    return assay("train", "--data", f"features:{benched[0]}", *words)
+    data = [] if "--data" in words else ["--data", f"features:{benched[0]}"]
+    return assay("train", *data, *chosen, "--final", benched[1], "--out", out, *words)
 
 
 # --- what is trained ------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from assay.cli.bench import bench, reproduce, sweep
+from assay.cli.command import Command
 from assay.cli.data import data_commands
 from assay.cli.evaluate import evaluate
 from assay.cli.lists import list_
@@ -25,12 +26,12 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(name="list")(list_)
+app.command(name="list", cls=Command)(list_)
 app.add_typer(data_commands, name="data")
 for command in (bench, sweep, reproduce, baselines, train, embed, evaluate):
-    app.command()(command)
+    app.command(cls=Command)(command)
 for command in (status, report, verify, merge):
-    app.command()(command)
+    app.command(cls=Command)(command)
 
 
 @app.callback(invoke_without_command=True)

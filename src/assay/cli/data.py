@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assay.cli.command import Command
 from assay.cli.options import (
     ForceOption,
     ImportsOption,
@@ -43,7 +44,7 @@ data_commands = typer.Typer(
 )
 
 
-@data_commands.command()
+@data_commands.command(cls=Command)
 def show(
     data: DataArgument,
     protocol: ProtocolOption = "quick",
@@ -89,7 +90,7 @@ def show(
         raise BadInput(splitting.no_splits)
 
 
-@data_commands.command()
+@data_commands.command(cls=Command)
 def prepare(
     data: DataArgument,
     protocol: ProtocolOption = "quick",
@@ -137,7 +138,7 @@ def prepare(
     _pack(trainval, test, step, form)
 
 
-@data_commands.command()
+@data_commands.command(cls=Command)
 def splits(
     data: DataArgument,
     protocol: ProtocolOption = "quick",
