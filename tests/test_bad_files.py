@@ -24,7 +24,7 @@ import torch
 
 from assay.data import load
 from assay.engines import InlineEngine
-from assay.errors import reason_of
+from assay.errors import BadInput, reason_of
 from assay.files import names_in, parse_json, read_bytes, read_lines
 from assay.npz import read_npy, read_npz
 from assay.protocols import customise, protocols
@@ -32,7 +32,7 @@ from assay.records.store import Store
 from assay.run import baseline
 from assay.study import Execution, run_bench
 from assay.verify import verify
-from miniature import CLASSES, IMAGES, MINI, make_features, make_folder
+from miniature import CLASSES, IMAGES, MINI, bench_command, make_features, make_folder
 
 Y = np.repeat(np.arange(16), 5)
 Z = np.random.default_rng(0).normal(size=(len(Y), 6))
@@ -572,11 +572,35 @@ def test_a_name_that_is_not_utf_8_is_refused_before_anything_is_done(assay, plac
     assert not Path(broken).exists()
 
 
-def test_data_in_a_folder_whose_name_is_not_utf_8_is_refused(assay, place, monkeypatch):
+def test_data_in_a_folder_whose_name_is_not_utf_8_are_refused(place, monkeypatch):
     folder = os.fsdecode(os.fsencode(place) + b"/\xff")
     (place / "images").rename(folder)
     monkeypatch.chdir(folder)
-    assert "is not UTF-8" in refused(assay, "data", "show", "folder:.")
+    with pytest.raises(BadInput, match="is not UTF-8; write it in UTF-8"):
+        load("folder:.")
+
+
+@pytest.mark.parametrize("where", ["cwd", "link", "ASSAY_CACHE", "ASSAY_LOOKS", "HOME"])
+def test_a_bench_in_a_folder_whose_name_is_not_utf_8_is_refused_before_its_first_run(
+    assay, place, monkeypatch, where
+):
+    """The index of looks names the store by its whole path."""
+    folder = Path(os.fsdecode(os.fsencode(place) + b"/\xff"))
+    folder.mkdir()
+    out = Path("st") if where == "cwd" else place / "st"
+    if where == "cwd":
+        monkeypatch.chdir(folder)
+    elif where == "link":
+        out = place / "link" / "st"
+        (place / "link").symlink_to(folder)
+    else:
+        for name in ("ASSAY_CACHE", "ASSAY_LOOKS", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(where, str(folder))
+    bench = bench_command(f"features:{place / 'mini.npz'}", out, "triplet")
+    message = refused(assay, *bench[3:])
+    assert "\\udcff" in message and "is not UTF-8; rename" in message
+    assert not out.exists()
 
 
 def test_a_message_is_one_line_whatever_the_names_in_it_are(assay, place):

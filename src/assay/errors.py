@@ -12,6 +12,18 @@ class BadInput(ValueError):
     """A value, file or option that Assay cannot use; the message names it and the remedy."""
 
 
+def check_utf8(path: Path | str) -> None:
+    """Raise `BadInput` for a path that is not UTF-8: records and files of weights could not name
+    it.
+
+    >>> check_utf8("birds")
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"the name {str(path)!a} is not UTF-8; rename that file or folder") from None
+
+
 def reason_of(error: Exception) -> str:
     """Return on one line why something failed; of an `OSError` without its number and its path.
 

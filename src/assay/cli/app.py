@@ -4,6 +4,8 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -16,7 +18,8 @@ from assay.cli.lists import list_
 from assay.cli.models import baselines, embed, train
 from assay.cli.stores import merge, report, status, verify
 from assay.devices import keep_freed_memory
-from assay.errors import BadInput, reason_of
+from assay.errors import BadInput, check_utf8, reason_of
+from assay.files import cache_folder, looks_folder
 
 app = typer.Typer(
     name="assay",
@@ -84,14 +87,12 @@ def main() -> None:
 
 
 def _check_encoding(words: Sequence[str]) -> None:
-    """Raise `BadInput` for a path that is not UTF-8: records and files of weights could not name
-    it.
-    """
+    """Raise `BadInput` where a word is not UTF-8, or the path of a folder that needs no word."""
     for word in words:
-        try:
-            word.encode()
-        except UnicodeEncodeError:
-            raise BadInput(f"the name {word!a} is not UTF-8; rename that file or folder") from None
+        check_utf8(word)
+    for find in (Path.cwd, cache_folder, looks_folder):
+        with suppress(OSError, RuntimeError):  # one that is not there is reported where it is used
+            check_utf8(find().resolve())
 
 
 BAD_PATHS = {

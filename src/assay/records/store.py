@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.errors import BadInput
+from assay.errors import BadInput, check_utf8
 from assay.files import (
     DRAFT,
     lock_now,
@@ -73,9 +73,10 @@ class Store:
     def check_out(cls, root: Path) -> None:
         """Raise `BadInput` where no store could be made or continued at `root`; nothing is made.
 
-        That is so where nothing can be written, the folder contains other files, or the store there
-        has another format.
+        That is so where nothing can be written, the folder contains other files, the store there
+        has another format, or its path, with all links followed, is not UTF-8.
         """
+        check_utf8(root.resolve())
         try:
             above = next(
                 path
