@@ -3,6 +3,7 @@ the data are called, ordered or cut, and wherever the model was copied.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -593,6 +594,21 @@ def test_where_the_index_cannot_be_written_a_look_that_belongs_there_gives_no_sc
     code, out, err = assay("evaluate", model(), "--data", "features:data.npz", "--test")
     assert code == 0 and out, "its ledger has this one"
     assert len(ledger_looks()) == 1
+
+
+@pytest.mark.parametrize("name", ["pipe.npz", "taken.csv/q.npz", "/proc/q.npz"])
+def test_an_output_that_cannot_be_written_is_refused_before_the_look(assay, entered, name):
+    """The look would be recorded, and its scores lost."""
+    Path("taken.csv").touch()
+    os.mkfifo("pipe.npz")
+    before = LookIndex().lines()
+    for words in (
+        ["evaluate", "data.npz", "--per-query", name, "--force"],
+        ["embed", model(), "features:data.npz", "--out", name, "--force"],
+    ):
+        code, _, err = assay(*words)
+        assert code == 2 and name in err and err.count("\n") == 1
+    assert LookIndex().lines() == before and not ledger_looks()
 
 
 def test_the_index_is_where_the_environment_says(monkeypatch, tmp_path):

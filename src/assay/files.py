@@ -118,6 +118,16 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         sync_folder(path.parent)
 
 
+def check_writable(path: Path) -> None:
+    """Raise the `OSError` that `write_atomically` would, before the work whose outcome it is to
+    write; nothing stays.
+    """
+    with errors_naming(path):
+        if path.exists():
+            regular(path)
+        tempfile.TemporaryFile(dir=path.parent, prefix=DRAFT).close()
+
+
 def append_line(path: Path, line: str) -> None:
     """Append a line to a file, durably: all of it or, where the disk is full, nothing.
 

@@ -14,6 +14,7 @@ import typer
 from assay.cli.show import note
 from assay.devices import MOST_WORKERS
 from assay.errors import BadInput
+from assay.files import check_writable
 from assay.progress import say_nothing, silent
 
 if TYPE_CHECKING:
@@ -198,11 +199,16 @@ def data_or_name(
 
 
 def check_free(option: str, path: Path | None, force: bool, *read: Path | None) -> None:
-    """Raise `BadInput` where a file would be overwritten without --force, or one that is read."""
-    if path is None or not path.exists():
+    """Raise `BadInput` where a file would be overwritten without --force, or one that is read;
+    `OSError` where no file can be written.
+    """
+    if path is None:
         return
     if path.is_dir():
         raise BadInput(f"{option} {path} is a folder; give the path of a file")
+    check_writable(path)
+    if not path.exists():
+        return
     if any(one is not None and one.exists() and one.samefile(path) for one in read):
         raise BadInput(f"{option} {path} is the file that is read; give another name")
     if not force:
