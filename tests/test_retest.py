@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -95,7 +96,7 @@ def test_an_honest_store_gives_the_same_bytes_and_is_left_alone(made, kind):
     before = files(folder)
     found = retested(Store(folder), data)
     records = study_records(Store(folder))
-    each = 4 if kind == "a frozen trunk" else 3
+    each = 5 if kind == "a frozen trunk" else 4
     assert len(found) == each * len(records) >= 2 * each
     assert problems(found) == []
     for record in records:
@@ -643,3 +644,73 @@ def test_features_may_be_others_on_another_machine_and_images_with_another_decod
     packed = [one for one in retested(store, data) if one.what.startswith("triplet ")]
     assert problems(packed) == []
     assert any("runs not compared: a" in one.note for one in packed)
+
+
+# --- problems of the test half --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def leaky(tmp_path_factory):
+    """Return a store on data with an image in both halves, and the data."""
+    root = tmp_path_factory.mktemp("leaky")
+    folder = make_folder(root / "mini")
+    shutil.copy(folder / "class00" / "0.png", folder / "class15" / "leak.png")
+    data = f"folder:{folder}"
+    execution = replace(INLINE, allow_leaks=True)
+    run_bench(data, ["untrained"], SMALL, root / "store", execution)
+    write_report(Store(root / "store"))
+    return root / "store", data
+
+
+def of_seal(store, *names, **changes):
+    """Let the seals of these methods say something else, and the report follow."""
+    for name in names:
+        forge(
+            store,
+            lambda lines: [body.update(changes) for kind, body in lines if kind == "seal"],
+            name,
+        )
+    write_report(store)
+
+
+@pytest.mark.parametrize("names", [("untrained", "as_is"), ()])
+def test_the_problems_of_an_honest_seal_are_those_of_the_data(leaky, tmp_path, names):
+    store, data = Store(shutil.copytree(leaky[0], tmp_path / "store")), leaky[1]
+    of_seal(store, *names, left_out=["1 broken image left out: class15/bad.png"])
+    assert "in both trainval and the test half" in record_in(store, "as_is").seal.problems[0]
+    found = [*verify(store), *retested(store, data)]
+    assert problems(found) == []
+    notes = [one.note for one in found if "left out of the test half" in one.note]
+    assert len(notes) == len(names) and all(
+        one.endswith("in the ledger, none here") for one in notes
+    )
+
+
+@pytest.mark.forgery("verify --data", what="problems of the test half: {}")
+@pytest.mark.parametrize("said", [[], ["1 image of the test half with more than one label"]])
+def test_a_seal_with_other_problems_than_the_data_have_is_found(leaky, tmp_path, said):
+    store, data = Store(shutil.copytree(leaky[0], tmp_path / "store")), leaky[1]
+    of_seal(store, "untrained", "as_is", problems=said)
+    assert problems(verify(store)) == []
+    found = problems(retested(store, data))
+    assert len(found) == 2 and all("the data have 1 image in both trainval" in one for one in found)
+
+
+@pytest.mark.forgery("verify", what="problems of the test half left out of one of several seals")
+def test_seals_of_one_half_with_other_problems_are_found(leaky, tmp_path):
+    store = Store(shutil.copytree(leaky[0], tmp_path / "store"))
+    of_seal(store, "as_is", problems=[])
+    assert any("have other problems of one test half" in one for one in problems(verify(store)))
+
+
+def test_other_near_copies_accuse_nobody_where_another_machine_may_have_found_them(copied):
+    store, data = copied()
+    near = ["1 image nearly the same as another one of their half, such as a = b"]
+    of_seal(store, "triplet", problems=near)
+    found = list(verify(store))
+    assert problems(found) == [] and any("in near copies only" in one.note for one in found)
+    assert any("the data have none" in one for one in problems(retested(store, data)))
+    turn_all(store, 1e-6)  # as a processor of another kind may
+    found = retested(store, data)
+    assert problems(found) == []
+    assert any("near copies, on another machine" in one.note for one in found)

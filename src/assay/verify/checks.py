@@ -20,6 +20,7 @@ from assay.verify.preregistration import (
     check_preregistration,
     origin_that_is_absent,
 )
+from assay.verify.problems import check_same_problems
 from assay.verify.report import check_report
 from assay.verify.runs import check_models, check_runs
 from assay.verify.scores import check_order, check_peek, check_scores, check_seal
@@ -57,6 +58,7 @@ def verify(store: Store, anchors: Sequence[str] = ()) -> Iterator[Finding]:
     if not sound:
         return
     yield from check_conditions(records)
+    yield from check_same_problems(records)
     yield from find_indexed_looks(store, records)
     yield from check_models(store, records)
     yield from check_report(store)

@@ -33,6 +33,7 @@ from assay.verify.announced_again import TITLE as ANNOUNCED
 from assay.verify.announced_again import check_announced
 from assay.verify.designs import Designs, other_data
 from assay.verify.finding import Finding, of_error
+from assay.verify.problems import compare_problems
 from assay.verify.rerun import differences_of_environment
 from assay.verify.runs import PlacedRun, check_trunk, model_of, placed_runs
 from assay.verify.scores import agree
@@ -99,6 +100,7 @@ def retest(
                 finding, as_first = of_error(f"{record.title}: {TITLE}", error), False
             yield finding
             if only is None:
+                yield from _problems(record, conditions, as_first=as_first)
                 yield from _retrace(store, record, conditions, progress, as_first=as_first)
 
 
@@ -113,6 +115,17 @@ def _announced(designs: Designs, records: Sequence[StudyRecord]) -> Iterator[Fin
         except BadInput as error:
             what = f"what {record.title} announced (it was not made again: {error})"
             yield Finding(f"{record.title}: {ANNOUNCED}", note=str(error), trusted=what)
+
+
+def _problems(record: StudyRecord, conditions: Conditions, *, as_first: bool) -> Iterator[Finding]:
+    """Yield whether the seal names the problems of the test half, where it is the one scored."""
+    assert record.seal is not None
+    if record.seal.test != conditions.test.fingerprint:
+        return
+    try:
+        yield compare_problems(record, conditions, as_first=as_first)
+    except Exception as error:  # whatever fails here says nothing of the other studies
+        yield of_error(f"{record.title}: problems of the test half", error)
 
 
 def _chosen(only: Collection[str] | None, key: str) -> bool:
