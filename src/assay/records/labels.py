@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from assay.errors import failed_here
+from assay.files import open_file
 from assay.hashing import digest, digest_bytes
 from assay.npz import read_npz
 
@@ -20,7 +21,13 @@ def labels_fingerprint(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 
 def read_test_labels(path: Path) -> dict[str, NDArray[Any]] | None:
-    """Return the arrays in a file of labels; None where there are none to read."""
+    """Return the arrays in a file of labels; None where there are none.
+
+    Raises `OSError` where a folder or a pipe is in its place.
+    """
+    if not path.exists():
+        return None
+    open_file(path).close()
     try:
         arrays, _ = read_npz(path, ["y", "query", "gallery"])
     except ValueError as error:

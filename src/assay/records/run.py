@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from assay.errors import reason_of
 from assay.files import parse_json, read_bytes, read_json
 from assay.hashing import digest_file
 from assay.protocols import ResolvedProtocol
@@ -297,7 +298,9 @@ def read_history(folder: Path) -> list[Checkpoint]:
         lines = [parse_json(line) for line in read_bytes(path).splitlines()]
     except FileNotFoundError:
         raise BadRecord(f"{path} is missing") from None
-    except (OSError, ValueError):
+    except OSError as error:
+        raise BadRecord(f"{path} cannot be read: {reason_of(error)}") from None
+    except ValueError:
         raise BadRecord(f"{path} cannot be read: it was altered") from None
     return [
         Checkpoint.from_json(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)
