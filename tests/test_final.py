@@ -14,6 +14,7 @@ import torch
 
 import assay as package
 from assay.data import load, splits
+from assay.data.copies import Flaws, find_flaws
 from assay.data.joined import join_views
 from assay.data.packs import View
 from assay.data.seal import SealedTest
@@ -344,6 +345,54 @@ def test_other_data_are_scored(assay, model, tmp_path):
     code, out, err = assay("evaluate", model, "--data", f"features:{other}", "--test", "--json")
     assert code == 0, err
     assert 0 < json.loads(out)["mean"]["map_at_r"] <= 1
+
+
+# --- vectors of what it was trained on ------------------------------------------------------------
+
+
+def embed_again(assay, benched, model, out):
+    """Embed the data of the bench by a model of it; return what is printed on stdout."""
+    code, shown, err = assay("embed", model, f"features:{benched[0]}", "--out", out)
+    assert code == 0, err
+    return shown
+
+
+def test_vectors_of_a_final_model_are_neither_benched_nor_scored(assay, benched, model, tmp_path):
+    file = tmp_path / "seen.npz"
+    assert "next:" not in embed_again(assay, benched, model, file)
+    assert load(f"features:{file}").trained_on.all()
+    for words in ([], ["--data", f"features:{benched[0]}", "--test"]):
+        code, out, err = assay("evaluate", file, *words)
+        assert (code, out) == (2, "")
+        assert "the model behind these vectors was trained on all" in err
+    bench = ["bench", "--data", f"features:{file}", "--methods", "pretrained", "--dry-run"]
+    code, out, err = assay(*bench)
+    assert (code, out) == (2, "")
+    seen = "the model behind the vectors was trained on 40 of the 40 samples of the test half"
+    assert f"{seen}, so a score would say nothing of unseen classes" in err
+    assert assay(*bench, "--allow-leaks")[0] == 0
+
+
+def test_vectors_of_a_model_of_a_fold_say_which_samples_it_was_trained_on(assay, benched, tmp_path):
+    store = shutil.copytree(benched[1], tmp_path / "store")  # its ledger gets a look
+    (place,) = (store / "models").glob("*-triplet-*")
+    file = tmp_path / "seen.npz"
+    assert "next: assay bench" in embed_again(assay, benched, place, file)
+    dataset, card = load(f"features:{file}"), ModelCard.read(place / "model.json")
+    names = np.array(dataset.class_names)[dataset.labels]
+    assert (dataset.trained_on == np.isin(names, card.classes)).all()
+    assert dataset.pretrained_on == f"{len(card.classes)} classes of features:f.npz"
+    said = "the model behind the vectors was trained on 20 of the 40 samples of trainval"
+    assert find_flaws(dataset) == Flaws((said,), (), None)
+    code, _, err = assay("evaluate", file)
+    assert code == 0
+    assert "was trained on 20 of the 80 samples; their scores are not those of unseen" in err
+
+
+def test_vectors_of_other_data_by_a_final_model_are_benched(assay, model, tmp_path):
+    other = make_features(tmp_path / "other.npz", seed=5)
+    assert "next: assay bench" in embed_again(assay, (other,), model, tmp_path / "z.npz")
+    assert load(f"features:{tmp_path / 'z.npz'}").trained_on is None
 
 
 # --- which method and which options ---------------------------------------------------------------

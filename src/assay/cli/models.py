@@ -311,7 +311,7 @@ def embed(
             f"compare them by their {found.similarity} distance: assay evaluate {out}"
             f" --similarity {found.similarity}"
         )
-    if found.classes is not None:
+    if found.can_be_benched:
         print(f"next: assay bench --data features:{out}")
 
 

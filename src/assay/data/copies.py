@@ -1,4 +1,5 @@
-"""Copies and near copies among samples, and what they mean for a bench, in words.
+"""Copies and near copies among samples, samples that a model was trained on before, and what they
+mean for a bench, in words.
 
 Shapes: N samples, K numbers that a sample is compared by.
 """
@@ -174,17 +175,27 @@ class _Words:
     dataset: Dataset
 
     def of_trainval(self) -> tuple[str, ...]:
-        return (*self.conflicts("trainval"), *self.repeats("trainval"))
+        return (
+            *self.conflicts("trainval"),
+            *self.repeats("trainval"),
+            *self.trained_on("trainval"),
+        )
 
     def of_test(self) -> tuple[str, ...]:
         return (
             *self.leaks(),
             *self.conflicts("the test half"),
             *self.repeats("the test half"),
+            *self.trained_on("the test half"),
             *self.near(),
         )
 
     def refusal(self) -> str | None:
+        if seen := self.trained_on("the test half"):
+            return (
+                f"{self.dataset.name}: {seen[0]}, so a score would say nothing of unseen classes:"
+                " bench other data, or these vectors as they are with --allow-leaks"
+            )
         serious = [*self.leaks(), *self.conflicts("trainval"), *self.conflicts("the test half")]
         if self.dataset.official or not serious:
             return None
@@ -215,6 +226,17 @@ class _Words:
         return self._said(
             self._of_half(half, self._copies.repeats), f"more than once in a class of {half}"
         )
+
+    def trained_on(self, half: str) -> list[str]:
+        marks = self.dataset.trained_on
+        if marks is None:
+            return []
+        tested = self.dataset.labels >= self.dataset.first_test_class
+        own = marks[tested == (half != "trainval")]
+        return [
+            f"the model behind the vectors was trained on {int(own.sum()):,} of the {len(own):,}"
+            f" samples of {half}"
+        ] * bool(own.any())
 
     def near(self) -> list[str]:
         near = find_near(self.dataset)

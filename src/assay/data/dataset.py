@@ -91,6 +91,8 @@ class Dataset:
         official: whether it is as its publishers give it out, so that nobody may change it: flaws
             are reported, not refused.
         origin: the trunk that made ready-made features, where the file says so.
+        trained_on: marks of the samples (N,) that the model behind ready-made features was trained
+            on, where the file says so.
     """
 
     name: str
@@ -108,6 +110,7 @@ class Dataset:
     pretrained_on: str | None = None
     official: bool = False
     origin: FeaturesOrigin | None = None
+    trained_on: Marks | None = None
 
     def __post_init__(self) -> None:
         for word in (self.name, *self.class_names, *self.ids, self.pretrained_on or ""):

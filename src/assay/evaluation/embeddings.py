@@ -16,7 +16,7 @@ from assay.data.given import Given, GivenSamples, find_samples
 from assay.data.origin import FeaturesOrigin
 from assay.embedder import Embedder, load
 from assay.errors import BadInput
-from assay.evaluation.evaluated_model import EmbeddedPart
+from assay.evaluation.evaluated_model import EmbeddedPart, samples_of_final
 from assay.evaluation.look import LookedAt, Looker, looking
 from assay.features import FrozenTrunk, embed_features
 from assay.files import write_atomically
@@ -32,6 +32,7 @@ OPTIONAL_ARRAYS = {
     "query": ("b", "booleans"),
     "gallery": ("b", "booleans"),
     "ids": ("iuU", "integers or strings"),
+    "trained_on": ("b", "booleans"),
 }
 """Arrays that an .npz may hold beside z and y: numpy's letters for their kinds, and the kinds in
 words.
@@ -56,6 +57,7 @@ class Embeddings:
         classes: names of the classes that the numbers in `y` stand for, in class order.
         trainval: number of classes of the official trainval half, where the data have one.
         pretrained_on: the data that the model was pretrained on, if known.
+        trained_on: mask (N,) of the samples that the model was trained on; None: of none known.
         origin: the trunk whose features they are, if known.
         similarity: how the embeddings are compared.
         called: name of the embeddings in messages.
@@ -70,7 +72,8 @@ class Embeddings:
     gallery: Array | None = None
     classes: Array | None = None
     trainval: Array | None = None
-    pretrained_on: str | None = None
+    pretrained_on: Array | str | None = None
+    trained_on: Array | None = None
     origin: FeaturesOrigin | None = None
     similarity: Similarity = "cosine"
     called: str = "the embeddings"
@@ -81,10 +84,20 @@ class Embeddings:
 
     def save(self, path: str | Path) -> None:
         """Write the arrays as an .npz, which `features:` and `assay evaluate` read."""
-        names = "z", "y", "classes", "ids", "query", "gallery", "trainval", "pretrained_on"
-        arrays = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        names = "z", "y", "classes", "ids", "query", "gallery", "trainval"
+        seen = "pretrained_on", "trained_on"
+        found = {name: getattr(self, name) for name in (*names, *seen)}
+        arrays = {name: array for name, array in found.items() if array is not None}
         arrays |= {"origin": np.array(canonical(self.origin.to_json()))} if self.origin else {}
         write_atomically(Path(path), pack_arrays(arrays))
+
+    @property
+    def can_be_benched(self) -> bool:
+        """Whether there are classes, and the model was trained on none that a bench would test."""
+        if self.classes is None or self.y is None:
+            return False
+        first = len(self.classes) // 2 if self.trainval is None else int(self.trainval)
+        return self.trained_on is None or not self.trained_on[self.y >= first].any()
 
     def whole(self) -> EmbeddedPart:
         """Return all rows as one part, with their own labels."""
@@ -110,6 +123,24 @@ class Embeddings:
         for name, rows in chosen.items():
             roles = [None if mask is None else mask[rows] for mask in (half.query, half.gallery)]
             yield self._part(name, half.places[rows], labels[rows], ids[rows], roles)
+
+    def seen_in_words(self, rows: Labels) -> list[str]:
+        """Return a note on those of the rows that the model was trained on, where there are any.
+
+        Raise `BadInput` where it was trained on all of them.
+        """
+        seen = 0 if self.trained_on is None else int(self.trained_on[rows].sum())
+        if seen == len(rows):
+            raise BadInput(
+                f"{self.called}: the model behind these vectors was trained on all {seen} samples"
+                " to score: a score would say nothing of unseen classes; give vectors of other data"
+            )
+        if not seen:
+            return []
+        return [
+            f"the model behind these vectors was trained on {seen} of the {len(rows)} samples;"
+            " their scores are not those of unseen classes"
+        ]
 
     def zeros_in_words(self, rows: Labels, similarity: str) -> list[str]:
         """Return a note on those of the rows that hold zeros only, where there are any and the
@@ -234,17 +265,17 @@ def embed(
     given = find_samples(images, loaded.takes, inputs, progress, skip_broken=skip_broken)
     if not isinstance(model, Embedder) and loaded.folder is None and given.inputs != inputs:
         loaded = load(model, device, given.inputs, weights_file)  # a trunk for grey images, say
-    looker = _looker(loaded)
+    looker, marks = _looker(loaded), _trained_on(loaded, given)
     with looking(looker, _looked_at(looker, given)) as look:
         z, origin = _embed(loaded, given, progress)
         looks = look.record({}, loaded.similarity)
+    seen = {"pretrained_on": _seen_by(loaded, given), "trained_on": marks}
     return Embeddings(
         z,
-        **given.arrays,
+        **(given.arrays | seen),
         origin=origin,
-        pretrained_on=_seen_by(loaded),
         similarity=loaded.similarity,
-        notes=(*given.notes, *looks),
+        notes=(*given.notes, *looks, *_trained_in_words(marks)),
     )
 
 
@@ -270,15 +301,51 @@ def _embed(
     return z, trunk.origin(z, halves[0], given.source)
 
 
-def _seen_by(embedder: Embedder) -> str | None:
+def _seen_by(embedder: Embedder, given: GivenSamples) -> str | None:
     """Return in words the data that trunk and head of a model have seen, where that may matter.
 
-    A model of all classes has seen every class of its data.
+    A model of all classes has seen every class of its data, any other those of its card.
     """
-    before, card = embedder.card.get("pretrained_on") or None, embedder.card
-    if card.get("final") is None:
+    card = embedder.card
+    before = card.get("pretrained_on") or given.arrays.get("pretrained_on")
+    if card.get("final") is not None:
+        classes = "all classes"
+    elif card.get("classes") and "data" in card:
+        count = len(card["classes"])
+        classes = f"{count} class{'es' * (count != 1)}"
+    else:
         return before
-    return f"{before}, then all classes of {card['data']}" if before else f"all of {card['data']}"
+    seen = f"{classes} of {card['data']}"
+    return f"{before}, then {seen}" if before else seen
+
+
+def _trained_in_words(marks: Array | None) -> list[str]:
+    if marks is None:
+        return []
+    return [
+        f"the model was trained on {int(marks.sum())} of the {len(marks)} samples, which the file"
+        " marks in trained_on: their scores are not those of unseen classes"
+    ]
+
+
+def _trained_on(embedder: Embedder, given: GivenSamples) -> Array | None:
+    """Return marks of the samples that the model, or the one before it, was trained on; None where
+    none are known to be.
+
+    Samples are known by their content where the model is one of all classes, else by the trainval
+    half of their data set, of which they must then hold exactly the same samples.
+    """
+    card = embedder.card
+    before = given.arrays.get("trained_on")
+    marks = np.zeros(given.count, dtype=np.bool_) if before is None else before.copy()
+    if samples := samples_of_final(embedder.folder, card):
+        marks |= np.array([hash_ in samples for hash_ in given.contents()])
+    halves = given.halves() if card.get("trainval") else ()
+    if halves and halves[0].fingerprint in (card["trainval"], card.get("images")):
+        for half in halves:
+            classes = np.isin(half.class_names, card.get("classes") or ())
+            marks[half.places] |= classes[half.y]
+    return marks if marks.any() else None
 
 
 def _looker(embedder: Embedder) -> Looker:

@@ -191,10 +191,12 @@ def evaluate_file(
         rows = _rows(half) if test else validation_rows(trainval, chosen.folds)
         searched = half.places[np.concatenate([*rows.values()])]
         parts, at = embeddings.parts(half, rows), _looked_at(dataset, trainval, half, rows)
+    seen = embeddings.seen_in_words(searched)
     with looking(Looker(f"assay evaluate {path}"), at) as look:
         found = Evaluation(str(path), name, test, scoring.score(parts))
         notes = found.record(look)
-    return replace(found, notes=(*notes, *embeddings.zeros_in_words(searched, scoring.similarity)))
+    zeros = embeddings.zeros_in_words(searched, scoring.similarity)
+    return replace(found, notes=(*notes, *seen, *zeros))
 
 
 # --- a model --------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from assay.run.finished import FinishedRun
 from assay.trunks import find
 
 
-def _trained_on(folder: Path | None, card: dict[str, Any]) -> frozenset[str]:
+def samples_of_final(folder: Path | None, card: Mapping[str, Any]) -> frozenset[str]:
     """Return the content hashes of a model of all classes, none for any other model.
 
     Raise `BadInput` where their file is not the one that was written with the card.
@@ -144,7 +144,7 @@ class EvaluatedModel:
             folder=model.folder,
             weights=card.get("weights"),
             images=card.get("images"),
-            samples=_trained_on(model.folder, card),
+            samples=samples_of_final(model.folder, card),
         )
 
     @classmethod

@@ -68,8 +68,8 @@ def bench(
         control: a method whose twin is benched beside it, with seeds of its own: an A/A control.
         reference: the method that every other is compared with; by default none up to ten trained
             methods; above that `contrastive`, or the first where it is not benched.
-        allow_leaks: go on with data that have copies in both halves, or conflicting labels; they
-            are refused otherwise.
+        allow_leaks: go on with data that have copies in both halves or conflicting labels, or with
+            vectors of a model that was trained on the test half; they are refused otherwise.
         listener: is called with the progress; silent where not given.
     """
     # here, so that a report is written without waiting for torch

@@ -64,8 +64,8 @@ class Execution:
             checkpoint of every run (`all`), whose scores on the opened test half then give the
             price of peeking.
         listener: reports the progress.
-        allow_leaks: bench data with copies in both halves or with conflicting labels, which are
-            refused otherwise.
+        allow_leaks: bench data with copies in both halves or with conflicting labels, or vectors of
+            a model that was trained on the test half, which are refused otherwise.
     """
 
     engine: Engine

@@ -24,7 +24,9 @@ LARGEST_VALUE = 1e15
 LARGEST_SIDE = 4096
 """Largest side of the images that the trunk behind a file of features may have taken."""
 
-FURTHER_ARRAYS = ("classes", "ids", "trainval", "query", "gallery", "pretrained_on", "origin")
+FURTHER_ARRAYS = (
+    "classes", "ids", "trainval", "query", "gallery", "pretrained_on", "origin", "trained_on",
+)  # fmt: skip
 
 
 class Features:
@@ -63,8 +65,9 @@ def load_features(path: Path, progress: Progress = silent) -> Dataset:
     It may also hold `classes`, their names in class order (`y` is then numbers into it); `ids`, a
     name of each row; `trainval`, the number of classes of the official trainval half; `query` and
     `gallery`, marks of the rows that are looked up at the test, and of those they are looked up in;
-    `pretrained_on`, in words the data that the model behind the vectors was trained on; and
-    `origin`, the trunk that made them, which `assay embed` writes.
+    `pretrained_on`, in words the data that the model behind the vectors was trained on; and two
+    that `assay embed` writes: `origin`, the trunk that made them, and `trained_on`, marks of the
+    rows whose samples the model was trained on.
     """
     called = f"features:{path}"
     arrays = read_arrays(path, called, ["z", "y"], FURTHER_ARRAYS)
@@ -84,6 +87,7 @@ def load_features(path: Path, progress: Progress = silent) -> Dataset:
         gallery=_marks("gallery", arrays.get("gallery"), len(labels), called),
         pretrained_on=str(arrays["pretrained_on"]) if "pretrained_on" in arrays else None,
         origin=_origin(arrays["origin"], vectors, called) if "origin" in arrays else None,
+        trained_on=_marks("trained_on", arrays.get("trained_on"), len(labels), called),
     )
 
 
@@ -222,7 +226,9 @@ def digests_of_rows(z: NDArray[Any]) -> list[str]:
 
 
 def label_arrays(dataset: Dataset) -> dict[str, Any]:
-    """Return the arrays of a features file that say how `load_features` labels and splits it."""
+    """Return the arrays of a features file that say how `load_features` labels and splits it, and
+    what the model behind the samples has seen.
+    """
     arrays = {
         "y": dataset.labels,
         "classes": np.array(dataset.class_names),
@@ -230,5 +236,7 @@ def label_arrays(dataset: Dataset) -> dict[str, Any]:
         "query": dataset.query,
         "gallery": dataset.gallery,
         "trainval": None if dataset.trainval is None else np.array(dataset.trainval),
+        "pretrained_on": dataset.pretrained_on,
+        "trained_on": dataset.trained_on,
     }
     return {name: array for name, array in arrays.items() if array is not None}
