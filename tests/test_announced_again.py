@@ -142,7 +142,11 @@ def test_settings_that_were_left_out_are_taken_on_trust_and_said(data, tmp_path)
 
 def test_what_another_version_announced_is_taken_on_trust_and_said(data, tmp_path):
     def elsewhere(said):
-        other = replace(said, versions=replace(said.versions, source="0" * 64))
+        other = replace(
+            said,
+            versions=replace(said.versions, source="0" * 64),
+            environment=replace(said.environment, source="0" * 64),
+        )
         return FORGED["tuned defaults"][0](other)
 
     found = found_in(announced(data, tmp_path / "store", elsewhere), data)

@@ -344,6 +344,14 @@ def test_pretrained_weights_of_a_poisoned_cache_are_not_those_of_their_source(
     assert all(one in named or "protocol.resolved.weights is" in one for one in found), found
 
 
+@pytest.mark.forgery("verify --data", what="a pretrained trunk announced as random")
+def test_a_pretrained_trunk_that_is_announced_as_random_is_found(copied):
+    store, data = copied("a frozen trunk")
+    forge(store, lambda lines: lines[0][1].update(weights=None))
+    found = problems(retested(store, data))
+    assert any("preregistration: weights.digest is None in the ledger" in one for one in found)
+
+
 @pytest.mark.forgery("nothing", what="weights of a trunk given as a file that nobody else has")
 def test_weights_without_a_source_are_taken_from_the_cache_and_it_says_so(made, cache, tmp_path):
     kind = "a frozen trunk"

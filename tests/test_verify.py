@@ -669,6 +669,18 @@ TAMPERED = {
         forged(edge_where_none_is),
         "the parameters that are said to lie on an end of their range do not",
     ),
+    "an edge of a baseline": (
+        forged(edge_where_none_is, method="untrained"),
+        "the parameters that are said to lie on an end of their range do not",
+    ),
+    "the source of Assay": (
+        forged(lambda lines: lines[0][1]["versions"].update(source="0" * 64)),
+        "preregistration: the source of Assay is 000000000000 and, elsewhere in it, ",
+    ),
+    "the version of torch": (
+        forged(lambda lines: lines[0][1]["versions"].update(torch="1.0")),
+        "preregistration: the version of torch is 1.0 and, elsewhere in it, ",
+    ),
     "a narrower space": (forged(narrower_space), "lies outside the announced space"),
     "a wider space": (forged(wider_space), "ledger.jsonl, trial 1: the search asks for margin="),
     "a billion searches": (
@@ -1230,6 +1242,19 @@ SWEPT = {
 @pytest.mark.parametrize("name", SWEPT)
 def test_tampering_with_a_sweep_is_found_and_named(copy, name):
     check_found(copy("swept"), *SWEPT[name])
+
+
+@pytest.mark.forgery("verify", what="{} in the announcement of a study with a pretrained trunk")
+@pytest.mark.parametrize("weights", ["no weights", "other weights"])
+def test_announced_weights_are_those_of_the_resolved_protocol(copy, weights):
+    said = {"digest": "0" * 64, "pretrained_on": "ImageNet", "source": "timm"}
+    forgery = forged(
+        lambda lines: lines[0][1].update(weights=said if weights == "other weights" else None)
+    )
+    called = "000000000000" if weights == "other weights" else "none"
+    check_found(
+        copy("frozen"), forgery, f"preregistration: the hash of its weights is {called} and"
+    )
 
 
 @pytest.mark.forgery("verify", what="a published parameter")

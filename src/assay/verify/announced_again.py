@@ -52,14 +52,16 @@ def _differences(said: Any, here: Any, *, named: bool) -> Iterator[str]:
         if said["method"].get(name) != here["method"].get(name):
             yield f"method.{name}"
     yield from (f"space.{name}" for name in differing_fields(said["space"], here["space"]))
+    ours, theirs = said["protocol"], here["protocol"]
+    fields = differing_fields(ours["resolved"], theirs["resolved"])
+    yield from (f"protocol.resolved.{name}" for name in fields)
     if named:
-        ours, theirs = said["protocol"], here["protocol"]
         yield from (
             f"protocol.{name}" for name in ("fingerprint", "question") if ours[name] != theirs[name]
         )
-        fields = differing_fields(ours["resolved"], theirs["resolved"])
-        yield from (f"protocol.resolved.{name}" for name in fields)
         yield from (f"budget.{name}" for name in differing_fields(said["budget"], here["budget"]))
+    if _at(said, "weights.digest") != _at(here, "weights.digest"):
+        yield "weights.digest"
 
 
 def _at(document: Any, path: str) -> str:

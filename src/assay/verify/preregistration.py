@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from assay.hashing import digest
-from assay.protocols import SAME_FOR_ALL, Protocol, customise, protocols
+from assay.protocols import RANDOM_WEIGHTS, SAME_FOR_ALL, Protocol, customise, protocols
 from assay.published import best_parameters
-from assay.records.lines import AnnouncedProtocol
+from assay.records.lines import AnnouncedProtocol, Preregistration
 from assay.records.origin import GivenParameters, Published, SelectedBy, SweepPoint
 from assay.records.store import Store
 from assay.records.study import StudyRecord, read_record
@@ -59,10 +59,24 @@ def check_preregistration(store: Store, record: StudyRecord) -> Iterator[str]:
                     f"preregistration: the search space has another range for {name} than the"
                     " protocol"
                 )
+    yield from _contradictions(announced)
     if announced.given is not None:
         yield from _check_given(store, record, announced.given)
     if announced.sweep is not None:
         yield from _check_sweep(store, record, announced.sweep)
+
+
+def _contradictions(announced: Preregistration) -> Iterator[str]:
+    """Yield where two parts of an announcement, made from one source, are not equal."""
+    weights = announced.weights.digest if announced.weights else RANDOM_WEIGHTS
+    versions, environment = announced.versions, announced.environment
+    for what, said, other in (
+        ("hash of its weights", weights, announced.protocol.resolved.weights),
+        ("source of Assay", versions.source, environment.source),
+        ("version of torch", versions.torch, environment.torch),
+    ):
+        if said != other:
+            yield f"preregistration: the {what} is {said[:12]} and, elsewhere in it, {other[:12]}"
 
 
 def _other_than_declared(announced: AnnouncedProtocol, declared: Protocol) -> Iterator[str]:

@@ -126,7 +126,7 @@ def _wrong_selection(
     if selection.parameters != (best.parameters if best else without):
         origin = "those of the selected trial" if trials else "the given ones"
         yield f"the selected parameters are not {origin}"
-    elif best and selection.edges != announced.space.edges(best.parameters):
+    elif selection.edges != (announced.space.edges(best.parameters) if best else {}):
         yield "the parameters that are said to lie on an end of their range do not"
 
 
