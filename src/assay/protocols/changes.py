@@ -15,14 +15,20 @@ def settings_changed(published: Protocol, declared: Protocol) -> tuple[str, ...]
     >>> settings_changed(protocols["quick"], declared)
     ('dim=16', 'optimiser.lr=0.1')
     """
-    before = dict(_settings(published))
-    return tuple(
-        as_text(path, value) for path, value in _settings(declared) if value != before[path]
-    )
+    before, after = settings_by_path(published), settings_by_path(declared)
+    return tuple(as_text(path, value) for path, value in after.items() if value != before[path])
+
+
+def settings_by_path(protocol: Protocol) -> dict[str, SettingValue]:
+    """Return the value of every field that can be set, by its path.
+
+    >>> settings_by_path(Protocol("p.v1"))["optimiser.momentum"]
+    0.9
+    """
+    return dict(_settings(protocol))
 
 
 def _settings(protocol: Protocol) -> Iterator[tuple[str, SettingValue]]:
-    """Yield path and value of every field that can be set."""
     for field in dataclasses.fields(Protocol):
         value = getattr(protocol, field.name)
         if field.name in FIXED:

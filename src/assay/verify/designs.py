@@ -11,7 +11,7 @@ from assay.data import Dataset, load_without_broken
 from assay.errors import BadInput
 from assay.files import empty_cache
 from assay.methods import import_parts
-from assay.protocols import protocols
+from assay.protocols import customise, protocols
 from assay.records.lines import Weights
 from assay.records.study import StudyRecord
 from assay.study.conditions import Conditions
@@ -68,12 +68,13 @@ class Designs:
 
     def announced(self, record: StudyRecord) -> tuple[Design, bool]:
         """Return the design that a study should have announced, and whether its protocol is the one
-        of the name and the settings that the announcement gives; else it is the resolved one.
+        of the name and the settings that the announcement gives; else it is the resolved one, with
+        the value that a point of a sweep is called by.
         """
         own, protocol = self.design(record), record.announced.protocol
         declared = protocols.declared(protocol.name, protocol.settings)
         if declared is None:
-            return own, False
+            return _at_its_value(own), False
         exceptions = declared.exceptions.get(record.trained_method, {})
         conditions = replace(own.conditions, protocol=declared, exceptions=exceptions)
         return replace(own, conditions=conditions), True  # on the same halves
@@ -120,6 +121,16 @@ class Designs:
             )
             raise BadInput(f"{error}{remedy}") from None
         return self._loaded[name]
+
+
+def _at_its_value(design: Design) -> Design:
+    """Return the design with the value of its point of a sweep, resolved again."""
+    if (point := design.point) is None:
+        return design
+    protocol = design.conditions.protocol
+    varied = customise(protocol, [f"{point.field}={point.value}"])
+    conditions = replace(design.conditions, protocol=replace(varied, name=protocol.name))
+    return replace(design, conditions=conditions)
 
 
 def other_data(name: str, record: StudyRecord) -> str:

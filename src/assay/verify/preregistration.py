@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from assay.hashing import digest
-from assay.protocols import RANDOM_WEIGHTS, SAME_FOR_ALL, Protocol, customise, protocols
+from assay.protocols import RANDOM_WEIGHTS, SAME_FOR_ALL, Protocol, protocols
 from assay.published import best_parameters
 from assay.records.lines import AnnouncedProtocol, Preregistration
-from assay.records.origin import GivenParameters, Published, SelectedBy, SweepPoint
+from assay.records.origin import GivenParameters, Published, SelectedBy
 from assay.records.store import Store
 from assay.records.study import StudyRecord, read_record
 from assay.study.announced import AnnouncedStudy
 from assay.study.reproduce import data_of
 from assay.verify.finding import Finding
+from assay.verify.sweeps import check_sweep, find_absent_points
 
 SHARED = (*SAME_FOR_ALL, "space", "given", "exceptions")
 """Settings that are compared where an exception for a method may have changed others with it."""
@@ -63,7 +64,8 @@ def check_preregistration(store: Store, record: StudyRecord) -> Iterator[str]:
     if announced.given is not None:
         yield from _check_given(store, record, announced.given)
     if announced.sweep is not None:
-        yield from _check_sweep(store, record, announced.sweep)
+        base = _other(store, announced.sweep.base)
+        yield from check_sweep(record, announced.sweep, base)
 
 
 def _contradictions(announced: Preregistration) -> Iterator[str]:
@@ -133,29 +135,6 @@ def origin_that_is_absent(store: Store, record: StudyRecord) -> str:
     )
 
 
-def _check_sweep(store: Store, record: StudyRecord, point: SweepPoint) -> Iterator[str]:
-    """Yield where a point of a sweep has another value, other parameters or other data."""
-    if record.announced.origin != SelectedBy(point.base):
-        yield (
-            f"preregistration: the parameters of this sweep are not those of its base"
-            f" {point.base[:12]}"
-        )
-    if point.value not in point.values:
-        yield (
-            f"preregistration: {point.value} is not among the values of the sweep over"
-            f" {point.field}"
-        )
-    protocol, setting = record.resolved.declared, f"{point.field}={point.value}"
-    resolved_elsewhere = point.field == "weights" or point.value == "auto"
-    if not resolved_elsewhere and (
-        customise(protocol, [setting]).fingerprint != protocol.fingerprint
-    ):
-        yield f"preregistration: the protocol of this point of the sweep does not have {setting}"
-    base = _other(store, point.base)
-    if base is not None and base.announced.data.trainval != record.announced.data.trainval:
-        yield f"preregistration: the base {base.key[:12]} of the sweep worked on other data"
-
-
 def _other(store: Store, key: str) -> StudyRecord | None:
     """Return another study of the store, None where it is not there."""
     return read_record(store.study(key)) if (store.study(key) / "ledger.jsonl").exists() else None
@@ -185,6 +164,7 @@ def check_conditions(records: Sequence[StudyRecord]) -> Iterator[Finding]:
             f" of {len(group)} studies"
         )
         yield Finding(what, "; ".join(_unequal(group)))
+    yield from find_absent_points(records)
 
 
 def _unequal(group: Sequence[StudyRecord]) -> Iterator[str]:
