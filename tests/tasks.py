@@ -72,7 +72,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Fail:
-    kind: type[Exception]
+    kind: type[BaseException]
 
     def __call__(self):
         raise self.kind("on purpose")

@@ -89,6 +89,8 @@ def test_errors_come_back_to_the_driver_and_the_engine_goes_on(engine):
         assert (full.value.errno, full.value.filename) == (errno.ENOSPC, "a file")
         with pytest.raises(TaskFailed, match=r"(?s)tasks.py.*ZeroDivisionError: on purpose"):
             engine.submit(Fail(ZeroDivisionError)).result()
+        with pytest.raises(TaskFailed, match=r"(?s)tasks.py.*SystemExit: on purpose"):
+            engine.submit(Fail(SystemExit)).result()
         assert engine.submit(Square(3)).result() == 9
 
 

@@ -2,6 +2,7 @@
 
 import random
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,10 @@ def fails(self: Any, z: Any, y: Any, mined: Any, references: Any) -> Any:
     raise KeyError("slip")
 
 
+def leaves(self: Any, z: Any, y: Any, mined: Any, references: Any) -> Any:
+    sys.exit(0)
+
+
 def detached(self: Any, z: Any, y: Any, mined: Any, references: Any) -> Any:
     return z.detach().sum()
 
@@ -93,6 +98,7 @@ def twice(self: Any, z: Any, y: Any, mined: Any, references: Any) -> Any:
 
 UNSOUND: dict[str, tuple[Callable[..., Any], str]] = {
     "an exception": (fails, "KeyError: 'slip'"),
+    "the end of the program": (leaves, "SystemExit: 0"),
     "no gradient": (detached, "ValueError: the loss has no gradient; use no .item()"),
     "a loss for each sample": (many, r"Mine gave shape \(64,\), but a loss is one number"),
     "a number": (number, "Mine gave a float, but a loss is one number in a tensor"),
@@ -242,6 +248,20 @@ def test_nothing_is_written_for_a_loss_that_fails(
         assert not (tmp_path / "store").exists()
 
 
+def test_a_metric_that_looks_at_more_references_than_there_are_is_refused(
+    design: Callable[..., Any],
+) -> None:
+    add(sound)
+    for field, name, most in (
+        ("metrics", "recall_at_40", "the test half has 39"),
+        ("metrics", "recall_at_" + "9" * 20, "the test half has 39"),
+        ("training_metrics", "map_at_20", "the training samples of a fold has 19"),
+    ):
+        with pytest.raises(BadInput, match=f"{field}={name}: .* a query in {most} to choose from"):
+            design(f"{field}={name}")
+    design("metrics=recall_at_39")
+
+
 # --- samplers and trunks ---
 
 
@@ -263,6 +283,7 @@ def test_a_sampler_that_wrongly_declares_a_fixed_pattern_is_found_before_the_ann
 SAMPLERS: dict[str, tuple[Any, str]] = {
     "outside": (lambda y, batch, seed: iter([np.array([len(y)])]), "IndexError"),
     "failing": (lambda y, batch, seed: iter([1 / 0]), "ZeroDivisionError"),
+    "leaving": (lambda y, batch, seed: iter([sys.exit(0)]), "SystemExit: 0"),
     "short": (lambda y, batch, seed: iter([np.arange(4)]), "short has ended; it must draw"),
 }
 
@@ -290,14 +311,21 @@ def test_a_trunk_that_fails_or_lies_about_its_width_is_refused(design: Callable[
         def forward(self, x: Any) -> Any:
             return x @ x
 
+    class Leaves(Vectors):
+        def forward(self, x: Any) -> Any:
+            sys.exit(0)
+
     class Lies(Vectors):
         def forward(self, x: Any) -> Any:
             return x[:, :3]
 
     trunks("fails")(Fails)
+    trunks("leaves")(Leaves)
     trunks("lies")(Lies)
     add(sound)
     with pytest.raises(BadInput, match=rf"the trunk 'fails' fails on one blank.*{HERE}"):
         design("trunk=fails")
+    with pytest.raises(BadInput, match=rf"the trunk 'leaves' fails on one blank.*{HERE}"):
+        design("trunk=leaves")
     with pytest.raises(BadInput, match=r"gives features of shape \(1, 3\).*\(1, 12\)"):
         design("trunk=lies")

@@ -220,6 +220,17 @@ datasets = Registry[Loader]("data set")
 """Loaders by name; `assay list datasets` shows the first paragraph of their docstrings."""
 
 
+def references_of(count: int, query: Marks | None, gallery: Marks | None) -> int:
+    """Return how many of `count` samples each query has to choose from at least.
+
+    >>> references_of(10, None, None)
+    9
+    """
+    everyone = np.ones(count, dtype=np.bool_)
+    asked, searched = (everyone if mark is None else mark for mark in (query, gallery))
+    return int(searched.sum()) - int((asked & searched).any())
+
+
 @dataclass(frozen=True)
 class Half:
     """Some classes of a data set with all their samples; `y` numbers the classes from 0.

@@ -25,7 +25,7 @@ test half. The test half, samples with labels, leaves the seal in these ways and
 | `fingerprint`                | which test half it is              | a hash  | `data show`     |
 | `commitment(salt)`           | the announcement of a bench        | a hash  | `benches/`      |
 | `count_in(contents)`         | whether a model was trained on it  | a count | the refusal     |
-| `summary`                    | how large it is                    | counts  | `data show`     |
+| `summary`, `references`      | how large it is                    | counts  | `data show`     |
 | `pack`, `packed_bytes`       | to fill the cache beforehand       | a size  | nowhere         |
 | `flaws`, `left_out`          | what is wrong with it              | words   | ledger: seal    |
 
@@ -51,7 +51,7 @@ from pathlib import Path
 import numpy as np
 
 from assay.data.copies import Flaws, find_flaws
-from assay.data.dataset import Dataset, Half, Labels, Vectors
+from assay.data.dataset import Dataset, Half, Labels, Vectors, references_of
 from assay.data.packs import View, expected_bytes, place_pack, read_any
 from assay.errors import BadInput
 from assay.files import read_json
@@ -136,6 +136,12 @@ class SealedTest:
     def commitment(self, salt: str) -> str:
         """Return the salted hash of the test half, which says nothing without the salt."""
         return commitment_to(salt, self.fingerprint)
+
+    @property
+    def references(self) -> int:
+        """How many samples each query of the test half has to choose from at least."""
+        half = self.__half
+        return references_of(len(half.y), half.query, half.gallery)
 
     @property
     def summary(self) -> PartSummary:

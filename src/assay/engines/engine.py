@@ -65,7 +65,7 @@ class InlineEngine:
         future: Future[Any] = Future()
         try:
             future.set_result(task())
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             future.set_exception(describe_failure(error).with_traceback(error.__traceback__))
         return future
 

@@ -10,6 +10,7 @@ from assay.run.testing import (
     TestEmbedding,
     Unsealed,
     check_metrics,
+    check_ranks,
     score_reproduction,
 )
 from assay.run.training import Training, compute, train_alone, train_on_all
@@ -24,6 +25,7 @@ __all__ = [
     "Training",
     "Unsealed",
     "check_metrics",
+    "check_ranks",
     "compute",
     "score_reproduction",
     "single_model",

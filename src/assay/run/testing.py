@@ -1,7 +1,7 @@
 """The opened test half: tasks that embed it with finished runs, and the scores of the vectors."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from assay.data.arrays import pack_arrays
-from assay.data.dataset import Half, Labels, Marks
+from assay.data.dataset import Half, Labels, Marks, references_of
 from assay.data.packs import View
 from assay.data.seal import read_test
 from assay.devices import torch_threads
@@ -110,9 +110,7 @@ class HalfLabels:
     @property
     def references(self) -> int:
         """How many references each query has to choose from at least."""
-        everyone = np.ones(len(self.y), dtype=bool)
-        query, gallery = (everyone if mark is None else mark for mark in (self.query, self.gallery))
-        return int(gallery.sum()) - int((query & gallery).any())
+        return references_of(len(self.y), self.query, self.gallery)
 
 
 def place_answers(store: Store, half: Half) -> None:
@@ -182,6 +180,22 @@ def check_metrics(protocol: Protocol) -> None:
                 f"--set {field}={','.join(names)}: {by_cosine[0]} compares pairs by the cosine, and"
                 f" similarity is {protocol.similarity}; leave it out"
             )
+
+
+def check_ranks(protocol: Protocol, references: Mapping[str, int]) -> None:
+    """Raise `BadInput` where a metric looks at more references than a query has.
+
+    `references` are how many there are at least, by the field that names the metrics.
+    """
+    for field, most in references.items():
+        names: tuple[str, ...] = getattr(protocol, field)
+        where = "the test half" if field == "metrics" else "the training samples of a fold"
+        for one in choose_metrics((*names, "map_at_r")):
+            if one.source == "ranks" and (one.ranks or 0) > most:
+                raise BadInput(
+                    f"--set {field}={','.join(names)}: {one.label} looks at {one.ranks} references,"
+                    f" but a query in {where} has {most} to choose from; ask for a smaller k"
+                )
 
 
 # --- Tasks ---

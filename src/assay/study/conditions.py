@@ -143,6 +143,11 @@ class Conditions:
         return min(len(set(self.trainval.y[fold.train].tolist())) for fold in parts)
 
     @cached_property
+    def samples_in_training(self) -> int:
+        """Smallest number of samples that a fold trains on."""
+        return min(len(fold.train) for fold in folds(self.trainval, self.protocol.folds))
+
+    @cached_property
     def environment(self) -> Environment:
         """Machine and software of the runs, as far as their bytes may depend on them."""
         of_images = self.trainval.modality != "features"
@@ -196,7 +201,7 @@ class Conditions:
                 found, width = trunk(torch.zeros(1, *shape)), trunk.features
         except BadInput:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise BadInput(
                 f"the trunk {name!r} fails on one blank sample of shape {shape}:"
                 f" {in_one_line(error)}. Fix it, or use --set trunk=auto"

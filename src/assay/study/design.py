@@ -23,7 +23,7 @@ from assay.records.lines import (
 from assay.records.origin import GivenParameters, SweepPoint
 from assay.records.run import Run
 from assay.records.study import StudyRecord
-from assay.run import check_metrics
+from assay.run import check_metrics, check_ranks
 from assay.space import Space, Value
 from assay.study.announced import AnnouncedStudy, budget_of, starts_fixed
 from assay.study.conditions import Conditions
@@ -155,6 +155,10 @@ class Design:
     def check(self) -> None:
         """Raise `BadInput` where protocol, method and data do not go together."""
         check_metrics(self.protocol)
+        conditions = self.conditions
+        trained = conditions.samples_in_training - 1
+        references = {"metrics": conditions.test.references, "training_metrics": trained}
+        check_ranks(self.protocol, references)
         self._check_start()
         self.preregistration.to_json()  # batch, space, defaults and source refuse too
 

@@ -80,7 +80,7 @@ def _draw(conditions: Conditions, batch: tuple[int, int]) -> _Drawn:
             found.append(torch.from_numpy(labels))
     except BadInput:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadInput(
             f"the sampler {name} fails on a batch of {_shape(batch)} samples:"
             f" {in_one_line(error)}. {NOTHING_LOST}"
@@ -102,7 +102,7 @@ def _try(design: Design, parameters: Parameters, drawn: _Drawn) -> None:
                 values.append(_step(design, built, y.to(device)))
         except BadInput:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             full = isinstance(error, MemoryError) or "allocate memory" in str(error)
             raise BadInput(
                 f"{method.name} fails on a batch of {_shape(design.batch)} samples and {design.dim}"

@@ -45,11 +45,11 @@ def run_packed(packed: bytes) -> tuple[bool, Any]:
     """Run a pickled task; return whether it succeeded, with its result or the error to raise."""
     try:
         return True, ForkingPickler.loads(packed)()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return False, describe_failure(error)
 
 
-def describe_failure(error: Exception) -> Exception:
+def describe_failure(error: Exception | SystemExit) -> Exception:
     """Return what the driver raises for an exception of a task.
 
     Bad input and a full disk are raised as they are; anything else with its traceback as text.
