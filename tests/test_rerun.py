@@ -248,6 +248,14 @@ def test_weights_that_were_fitted_to_the_test_half_are_different(images, copy, m
     assert "in the ledger 1.000000" in found.explanation
 
 
+def test_where_scores_agree_it_is_said_which_field_differs(images, copy):
+    run = one_run(copy)
+    edit(run / "result.json", lambda result: result.update(best_epoch=9, last_epoch=9))
+    found = repeated(copy, images[1], run)
+    assert found.outcome == "DIFFERENT"
+    assert "and of result.json another best_epoch, last_epoch;" in found.explanation
+
+
 def other_weights(result):
     """What no file shows of a trial whose weights were thrown away."""
     result["weights"] = "0" * 64

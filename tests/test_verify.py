@@ -11,25 +11,27 @@ import pytest
 import torch
 
 from assay.engines import InlineEngine
-from assay.hashing import digest_file, pretty
+from assay.hashing import canonical, digest_file, pretty
 from assay.model import read_model_folder, write_model_folder
 from assay.protocols import customise, protocols
 from assay.records.ledger import read
+from assay.records.run import Checkpoint, read_history
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.report import write_report
 from assay.study import Execution, run_bench, run_published, run_sweep
 from assay.verify import verify
 from assay.verify.preregistration import check_conditions
-from assay.verify.runs import check_models
+from assay.verify.runs import check_end, check_models
 from assay.verify.scores import check_scores
 from entries import write_raw
 from forgery import forge, record_in
-from miniature import MINI_AT_ITS_RATE, make_features, make_folder
+from miniature import MINI_AT_ITS_RATE, QUICK, make_features, make_folder
 
 INLINE = Execution(InlineEngine())
 SMALL = customise(protocols["quick"], MINI_AT_ITS_RATE)
 PRUNING = customise(SMALL, ["trials=5", "startup=3", "prune=0"])
+PATIENT = customise(SMALL, ["epochs=5", "validate_every=2", "patience=2", "optimiser.lr=0.05"])
 TINY = (
     "size=16",
     "stored=16",
@@ -74,6 +76,10 @@ def made(tmp_path_factory):
         "published": lambda out: run_published(
             folder, ["triplet", "untrained"], PUBLISHED, out, INLINE
         ),
+        "out of patience": lambda out: [
+            run_bench(data, names, PATIENT, out, INLINE)
+            for data, names in ((folder, ["triplet"]), (features, ["normalized_softmax"]))
+        ],
         "begun anew": lambda out: [
             run_bench(features, ["triplet"], SMALL, out, INLINE, new_study=new)
             for new in (False, True)
@@ -146,7 +152,10 @@ def test_the_report_of_a_bench_that_is_under_way_passes(copy):
     assert not [problem for problem in problems(store) if "table" in problem]
 
 
-KINDS = ("plain", "pruned and peeked", "features", "frozen", "swept", "published", "begun anew")
+KINDS = (
+    "plain", "pruned and peeked", "features", "frozen", "swept", "published", "out of patience",
+    "begun anew",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -1255,6 +1264,54 @@ def test_announced_weights_are_those_of_the_resolved_protocol(copy, weights):
     check_found(
         copy("frozen"), forgery, f"preregistration: the hash of its weights is {called} and"
     )
+
+
+def rewrite_history(store, entry, change):
+    """Change the validations of a reproduction's run; its result and the ledger go with them."""
+    folder = store.run(entry.key)
+    edit_lines(folder / "history.jsonl", change)
+    last = read_history(folder)[-1].epoch
+    history = digest_file(folder / "history.jsonl")
+    edit(folder / "result.json", lambda result: result.update(last_epoch=last, history=history))
+    result = digest_file(folder / "result.json")
+
+    def say(lines):
+        for kind, body in lines:
+            if kind == "reproduction" and body["key"] == entry.key:
+                body.update(last_epoch=last, result=result)
+
+    forge(store, say, next(one for one in study_records(store) if entry.key in one.runs).method)
+
+
+def another_validation(lines):
+    last = json.loads(lines[-1])
+    lines.append(canonical({**last, "epoch": min(last["epoch"] + 2, 5)}) + "\n")
+
+
+ENDS = {
+    "cut after the best": (lambda lines: lines.pop(), "before the 5 epochs or the patience of 2"),
+    "gone on past the patience": (
+        another_validation,
+        "where the patience of 2 epochs had run out",
+    ),
+}
+
+
+@pytest.mark.forgery("verify", what="the validations of a run, with fitting hashes: {}")
+@pytest.mark.parametrize("how", ENDS)
+def test_a_training_ends_where_epochs_or_patience_run_out(copy, how):
+    store, (change, words) = copy("out of patience"), ENDS[how]
+    entries = [entry for record in study_records(store) for entry in record.reproductions]
+    out_of_patience = next(entry for entry in entries if 0 < entry.last_epoch < 5)
+    rewrite_history(store, out_of_patience, change)
+    found = problems(store)
+    assert len(found) == 1 and words in found[0], found
+
+
+def test_a_training_that_diverged_may_end_after_any_validation():
+    history = [Checkpoint(0, None, {"map_at_r": 0.5})]
+    assert list(check_end(history, QUICK, diverged=True)) == []
+    assert list(check_end(history, QUICK, diverged=False)) != []
 
 
 @pytest.mark.forgery("verify", what="a published parameter")

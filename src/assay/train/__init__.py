@@ -6,7 +6,13 @@ from assay.train.optimisers import groups_of, make_optimiser, optimiser_of
 from assay.train.resume import SAVE_AFTER, CheckpointFolder, ResumeFile, SavedState
 from assay.train.stack import CannotBeTraced, HeadStack, can_stack, floats_of, stack_key
 from assay.train.trainee import OnEpoch, OnValidation, Trainee, ignore_epoch
-from assay.train.validation import Fit, Validator, mean_scores, with_counts
+from assay.train.validation import (
+    Fit,
+    Validator,
+    is_out_of_patience,
+    mean_scores,
+    with_counts,
+)
 
 __all__ = [
     "SAVE_AFTER",
@@ -28,6 +34,7 @@ __all__ = [
     "floats_of",
     "groups_of",
     "ignore_epoch",
+    "is_out_of_patience",
     "iterations_of",
     "make_optimiser",
     "mean_scores",

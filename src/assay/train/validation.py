@@ -27,6 +27,15 @@ NOTHING_FOUND = {
 """Scores of a network whose embeddings are not finite."""
 
 
+def is_out_of_patience(epoch: int, best_epoch: int, patience: int) -> bool:
+    """Return whether training ends at the validation of this epoch, since none was better for long.
+
+    >>> is_out_of_patience(epoch=13, best_epoch=3, patience=10)
+    True
+    """
+    return epoch - best_epoch >= patience
+
+
 @dataclass
 class Fit:
     """The result of a training.
@@ -141,7 +150,8 @@ class Validator:
             self.fit.best, self.fit.weights = checkpoint, weights()
         if self._trainee.on_validation:
             self._trainee.on_validation(checkpoint.epoch, weights())
-        self.done = checkpoint.epoch - self.fit.best.epoch >= self._protocol.patience
+        epochs = checkpoint.epoch, self.fit.best.epoch
+        self.done = is_out_of_patience(*epochs, self._protocol.patience)
         self._trainee.on_epoch(checkpoint.epoch, checkpoint.loss or 0.0, checkpoint)
 
     def _validate(self) -> dict[str, float] | None:

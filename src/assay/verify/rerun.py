@@ -23,7 +23,7 @@ from assay.files import read_bytes
 from assay.hashing import digest_file
 from assay.npz import read_npy
 from assay.progress import Progress, silent
-from assay.records.codec import BadRecord
+from assay.records.codec import BadRecord, differing_fields
 from assay.records.ledger import receipt_of
 from assay.records.run import WEIGHTS, Run, RunResult
 from assay.records.store import Store
@@ -272,9 +272,19 @@ def _compare(store: Store, scratch: Store, repetition: _Repetition) -> _Computed
         "same bytes" if same and same_weights else None,
         same_weights,
         abs(here - there),
-        f"validation MAP@R {here:.6f}, in the store {there:.6f}",
+        _in_words(stored, computed),
         "; ".join(differences_of_environment(run, repetition.run)),
     )
+
+
+def _in_words(stored: RunResult, computed: RunResult) -> str:
+    """Return how two results differ: by their scores, or else by which fields."""
+    there, here = (f"{one.validation['map_at_r']:.6f}" for one in (stored, computed))
+    words = f"validation MAP@R {here}, in the store {there}"
+    if here != there:
+        return words
+    other = ", ".join(differing_fields(stored.to_json(), computed.to_json()))
+    return f"{words}, and of result.json another {other or 'layout'}"
 
 
 def _test(

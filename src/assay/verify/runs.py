@@ -13,6 +13,7 @@ from assay.errors import BadInput
 from assay.files import names_in
 from assay.hashing import digest_file
 from assay.model import read_model_folder
+from assay.protocols import ResolvedProtocol
 from assay.records.codec import BadRecord, differing_fields
 from assay.records.lines import RunEntry
 from assay.records.run import (
@@ -20,6 +21,7 @@ from assay.records.run import (
     HISTORY_DIFFERS,
     MODEL_FILES,
     WEIGHTS,
+    Checkpoint,
     ModelCard,
     Run,
     RunResult,
@@ -34,6 +36,7 @@ from assay.space import Value
 from assay.study.announced import AnnouncedStudy, Stage
 from assay.study.models import best_run, card_of, name_of_model
 from assay.study.trunk_of_features import name_trunk
+from assay.train import is_out_of_patience
 from assay.verify.finding import Finding, outcome
 from assay.verify.looks import check_contents_of_model
 
@@ -131,6 +134,33 @@ def _check_place(store: Store, study: AnnouncedStudy, place: PlacedRun) -> Itera
     chosen = (result.best_epoch, result.validation)
     if best is not None and (best.epoch, best.validation) != chosen:
         yield "history.jsonl was altered: its best validation is not the result"
+    if history and not study.announced.method.baseline:
+        yield from check_end(history, protocol, diverged=result.status == "diverged")
+
+
+def check_end(
+    history: Sequence[Checkpoint], protocol: ResolvedProtocol, *, diverged: bool
+) -> Iterator[str]:
+    """Yield where training went on, or ended, other than epochs and patience of the protocol say.
+
+    A training that diverged ends after any validation.
+    """
+    best, ended = history[0], False
+    for number, checkpoint in enumerate(history):
+        if ended:
+            yield (
+                f"history.jsonl goes on after epoch {history[number - 1].epoch}, where the patience"
+                f" of {protocol.patience} epochs had run out"
+            )
+            return
+        best = max(best, checkpoint, key=lambda one: one.validation["map_at_r"])
+        ended = number > 0 and is_out_of_patience(checkpoint.epoch, best.epoch, protocol.patience)
+    last = history[-1].epoch
+    if not (ended or diverged or last >= protocol.epochs):
+        yield (
+            f"history.jsonl ends at epoch {last}, before the {protocol.epochs} epochs or the"
+            f" patience of {protocol.patience} of the protocol had run out"
+        )
 
 
 # --- models ---
