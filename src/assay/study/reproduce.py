@@ -44,7 +44,7 @@ def run_published(
         execution.listener.progress,
     )
     designs[0].conditions.check_data(execution.listener.announce, execution.allow_leaks)
-    return run_designs([_with_published(design) for design in designs], out, execution, new_study)
+    return run_designs([with_published(design) for design in designs], out, execution, new_study)
 
 
 def methods_published(data: str) -> list[str]:
@@ -86,7 +86,10 @@ def data_of(protocol: str) -> str:
     raise BadInput(f"{protocol}: parameters are published for {', '.join(others)} and {last}")
 
 
-def _with_published(design: Design) -> Design:
+def with_published(design: Design) -> Design:
+    """Return the design with the published parameters of its method, and with defaults for what was
+    not published; `BadInput` where none were.
+    """
     data, given = data_of(design.conditions.protocol.name), design.conditions.data.name
     if given in DATA and given != data:
         raise BadInput(

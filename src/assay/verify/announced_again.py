@@ -15,8 +15,10 @@ from assay.verify.finding import Finding
 
 TITLE = "announced again"
 OF_THE_DATA = ("modality", "trainval", "classes", "samples", "pretrained_on", "problems")
-OF_THE_METHOD = ("source", "about", "departures")
-"""Entries of a method that another version of a user's file may change without a harm."""
+PROSE = ("about", "departures")
+"""Entries of a method and of a protocol that explain, and change no run. Another version of Assay,
+or of a user's file, may say them in other words.
+"""
 
 
 def check_announced(record: StudyRecord, design: Design, *, named: bool) -> Finding:
@@ -31,16 +33,23 @@ def check_announced(record: StudyRecord, design: Design, *, named: bool) -> Find
     calls = said["data"]["name"], here["data"]["name"]
     note = f"the announcement calls the data {calls[0]}, here they are {calls[1]}"
     notes = [note] if calls[0] != calls[1] else []
+    called = f"that {record.announced.protocol.name} has the settings that {record.title} announced"
+    trust = [] if named else [called]
+    left_out = ["; ".join(one["data"].get("left_out") or ["nothing"]) for one in (said, here)]
+    if left_out[0] != left_out[1]:  # files may have been removed or added since
+        notes.append(f"left out of the data: {left_out[0]} in the ledger, {left_out[1]} here")
+        trust.append(f"what {record.title} announced as left out of the data")
     if not wrong:
-        protocol = record.announced.protocol
-        unknown = f"that {protocol.name} has the settings that {record.title} announced"
-        return Finding(what, note="; ".join(notes), trusted="" if named else unknown)
+        return Finding(what, note="; ".join(notes), trusted="; ".join(trust))
     differs = f"{wrong[0]} is {_at(said, wrong[0])} in the ledger and {_at(here, wrong[0])} here"
-    if said["versions"]["source"] == here["versions"]["source"]:
+    of_prose = all(path.rpartition(".")[2] in PROSE for path in wrong)
+    version = "versions.assay" if of_prose else "versions.source"
+    if _at(said, version) == _at(here, version):
         return Finding(what, f"preregistration: {differs}")
     notes.append(f"another version of Assay announced it: {differs}")
     trusted = f"that another version of Assay announces {', '.join(wrong)} as the ledger has them"
-    return Finding(what, note="; ".join(notes), trusted=f"{trusted} ({record.title})")
+    trust.append(f"{trusted} ({record.title})")
+    return Finding(what, note="; ".join(notes), trusted="; ".join(trust))
 
 
 def _differences(said: Any, here: Any, *, named: bool) -> Iterator[str]:
@@ -48,7 +57,9 @@ def _differences(said: Any, here: Any, *, named: bool) -> Iterator[str]:
     for name in OF_THE_DATA:
         if said["data"].get(name) != here["data"].get(name):
             yield f"data.{name}"
-    for name in sorted({*said["method"], *here["method"]} - {*OF_THE_METHOD}):
+    same_file = said["method"]["source"] == here["method"]["source"]
+    left = {"source"} if same_file else {"source", *PROSE}
+    for name in sorted({*said["method"], *here["method"]} - left):
         if said["method"].get(name) != here["method"].get(name):
             yield f"method.{name}"
     yield from (f"space.{name}" for name in differing_fields(said["space"], here["space"]))

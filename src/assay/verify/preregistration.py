@@ -2,20 +2,29 @@
 another, and studies that are compared have equal conditions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from assay.hashing import digest
-from assay.protocols import RANDOM_WEIGHTS, SAME_FOR_ALL, Protocol, protocols
+from assay.protocols import (
+    PROSE,
+    RANDOM_WEIGHTS,
+    SAME_FOR_ALL,
+    Protocol,
+    protocols,
+    with_settings,
+)
 from assay.published import best_parameters
 from assay.records.lines import AnnouncedProtocol, Preregistration
 from assay.records.origin import GivenParameters, Published, SelectedBy
 from assay.records.store import Store
 from assay.records.study import StudyRecord, read_record
+from assay.space import Value
 from assay.study.announced import AnnouncedStudy
-from assay.study.reproduce import data_of
+from assay.study.reproduce import PUBLISHED_BY, data_of
 from assay.verify.finding import Finding
 from assay.verify.sweeps import check_sweep, find_absent_points
+from assay.version import __version__
 
 SHARED = (*SAME_FOR_ALL, "space", "given", "exceptions")
 """Settings that are compared where an exception for a method may have changed others with it."""
@@ -35,6 +44,8 @@ def check_preregistration(store: Store, record: StudyRecord) -> Iterator[str]:
         yield f"preregistration: the protocol: {problem}"
     elif declared is not None:
         yield from _other_than_declared(protocol, declared)
+        if announced.versions.assay == __version__:
+            yield from _other_prose(record, declared)
     if study.key(generation) != record.key:
         yield (
             f"studies/{record.key[:12]} does not hold the study that its preregistration announces"
@@ -91,6 +102,18 @@ def _other_than_declared(announced: AnnouncedProtocol, declared: Protocol) -> It
             )
 
 
+def _other_prose(record: StudyRecord, declared: Protocol) -> Iterator[str]:
+    """Yield where the name and the words of a protocol are not those of the declared one."""
+    own = declared.exceptions.get(record.trained_method, {})
+    expected = with_settings(declared, own)
+    for name in PROSE:
+        if getattr(record.resolved, name) != getattr(expected, name):
+            yield (
+                f"preregistration: the {name} of the protocol is {getattr(record.resolved, name)},"
+                f" that of {declared.name} is {getattr(expected, name)}"
+            )
+
+
 def _check_given(store: Store, record: StudyRecord, given: GivenParameters) -> Iterator[str]:
     """Yield where given parameters are not those that the other study selected or a paper has."""
     if isinstance(given.origin, SelectedBy):
@@ -105,23 +128,38 @@ def _check_given(store: Store, record: StudyRecord, given: GivenParameters) -> I
         if other.method != record.method:
             yield f"preregistration: its parameters were selected for {other.method}"
     elif isinstance(given.origin, Published):
-        data = data_of(record.announced.protocol.name)
-        if given.origin.data != data:
-            yield (
-                f"preregistration: its parameters are said to be published for {given.origin.data},"
-                f" and the protocol is that of {data}"
-            )
+        yield from _check_published(record, given.parameters, given.origin)
+
+
+def _check_published(
+    record: StudyRecord, given: Mapping[str, Value], origin: Published
+) -> Iterator[str]:
+    """Yield where parameters are not those of the paper, with defaults for what it left out."""
+    data = data_of(record.announced.protocol.name)
+    if origin.paper != PUBLISHED_BY:
+        yield (
+            f"preregistration: its parameters are said to be published by {origin.paper}, and those"
+            f" that Assay runs again are by {PUBLISHED_BY}"
+        )
+    if origin.data != data:
+        yield (
+            f"preregistration: its parameters are said to be published for {origin.data},"
+            f" and the protocol is that of {data}"
+        )
+        return
+    published = best_parameters(record.method, data)
+    if published is None and given:
+        yield f"preregistration: no parameters of {record.method} were published for {data}"
+    own_defaults = not record.resolved.given.get(record.method)
+    defaults = record.announced.method.defaults if own_defaults else {}
+    expected: dict[str, Value] = {**defaults, **(published or {})}
+    for name, value in expected.items():
+        if given.get(name) != value:
+            which = "the value" if name in (published or {}) else "the default of what was not"
+            yield f"preregistration: {name}={given.get(name)} is not {which} published for {data}"
             return
-        published = best_parameters(record.method, data)
-        if published is None and given.parameters:
-            yield f"preregistration: no parameters of {record.method} were published for {data}"
-        for name, value in (published or {}).items():
-            if given.parameters.get(name) != value:
-                yield (
-                    f"preregistration: {name}={given.parameters.get(name)} is not the value"
-                    f" published for {data}"
-                )
-                return
+    if added := sorted({*given} - {*record.announced.method.defaults, *expected}):
+        yield f"preregistration: no {added[0]} of {record.method} was published for {data}"
 
 
 def origin_that_is_absent(store: Store, record: StudyRecord) -> str:

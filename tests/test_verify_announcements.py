@@ -1,0 +1,161 @@
+"""Announcements with invented words: parameters that nobody published, prose, exceptions and names
+of protocols. Each was announced before anything ran, so that all else follows from it.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from again import retest
+from assay.engines import InlineEngine
+from assay.protocols import customise, protocols
+from assay.records.ledger import Ledger
+from assay.records.origin import Published
+from assay.records.store import Store
+from assay.study import design_bench
+from assay.study.reproduce import methods_published, with_published
+from assay.verify import verify
+from assay.verify.announced_again import TITLE
+from miniature import make_features
+
+CUSTOM = customise(protocols["quick"], ["dim=4", "trials=2"])
+CUB = customise(
+    protocols["reality-check/cub.v1"],
+    ["trunk=auto", "weights=none", "frozen=nothing", "batch=16", "batch.classification=4x1"],
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return f"features:{make_features(tmp_path_factory.mktemp('announced') / 'mini.npz')}"
+
+
+def announce(place, designs, change=lambda announced: announced):
+    """Return a store with studies that were announced, and perhaps changed, by a forger."""
+    store = Store.create(place)
+    for design in designs:
+        forged = replace(design.study, announced=change(design.preregistration))
+        folder = store.study(forged.key(0))
+        folder.mkdir(parents=True)
+        Ledger(folder / "ledger.jsonl").record(forged.announced)
+    return store
+
+
+def problems(store):
+    return [
+        one.problem
+        for one in verify(store)
+        if one.problem and "no bench in benches/" not in one.problem
+    ]
+
+
+def found_in(store, data):
+    (found,) = [one for one in retest(store, InlineEngine(), data) if one.what.endswith(TITLE)]
+    return found
+
+
+# --- published parameters -------------------------------------------------------------------------
+
+
+def published(data, place, method, change=lambda given: given):
+    designs = [with_published(one) for one in design_bench(data, [method], CUB, "cpu", ())]
+    return announce(place, designs, lambda said: replace(said, given=change(said.given)))
+
+
+def test_what_was_published_passes_for_every_method(data, tmp_path):
+    for name in methods_published("cub"):
+        assert problems(published(data, tmp_path / name, name)) == [], name
+
+
+def with_parameters(**more):
+    return lambda given: replace(given, parameters={**given.parameters, **more})
+
+
+def by(paper):
+    return lambda given: replace(given, origin=Published(paper, "cub"))
+
+
+UNPUBLISHED = {
+    "a parameter beside them": (
+        "triplet", with_parameters(distance="squared"), "no distance of triplet was published",
+    ),
+    "another value for a default": (
+        "normalized_softmax", with_parameters(proxy_lr=0.5), "was published",
+    ),
+    "a paper that is not theirs": (
+        "triplet", by("Max Planck Institute 2024"), "published by Max Planck Institute 2024",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.forgery("verify", what="published parameters: {}")
+@pytest.mark.parametrize("name", UNPUBLISHED)
+def test_parameters_and_a_paper_that_were_made_up_are_found(data, tmp_path, name):
+    method, change, words = UNPUBLISHED[name]
+    found = problems(published(data, tmp_path / "store", method, change))
+    assert any(words in problem for problem in found), found
+
+
+# --- prose ----------------------------------------------------------------------------------------
+
+
+def custom(data, place, change=lambda said: said):
+    return announce(place, design_bench(data, ["triplet"], CUSTOM, "cpu", ()), change)
+
+
+def of_protocol(**prose):
+    def change(said):
+        resolved = replace(said.protocol.resolved, **prose)
+        return replace(said, protocol=replace(said.protocol, resolved=resolved))
+
+    return change
+
+
+def of_method(**prose):
+    return lambda said: replace(said, method=replace(said.method, **prose))
+
+
+PROSE = {
+    "departures": (of_protocol(departures=("none",)), "the departures of the protocol is"),
+    "about": (of_protocol(about="exactly as in the paper"), "the about of the protocol is"),
+    "name": (of_protocol(name="reality-check/cub.v1"), "the name of the protocol is"),
+}
+
+
+@pytest.mark.forgery("verify", what="the words of a published protocol: its {}")
+@pytest.mark.parametrize("name", PROSE)
+def test_words_about_a_protocol_are_those_of_the_published_one(data, tmp_path, name):
+    change, words = PROSE[name]
+    found = problems(custom(data, tmp_path / "store", change))
+    assert any(words in problem for problem in found), found
+    assert problems(custom(data, tmp_path / "honest")) == []
+
+
+@pytest.mark.forgery("verify --data", what="the words of a method: its {}")
+@pytest.mark.parametrize(
+    ("name", "words"), [("about", "exactly as in the paper"), ("departures", ("none",))]
+)
+def test_words_about_a_method_are_those_of_its_file(data, tmp_path, name, words):
+    found = found_in(custom(data, tmp_path / "store", of_method(**{name: words})), data)
+    assert found.problem.startswith(f"preregistration: method.{name} is ")
+
+
+def test_words_of_another_version_accuse_nobody(data, tmp_path):
+    def elsewhere(said):
+        changed = of_protocol(about="as it was")(of_method(about="as it was")(said))
+        return replace(changed, versions=replace(changed.versions, assay="0.0.9"))
+
+    store = custom(data, tmp_path / "store", elsewhere)
+    found = found_in(store, data)
+    assert problems(store) == []
+    assert found.problem == "" and "method.about" in found.trusted
+
+
+@pytest.mark.forgery("verify --data", what="what was left out of the data, in the announcement")
+def test_what_was_left_out_of_the_data_is_noted(data, tmp_path):
+    """Files may have been removed since: that is no proof."""
+    change = lambda said: replace(said, data=replace(said.data, left_out=("3 files",)))  # noqa: E731
+    found = found_in(custom(data, tmp_path / "store", change), data)
+    assert found.problem == ""
+    assert "left out of the data: 3 files in the ledger, nothing here" in found.note
+    assert "announced as left out of the data" in found.trusted
