@@ -192,6 +192,17 @@ def test_what_cannot_be_embedded_is_refused_with_what_can(given: Any, said: str)
             embed(given)
 
 
+def test_rows_without_a_number_are_refused_with_the_first_of_them() -> None:
+    model = Embedder(network(Architecture("identity", 12, 0, 6)), {}, CPU)
+    for bad, kind in ((np.nan, np.float32), (np.inf, np.float64), (1e300, np.float64)):
+        rows = np.ones((5, model.model.architecture.inputs), dtype=kind)
+        rows[3:, 1] = bad
+        for embed in (model.embed, partial(assay.embed, model)):
+            for given in (rows, rows.tolist()):
+                with pytest.raises(BadInput, match="in memory: row 3 of z has a value"):
+                    embed(given)
+
+
 def test_folders_and_tables_among_images_are_refused(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("path,label\n")
     (tmp_path / "none").mkdir()

@@ -16,7 +16,12 @@ from assay.data.images import Picture, check_picture, endings, missing_reader, r
 from assay.data.load import TABLES, check_usable, inspect, load
 from assay.data.seal import Reason, everything
 from assay.data.sources import datasets
-from assay.data.sources.features import Features, digests_of_rows, label_arrays
+from assay.data.sources.features import (
+    Features,
+    check_finite,
+    digests_of_rows,
+    label_arrays,
+)
 from assay.data.sources.folder import images_in, visible_folders
 from assay.errors import BadInput
 from assay.hashing import digest_bytes
@@ -209,10 +214,11 @@ def _pictures(given: Any) -> list[Any]:
 
 def _rows(given: Any, width: int) -> GivenSamples:
     """Return features, which are rows of the width that the model takes."""
+    numbers = isinstance(given, np.ndarray) and given.dtype.kind in "fiu"
     try:
-        x: Vectors = np.asarray(given, dtype=np.float32)
+        x = given if numbers else np.asarray(given, dtype=np.float64)
     except (ValueError, TypeError):
-        x = np.empty(0, dtype=np.float32)
+        x = np.empty(0)
     if x.ndim != 2 or len(x) == 0 or x.shape[1] != width:
         got = (
             f"shape {given.shape}"
@@ -222,5 +228,6 @@ def _rows(given: Any, width: int) -> GivenSamples:
             else type(given).__name__
         )
         raise BadInput(f"this model takes rows of {width} numbers, at least one; got {got}")
-    rows = Features(x).arrays
-    return GivenSamples(IN_MEMORY, rows, len(x), "vectors", width, lambda: digests_of_rows(x))
+    z = check_finite(x, IN_MEMORY)
+    rows = Features(z).arrays
+    return GivenSamples(IN_MEMORY, rows, len(z), "vectors", width, lambda: digests_of_rows(z))

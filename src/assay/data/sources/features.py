@@ -72,7 +72,7 @@ def load_features(path: Path, progress: Progress = silent) -> Dataset:
     called = f"features:{path}"
     arrays = read_arrays(path, called, ["z", "y"], FURTHER_ARRAYS)
     check_vectors(arrays["z"], called)
-    vectors = _finite(arrays["z"], called)
+    vectors = check_finite(arrays["z"], called)
     words = decode_labels(arrays["y"], len(vectors), called)
     labels, class_names = _numbered(words, arrays.get("classes"), called)
     return Dataset(
@@ -112,7 +112,10 @@ def _origin(given: NDArray[Any], vectors: Vectors, called: str) -> FeaturesOrigi
     return origin
 
 
-def _finite(z: NDArray[Any], called: str) -> Vectors:
+def check_finite(z: NDArray[Any], called: str) -> Vectors:
+    """Return rows of numbers in single precision; `BadInput` with the first that has one which is
+    not finite, or too large.
+    """
     with np.errstate(over="ignore"):  # values beyond float32 become infinite
         vectors = np.ascontiguousarray(z, dtype=np.float32)
     bad = np.flatnonzero(~(np.abs(vectors) < LARGEST_VALUE).all(axis=1))
@@ -120,7 +123,7 @@ def _finite(z: NDArray[Any], called: str) -> Vectors:
         raise BadInput(
             f"{called}: row {bad[0]} of z has a value that is NaN, infinite"
             f" or above {LARGEST_VALUE:g}"
-            f" ({len(bad)} such rows)"
+            f" ({len(bad)} such row{'s' * (len(bad) > 1)}); fix or remove it"
         )
     return vectors
 
