@@ -396,6 +396,18 @@ def test_parquet_is_the_same_data_as_csv(tmp_path: Path) -> None:
     assert other.metadata["note"][:5] == ["0", "1", "2", "", "4"]
 
 
+def test_a_label_that_is_no_text_or_number_is_refused_with_its_column_and_type(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path / "a.jpg", jpg(0))
+    for cell, kind in ((b"a", "binary"), ([1], "list<.*int64>"), ({"a": 1}, "struct<a: int64>")):
+        columns = {"path": ["a.jpg"], "label": [cell]}
+        file = write_parquet(tmp_path / "t.parquet", columns)
+        said = rf"the column label \({kind}\) cannot be read as text \(its cells are no text"
+        with pytest.raises(BadInput, match=said):
+            load(f"table:{file}")
+
+
 def test_rows_of_parquet_count_from_one_and_damaged_files_are_named(tmp_path: Path) -> None:
     put(tmp_path / "a.jpg", jpg(0))
     file = write_parquet(tmp_path / "t.parquet", {"path": ["a.jpg", "b.jpg"], "label": [1, None]})

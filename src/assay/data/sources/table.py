@@ -32,8 +32,14 @@ MARKS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no":
 MOST_ROWS = 20_000_000
 """Rows of the largest table; a small Parquet file may claim many more."""
 
+NO_TEXT = (bytes, list, dict, tuple)
+"""Types of cells of a Parquet file that no CSV has: binary, lists, structs and maps."""
+
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 """Marks that separate columns in files that other programs call CSV."""
+
+KNOWN = ("path", "label", "split", "query", "gallery")
+"""Columns whose cells are used; those of other columns are kept as text."""
 
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
@@ -77,8 +83,7 @@ def load_table(path: Path, progress: Progress = silent) -> Dataset:
         _words(table, role, MARKS, "1 or 0, true or false, yes or no")
         for role in ("query", "gallery")
     )
-    known = ("path", "label", "split", "query", "gallery")
-    metadata = {column: cells for column, cells in table.columns.items() if column not in known}
+    metadata = {column: cells for column, cells in table.columns.items() if column not in KNOWN}
     images = ListedImages(ids, paths, labels, query, gallery, metadata)
     notes = [*beside, *_notes(ids, split, query, gallery)]
     return make_dataset(
@@ -165,7 +170,10 @@ def _read_parquet(path: Path) -> ImageTable:
 def _cells(path: Path, name: str, column: Any) -> list[str]:
     """Return a column of a Parquet file as text."""
     try:
-        return [_cell(cell) for cell in column.to_pylist()]
+        cells = column.to_pylist()
+        if name in KNOWN and any(isinstance(cell, NO_TEXT) for cell in cells):
+            raise TypeError("its cells are no text or numbers")
+        return [_cell(cell) for cell in cells]
     except Exception as error:  # of dates, time zones and encodings, each of another type
         raise BadInput(
             f"table:{path}: the column {name} ({column.type}) cannot be read as text"
