@@ -13,6 +13,7 @@ import assay as package
 from assay.hashing import pretty
 from assay.protocols import customise, protocols
 from assay.records.ledger import LOOKS
+from assay.records.merge import merge
 from assay.records.reported import Extent, Reported
 from assay.records.store import Store
 from assay.records.study import study_records
@@ -460,8 +461,29 @@ def test_an_interrupted_report_fails_only_where_completeness_is_asked_for(assay,
     assert assay("verify", store.root, "--complete")[0] == 1
 
 
-def test_a_store_without_a_report_is_no_problem(store):
+@pytest.mark.forgery("verify --complete", what="the whole report removed")
+def test_a_finished_store_without_a_report_is_incomplete(assay, store):
     shutil.rmtree(store.root / "report")
+    assert notes(store) == {"report": "missing; `assay report` writes it"}
+    assert problems(store) == [] and len(incomplete(store)) == 1
+    assert assay("verify", store.root)[0] == 0
+    assert assay("verify", store.root, "--complete")[0] == 1
+
+
+def cut_a_study(store):
+    """Let a study have done no more than its first trial."""
+    ledger = store.study(study_records(store)[0].key) / "ledger.jsonl"
+    ledger.write_text("".join(ledger.read_text().splitlines(keepends=True)[:2]))
+
+
+@pytest.mark.parametrize("why", ["under way", "merged"])
+def test_a_store_that_is_under_way_or_merged_needs_no_report(store, tmp_path, why):
+    if why == "merged":
+        merge([store.root], tmp_path / "merged")
+        store = Store(tmp_path / "merged")
+    else:
+        shutil.rmtree(store.root / "report")
+        cut_a_study(store)
     assert notes(store) == {"report": "there is none yet; `assay report` writes it"}
     assert problems(store) == incomplete(store) == []
 

@@ -31,7 +31,10 @@ _READERS: Mapping[type, Callable[[Any], Any]] = {
 }
 """Types that have a JSON form of their own."""
 
-RESTORE = "; restore the file from a copy (`assay verify` lists what else is wrong)"
+LISTS = " (`assay verify` lists what else is wrong)"
+"""A hint at the end of a remedy, which `assay verify` itself leaves out."""
+
+RESTORE = f"; restore the file from a copy{LISTS}"
 """The remedy at the end of a message about a file that is missing or cannot be read."""
 
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}

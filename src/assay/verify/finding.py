@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from assay.errors import BadInput, failed_here, reason_of
+from assay.records.codec import LISTS
 from assay.records.ledger import SealError
 from assay.study.failures import cause_of
 
@@ -67,8 +68,13 @@ def of_error(what: str, error: Exception) -> Finding:
     if isinstance(error, OSError):
         return Finding(what, f"{error.filename or 'a file'} cannot be read: {reason_of(error)}")
     if isinstance(error, BadInput | SealError):
-        return Finding(what, str(error))
+        return Finding(what, words_of(error))
     return _unchecked(what, error)
+
+
+def words_of(error: Exception) -> str:
+    """Return the message of an error, without the hint at the command that is running."""
+    return str(error).replace(LISTS, "")
 
 
 def _unchecked(what: str, error: BaseException) -> Finding:

@@ -11,6 +11,7 @@ from assay.files import read_bytes
 from assay.records.codec import BadRecord
 from assay.records.reported import REPORTED, Extent, Reported, decided_since
 from assay.records.store import Store
+from assay.records.study import study_records
 from assay.report.write import DRAWN_BY, LAID_OUT_BY, PAGE, own_files, render_report, versions
 from assay.verify.figures import ingredients
 from assay.verify.finding import Finding, of_error, outcome
@@ -30,7 +31,7 @@ def check_report(store: Store) -> Iterator[Finding]:
     """
     folder = store.root / "report"
     if not folder.is_dir():
-        yield Finding("report", note=f"there is none yet; {AGAIN.removesuffix(' again')}")
+        yield _no_report(store)
         return
     if not (folder / REPORTED).exists():
         note = (
@@ -51,6 +52,15 @@ def check_report(store: Store) -> Iterator[Finding]:
     if later := _later(store, made_of.extent):
         yield Finding("report", note=f"older than the store: {later}; {AGAIN}", incomplete=True)
     yield from _compare(folder, expected, made_of.versions)
+
+
+def _no_report(store: Store) -> Finding:
+    """Return the finding of a store without a report: a bench whose studies have ended has written
+    one, and `assay merge`, which posts no progress, has not.
+    """
+    due = store.progress.exists() and all(record.ended for record in study_records(store))
+    found = "missing" if due else "there is none yet"
+    return Finding("report", note=f"{found}; {AGAIN.removesuffix(' again')}", incomplete=due)
 
 
 def _check_extent(store: Store, extent: Extent) -> None:

@@ -31,6 +31,7 @@ from assay.records.study import StudyRecord, readable_records
 from assay.run import HalfLabels, TestEmbedding, Training, single_vectors
 from assay.study.announced import AnnouncedStudy
 from assay.verify.designs import Designs, other_data
+from assay.verify.finding import words_of
 from assay.verify.runs import PlacedRun, placed_runs
 
 TOLERANCE = 0.02
@@ -251,7 +252,7 @@ def _compare(store: Store, scratch: Store, repetition: _Repetition) -> _Computed
         if failed_here(error):
             raise
         return _Computed(
-            "DIFFERENT", explanation=f"its folder in the store cannot be read ({error})"
+            "DIFFERENT", explanation=f"its folder in the store cannot be read ({words_of(error)})"
         )
     config = run.to_json()
     other = [name for name, value in repetition.run.to_json().items() if config.get(name) != value]

@@ -14,12 +14,13 @@ from assay.files import names_in
 from assay.hashing import digest_file
 from assay.model import read_model_folder
 from assay.protocols import ResolvedProtocol
-from assay.records.codec import BadRecord, differing_fields
+from assay.records.codec import LISTS, RESTORE, BadRecord, differing_fields
 from assay.records.lines import RunEntry
 from assay.records.run import (
     CARD,
     HISTORY_DIFFERS,
     MODEL_FILES,
+    REMAKE,
     WEIGHTS,
     Checkpoint,
     ModelCard,
@@ -39,6 +40,9 @@ from assay.study.trunk_of_features import name_trunk
 from assay.train import is_out_of_patience
 from assay.verify.finding import Finding, outcome
 from assay.verify.looks import check_contents_of_model
+
+REWRITE = "run the same command again: it writes the model from its run"
+"""The remedy for a model folder of a study that is missing or damaged."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +171,7 @@ def check_end(
 
 
 def check_models(store: Store, records: Sequence[StudyRecord]) -> Iterator[Finding]:
-    """Yield a finding for each model folder of the store."""
+    """Yield a finding for each model folder of the store, and for each that a study should have."""
     by_key = {record.key: record for record in records}
     by_name = {name_of_model(record): record for record in records}
     for folder in store.models():
@@ -183,7 +187,21 @@ def check_models(store: Store, records: Sequence[StudyRecord]) -> Iterator[Findi
             f"a copy of {name_of_model(record)}" if folder.name not in by_name else "",
         ]
         found = Finding(what, note="; ".join(filter(None, notes)))
-        yield outcome(partial(_model, folder, record, by_key), found)
+        finding = outcome(partial(_model, folder, record, by_key), found)
+        yield _with_remedy(finding) if folder.name in by_name else finding
+    for name, record in by_name.items():
+        if record.complete and not store.model(name).exists():
+            yield Finding(f"models/{name}", note=f"missing; {REWRITE}", incomplete=True)
+
+
+def _with_remedy(finding: Finding) -> Finding:
+    """Return the finding on the model folder of a study; where something is wrong with it, with
+    how the folder is written again in place of other remedies.
+    """
+    if not finding.problem:
+        return finding
+    problem = finding.problem.replace(RESTORE.removesuffix(LISTS), "").replace(REMAKE, "")
+    return replace(finding, problem=f"{problem}; remove this folder and {REWRITE}")
 
 
 def _study_named_in(folder: Path) -> str | None:
