@@ -12,10 +12,12 @@ from assay.protocols import customise, protocols
 from assay.records.ledger import Ledger
 from assay.records.origin import Published
 from assay.records.store import Store
+from assay.records.study import study_records
 from assay.study import design_bench
 from assay.study.reproduce import methods_published, with_published
 from assay.verify import verify
 from assay.verify.announced_again import TITLE
+from assay.verify.preregistration import check_conditions
 from miniature import make_features
 
 CUSTOM = customise(protocols["quick"], ["dim=4", "trials=2"])
@@ -159,3 +161,69 @@ def test_what_was_left_out_of_the_data_is_noted(data, tmp_path):
     assert found.problem == ""
     assert "left out of the data: 3 files in the ledger, nothing here" in found.note
     assert "announced as left out of the data" in found.trusted
+
+
+# --- exceptions -----------------------------------------------------------------------------------
+
+HONEST = {
+    "settings": ("features", {"optimiser.lr": 0.05, "dim": 5}),
+    "auto": ("features", {"optimiser.lr": None, "optimiser.schedule": None}),
+    "what vectors ignore": ("features", {"augment.flip": 0.5, "size": 20}),
+    "a pretrained trunk": ("folder", {"trunk": "lite0", "frozen": "nothing"}),
+    "random weights": ("folder", {"trunk": "lite0", "weights": "none"}),
+    "augmentation": ("folder", {"augment.flip": 0.25, "augment.area": (0.5, 1.0)}),
+}
+
+
+def excepted(data, place, own, change=lambda said: said):
+    """The records of three studies under a protocol with an exception for one of them."""
+    protocol = replace(CUSTOM, name="mine.v1", exceptions={"triplet": own})
+    names = ["triplet", "contrastive", "nt_xent"]
+    return study_records(announce(place, design_bench(data, names, protocol, "cpu", ()), change))
+
+
+def unequal(records):
+    return [one.problem for one in check_conditions(records) if one.problem]
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_exception_passes(data, mini_folder, tmp_path, name):
+    kind, own = HONEST[name]
+    where = data if kind == "features" else f"folder:{mini_folder}"
+    records = excepted(where, tmp_path / "store", own)
+    assert unequal(records) == unequal(records[::-1]) == []
+
+
+HARMLESS = {
+    "another that holds for all": ({"triplet": {"dim": 4}}, "different values of optimiser.lr"),
+    "another that does not hold": ({"triplet": {"dim": 9}}, "without the exception made for it"),
+    "none for the method": ({"triplet": {}}, "different values of optimiser"),
+    "one for another method": ({"nt_xent": {"dim": 4}}, "different values of optimiser"),
+}
+
+
+@pytest.mark.forgery("verify", what="the exception of a protocol rewritten: {}")
+@pytest.mark.parametrize("name", HARMLESS)
+def test_an_exception_that_was_rewritten_in_all_studies_is_found(data, tmp_path, name):
+    exceptions, words = HARMLESS[name]
+    forged = excepted(
+        data, tmp_path / "store", {"optimiser.lr": 0.05}, of_protocol(exceptions=exceptions)
+    )
+    (found,) = unequal(forged)
+    assert words in found
+
+
+def test_a_protocol_that_got_another_name_in_between_is_the_same(data, tmp_path):
+    """Its settings are the same, and so its studies are compared."""
+    designs = [
+        design
+        for name in ("mine.v1", "ours.v1")
+        for design in design_bench(
+            data,
+            ["triplet" if name == "mine.v1" else "nt_xent"],
+            replace(CUSTOM, name=name),
+            "cpu",
+            (),
+        )
+    ]
+    assert unequal(study_records(announce(tmp_path / "store", designs))) == []

@@ -11,6 +11,7 @@ from assay.protocols import (
     RANDOM_WEIGHTS,
     SAME_FOR_ALL,
     Protocol,
+    SettingValue,
     protocols,
     with_settings,
 )
@@ -23,6 +24,7 @@ from assay.space import Value
 from assay.study.announced import AnnouncedStudy
 from assay.study.reproduce import PUBLISHED_BY, data_of
 from assay.verify.finding import Finding
+from assay.verify.settings import differing_settings, unexplained_settings
 from assay.verify.sweeps import check_sweep, find_absent_points
 from assay.version import __version__
 
@@ -206,14 +208,21 @@ def check_conditions(records: Sequence[StudyRecord]) -> Iterator[Finding]:
 
 
 def _unequal(group: Sequence[StudyRecord]) -> Iterator[str]:
-    first = group[0]
-    for other in group[1:]:
+    """Yield settings in which studies differ, and that no exception of their protocol explains."""
+    first, *others = sorted(group, key=lambda record: len(_exceptions(record)))
+    modality = first.announced.data.modality
+    for record in group:
+        own = _exceptions(record)
+        declared = with_settings(record.resolved.declared, own)
+        if own and (wrong := differing_settings(declared, record.resolved, modality)):
+            yield f"{record.method} was studied without the exception made for it, {wrong[0]}"
+    for other in others:
+        excepted = {*_exceptions(first), *_exceptions(other)}
         ours, theirs = first.resolved.to_json(), other.resolved.to_json()
-        excepted = _exceptions(first) | _exceptions(other)
-        compared = [
-            name for name in ({*ours, *theirs} if not excepted else SHARED) if name not in excepted
-        ]
-        wrong = sorted(name for name in compared if ours.get(name) != theirs.get(name))
+        compared = SHARED if excepted else sorted({*ours, *theirs} - {*PROSE})
+        wrong = [name for name in compared if ours.get(name) != theirs.get(name)]
+        if excepted:
+            wrong += unexplained_settings(first.resolved, other.resolved, excepted, modality)
         if wrong:
             yield (
                 f"{first.method} and {other.method} were studied under one protocol with different"
@@ -221,7 +230,6 @@ def _unequal(group: Sequence[StudyRecord]) -> Iterator[str]:
             )
 
 
-def _exceptions(record: StudyRecord) -> set[str]:
-    """Return the fields of the protocol that it sets apart for this method."""
-    own = record.resolved.exceptions.get(record.trained_method, {})
-    return {setting.partition(".")[0] for setting in own}
+def _exceptions(record: StudyRecord) -> Mapping[str, SettingValue]:
+    """Return the settings that the protocol sets apart for this method."""
+    return record.resolved.exceptions.get(record.trained_method, {})
