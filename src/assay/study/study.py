@@ -184,6 +184,7 @@ class Study:
             protocol=replace(
                 announced.protocol,
                 name=begun.protocol.name,
+                settings=begun.protocol.settings,
                 resolved=replace(announced.protocol.resolved, **prose),
             ),
         )
