@@ -2,12 +2,14 @@
 of protocols. Each was announced before anything ran, so that all else follows from it.
 """
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from again import retest
 from assay.engines import InlineEngine
+from assay.errors import BadInput
 from assay.protocols import customise, protocols
 from assay.records.ledger import Ledger
 from assay.records.origin import Published
@@ -120,7 +122,7 @@ def of_method(**prose):
 PROSE = {
     "departures": (of_protocol(departures=("none",)), "the departures of the protocol is"),
     "about": (of_protocol(about="exactly as in the paper"), "the about of the protocol is"),
-    "name": (of_protocol(name="reality-check/cub.v1"), "the name of the protocol is"),
+    "name": (of_protocol(name="quick.v2+custom-01234567"), "the name of the protocol is"),
 }
 
 
@@ -227,3 +229,43 @@ def test_a_protocol_that_got_another_name_in_between_is_the_same(data, tmp_path)
         )
     ]
     assert unequal(study_records(announce(tmp_path / "store", designs))) == []
+
+
+# --- names of protocols ---------------------------------------------------------------------------
+
+NAMES = {
+    "an invisible character": ("quick.v2\u200b", "ZERO WIDTH SPACE) is not ASCII"),
+    "a letter that looks like another": ("qu\u0456ck.v2", "is not ASCII and may look like another"),
+    "a control character": ("quick.v2\x1b[2K", "which cannot be printed"),
+    "a space": ("quick.v2 ", "no such version of it is published here"),
+    "capital letters": ("Quick.v2", "no such version of it is published here"),
+    "a version that there is not": ("revisiting/cub.v9", "no such version of it is published here"),
+    "changes of such a version": ("quick.v9+custom-01234567", "no such version of it is published"),
+}
+
+
+@pytest.mark.forgery("verify", what="the name of a protocol like a published one: {}")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_looks_published_is_refused_and_found(data, tmp_path, name):
+    called, words = NAMES[name]
+    with pytest.raises(BadInput, match=re.escape(words)):
+        design_bench(data, ["triplet"], replace(CUSTOM, name=called), "cpu", ())
+
+    def change(said):
+        return of_protocol(name=called)(replace(said, protocol=replace(said.protocol, name=called)))
+
+    found = problems(custom(data, tmp_path / "store", change))
+    assert any(words in problem for problem in found), found
+
+
+@pytest.mark.forgery("verify", what="the name of a published protocol in the settings alone")
+def test_settings_have_the_name_of_their_protocol(data, tmp_path):
+    designs = design_bench(data, ["triplet"], replace(CUSTOM, name="mine.v1"), "cpu", ())
+    forged = announce(tmp_path / "store", designs, of_protocol(name="quick.v2"))
+    assert any("called mine.v1, and its settings quick.v2" in one for one in problems(forged))
+
+
+@pytest.mark.parametrize("name", ["mine.v1", "mine", "my-quick.v2", "quick-birds.v1", "v2"])
+def test_a_name_of_ones_own_passes(data, tmp_path, name):
+    designs = design_bench(data, ["triplet"], replace(CUSTOM, name=name), "cpu", ())
+    assert problems(announce(tmp_path / "store", designs)) == []

@@ -4,6 +4,7 @@ import difflib
 import importlib
 import pkgutil
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -128,6 +129,19 @@ class Registry(Mapping[str, _T]):
 
     def __len__(self) -> int:
         return len(self._parts)
+
+
+def foreign_letter(name: str) -> str | None:
+    """Return in words the first letter of a name that is not ASCII; None where there is none.
+
+    >>> foreign_letter("café")
+    "'é' (LATIN SMALL LETTER E WITH ACUTE) is not ASCII and may look like another letter"
+    """
+    letter = next((letter for letter in name if not letter.isascii()), None)
+    if letter is None:
+        return None
+    called = unicodedata.name(letter, "unnamed")
+    return f"{letter!r} ({called}) is not ASCII and may look like another letter"
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -1,6 +1,5 @@
 """`Loss`, and `Method`: a loss with its miner, batch and search space; and both registries."""
 
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args
@@ -20,7 +19,7 @@ from assay.pairs import (
     without_autocast,
 )
 from assay.protocols import BatchKind
-from assay.registry import Paper, Registry
+from assay.registry import Paper, Registry, foreign_letter
 from assay.space import Real, Space, Value
 
 WEIGHTS_LR = Real(1e-6, 1, log=True)
@@ -237,11 +236,9 @@ def _check_name(name: str) -> None:
     """Raise a `ValueError` for a name that tables, files or `--methods` could not hold, or that
     looks like another.
     """
-    if foreign := next((letter for letter in name if not letter.isascii()), None):
+    if foreign := foreign_letter(name):
         raise ValueError(
-            f"a method cannot be called {name!r}: {foreign!r}"
-            f" ({unicodedata.name(foreign, 'unnamed')}) is not ASCII and may look like another"
-            " letter; use ASCII letters, digits and signs"
+            f"a method cannot be called {name!r}: {foreign}; use ASCII letters, digits and signs"
         )
     if (
         not name.isprintable()

@@ -45,7 +45,7 @@ from assay.protocols.resolve import (
     resolve,
 )
 from assay.protocols.settings import CUSTOM, customise, published_name, with_settings
-from assay.registry import Registry
+from assay.registry import Registry, foreign_letter
 
 __all__ = [
     "CUSTOM",
@@ -98,14 +98,27 @@ class Protocols(Registry[Protocol]):
     def misnamed(self, name: str, fingerprint: str) -> str | None:
         """Return why a protocol with this fingerprint may not have this name; None where it may.
 
-        The name of a published protocol, and that of a customised one, stand for their settings.
+        The name of a published protocol, and that of a customised one, stand for their settings. No
+        other name looks like one of these.
         """
+        if foreign := foreign_letter(name):
+            return f"it is called {name!r}: {foreign}"
+        if not name.isprintable():
+            return f"it is called {name!r}, which cannot be printed"
         published, custom, own = name.partition(CUSTOM)
+        if published not in self and self._stem(published) in map(self._stem, self):
+            return f"it is called {name}, and no such version of it is published here"
         if not custom and name in self and self[name].fingerprint != fingerprint:
             return f"it is called {name}, which is published with other settings"
         if custom and published in self and own != fingerprint[:8]:
             return f"it is called {name}, and its settings have the fingerprint {fingerprint[:8]}"
         return None
+
+    @staticmethod
+    def _stem(name: str) -> str:
+        """Return a name without its version, in small letters."""
+        plain = name.strip().casefold()
+        return plain.rpartition(".v")[0] or plain
 
     def changes(self, declared: Protocol) -> tuple[str, ...]:
         """Return what was changed in the published protocol that one comes from, as `--set` takes

@@ -13,6 +13,7 @@ from assay.protocols import (
     Protocol,
     SettingValue,
     protocols,
+    published_name,
     with_settings,
 )
 from assay.published import best_parameters
@@ -44,6 +45,11 @@ def check_preregistration(store: Store, record: StudyRecord) -> Iterator[str]:
     declared = protocols.declared(protocol.name, protocol.settings)
     if problem := protocols.misnamed(protocol.name, protocol.fingerprint):
         yield f"preregistration: the protocol: {problem}"
+    elif published_name(protocol.name) != published_name(record.resolved.name):
+        yield (
+            f"preregistration: the protocol is called {protocol.name}, and its settings"
+            f" {record.resolved.name}"
+        )
     elif declared is not None:
         yield from _other_than_declared(protocol, declared)
         if announced.versions.assay == __version__:
