@@ -356,10 +356,28 @@ def test_a_study_whose_ledger_is_broken_does_not_keep_the_others_from_being_repe
     }
 
 
-def test_other_data_is_refused(assay, images):
-    code, _, err = assay("verify", images[0], *INLINE, "--rerun", 1, "--data", "glyphs")
-    assert code == 2
-    assert "glyphs is not the data that" in err and "give those with --data" in err
+@pytest.mark.parametrize("options", [["--data"], ["--rerun", 1, "--data"]])
+def test_data_that_are_no_use_are_refused_before_the_other_checks(assay, images, options):
+    """The summary and what is taken on trust would be lost below many lines."""
+    for data, words in {
+        "glyphs": "glyphs is not the data that",
+        "folder:nope": "nope",
+    }.items():
+        code, out, err = assay("verify", images[0], *INLINE, *options, data)
+        assert (code, out) == (2, "") and words in err
+    assert "give those with --data" in assay("verify", images[0], *options, "glyphs")[2]
+
+
+def test_the_index_of_looks_is_that_of_the_user_while_all_else_comes_from_an_empty_cache(
+    assay, images, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("ASSAY_LOOKS")
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    assert assay("evaluate", "lite0", "--data", images[1], "--test", "--set", "size=32")[0] == 0
+    code, out, _ = assay("verify", images[0], *INLINE, "--data", images[1])
+    assert code == 0
+    (line,) = [one for one in out.splitlines() if "index of looks" in one]
+    assert "looked at once, by assay evaluate lite0" in line and str(tmp_path / "looks") in line
 
 
 def test_data_that_cannot_be_split_as_the_protocol_says_are_other_data(images, tmp_path):

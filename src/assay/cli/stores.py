@@ -4,6 +4,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -255,7 +256,9 @@ def verify(
     """
     from assay.cli.progress import follow
     from assay.engines import choose_engine
+    from assay.records.looks import LookIndex
     from assay.records.store import Store
+    from assay.records.study import readable_records
     from assay.verify import Designs, device_of_runs, retest
     from assay.verify import verify as check
 
@@ -265,14 +268,17 @@ def verify(
                 f"--anchor {anchor}: give all 64 digits of the hash that the bench printed"
                 " (announced: ...), the name of a file in its folder benches"
             )
-    store, repeated = Store(directory), []
-    findings = _print_findings(check(store, anchors or []), json)
-    if data or rerun:
-        runner = choose_engine(engine.value, workers, device=device_of_runs(store))
-        with Designs.in_empty_cache(data, imports or []) as designs:
-            if rerun:
-                seed = secrets.randbelow(2**32) if seed is None else seed  # not known beforehand
-                repeated = _rerun(store, rerun, seed, runner, designs, json)
+    store, repeated, index = Store(directory), [], LookIndex()
+    with ExitStack() as stack:
+        if data or rerun:  # what cannot be computed again is refused before the other checks
+            runner = choose_engine(engine.value, workers, device=device_of_runs(store))
+            designs = stack.enter_context(Designs.in_empty_cache(data, imports or []))
+            designs.check_data(readable_records(store))
+        findings = _print_findings(check(store, anchors or [], index), json)
+        if rerun:
+            seed = secrets.randbelow(2**32) if seed is None else seed  # not known beforehand
+            repeated = _rerun(store, rerun, seed, runner, designs, json)
+        if data or rerun:
             with follow() as progress:
                 only = None if data else [one.run for one in repeated]
                 again = retest(store, runner, designs, only, progress)

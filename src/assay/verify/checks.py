@@ -5,6 +5,7 @@ from pathlib import Path
 
 from assay.files import read_json
 from assay.records.ledger import Line, read
+from assay.records.looks import LookIndex
 from assay.records.store import Store
 from assay.records.study import StudyRecord, study_records
 from assay.verify.benches import check_anchors, check_benches
@@ -30,12 +31,15 @@ WRITTEN_AGAIN = "missing; run the same bench or merge again: it writes it from t
 """The note on a `study.json` that is not there."""
 
 
-def verify(store: Store, anchors: Sequence[str] = ()) -> Iterator[Finding]:
+def verify(
+    store: Store, anchors: Sequence[str] = (), index: LookIndex | None = None
+) -> Iterator[Finding]:
     """Yield the findings of every study, then of benches, conditions, models and report.
 
     What studies share is checked only where no study has a problem.
 
-    `anchors` are hashes of benches that were published beforehand.
+    `anchors` are hashes of benches that were published beforehand. `index` is the index of looks,
+    by default that of the user.
     """
     keys = store.studies()
     if not keys:
@@ -59,7 +63,7 @@ def verify(store: Store, anchors: Sequence[str] = ()) -> Iterator[Finding]:
         return
     yield from check_conditions(records)
     yield from check_same_problems(records)
-    yield from find_indexed_looks(store, records)
+    yield from find_indexed_looks(store, records, index or LookIndex())
     yield from check_models(store, records)
     yield from check_report(store)
 

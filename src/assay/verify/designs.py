@@ -60,6 +60,23 @@ class Designs:
             return False
         return trainval.fingerprint == record.announced.data.trainval
 
+    def check_data(self, records: Sequence[StudyRecord]) -> None:
+        """Raise `BadInput` where no data can be loaded, or no study worked on them."""
+        failed = None
+        for record in records:
+            try:
+                if self.has_data_of(record):
+                    return
+            except BadInput as error:
+                failed = failed or error
+                if self.data is not None:  # the same for every study
+                    break
+        if failed is not None:
+            raise failed
+        if records:
+            message = other_data(self.data or records[0].announced.data.name, records[0])
+            raise BadInput(f"{message}. Without --data and --rerun, the store is checked by itself")
+
     def design(self, record: StudyRecord) -> Design:
         """Return the design of a study, as its announcement has it."""
         if record.key not in self._designs:

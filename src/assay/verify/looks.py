@@ -60,13 +60,15 @@ def check_contents_of_model(folder: Path, record: StudyRecord) -> Iterator[str]:
         yield f"{TEST_CONTENTS} is missing or was altered"
 
 
-def find_indexed_looks(store: Store, records: Sequence[StudyRecord]) -> Iterator[Finding]:
-    """Yield a note for each test half that the index of this user has looks at.
+def find_indexed_looks(
+    store: Store, records: Sequence[StudyRecord], index: LookIndex
+) -> Iterator[Finding]:
+    """Yield a note for each test half that the index of looks of this user has looks at.
 
     Nothing is wrong with a look. The index is no part of the store, so a file of it that cannot be
     read is a note too; so is a damaged file of content hashes, which `check_contents` reports.
     """
-    index, halves, unread = LookIndex(), list[KnownHalf](), dict[str, str]()
+    halves, unread = list[KnownHalf](), dict[str, str]()
     for record in records:
         try:
             half = half_of_study(store, record)
