@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import shutil
 import signal
 import stat
@@ -9,10 +10,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from assay.cli.app import _explain
 from assay.files import (
     DRAFT,
     cache_folder,
@@ -25,6 +31,8 @@ from assay.files import (
     usable_cache,
     write_atomically,
 )
+from assay.npz import write_npy
+from assay.workers.program import describe_failure
 
 HELD_LOCK = """
 import sys
@@ -47,6 +55,50 @@ def run_killed(code: str, folder: Path) -> None:
     code = f"import os, signal, sys\nfrom pathlib import Path\nfolder = Path(sys.argv[1])\n{code}"
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+@contextmanager
+def limit_on_files(size: int) -> Iterator[None]:
+    """Let no file be longer than so many bytes inside the block, as `ulimit -f` does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_limit_on_the_size_of_a_file_is_reported_in_one_line_with_its_remedy(
+    tmp_path: Path,
+) -> None:
+    for name, write in (
+        ("f", lambda: write_atomically(tmp_path / "f", bytes(9000))),
+        ("folder", lambda: write_array(tmp_path / "folder")),
+    ):
+        with limit_on_files(5000), pytest.raises(OSError, match="File too large") as raised:
+            write()
+        assert describe_failure(raised.value) is raised.value, "a worker adds no traceback"
+        assert _explain(raised.value) == (
+            f"{tmp_path / name}: File too large; raise the limit on the size of a file (ulimit -f)"
+            " and run the same command again: nothing finished is lost"
+        )
+    assert names_in(tmp_path) == []
+
+
+def write_array(folder: Path) -> None:
+    with new_folder(folder) as draft:
+        write_npy(draft / "x.npy", np.zeros(9000, dtype=np.float32))
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (7,), (5, 3)])
+@pytest.mark.parametrize("kind", ["int64", "float32", "bool", "U3"])
+def test_an_array_is_written_as_numpy_writes_it(
+    tmp_path: Path, shape: tuple[int, ...], kind: str
+) -> None:
+    array, expected = np.ones(shape).astype(kind), BytesIO()
+    np.save(expected, array)
+    write_npy(tmp_path / "x.npy", array)
+    assert (tmp_path / "x.npy").read_bytes() == expected.getvalue()
 
 
 def full_disk(_: int) -> None:

@@ -36,9 +36,22 @@ def reason_of(error: Exception) -> str:
     return " ".join(words.split()) or type(error).__name__
 
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Numbers of an `OSError` that say that no more can be written: a full disk, a quota, or a limit on
+the size of a file.
+"""
+
+
+def remedy_of_full(error: OSError) -> str:
+    """Return what to do where no more can be written."""
+    if error.errno == errno.EFBIG:
+        return "raise the limit on the size of a file (ulimit -f)"
+    return "make room there"
+
+
 ABOUT_THE_FILE = (
     None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG,
-    errno.EINVAL, errno.EFBIG, errno.ENXIO,
+    errno.EINVAL, errno.EOVERFLOW, errno.ENXIO,
 )  # fmt: skip
 """Numbers of an `OSError` that say what a file is; all others say what the machine could not do."""
 

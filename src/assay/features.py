@@ -7,7 +7,6 @@ are no data set have no halves, and are computed each time. So are the features 
 trained, or whose pooling can be.
 """
 
-import errno
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,6 +21,7 @@ from assay.data.packs import content_of, place_vectors
 from assay.data.seal import read_vectors
 from assay.devices import seed_torch, torch_threads
 from assay.embedding import Read, embed_samples, trunk_features
+from assay.errors import DISK_FULL
 from assay.files import cache_folder, usable_cache
 from assay.hashing import derive, digest, digest_bytes
 from assay.methods import trunk_source
@@ -148,7 +148,7 @@ class FrozenTrunk:
         try:
             return read_vectors(place_vectors(half, name, make, progress), half)
         except OSError as error:
-            if made and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if made and error.errno in DISK_FULL:
                 return made[0]
             raise
 

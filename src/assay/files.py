@@ -202,7 +202,7 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
     with open_file(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > most:
-            raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than {most:,}", str(path))
+            raise OSError(errno.EOVERFLOW, f"it has {size:,} bytes, more than {most:,}", str(path))
         return stream.read()
 
 

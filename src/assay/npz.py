@@ -8,7 +8,7 @@ import threading
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,20 @@ def read_npz(path: Path, names: Sequence[str]) -> tuple[dict[str, Array], list[s
     except Exception as error:  # a damaged archive can fail anywhere in zip, zlib or numpy
         raise ValueError(reason_of(error)) from None
     return found, list(members)
+
+
+def write_npy(path: Path, array: Array) -> None:
+    """Write an .npy as `np.save` does, which would drop the number of an error of a full disk."""
+    with path.open("wb") as stream:
+        plain = cast(IO[bytes], _Writer(stream))
+        np.lib.format.write_array(plain, array, allow_pickle=False)
+
+
+class _Writer:
+    """A file that numpy does not know as one, and so writes to by way of Python."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.write = stream.write
 
 
 def read_npy(path: Path, *, mapped: bool = False) -> Array:

@@ -18,7 +18,7 @@ from assay.cli.lists import list_
 from assay.cli.models import baselines, embed, train
 from assay.cli.stores import merge, report, status, verify
 from assay.devices import keep_freed_memory
-from assay.errors import BadInput, check_utf8, reason_of
+from assay.errors import DISK_FULL, BadInput, check_utf8, reason_of, remedy_of_full
 from assay.files import cache_folder, looks_folder
 
 app = typer.Typer(
@@ -106,7 +106,7 @@ BAD_PATHS = {
     errno.ENXIO: "give the path of a file",
     errno.ELOOP: "put the file itself there instead of a link",
     errno.ENAMETOOLONG: "give it a shorter name",
-    errno.EFBIG: "give a smaller file",
+    errno.EOVERFLOW: "give a smaller file",
 }
 """What to do about errors of the system that are due to the path which was given."""
 
@@ -116,8 +116,9 @@ def _explain(error: OSError) -> str:
     if error.strerror is None or error.filename is None:
         return reason_of(error)
     remedy = BAD_PATHS.get(error.errno or 0)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        remedy = "make room there and run the same command again: nothing finished is lost"
+    if error.errno in DISK_FULL:
+        again = "run the same command again: nothing finished is lost"
+        remedy = f"{remedy_of_full(error)} and {again}"
     return f"{error.filename}: {error.strerror}{f'; {remedy}' if remedy else ''}"
 
 

@@ -35,9 +35,16 @@ from assay.data.images import decoder_hash
 from assay.data.partial_pack import PartialPack
 from assay.data.paths import writable_cache
 from assay.errors import BadInput
-from assay.files import cache_folder, lock_in_turn, new_folder, read_json, write_atomically
+from assay.files import (
+    cache_folder,
+    errors_naming,
+    lock_in_turn,
+    new_folder,
+    read_json,
+    write_atomically,
+)
 from assay.hashing import canonical, digest, digest_file, plain, pretty
-from assay.npz import read_npy
+from assay.npz import read_npy, write_npy
 from assay.progress import Progress, silent
 from assay.protocols import FirstStep, ImageForm
 from assay.records.ledger import SealError
@@ -365,13 +372,14 @@ def write_pack(
 
     with lock_in_turn(_beside(folder, ".lock"), waiting):
         if not folder.exists():
-            _write_images(folder, half, step, form, progress)
+            with errors_naming(folder):
+                _write_images(folder, half, step, form, progress)
 
 
 def write_vectors(folder: Path, half: Half, x: Samples) -> None:
     """Write a pack of vectors, one for each sample of a half, to `folder`."""
     with new_folder(folder) as draft:
-        np.save(draft / "x.npy", np.asarray(x, dtype=np.float32))
+        write_npy(draft / "x.npy", np.asarray(x, dtype=np.float32))
         _write_labels(draft, half)
         _describe(draft, _about(half))
 
@@ -400,7 +408,7 @@ def _write_labels(folder: Path, half: Half) -> None:
     arrays = {"y": half.y, "query": half.query, "gallery": half.gallery}
     for name, array in arrays.items():
         if array is not None:
-            np.save(folder / f"{name}.npy", array)
+            write_npy(folder / f"{name}.npy", array)
 
 
 def _write_images(

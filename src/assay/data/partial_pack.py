@@ -21,6 +21,7 @@ from assay.data.dataset import Pixels
 from assay.errors import BadInput
 from assay.files import sync_folder
 from assay.hashing import canonical
+from assay.npz import write_npy
 from assay.protocols import ImageForm
 from assay.workers import in_threads
 
@@ -75,7 +76,7 @@ class PartialPack:
                 f"{self.folder / 'index.bin'} was altered while the pack was written; run the same"
                 " command again, and it is begun anew"
             )
-        np.save(self.pack / "index.npy", index)
+        write_npy(self.pack / "index.npy", index)
 
     def finish(self, final: Path) -> None:
         """Let the pack appear at `final` at once, with whatever else was written into it."""

@@ -19,6 +19,7 @@ from assay.data.packs import View, read_pack
 from assay.data.splits import folds_of_labels
 from assay.devices import seed_torch, torch_threads
 from assay.embedding import embed_samples
+from assay.errors import DISK_FULL, remedy_of_full
 from assay.files import sync_folder
 from assay.hashing import canonical, derive, digest, digest_bytes, pretty
 from assay.methods import assemble, import_parts, methods
@@ -409,8 +410,9 @@ def _naming_the_run(store: Store, run: Run) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        remedy = remedy_of_full(error) if error.errno in DISK_FULL else "fix the disk"
         raise OSError(
             error.errno,
             f"a run of {run.method} is computed but cannot be placed in {store.root}"
-            f" ({error.strerror}); make room or fix the disk, then run the same command again",
+            f" ({error.strerror}); {remedy}, then run the same command again",
         ) from error

@@ -15,10 +15,10 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from assay.devices import keep_freed_memory
-from assay.errors import BadInput, in_one_line
+from assay.errors import DISK_FULL, BadInput, in_one_line
 from assay.workers.pool import TaskFailed
 
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+DISK_ERRORS = (*DISK_FULL, errno.EROFS)
 """Errors that are not a fault of the code: the message says what to do, no traceback is needed."""
 
 
