@@ -150,6 +150,7 @@ def test_the_points_of_a_sweep_are_announced_too(data, tmp_path):
     run_sweep(f"features:{data}", ["triplet"], SMALL, "dim=4,8", out, Execution(InlineEngine()))
     store = Store(out)
     assert {one.sweep for one in declared_benches(store)} == {None, "dim=4", "dim=8"}
+    write_report(store)
     assert problems(store) == incomplete(store) == []
     shutil.rmtree(store.study(study_records(store)[0].key))
     assert incomplete(store)
@@ -357,6 +358,7 @@ FORGED_LOOKS = {
     "far too late": ({"look": 50}, "it is called look 50 after 1 benches on the same question"),
     "beyond all numbers": ({"look": 10**30}, "benches on the same question"),
     "before the first": ({"look": 0}, "look 0 does not follow"),
+    "after no study": ({"look": 2, "after": ()}, "look 2 does not follow"),
     "after studies of nobody": (
         {"after": ("e" * 64,)},
         "it counts studies that no bench on the same question announced before it",

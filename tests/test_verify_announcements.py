@@ -37,12 +37,16 @@ def data(tmp_path_factory):
 def announce(place, designs, change=lambda announced: announced):
     """Return a store with studies that were announced, and perhaps changed, by a forger."""
     store = Store.create(place)
+    announce_in(store, designs, change)
+    return store
+
+
+def announce_in(store, designs, change):
     for design in designs:
         forged = replace(design.study, announced=change(design.preregistration))
         folder = store.study(forged.key(0))
         folder.mkdir(parents=True)
         Ledger(folder / "ledger.jsonl").record(forged.announced)
-    return store
 
 
 def problems(store):
@@ -269,3 +273,39 @@ def test_settings_have_the_name_of_their_protocol(data, tmp_path):
 def test_a_name_of_ones_own_passes(data, tmp_path, name):
     designs = design_bench(data, ["triplet"], replace(CUSTOM, name=name), "cpu", ())
     assert problems(announce(tmp_path / "store", designs)) == []
+
+
+# --- questions ------------------------------------------------------------------------------------
+
+
+def asked_twice(data, place, *asked, change=lambda said: said):
+    """The findings on a method that was studied under two protocols."""
+    designs = [one for each in asked for one in design_bench(data, ["triplet"], each, "cpu", ())]
+    first, *more = designs
+    store = announce(place, [first])
+    announce_in(store, more, change)
+    return [one for one in verify(store) if one.what == "questions"]
+
+
+def of_another_question(said):
+    return replace(said, protocol=replace(said.protocol, question="ab" * 32, settings=()))
+
+
+@pytest.mark.forgery("verify", what="a second look hidden: its question is called another: {}")
+@pytest.mark.parametrize("name", ["quick.v2", "mine.v1"])
+def test_one_question_that_is_called_two_is_found_or_named(data, tmp_path, name):
+    """A protocol of one's own may have declared what is auto in the other: it is only named."""
+    own = replace(CUSTOM, name=name) if name == "mine.v1" else CUSTOM
+    again = customise(own, ["seed=5"])
+    (found,) = asked_twice(data, tmp_path / "s", own, again, change=of_another_question)
+    words = f"{own.name} and {again.name}, whose settings are the same, as two questions"
+    assert words in (found.note if name == "mine.v1" else found.problem)
+    assert bool(found.trusted) == (name == "mine.v1")
+
+
+@pytest.mark.parametrize(
+    "settings", ["seed=5", "dim=5", "patience=2", "optimiser.lr=2e-3", "trials=3"]
+)
+def test_honest_second_benches_pass(data, tmp_path, settings):
+    """Among them those that name what `auto` is on vectors."""
+    assert asked_twice(data, tmp_path / "s", CUSTOM, customise(CUSTOM, [settings])) == []

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 from assay.errors import BadInput
+from assay.hashing import digest
+from assay.protocols import NOT_ASKED, PROSE, protocols, published_name
 from assay.records.benches import DeclaredBench, announced_before, read_bench
+from assay.records.codec import encode
 from assay.records.store import Store
 from assay.records.study import StudyRecord
 from assay.verify.finding import Finding, of_error
@@ -32,6 +35,7 @@ def check_benches(store: Store, records: Sequence[StudyRecord]) -> Iterator[Find
     for bench in benches:
         yield _check_bench(store, bench, benches, by_key)
     yield from _check_order(store, benches, records)
+    yield from _check_questions(records)
     yield from _check_unnamed_runs(store, records)
     announced = {
         place for bench in benches for place in zip(bench.studies, bench.announcements, strict=True)
@@ -160,6 +164,36 @@ def _check_order(
                 " taken out",
                 trusted=f"that benches {pair} were announced in copies of this store",
             )
+
+
+def _check_questions(records: Sequence[StudyRecord]) -> Iterator[Finding]:
+    """Yield a finding for each pair of studies with equal settings and two questions.
+
+    The question is a hash of the settings as they were declared. Where name and words of `--set`
+    give these, it was checked. Elsewhere one protocol may have declared what is `auto` in the
+    other, so that two questions prove nothing, unless words were left out.
+    """
+    groups: dict[str, list[StudyRecord]] = {}
+    for record in records:
+        announced, resolved = record.announced, record.resolved.to_json()
+        asked = {name: resolved[name] for name in sorted({*resolved} - {*NOT_ASKED, *PROSE})}
+        conditions = [announced.data.trainval, record.method, encode(announced.sweep), asked]
+        groups.setdefault(digest(conditions), []).append(record)
+    for group in groups.values():
+        for one, other in combinations(group, 2):
+            if one.announced.protocol.question != other.announced.protocol.question:
+                yield from _two_questions(one, other)
+
+
+def _two_questions(one: StudyRecord, other: StudyRecord) -> Iterator[Finding]:
+    asked = [record.announced.protocol for record in (one, other)]
+    unknown = [each for each in asked if protocols.declared(each.name, each.settings) is None]
+    pair = f"{asked[0].name} and {asked[1].name}"
+    same = f"{one.title} was studied under {pair}, whose settings are the same, as two questions"
+    if any(published_name(each.name) in protocols for each in unknown):
+        yield Finding("questions", f"{same}: the second look is not counted")
+    elif unknown:
+        yield Finding("questions", note=same, trusted=f"that {pair} ask two questions")
 
 
 def _check_unnamed_runs(store: Store, records: Sequence[StudyRecord]) -> Iterator[Finding]:
