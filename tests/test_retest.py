@@ -21,14 +21,17 @@ from assay.files import cache_folder
 from assay.hashing import digest_file, pretty
 from assay.model import Architecture, untrained_model
 from assay.protocols import customise, protocols
+from assay.records.keys import Environment
 from assay.records.merge import merge
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.report import write_report
+from assay.run.baseline import compute_baseline
 from assay.study import Execution, run_bench, run_sweep
 from assay.trunks import checkpoints, weights
 from assay.trunks.weights import resolve_weights, with_weights
 from assay.verify import COSINE, TEST_SCORE, verify
+from assay.verify.baselines import TITLE as BASELINE
 from assay.verify.retest import TITLE
 from forgery import forge, make_consistent, record_in, write_vectors
 from miniature import MINI, make_features, make_folder, snapshot
@@ -97,12 +100,14 @@ def test_an_honest_store_gives_the_same_bytes_and_is_left_alone(made, kind):
     found = retested(Store(folder), data)
     records = study_records(Store(folder))
     each = 5 if kind == "a frozen trunk" else 4
-    assert len(found) == each * len(records) >= 2 * each
+    baselines = sum(record.announced.method.baseline for record in records)
+    assert len(found) == each * len(records) + baselines >= 2 * each
     assert problems(found) == []
     for record in records:
         count = len(record.reproductions)
-        (note,) = [one.note for one in found if one.what == f"{record.title}: {TITLE}"]
-        assert note == f"{count} of {count} runs the same bytes"
+        titles = [TITLE, *[BASELINE] * record.announced.method.baseline]
+        notes = [one.note for one in found if one.what in [f"{record.title}: {x}" for x in titles]]
+        assert notes == [f"{count} of {count} runs the same bytes"] * len(titles)
     assert files(folder) == before
 
 
@@ -722,3 +727,77 @@ def test_other_near_copies_accuse_nobody_where_another_machine_may_have_found_th
     found = retested(store, data)
     assert problems(found) == []
     assert any("near copies, on another machine" in one.note for one in found)
+
+
+# --- baselines ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other_baselines(monkeypatch):
+    """Let baselines come out with other weights."""
+
+    def alter(change):
+        def altered(run, view):
+            found = compute_baseline(run, view)
+            return replace(
+                found,
+                weights={
+                    name: change(one) if one.is_floating_point() else one
+                    for name, one in found.weights.items()
+                },
+            )
+
+        monkeypatch.setattr("assay.run.training.compute_baseline", altered)
+
+    return alter
+
+
+def baselines_in(findings):
+    return [one for one in findings if one.what.endswith(BASELINE)]
+
+
+@pytest.mark.forgery(
+    "verify --data",
+    what="weights of the baselines of {} replaced by constants, with all that follows from them",
+)
+@pytest.mark.parametrize("kind", ["images", "vectors"])
+def test_baselines_that_were_sabotaged_are_found(
+    made, other_baselines, monkeypatch, tmp_path, kind
+):
+    _, data = made(kind)
+    other_baselines(lambda weight: torch.full_like(weight, 0.01))
+    name = {"images": "untrained", "vectors": "pretrained"}[kind]
+    run_bench(data, [name], SMALL, tmp_path / "store", INLINE)
+    monkeypatch.undo()
+    store = Store(tmp_path / "store")
+    write_report(store)
+    assert problems(verify(store)) == []
+    found = retested(store, data)
+    altered = {"images": ["as_is", "untrained"], "vectors": ["pretrained"]}[kind]
+    wrong = [one.partition(" ")[0] for one in problems(baselines_in(found))]
+    assert sorted(wrong) == altered and len(problems(found)) == len(altered)
+    assert all("of the trunk before training, " in one for one in problems(found))
+
+
+def test_baselines_with_other_last_digits_accuse_nobody(made, other_baselines):
+    folder, data = made("images")
+    other_baselines(lambda weight: weight * (1 + 1e-7))
+    found = retested(Store(folder), data)
+    notes = [one.note for one in baselines_in(found)]
+    assert problems(found) == [] and len(notes) == 2
+    assert all(
+        "other bytes, scores within 0.1 points: a processor of another" in one for one in notes
+    )
+
+
+def test_what_another_version_computes_as_a_baseline_is_taken_on_trust_and_said(
+    made, other_baselines, monkeypatch
+):
+    folder, data = made("vectors")
+    other_baselines(lambda weight: torch.full_like(weight, 0.01))
+    real = Environment.here
+    monkeypatch.setattr(Environment, "here", lambda *where: replace(real(*where), torch="another"))
+    found = retested(Store(folder), data)
+    assert problems(found) == []
+    (named,) = [one for one in baselines_in(found) if one.what.startswith("pretrained")]
+    assert "torch 2" in named.note and named.trusted.startswith("that another version of Assay")

@@ -7,6 +7,8 @@ from assay.records.study import StudyRecord
 from assay.study.conditions import Conditions
 from assay.verify.finding import Finding
 
+TITLE = "problems of the test half"
+
 Problems = tuple[str, ...]
 
 NEARLY = "nearly the same"
@@ -31,7 +33,7 @@ def check_same_problems(records: Sequence[StudyRecord]) -> Iterator[Finding]:
 
 
 def _same_in(group: Sequence[StudyRecord]) -> Finding:
-    first, what = group[0], f"{group[0].announced.data.name}: problems of the test half"
+    first, what = group[0], f"{group[0].announced.data.name}: {TITLE}"
     for other in group[1:]:
         there, here = problems_of(first), problems_of(other)
         differs = f"{first.method} and {other.method} have other problems of one test half"
@@ -50,7 +52,7 @@ def compare_problems(record: StudyRecord, conditions: Conditions, *, as_first: b
     """
     assert record.seal is not None
     sealed, environment = conditions.test, record.announced.environment
-    what = f"{record.title}: problems of the test half"
+    what = f"{record.title}: {TITLE}"
     there, here = problems_of(record), tuple(sealed.flaws.of_test)
     left_out = tuple(record.seal.left_out), tuple(sealed.left_out)
     notes = [

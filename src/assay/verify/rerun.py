@@ -40,6 +40,9 @@ TOLERANCE = 0.02
 SAME_WEIGHTS = 0.001
 """How far it may lie where training led to the same weights: last digits of the scoring."""
 
+ANOTHER_PROCESSOR = "a processor of another kind may give them, which nothing proves"
+"""Why other bytes may come out with the same versions."""
+
 OF_THE_ENVIRONMENT = ("environment", "source")
 """Fields of a run's configuration that are others where versions are."""
 
@@ -86,7 +89,7 @@ class _Computed:
 
 
 @dataclass(frozen=True)
-class _Repetition:
+class Repetition:
     """A run of a study, the same run as its announcement gives it here, and the task for it."""
 
     record: StudyRecord
@@ -95,6 +98,7 @@ class _Repetition:
     task: Training
 
     def ended(self, outcome: Outcome, explanation: str = "") -> Repeated:
+        """Return the outcome of this run."""
         what = f"{self.record.title}, {self.place}"
         return Repeated(self.place.entry.key, what, outcome, explanation)
 
@@ -127,8 +131,8 @@ def rerun(
         chosen, others = _choose(store, designs, count, seed)
         scratch = Store.create(Path(folder) / "store")
 
-        def compute(places: Sequence[_Chosen]) -> Iterator[tuple[_Repetition, _Computed]]:
-            repetitions = [_repetition(*place, designs, scratch, progress) for place in places]
+        def compute(places: Sequence[_Chosen]) -> Iterator[tuple[Repetition, _Computed]]:
+            repetitions = [repetition_of(*place, designs, scratch, progress) for place in places]
             waiting = {engine.submit(repetition.task): repetition for repetition in repetitions}
             for done, future in enumerate(as_completed(waiting), start=1):
                 future.result()
@@ -138,7 +142,7 @@ def rerun(
                     computed = _test(store, scratch, designs, waiting[future], computed, progress)
                 yield waiting[future], computed
 
-        proven, open_ones = set[str](), list[tuple[_Repetition, _Computed]]()
+        proven, open_ones = set[str](), list[tuple[Repetition, _Computed]]()
         for repetition, computed in compute(chosen):
             proven |= _shown_by(repetition, computed)
             if computed.outcome is None:
@@ -152,7 +156,7 @@ def rerun(
             yield _judge(repetition, computed, as_first=repetition.record.key in proven)
 
 
-def _shown_by(repetition: _Repetition, computed: _Computed) -> set[str]:
+def _shown_by(repetition: Repetition, computed: _Computed) -> set[str]:
     """Return the key of the study that this machine is shown to compute as the first one did.
 
     A baseline trains nothing, so its weights show nothing.
@@ -171,7 +175,7 @@ def _controls(others: Sequence[_Chosen], studies: Collection[str]) -> list[_Chos
     return list(found.values())
 
 
-def _judge(repetition: _Repetition, computed: _Computed, *, as_first: bool) -> Repeated:
+def _judge(repetition: Repetition, computed: _Computed, *, as_first: bool) -> Repeated:
     """Return the outcome of a run with other bytes.
 
     `as_first` says whether this machine computes as the one that computed the study first.
@@ -227,14 +231,14 @@ def _choose(
     return [found[key] for key in chosen], [found[key] for key in others]
 
 
-def _repetition(
+def repetition_of(
     record: StudyRecord, place: PlacedRun, designs: Designs, scratch: Store, progress: Progress
-) -> _Repetition:
+) -> Repetition:
     """Return the run as the announcement has it, in a task of its own."""
     design = designs.design(record)
     run = design.study.run(place.stage, place.search, place.number, place.fold, place.parameters)
     view = design.conditions.place(design.conditions.trainval, progress)
-    return _Repetition(
+    return Repetition(
         record,
         place,
         run,
@@ -242,7 +246,7 @@ def _repetition(
     )
 
 
-def _compare(store: Store, scratch: Store, repetition: _Repetition) -> _Computed:
+def _compare(store: Store, scratch: Store, repetition: Repetition) -> _Computed:
     """Compare the run in the store with the one that was computed again."""
     folder, again = store.run(repetition.place.entry.key), scratch.run(repetition.run.key)
     try:
@@ -292,7 +296,7 @@ def _test(
     store: Store,
     scratch: Store,
     designs: Designs,
-    repetition: _Repetition,
+    repetition: Repetition,
     computed: _Computed,
     progress: Progress,
 ) -> _Computed:

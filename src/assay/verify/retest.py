@@ -5,9 +5,10 @@ write others and make scores, ledgers and report agree. Here the test half is em
 """
 
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import as_completed
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,39 +16,33 @@ import numpy as np
 from assay.data.packs import content_of
 from assay.engines import Engine
 from assay.errors import BadInput, failed_here
-from assay.metrics.metric import choose_metrics
 from assay.npz import read_npy
 from assay.progress import Progress, silent
 from assay.records.halves import fingerprint_of_contents
 from assay.records.ledger import receipt_of
-from assay.records.lines import ReproductionScores, TestScores
 from assay.records.run import CARD, WEIGHTS, Run, RunResult
 from assay.records.store import Store
 from assay.records.study import StudyRecord, readable_records
-from assay.run import HalfLabels, TestEmbedding, score_reproduction
-from assay.study.announced import AnnouncedStudy
+from assay.run import HalfLabels, TestEmbedding
 from assay.study.conditions import Conditions
 from assay.study.models import classes_of, name_of_model
 from assay.trunks.weights import Provenance
 from assay.verify.announced_again import TITLE as ANNOUNCED
 from assay.verify.announced_again import check_announced
+from assay.verify.baselines import TITLE as BASELINE
+from assay.verify.baselines import check_baseline
 from assay.verify.designs import Designs, other_data
 from assay.verify.finding import Finding, of_error
+from assay.verify.problems import TITLE as PROBLEMS
 from assay.verify.problems import compare_problems
-from assay.verify.rerun import differences_of_environment
+from assay.verify.rerun import ANOTHER_PROCESSOR, differences_of_environment
 from assay.verify.runs import PlacedRun, check_trunk, model_of, placed_runs
-from assay.verify.scores import agree
+from assay.verify.scores import TEST_SCORE, score_again
 
 COSINE = 1e-4
 """How far 1 - cosine of a test vector and the stored one may lie from 0 on another machine."""
 
-TEST_SCORE = 1e-3
-"""How far a test score may lie from the recorded one on another machine: 0.1 points."""
-
 TITLE = "test half embedded again"
-
-ANOTHER_PROCESSOR = "a processor of another kind may give them, which nothing proves"
-"""Why other bytes may come out with the same versions."""
 
 
 def retest(
@@ -86,6 +81,7 @@ def retest(
                 name = designs.data or record.announced.data.name
                 note = f"not computed again: {name} is not its data"
                 yield Finding(f"{record.title}: {TITLE}", note=note, skipped=True)
+        scratch = Store.create(Path(folder) / "baselines")
         if only is None:
             yield from _announced(designs, readable_records(store))
         for record in ours:
@@ -100,8 +96,13 @@ def retest(
                 finding, as_first = of_error(f"{record.title}: {TITLE}", error), False
             yield finding
             if only is None:
-                yield from _problems(record, conditions, as_first=as_first)
                 yield from _retrace(store, record, conditions, progress, as_first=as_first)
+                if conditions.test.fingerprint == (record.seal and record.seal.test):
+                    problems = partial(compare_problems, record, conditions, as_first=as_first)
+                    yield _finding(f"{record.title}: {PROBLEMS}", problems)
+                    if record.announced.method.baseline:
+                        again = partial(check_baseline, store, record, designs, engine, scratch)
+                        yield _finding(f"{record.title}: {BASELINE}", partial(again, progress))
 
 
 def _announced(designs: Designs, records: Sequence[StudyRecord]) -> Iterator[Finding]:
@@ -117,15 +118,12 @@ def _announced(designs: Designs, records: Sequence[StudyRecord]) -> Iterator[Fin
             yield Finding(f"{record.title}: {ANNOUNCED}", note=str(error), trusted=what)
 
 
-def _problems(record: StudyRecord, conditions: Conditions, *, as_first: bool) -> Iterator[Finding]:
-    """Yield whether the seal names the problems of the test half, where it is the one scored."""
-    assert record.seal is not None
-    if record.seal.test != conditions.test.fingerprint:
-        return
+def _finding(what: str, check: Callable[[], Finding]) -> Finding:
+    """Return what a check finds; whatever fails in it says nothing of the other studies."""
     try:
-        yield compare_problems(record, conditions, as_first=as_first)
-    except Exception as error:  # whatever fails here says nothing of the other studies
-        yield of_error(f"{record.title}: problems of the test half", error)
+        return check()
+    except Exception as error:
+        return of_error(what, error)
 
 
 def _chosen(only: Collection[str] | None, key: str) -> bool:
@@ -249,7 +247,7 @@ def _retest_study(
     problems = [problem for problem, _ in compared if problem]
     for count, entry in enumerate(record.tests):
         if not problems and all(key in keys for key in entry.runs):
-            again = _score_again(scratch, record, entry, labels)
+            again = score_again(scratch, record, entry, labels)
             problems += [f"reproduction {count}: {again}"] if again else []
     as_first = any(same for _, same in compared)
     if problems:
@@ -293,35 +291,3 @@ def _compare_vectors(store: Store, scratch: Store, test: str, key: str) -> tuple
     if off <= COSINE:
         return "", False
     return f"{where}are not the vectors that its weights give (off by {off:.2g})", False
-
-
-def _score_again(
-    scratch: Store, record: StudyRecord, entry: TestScores, labels: HalfLabels
-) -> str | None:
-    """Return how recorded test scores differ from those of the vectors computed again."""
-    protocol = AnnouncedStudy(record.announced).run_protocol
-    vectors = [read_npy(scratch.test_vectors(key, entry.test)) for key in entry.runs]
-    again, _ = score_reproduction(
-        vectors, labels, protocol.dim, protocol.metrics, protocol.similarity
-    )
-    by_clusters = {
-        one.label
-        for one in choose_metrics(protocol.metrics)
-        if one.metric.source == "clusters"  # k-means may end elsewhere after the last digit
-    }
-    recorded, computed = (_by_setting(scores) for scores in (entry, again))
-    if recorded.keys() != computed.keys():
-        return "it has the scores of another number of folds"
-    for setting, scores in recorded.items():
-        for name, value in scores.items():
-            found = computed[setting].get(name, "none")
-            if name not in by_clusters and not agree(found, value, TEST_SCORE):
-                return f"{setting} {name} is recorded as {value}, the weights give {found}"
-    return None
-
-
-def _by_setting(scores: ReproductionScores) -> dict[str, dict[str, float | str]]:
-    """Return the scores of a reproduction as JSON has them, NaN as a word."""
-    written = scores.to_json()
-    folds = {f"fold {number}": fold for number, fold in enumerate(written["folds"])}
-    return {name: written[name] for name in ("concatenated", "separated")} | folds

@@ -14,9 +14,16 @@ from assay.data.arrays import read_arrays
 from assay.devices import torch_threads
 from assay.errors import failed_here
 from assay.hashing import digest_file
+from assay.metrics.metric import choose_metrics
 from assay.npz import read_npy
 from assay.records.ledger import Line, completing_line
-from assay.records.lines import PeekedRun, Reproduction, Seal, TestScores
+from assay.records.lines import (
+    PeekedRun,
+    Reproduction,
+    ReproductionScores,
+    Seal,
+    TestScores,
+)
 from assay.records.store import Store
 from assay.records.study import StudyRecord, classes_file
 from assay.run import HalfLabels, score_reproduction
@@ -25,6 +32,10 @@ from assay.study.announced import AnnouncedStudy
 
 ORDER = ("preregistration", "trial", "selection", "reproduction", "seal", "test")
 SAID = {"test": "a test score", "look": "a look at test", "peek": "a peek at test"}
+
+
+TEST_SCORE = 1e-3
+"""How far a test score may lie from the recorded one on another machine: 0.1 points."""
 
 
 def check_order(lines: Sequence[Line]) -> Iterator[str]:
@@ -231,3 +242,35 @@ def agree(again: Any, said: Any, tolerance: float = 1e-9) -> bool:
     if isinstance(said, str) or isinstance(again, str):
         return bool(again == said)
     return bool(abs(again - said) <= tolerance)
+
+
+def score_again(
+    scratch: Store, record: StudyRecord, entry: TestScores, labels: HalfLabels
+) -> str | None:
+    """Return how recorded test scores differ from those of the vectors computed again."""
+    protocol = AnnouncedStudy(record.announced).run_protocol
+    vectors = [read_npy(scratch.test_vectors(key, entry.test)) for key in entry.runs]
+    again, _ = score_reproduction(
+        vectors, labels, protocol.dim, protocol.metrics, protocol.similarity
+    )
+    by_clusters = {
+        one.label
+        for one in choose_metrics(protocol.metrics)
+        if one.metric.source == "clusters"  # k-means may end elsewhere after the last digit
+    }
+    recorded, computed = (_by_setting(scores) for scores in (entry, again))
+    if recorded.keys() != computed.keys():
+        return "it has the scores of another number of folds"
+    for setting, scores in recorded.items():
+        for name, value in scores.items():
+            found = computed[setting].get(name, "none")
+            if name not in by_clusters and not agree(found, value, TEST_SCORE):
+                return f"{setting} {name} is recorded as {value}, the weights give {found}"
+    return None
+
+
+def _by_setting(scores: ReproductionScores) -> dict[str, dict[str, float | str]]:
+    """Return the scores of a reproduction as JSON has them, NaN as a word."""
+    written = scores.to_json()
+    folds = {f"fold {number}": fold for number, fold in enumerate(written["folds"])}
+    return {name: written[name] for name in ("concatenated", "separated")} | folds
