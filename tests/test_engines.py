@@ -3,10 +3,12 @@
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import traceback
 from contextlib import ExitStack
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -264,6 +266,26 @@ def test_workers_do_not_outlive_a_killed_driver(tmp_path):
         pid = int(wait_for(lambda: mark.exists() and mark.read_text()))
         driver.kill()
     wait_for(lambda: not does(pid))
+
+
+@pytest.mark.parametrize("when", ["idle", "busy", "answered"])
+def test_a_worker_whose_driver_is_gone_ends_without_a_word(when):
+    ours, theirs = socket.socketpair()
+    words = [sys.executable, "-P", "-m", "assay.workers.program", str(theirs.fileno())]
+    tests = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    with subprocess.Popen(
+        [*words, str(os.getpid())], pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, env=tests
+    ) as worker:
+        theirs.close()
+        with Connection(ours.detach()) as driver:
+            driver.send(Where())
+            driver.recv()
+            if when != "idle":
+                driver.send(Where(0.3 if when == "busy" else 0))
+            if when == "answered":
+                assert driver.poll(30)
+        _, said = worker.communicate(timeout=30)
+    assert (worker.returncode, said) == (0, b"")
 
 
 def test_a_script_without_a_main_guard_can_use_the_engine(tmp_path):

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -27,12 +28,9 @@ def serve(handle: int, driver: int) -> None:
     prepare_process()
     threading.Thread(target=_end_with, args=(driver,), daemon=True).start()
     connection = Connection(handle)
-    while True:
-        try:
-            packed = connection.recv_bytes()
-        except EOFError:
-            return
-        connection.send(run_packed(packed))
+    with suppress(EOFError, OSError):  # the driver has ended, whatever this process did then
+        while True:
+            connection.send(run_packed(connection.recv_bytes()))
 
 
 def prepare_process() -> None:
