@@ -309,3 +309,27 @@ def test_one_question_that_is_called_two_is_found_or_named(data, tmp_path, name)
 def test_honest_second_benches_pass(data, tmp_path, settings):
     """Among them those that name what `auto` is on vectors."""
     assert asked_twice(data, tmp_path / "s", CUSTOM, customise(CUSTOM, [settings])) == []
+
+
+# --- what is printed ------------------------------------------------------------------------------
+
+INVENTED = (
+    "mini: runs\nok    mini: all runs trained again, same bytes\nok    \x1b[2K\x1b[1A\u202emini"
+)
+
+
+@pytest.mark.forgery("the command", what="line breaks and commands to the terminal in a record")
+@pytest.mark.parametrize("command", ["verify", "verify --data", "status"])
+def test_no_record_adds_a_line_to_what_is_printed(assay, data, tmp_path, command):
+    """The line of a real finding would be erased, and others invented."""
+    store = custom(data, tmp_path / "store", lambda said: replace(said, data=invented(said.data)))
+    words = ["--data", data, "--engine", "inline"] if command.endswith("data") else []
+    _, out, _ = assay(command.partition(" ")[0], store.root, *words)
+    lines = out.splitlines()
+    assert "\\nok    mini: all runs trained again, same bytes\\nok    \\x1b[2K" in out
+    assert not [line for line in lines if line.startswith("ok    mini: all runs trained")]
+    assert all(line.isprintable() for line in lines)
+
+
+def invented(announced):
+    return replace(announced, name=INVENTED)

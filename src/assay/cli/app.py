@@ -16,6 +16,7 @@ from assay.cli.data import data_commands
 from assay.cli.evaluate import evaluate
 from assay.cli.lists import list_
 from assay.cli.models import baselines, embed, train
+from assay.cli.show import visible
 from assay.cli.stores import merge, report, status, verify
 from assay.devices import keep_freed_memory
 from assay.errors import DISK_FULL, BadInput, check_utf8, reason_of, remedy_of_full
@@ -125,6 +126,6 @@ def _explain(error: OSError) -> str:
 def _fail(message: str, code: int) -> None:
     """Print the message and leave; that of bad input is one line, whatever the names in it are."""
     if code == 2:
-        message = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in message)
+        message = visible(message)
     Console(stderr=True, highlight=False, soft_wrap=True).print(f"assay: {message}", markup=False)
     raise SystemExit(code)

@@ -16,7 +16,7 @@ from rich.progress import TaskID
 from rich.table import Table
 from rich.text import Text
 
-from assay.cli.show import duration, time_left
+from assay.cli.show import duration, time_left, visible
 from assay.progress import Progress
 from assay.records.progress import Listener, StudyState, TimeLeft
 
@@ -116,7 +116,8 @@ class LineListener(Interruptible):
 
     def _print(self, text: str) -> None:
         self._silence.cancel()
-        print(f"[{duration(time.monotonic() - self._start)}] {text}", file=sys.stderr, flush=True)
+        said = f"[{duration(time.monotonic() - self._start)}] {visible(text)}"
+        print(said, file=sys.stderr, flush=True)
 
 
 class TableListener(Interruptible):

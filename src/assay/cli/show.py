@@ -30,6 +30,18 @@ models only.
 """
 
 
+def visible(text: str) -> str:
+    r"""Return a text on one line that is safe to print: names in a store and those of files may
+    hold line breaks and commands to the terminal.
+
+    >>> visible("birds\x1b[2K\nok    birds: runs")
+    'birds\\x1b[2K\\nok    birds: runs'
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 def print_json(value: Any) -> None:
     """Print one JSON document on stdout."""
     print(json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False))
@@ -152,9 +164,9 @@ def _print_comparison(comparison: "Comparison") -> None:
     from assay.tables import answer, control, covered, estimated, published_sentences, summary
 
     found = answer(comparison)
-    print(found.sentence)
+    print(visible(found.sentence))
     for line in found.disagreements[:DISAGREEMENTS]:
-        print(f"{line}.")
+        print(visible(f"{line}."))
     if len(found.disagreements) > DISAGREEMENTS:
         print(
             f"{len(found.disagreements) - DISAGREEMENTS} more disagreements between single and"
@@ -162,7 +174,7 @@ def _print_comparison(comparison: "Comparison") -> None:
         )
     for record in comparison.unfinished:
         print(
-            f"{record.method}:"
+            f"{visible(record.method)}:"
             f" {'all trials of a search diverged' if record.failed else 'not finished'}"
         )
     if not comparison.records:
@@ -175,7 +187,7 @@ def _print_comparison(comparison: "Comparison") -> None:
         *control(comparison),
         *published_sentences(comparison),
     ]:
-        print(line)
+        print(visible(line))
 
 
 def _print_scores(comparison: "Comparison") -> None:
@@ -195,10 +207,10 @@ def _print_scores(comparison: "Comparison") -> None:
         f"{above} {column}" for above, column in zip(over, table.columns[FIRST:], strict=True)
     ][begin - FIRST :]
     title = (
-        f"{comparison.data} under {comparison.protocol}: test half, percent, 95% intervals\ntrunk:"
-        f" {comparison.trunk}"
+        f"{visible(comparison.data)} under {visible(comparison.protocol)}: test half, percent, 95%"
+        f" intervals\ntrunk: {visible(comparison.trunk)}"
     )
-    rows = [[*row[:FIRST], *row[begin:]] for row in table.rows]
+    rows = [[*map(visible, (*row[:FIRST], *row[begin:]))] for row in table.rows]
     columns = [*table.columns[:FIRST], *headings]
     print_table(columns, rows, title=title, right=range(1, len(columns)))
 

@@ -19,7 +19,7 @@ from assay.cli.options import (
     JsonOption,
     WorkersOption,
 )
-from assay.cli.show import duration, print_json, print_table, time_left
+from assay.cli.show import duration, print_json, print_table, time_left, visible
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def status(
     if json:
         print_json(found)
         return
-    print("\n".join(_heading(found)))
+    print("\n".join(map(visible, _heading(found))))
     print_table(COLUMNS if found.studies else ["no study yet"], _rows(found), right=NUMBERS)
 
 
@@ -93,7 +93,7 @@ def _watch(store: "Store", json: bool) -> None:
     for found in _statuses(store):
         now = (found.driver, found.studies)
         if now != last:
-            print(canonical(found) if json else _sentence(found), flush=True)
+            print(canonical(found) if json else visible(_sentence(found)), flush=True)
         last = now
 
 
@@ -110,7 +110,8 @@ def _redraw(store: "Store", console: Any) -> None:
                 table.add_column(column, justify="right" if number in NUMBERS else "left")
             for row in _rows(found):
                 table.add_row(*map(Text, row))
-            live.update(Group(Text("\n".join(_heading(found))), table), refresh=True)
+            heading = "\n".join(map(visible, _heading(found)))
+            live.update(Group(Text(heading), table), refresh=True)
 
 
 def _statuses(store: "Store") -> Iterator["Status"]:
@@ -156,7 +157,9 @@ def _left(found: "Status") -> str:
     workers = (
         "" if found.workers is None else f" with {found.workers} worker{'s' * (found.workers != 1)}"
     )
-    return f", about {duration(found.seconds_left)}{workers} once it is started again"
+    seconds = found.seconds_left
+    left = f"about {duration(seconds)}" if seconds >= 1 else "less than a second"
+    return f", {left}{workers} once it is started again"
 
 
 def _rows(found: "Status") -> list[list[str]]:
@@ -164,14 +167,14 @@ def _rows(found: "Status") -> list[list[str]]:
     shown = {study.study for study in found.studies}
     return [
         [
-            f"  {study.method}" if study.base in shown else study.method,
-            study.data,
-            study.protocol,
+            "  " * (study.base in shown) + visible(study.method),
+            visible(study.data),
+            visible(study.protocol),
             f"{study.trials}/{study.trials_announced}",
             "" if study.best is None else f"{study.best:.4f}",
             f"{study.reproduction_runs}/{study.reproduction_runs_announced}",
             f"{study.done}/{study.total}",
-            study.state,
+            visible(study.state),
         ]
         for study in found.studies
     ]
@@ -302,7 +305,7 @@ def verify(
         )
     else:
         if trusted:
-            print(f"taken on trust: {'; '.join(trusted)}")
+            print(visible(f"taken on trust: {'; '.join(trusted)}"))
         missing = f", {len(incomplete)} incomplete" if incomplete else ""
         failed = f", {len(unchecked)} not checked" if unchecked else ""
         print(f"{done} checks, {len(wrong)} wrong{missing}{failed}", flush=True)
@@ -361,7 +364,8 @@ def _print_findings(found: Iterable["Finding"], json: bool) -> list["Finding"]:
         findings.append(finding)
         if not json:
             text = finding.problem or finding.note
-            print(f"{_mark(finding)} {finding.what}{': ' * bool(text)}{text}", flush=True)
+            said = f"{finding.what}{': ' * bool(text)}{text}"
+            print(f"{_mark(finding)} {visible(said)}", flush=True)
     return findings
 
 
@@ -393,10 +397,8 @@ def _rerun(
             found.append(repeated)
             if not json:
                 because = f": {repeated.explanation}" if repeated.explanation else ""
-                print(
-                    f"{repeated.outcome:16} run {repeated.run[:12]} {repeated.what}{because}",
-                    flush=True,
-                )
+                said = f"run {repeated.run[:12]} {repeated.what}{because}"
+                print(f"{repeated.outcome:16} {visible(said)}", flush=True)
     return found
 
 

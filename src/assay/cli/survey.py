@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from assay.cli.show import print_table
+from assay.cli.show import print_table, visible
 
 if TYPE_CHECKING:
     from assay.data.splits import Splitting
@@ -19,11 +19,11 @@ BAR, NAME = 40, 40
 
 def print_survey(found: "Survey") -> None:
     """Print kind and size of the data, samples per class, and problems."""
-    print(_visible(found.name))
+    print(visible(found.name))
     lines = list(_lines(found))
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
-        print(f"  {name:{width}}  {_visible(value)}")
+        print(f"  {name:{width}}  {visible(value)}")
     _print_histogram(found)
     print("\nproblems")
     for line in list(_problems(found.problems, found.modality)) or ["  none found"]:
@@ -173,7 +173,7 @@ def _problems(problems: "Problems", modality: str) -> Iterator[str]:
         if which:
             yield f"  {what}"
             yield f"    {meaning}"
-            yield from (f"      {_visible(name)}" for name in which[:NAMED])
+            yield from (f"      {visible(name)}" for name in which[:NAMED])
             if len(which) > NAMED:
                 yield f"      and {len(which) - NAMED:,} more, which --json lists"
 
@@ -197,17 +197,6 @@ def _copies(copies: "Copies") -> str:
 def _some(names: Sequence[str]) -> list[str]:
     more = [f"{len(names) - COPIES:,} more"] if len(names) > COPIES else []
     return [*names[:COPIES], *more]
-
-
-def _visible(text: str) -> str:
-    """Return a name that is safe to print: names of files may hold line breaks and commands to the
-    terminal.
-    """
-    return (
-        text
-        if text.isprintable()
-        else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
-    )
 
 
 def print_splitting(found: "Splitting") -> None:
@@ -239,5 +228,5 @@ def print_splitting(found: "Splitting") -> None:
 
 
 def _short(name: str) -> str:
-    shown = _visible(name)
+    shown = visible(name)
     return shown if len(shown) <= NAME else f"{shown[: NAME - 3]}..."
