@@ -248,6 +248,7 @@ def test_weights_that_were_fitted_to_the_test_half_are_different(images, copy, m
     assert "in the ledger 1.000000" in found.explanation
 
 
+@pytest.mark.forgery("verify --rerun", what="best and last epoch of a run, with the same scores")
 def test_where_scores_agree_it_is_said_which_field_differs(images, copy):
     run = one_run(copy)
     edit(run / "result.json", lambda result: result.update(best_epoch=9, last_epoch=9))

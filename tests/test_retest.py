@@ -700,7 +700,11 @@ def test_the_problems_of_an_honest_seal_are_those_of_the_data(leaky, tmp_path, n
 
 
 @pytest.mark.forgery("verify --data", what="problems of the test half: {}")
-@pytest.mark.parametrize("said", [[], ["1 image of the test half with more than one label"]])
+@pytest.mark.parametrize(
+    "said",
+    [[], ["1 image of the test half with more than one label"]],
+    ids=["left out of all seals", "made up"],
+)
 def test_a_seal_with_other_problems_than_the_data_have_is_found(leaky, tmp_path, said):
     store, data = Store(shutil.copytree(leaky[0], tmp_path / "store")), leaky[1]
     of_seal(store, "untrained", "as_is", problems=said)

@@ -678,15 +678,15 @@ TAMPERED = {
         forged(edge_where_none_is),
         "the parameters that are said to lie on an end of their range do not",
     ),
-    "an edge of a baseline": (
+    "a parameter of a baseline on an end of its range": (
         forged(edge_where_none_is, method="untrained"),
         "the parameters that are said to lie on an end of their range do not",
     ),
-    "the source of Assay": (
+    "the source of Assay among the versions announced": (
         forged(lambda lines: lines[0][1]["versions"].update(source="0" * 64)),
         "preregistration: the source of Assay is 000000000000 and, elsewhere in it, ",
     ),
-    "the version of torch": (
+    "torch among the versions announced": (
         forged(lambda lines: lines[0][1]["versions"].update(torch="1.0")),
         "preregistration: the version of torch is 1.0 and, elsewhere in it, ",
     ),
