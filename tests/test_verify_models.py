@@ -10,7 +10,7 @@ from assay.records.merge import merge
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.verify import verify
-from miniature import MINI, make_features
+from miniature import MINI, bench_command, make_features
 
 PROTOCOL = customise(protocols["quick"], MINI)
 
@@ -91,6 +91,19 @@ def test_a_damaged_model_is_written_again_once_its_folder_is_removed(assay, plac
     shutil.rmtree(model(place))
     bench(place)
     assert notes(store) == [] and contents(model(place)) == before
+
+
+def test_a_bench_says_of_a_damaged_model_how_it_is_written_again(assay, place):
+    """It stays as it is: it may be what somebody altered."""
+    (model(place) / "model.json").write_text("x\n")
+    command = bench_command(f"features:{place / 'mini.npz'}", place / "store", "triplet")
+    code, _, err = assay(*command[3:])
+    (line,) = [one for one in err.splitlines() if "model.json" in one]
+    assert code == 0 and "triplet: " in line and "cannot be read" in line
+    assert line.endswith(
+        "; remove this folder and run the same command again: it writes the model from its run"
+    )
+    assert (model(place) / "model.json").read_text() == "x\n"
 
 
 def test_verify_does_not_send_its_reader_to_verify(assay, place):

@@ -17,16 +17,18 @@ from assay.methods import read_parameters
 from assay.methods.parameters import outside_search
 from assay.model import write_model_folder
 from assay.progress import Progress, Say, say_nothing, silent
+from assay.records.codec import BadRecord
 from assay.records.lines import Preregistration, Reproduction, Scores
 from assay.records.run import (
-    CARD,
     LOOKS_FILE,
     MODEL_FILES,
+    REMAKE,
     TEST_CONTENTS,
     TRAINED_ON,
     WEIGHTS,
     ModelCard,
     Run,
+    read_card,
 )
 from assay.records.store import Store
 from assay.records.study import StudyRecord
@@ -37,17 +39,23 @@ from assay.study.trunk_of_features import with_trunk_of_features
 from assay.study.tryout import try_parameters
 from assay.train import SAVE_AFTER, OnEpoch, ResumeFile, ignore_epoch
 
+REWRITE = "run the same command again: it writes the model from its run"
+"""The remedy for a model folder of a study that is missing or damaged."""
+
 
 def hand_over(design: Design, record: StudyRecord, store: Store, say: Say) -> None:
-    """Write the model folder of a finished study, unless it exists or the weights were removed.
+    """Write the model folder of a finished study, unless it exists or the run's weights are gone.
 
     The model is that of `best_run`. The content hashes of the test half go with it, so that a look
     at the half is noticed wherever the folder is taken. `say` is called with what was found of the
-    trunk of features.
+    trunk of features, and with a card of an existing folder that cannot be read.
     """
     folder = store.model(name_of_model(record))
     chosen = best_run(record)
-    if (folder / CARD).exists() or not (store.run(chosen.key) / WEIGHTS).exists():
+    if folder.exists():
+        _say_if_damaged(folder, say)
+        return
+    if not (store.run(chosen.key) / WEIGHTS).exists():
         return
     run = FinishedRun.at(store.run(chosen.key))
     trainval = design.conditions.trainval
@@ -56,6 +64,14 @@ def hand_over(design: Design, record: StudyRecord, store: Store, say: Say) -> No
     card, model = with_trunk_of_features(design, card, model, say)
     contents = read_bytes(store.contents(record.test_of(chosen).test))
     write_model_folder(folder, model, card.to_json(), {TEST_CONTENTS: contents})
+
+
+def _say_if_damaged(folder: Path, say: Say) -> None:
+    """Report a card that cannot be read; the folder stays as it is, since it may be evidence."""
+    try:
+        read_card(folder)
+    except BadRecord as error:
+        say(f"{str(error).replace(REMAKE, '')}; remove this folder and {REWRITE}")
 
 
 def train_one(

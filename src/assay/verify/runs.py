@@ -35,14 +35,11 @@ from assay.records.study import StudyRecord
 from assay.run.finished import FinishedRun
 from assay.space import Value
 from assay.study.announced import AnnouncedStudy, Stage
-from assay.study.models import best_run, card_of, name_of_model
+from assay.study.models import REWRITE, best_run, card_of, name_of_model
 from assay.study.trunk_of_features import name_trunk
 from assay.train import is_out_of_patience
 from assay.verify.finding import Finding, outcome
 from assay.verify.looks import check_contents_of_model
-
-REWRITE = "run the same command again: it writes the model from its run"
-"""The remedy for a model folder of a study that is missing or damaged."""
 
 
 @dataclass(frozen=True)
