@@ -36,7 +36,7 @@ from assay.study import design_bench
 from assay.trunks import weights
 from assay.trunks.lite0 import Lite0
 from assay.verify import verify
-from assay.verify.runs import check_models, check_trunk, model_of
+from assay.verify.runs import check_models, check_trunk, models_of
 from miniature import MINI, make_folder, snapshot
 from options import set_options
 
@@ -796,13 +796,18 @@ def test_another_trunk_that_a_card_without_it_names_is_found_with_the_data(
     store = Store(shutil.copytree(without_trunk, tmp_path / "store"))
     origin = load(f"features:{on_features[1]}").origin
     (record,) = (one for one in study_records(store) if one.method == "triplet")
-    assert [*check_trunk(record, model_of(store, record), origin)] == []
-    assert [*check_trunk(record, model_of(store, record), None)] != []
+    ((folder, card),) = models_of(store, record)
+    assert [*check_trunk(record, card, origin)] == []
+    assert [*check_trunk(record, card, None)] != []
     for features in ("resnet50, weights " + "0" * 64, None):
         on_card(store.root, features=features)
+        shutil.copytree(folder, folder.parent / "a copy", dirs_exist_ok=True)
         assert not [one for one in check_models(store, study_records(store)) if one.problem]
-        (found,) = check_trunk(record, model_of(store, record), origin)
-        assert "names another trunk than the one that made the features" in found.problem
+        found = [*models_of(store, record)]
+        assert [one.name for one, _ in found] == ["a copy", folder.name]
+        for _, card in found:
+            (problem,) = check_trunk(record, card, origin)
+            assert "names another trunk than the one that made the features" in problem
 
 
 def test_a_final_model_on_features_takes_images_and_is_not_scored_on_them(

@@ -404,15 +404,23 @@ def test_no_file_of_the_users_cache_is_opened(made, opened, kind):
     assert os.environ.get("ASSAY_CACHE") == setting
 
 
-@pytest.mark.forgery("verify --data", what="other classes on the card of a model")
-def test_a_card_with_other_classes_is_found_with_the_data_alone(copied):
+@pytest.mark.forgery("verify --data", what="other classes on the card of a model: {}")
+@pytest.mark.parametrize("whose", ["its own", "of a copy"])
+def test_a_card_with_other_classes_is_found_with_the_data_alone(copied, whose):
     store, data = copied()
     (card,) = store.root.glob("models/*-triplet-*/model.json")
+    if whose == "of a copy":
+        copy = shutil.copytree(card.parent, card.parents[1] / "triplet-best")
+        assert problems(retested(store, data)) == []
+        card = copy / card.name
     document = json.loads(card.read_text())
     document["classes"][0] = "class99"
     card.write_text(json.dumps(document))
     assert problems(verify(store)) == []
-    assert any("names other classes" in one for one in problems(retested(store, data)))
+    (found,) = problems(retested(store, data))
+    assert found == (
+        f"models/{card.parent.name}: model.json names other classes than the model was trained on"
+    )
 
 
 @pytest.mark.forgery("verify", what="keys of runs that lead out of the store")

@@ -20,12 +20,12 @@ from assay.npz import read_npy
 from assay.progress import Progress, silent
 from assay.records.halves import fingerprint_of_contents
 from assay.records.ledger import receipt_of
-from assay.records.run import CARD, WEIGHTS, Run, RunResult
+from assay.records.run import CARD, WEIGHTS, ModelCard, Run, RunResult
 from assay.records.store import Store
 from assay.records.study import StudyRecord, readable_records
 from assay.run import HalfLabels, TestEmbedding
 from assay.study.conditions import Conditions
-from assay.study.models import classes_of, name_of_model
+from assay.study.models import classes_of
 from assay.trunks.weights import Provenance
 from assay.verify.announced_again import TITLE as ANNOUNCED
 from assay.verify.announced_again import check_announced
@@ -36,7 +36,7 @@ from assay.verify.finding import Finding, of_error
 from assay.verify.problems import TITLE as PROBLEMS
 from assay.verify.problems import compare_problems
 from assay.verify.rerun import ANOTHER_PROCESSOR, differences_of_environment
-from assay.verify.runs import PlacedRun, check_trunk, model_of, placed_runs
+from assay.verify.runs import PlacedRun, check_trunk, models_of, placed_runs
 from assay.verify.scores import TEST_SCORE, score_again
 
 COSINE = 1e-4
@@ -183,12 +183,16 @@ def _retrace(
         yield Finding(
             what, note=f"{len(other)} of {len(runs)} runs not compared: {reasons}" * bool(other)
         )
-    card = model_of(store, record)
-    if card is not None and card.classes != classes_of(conditions.trainval, card.fold, card.folds):
-        problem = f"{CARD} names other classes than the model was trained on"
-        yield Finding(f"models/{name_of_model(record)}", problem)
-    if card is not None:
-        yield from check_trunk(record, card, conditions.trainval.origin)
+    for model, card in models_of(store, record):
+        if problems := list(_check_card(record, card, conditions)):
+            yield Finding(f"models/{model.name}", "; ".join(problems))
+
+
+def _check_card(record: StudyRecord, card: ModelCard, conditions: Conditions) -> Iterator[str]:
+    """Yield where the card of a study's model, or of a copy, does not say what the data give."""
+    if card.classes != classes_of(conditions.trainval, card.fold, card.folds):
+        yield f"{CARD} names other classes than the model was trained on"
+    yield from check_trunk(record, card, conditions.trainval.origin)
 
 
 def _unlike(store: Store, place: PlacedRun, conditions: Conditions, *, as_first: bool) -> list[str]:

@@ -4,6 +4,7 @@ its card is the one that the study gives.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -212,12 +213,12 @@ def _study_named_in(folder: Path) -> str | None:
     return None if card.run is None else card.study
 
 
-def model_of(store: Store, record: StudyRecord) -> ModelCard | None:
-    """Return the card of a study's model; None where there is none, or it cannot be read."""
-    try:
-        return ModelCard.read(store.model(name_of_model(record)) / CARD)
-    except BadRecord:
-        return None
+def models_of(store: Store, record: StudyRecord) -> Iterator[tuple[Path, ModelCard]]:
+    """Yield folder and card of a study's model and of its copies, where the card can be read."""
+    for folder in store.models():
+        if folder.name == name_of_model(record) or _study_named_in(folder) == record.key:
+            with suppress(BadRecord):
+                yield folder, ModelCard.read(folder / CARD)
 
 
 def _model(folder: Path, record: StudyRecord, records: Mapping[str, StudyRecord]) -> Iterator[str]:
@@ -275,11 +276,10 @@ def _with_trunk_of(
 
 def check_trunk(
     record: StudyRecord, card: ModelCard, origin: FeaturesOrigin | None
-) -> Iterator[Finding]:
-    """Yield a finding where the card of a study's model does not name the trunk that made the
-    features as the data do.
+) -> Iterator[str]:
+    """Yield where the card of a study's model does not name the trunk that made the features as the
+    data do.
     """
     seen, whole = record.announced.data.pretrained_on, card.images is not None
     if card != name_trunk(card, origin, seen, whole=whole):
-        problem = f"{CARD} names another trunk than the one that made the features"
-        yield Finding(f"models/{name_of_model(record)}", problem)
+        yield f"{CARD} names another trunk than the one that made the features"
