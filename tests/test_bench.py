@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -740,23 +741,26 @@ def test_methods_that_fail_alike_are_one_line_with_a_count():
         f"m{number}": TaskFailed("...", "KeyError: 'x' (a.py, line 3)") for number in range(40)
     }
     with pytest.raises(MethodFailed) as failed:
-        raise_failures({**alike, "other": RuntimeError("no memory")}, ["triplet", "margin"])
+        raise_failures(
+            {**alike, "other": RuntimeError("no memory")}, ["triplet", "margin"], Path("a b")
+        )
     assert str(failed.value) == (
         "40 methods (m0, m1, m2, m3, m4, m5, ...) failed: KeyError: 'x' (a.py, line 3); other"
         " failed: no memory. The report has triplet and margin. Fix it and run the same command"
-        " again: finished runs of the others are kept; `assay status DIR --json` has the traceback"
+        " again: finished runs of the others are kept; `assay status 'a b' --json` has the"
+        " traceback"
     )
 
 
 def test_a_method_that_fails_on_bad_input_is_bad_input_and_others_have_their_report():
     with pytest.raises(MethodRefused, match=r"^a failed: no room\. The report has b\. Fix it"):
-        raise_failures({"a": BadInput("no room")}, ["b"])
+        raise_failures({"a": BadInput("no room")}, ["b"], Path("s"))
     disk = OSError(28, "full")
     for others in ({}, {"refused": BadInput("no room"), "failed": RuntimeError("no memory")}):
         with pytest.raises(OSError, match="full") as raised:
-            raise_failures({**others, "a": disk}, ["b"])
+            raise_failures({**others, "a": disk}, ["b"], Path("s"))
         assert raised.value is disk
-    raise_failures({}, [])
+    raise_failures({}, [], Path("s"))
 
 
 @pytest.mark.parametrize(

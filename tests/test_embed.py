@@ -209,7 +209,7 @@ def test_folders_and_tables_among_images_are_refused(tmp_path: Path) -> None:
     model = embedder("square")
     for given, said in (
         ([tmp_path / "none"], "none is a folder, not an image; give it by itself, not in a list"),
-        (tmp_path / "table.csv", "is no image; write its kind before it, table:"),
+        (tmp_path / "table.csv", "table.csv is a file: write its kind before it, table:"),
         (tmp_path / "none", "none holds no images that can be read"),
     ):
         with pytest.raises(BadInput, match=said):
@@ -495,3 +495,55 @@ def test_a_folder_of_other_things_is_refused_with_the_command_that_makes_one(
     (tmp_path / "model" / WEIGHTS).write_bytes(b"spoilt")
     with pytest.raises(BadInput, match="cannot be read as the weights of a model"):
         load(tmp_path / "model")
+    with pytest.raises(BadInput, match=r"not a model folder, but holds 1: .* such as .*/model$"):
+        load(tmp_path)
+
+
+def test_a_store_is_refused_with_its_models(tmp_path: Path) -> None:
+    (tmp_path / "format.json").write_text("{}")
+    with pytest.raises(BadInput, match="is a run store without a model so far"):
+        load(tmp_path)
+    write_model_folder(tmp_path / "models" / "a", network(FORMS["square"]), {})
+    with pytest.raises(BadInput, match=r"holds 1: give one of them, such as .*/models/a$"):
+        load(tmp_path)
+
+
+@for_each("name", [None, 3, ""])
+def test_what_names_no_model_is_refused(name: Any) -> None:
+    with pytest.raises(BadInput, match=f"the model is given as {name!r}; give a model folder"):
+        load(name)
+
+
+def test_images_for_a_model_of_vectors_are_refused_without_a_number_of_channels(
+    files: list[Path],
+) -> None:
+    model = Embedder(network(Architecture("identity", 12, 0, 6)), {}, CPU)
+    with pytest.raises(BadInput, match="takes vectors of 12 numbers, the data are images; give"):
+        model.embed(files[0])
+    np.savez(files[0].parent / "f.npz", z=np.ones((2, 12)))
+    with pytest.raises(BadInput, match=r"is a file: write its kind before it, features:.*f\.npz"):
+        model.embed(files[0].parent / "f.npz")
+
+
+def test_class_folders_that_need_another_reader_say_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.heic").write_bytes(b"HEIC")
+    monkeypatch.setattr("assay.data.given.missing_reader", lambda end: end and f"{end} needs x")
+    monkeypatch.setattr("assay.data.given.images_in", lambda folder: [])
+    with pytest.raises(BadInput, match=r"holds no images that can be read \(.heic needs x\)"):
+        embedder("square").embed(tmp_path)
+
+
+def test_a_broken_file_is_only_left_out_where_that_can_be_asked_for(files: list[Path]) -> None:
+    model = embedder("square")
+    files[2].write_bytes(b"no image")
+    for embed, given in (
+        (model.embed, files[2]),
+        (model.embed, files),
+        (model.embed, files[2].parent),
+        (partial(assay.embed, model), files[2]),
+    ):
+        with pytest.raises(BadInput, match=r"2.png cannot be read as an image.*remove it$"):
+            embed(given)

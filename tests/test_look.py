@@ -473,7 +473,7 @@ BAD = {
     "other kind of data": (
         pictures,
         ["--data", "folder:mini"],
-        "takes vectors of 12 numbers, the data are images of 3 channels",
+        "takes vectors of 12 numbers, the data are images; give data of the kind",
     ),
     "bits": (
         lambda run: run,

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import socket
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -47,12 +47,14 @@ def study_in(
     pruned=0,
     sweep=None,
     key=None,
+    baseline=False,
 ):
     """A study that has got so far; its key."""
     key = key or f"{len(store.studies()):064x}"
     ledger = Ledger(store.study(key) / "ledger.jsonl")
     own = budget(trials=trials, reproductions=reproductions, folds=FOLDS)
-    ledger.record(announcement(method, data="birds", own_budget=own, sweep=sweep))
+    announced = announcement(method, data="birds", own_budget=own, sweep=sweep)
+    ledger.record(replace(announced, method=replace(announced.method, baseline=baseline)))
     for number in range(tried):
         few = number >= tried - pruned
         runs = [run_in(store, (key, "trial", number, fold)) for fold in range(1 if few else FOLDS)]
@@ -277,6 +279,18 @@ def test_the_time_left_of_a_dead_bench_is_estimated_from_the_clocks_of_its_runs(
         f"4 of 40 runs done, about {left} min 00 s with 2 workers once it is started again" in out
     )
     assert "to continue, run the same command again" in out
+
+
+def test_a_method_without_a_finished_run_does_not_take_as_long_as_a_baseline(assay, store):
+    study_in(store, "as_is", tried=3, reproduced=8, tested=2, baseline=True)
+    study_in(store, "triplet")
+    assert status_of(store).seconds_left is None
+
+
+def test_less_than_a_second_is_not_called_0_s(assay, store, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.SECONDS", 0.001)
+    study_in(store, "triplet", tried=1)
+    assert "runs done, less than a second once it is started" in assay("status", store.root)[1]
 
 
 def test_without_a_clock_there_is_no_estimate(assay, store):

@@ -82,10 +82,30 @@ def check_kind(called: str, takes: SampleKind, inputs: int, given: SampleKind, f
     """Raise `BadInput` unless the samples are of the kind and width that the model takes."""
     wide = {"vectors": "numbers", "images": "channels"}
     if (takes, inputs) != (given, found):
+        other = "" if (takes, given) == ("vectors", "images") else f" of {found} {wide[given]}"
         raise BadInput(
-            f"the model of {called} takes {takes} of {inputs} {wide[takes]}, the data are {given}"
-            f" of {found} {wide[given]}; give data of the kind that the model takes"
+            f"the model of {called} takes {takes} of {inputs} {wide[takes]}, the data are"
+            f" {given}{other}; give data of the kind that the model takes"
         )
+
+
+def _no_model(folder: Path) -> BadInput:
+    """Return the error for a folder that is no model: of models, a store, or anything else."""
+    cards = [*folder.glob(f"models/*/{CARD}"), *folder.glob(f"*/{CARD}")]
+    inside = sorted(card.parent for card in cards)
+    if inside:
+        return BadInput(
+            f"{folder} is not a model folder, but holds {len(inside)}: give one of them, such as"
+            f" {inside[0]}"
+        )
+    if (folder / "format.json").exists():
+        return BadInput(
+            f"{folder} is a run store without a model so far; run its bench to its end, and give a"
+            f" folder of {folder / 'models'}"
+        )
+    return BadInput(
+        f"{folder} is not a model folder (no {CARD} in it); `assay train --out {folder}` makes one"
+    )
 
 
 def load(
@@ -103,6 +123,10 @@ def load(
     >>> model.embed([np.zeros((40, 40, 3), dtype=np.uint8)]).shape
     (1, 1280)
     """
+    if not name or not isinstance(name, str | Path):
+        raise BadInput(
+            f"the model is given as {name!r}; give a model folder, or the name of a trunk"
+        )
     on = torch.device(choose_device(device))
     folder = Path(name)
     if folder.is_dir():
@@ -112,10 +136,7 @@ def load(
                 " leave out --weights"
             )
         if not (folder / CARD).exists():
-            raise BadInput(
-                f"{folder} is not a model folder (no {CARD} in it); `assay train --out {folder}`"
-                " makes one"
-            )
+            raise _no_model(folder)
         model, card = read_model_folder(folder)
         return Embedder(model.to(on), card, on, folder)
     try:

@@ -9,7 +9,16 @@ from pathlib import Path
 
 
 class BadInput(ValueError):
-    """A value, file or option that Assay cannot use; the message names it and the remedy."""
+    r"""A value, file or option that Assay cannot use; the message names it and the remedy.
+
+    What is not UTF-8 in it, such as the name of a file, is escaped, so that it can be printed.
+
+    >>> print(BadInput("there is no a\ud800"))
+    there is no a\ud800
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.encode("utf-8", "backslashreplace").decode())
 
 
 def check_utf8(path: Path | str) -> None:

@@ -192,14 +192,19 @@ def _estimate(
 ) -> float | None:
     """Return the seconds that the runs that are left would take.
 
-    A method without a finished run takes as long as the others do on average.
+    A method without a finished run takes as long as the others that are trained do on average.
     """
     left = {study.study: study.total - study.done for study in studies if not study.ended}
     if not any(left.values()):
         return None
     seconds = {key: _seconds(store, records[key]) for key in left}
     if not any(seconds.values()):
-        seconds = {key: _seconds(store, record) for key, record in records.items()}
+        trained = {
+            key: record
+            for key, record in records.items()
+            if not record.announced.method.baseline or key in left
+        }
+        seconds = {key: _seconds(store, record) for key, record in trained.items()}
     known = [second for each in seconds.values() for second in each]
     if not known:
         return None

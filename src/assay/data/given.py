@@ -13,7 +13,7 @@ from assay.data import splits
 from assay.data.dataset import Dataset, Half, Labels, Samples, Vectors, contents_of, without_broken
 from assay.data.image_files import ImageFiles
 from assay.data.images import Picture, check_picture, endings, missing_reader, read_images
-from assay.data.load import TABLES, check_usable, inspect, load
+from assay.data.load import TABLES, check_kind_of, check_usable, inspect, load
 from assay.data.seal import Reason, everything
 from assay.data.sources import datasets
 from assay.data.sources.features import (
@@ -72,6 +72,7 @@ def find_samples(
     progress: Progress = silent,
     *,
     skip_broken: bool = False,
+    remedy: str = "",
 ) -> GivenSamples:
     """Return the samples that are given, for a model that takes samples of this kind.
 
@@ -83,17 +84,19 @@ def find_samples(
         inputs: channels of the images that it takes, or the width of its vectors.
         progress: is called while files are checked.
         skip_broken: leave out files that cannot be read; they are refused otherwise.
+        remedy: what else can be done about such files, in words.
     """
+    refusal = None if skip_broken else remedy
     if isinstance(given, Dataset):
         return _of_dataset(without_broken(given) if skip_broken else given)
     if isinstance(given, str | os.PathLike):
-        return _at_path(os.fspath(given), inputs, progress, skip_broken)
+        return _at_path(os.fspath(given), inputs, progress, refusal)
     if takes == "vectors":
         return _rows(given, inputs)
     pictures = _pictures(given)
     if pictures and all(isinstance(one, str | os.PathLike) for one in pictures):
         files = [Path(one) for one in pictures]
-        return _files("a list of images", files, [*map(str, files)], inputs, progress, skip_broken)
+        return _files("a list of images", files, [*map(str, files)], inputs, progress, refusal)
     called = "the image" if len(pictures) == 1 else "image {} of the list"
     for number, picture in enumerate(pictures):
         check_picture(picture, called.format(number))
@@ -132,12 +135,18 @@ def _halves_of(dataset: Dataset) -> tuple[Half, ...]:
     return trainval, sealed.hand_out(Reason.EVERY_VECTOR)
 
 
-def _at_path(name: str, channels: int, progress: Progress, skip_broken: bool) -> GivenSamples:
-    """Return the samples of a data set by name, of class folders, or of images without classes."""
+def _at_path(name: str, channels: int, progress: Progress, remedy: str | None) -> GivenSamples:
+    """Return the samples of a data set by name, of class folders, or of images without classes.
+
+    `remedy` is what else can be done about broken files; None: leave them out.
+    """
 
     def read(found: str) -> GivenSamples:
-        dataset = inspect(found, progress) if skip_broken else load(found, progress)
-        samples = _of_dataset(without_broken(dataset) if skip_broken else dataset)
+        samples = _of_dataset(
+            without_broken(inspect(found, progress))
+            if remedy is None
+            else load(found, progress, remedy)
+        )
         folder = found.removeprefix("folder:")
         root = Path(folder).expanduser().resolve()
         return samples if folder == found else replace(samples, source=str(root))
@@ -155,16 +164,18 @@ def _at_path(name: str, channels: int, progress: Progress, skip_broken: bool) ->
         if any(map(images_in, visible_folders(path))):
             return read(f"folder:{path}")
         if not files:
-            needed = next(filter(None, (missing_reader(one.suffix) for one in path.iterdir())), "")
+            inside = [one for folder in (path, *visible_folders(path)) for one in folder.iterdir()]
+            needed = next(filter(None, (missing_reader(one.suffix) for one in inside)), "")
             raise BadInput(
                 f"{name} holds no images that can be read"
                 f" ({needed or ', '.join(sorted(endings())[:8]) + ', ...'})"
             )
         ids = [file.relative_to(path).as_posix() for file in files]
-        return _files(path.name, files, ids, channels, progress, skip_broken)
-    if table := TABLES.get(path.suffix.lower()):
-        raise BadInput(f"{name} is no image; write its kind before it, {table}{name}")
-    return _files(path.name, [path], [path.name], channels, progress, skip_broken)
+        return _files(path.name, files, ids, channels, progress, remedy)
+    if path.suffix.lower() in TABLES:
+        check_kind_of(name)
+    remedy = None if remedy is None else ""  # without the file nothing would be left
+    return _files(path.name, [path], [path.name], channels, progress, remedy)
 
 
 def _files(
@@ -173,21 +184,21 @@ def _files(
     ids: list[str],
     channels: int,
     progress: Progress,
-    skip_broken: bool,
+    remedy: str | None,
 ) -> GivenSamples:
-    """Return images of files, which have no labels."""
+    """Return images of files, which have no labels; broken ones are left out without a remedy."""
     for file in files:
         if file.is_dir():
             raise BadInput(f"{file} is a folder, not an image; give it by itself, not in a list")
     absolute = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100 (keeps links)
     root = Path(os.path.commonpath([file.parent for file in absolute]))
     items, notes = ImageFiles(absolute, root, channels, progress), []
-    if skip_broken:
+    if remedy is None:
         problems = [items.problem(row) for row in range(len(files))]
         notes = [f"left out: {problem}" for problem in problems if problem]
         rows = np.array([row for row, one in enumerate(problems) if one is None], dtype=np.int64)
         items, ids = items.only(rows), [ids[row] for row in rows.tolist()]
-    check_usable(items, len(items.paths))
+    check_usable(items, len(items.paths), skip=remedy or "")
 
     def contents() -> list[str]:
         return contents_of(items, np.arange(len(ids)))

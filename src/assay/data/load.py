@@ -16,17 +16,18 @@ TABLES = {".csv": "table:", ".parquet": "table:", ".pq": "table:", ".npz": "feat
 """Kinds of data sets by the ending of their file."""
 
 
-def load(name: str, progress: Progress = silent) -> Dataset:
+def load(name: str, progress: Progress = silent, skip: str = SKIP) -> Dataset:
     """Load the data set called `name`, a plain name or kind:path; every sample can be used.
 
-    `BadInput` where some samples cannot be used: `inspect` loads such a data set too.
+    `BadInput` where some samples cannot be used, with what else can be done in `skip`: `inspect`
+    loads such a data set too.
 
     >>> len(load("glyphs").class_names) > 300
     True
     """
     dataset = inspect(name, progress)
-    skip = "" if dataset.official else SKIP
-    check_usable(dataset.items, len(dataset), f"; `assay data show {name}` names them", skip)
+    named = f"; `assay data show {name}` names them"
+    check_usable(dataset.items, len(dataset), named, "" if dataset.official else skip)
     return dataset
 
 
@@ -80,6 +81,8 @@ def check_kind_of(name: str) -> None:
     """Raise `BadInput` where a file or folder of this name is there, and only its kind is missing:
     it says which kind.
     """
+    if not name:
+        raise BadInput("no data are named; give a name or kind:path of `assay list datasets`")
     path = Path(os.path.expanduser(name))  # noqa: PTH111 (raises nothing where ~ names no user)
     if not os.path.exists(path):  # noqa: PTH110 (False for a path too long for the file system)
         return

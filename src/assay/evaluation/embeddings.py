@@ -13,6 +13,7 @@ from assay.data import Dataset
 from assay.data.arrays import check_vectors, decode_labels, pack_arrays, read_arrays
 from assay.data.dataset import Half, Labels
 from assay.data.given import Given, GivenSamples, find_samples
+from assay.data.load import SKIP
 from assay.data.origin import FeaturesOrigin
 from assay.embedder import Embedder, load
 from assay.errors import BadInput
@@ -262,7 +263,9 @@ def embed(
         raise BadInput(f"the model is loaded and has its weights; leave out {weights_file}")
     loaded = model if isinstance(model, Embedder) else load(model, device, 3, weights_file)
     inputs = loaded.model.architecture.inputs
-    given = find_samples(images, loaded.takes, inputs, progress, skip_broken=skip_broken)
+    given = find_samples(
+        images, loaded.takes, inputs, progress, skip_broken=skip_broken, remedy=SKIP
+    )
     if not isinstance(model, Embedder) and loaded.folder is None and given.inputs != inputs:
         loaded = load(model, device, given.inputs, weights_file)  # a trunk for grey images, say
     looker, marks = _looker(loaded), _trained_on(loaded, given)

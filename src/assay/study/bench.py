@@ -323,7 +323,7 @@ def drive(studies: Sequence[Study], engine: Engine, listener: Listener, board: B
     trained = [study.state for study in studies if study.design.method.loss]
     measured = [state.method for state in trained if state.stage == "done"]
     errors = {study.name: study.error for study in running if study.error is not None}
-    raise_failures(errors, measured)
+    raise_failures(errors, measured, board.store.root)
     raise_unless_measured([state.method for state in trained], measured)
 
 

@@ -2,7 +2,9 @@
 remedy.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from assay.engines import TaskFailed
 from assay.errors import BadInput, in_one_line, reason_of
@@ -30,7 +32,9 @@ def cause_of(error: BaseException) -> str:
     return in_one_line(error)
 
 
-def raise_failures(errors: Mapping[str, BaseException], measured: Sequence[str]) -> None:
+def raise_failures(
+    errors: Mapping[str, BaseException], measured: Sequence[str], store: Path
+) -> None:
     """Raise an error for the methods that failed, by their names; nothing where there is none.
 
     `measured` are the other trained methods, which have ended well. An error of the disk, or one
@@ -41,7 +45,7 @@ def raise_failures(errors: Mapping[str, BaseException], measured: Sequence[str])
     for error in errors.values():
         if not isinstance(error, BadInput | RuntimeError):
             raise error
-    text = f"{in_words(errors)}. {_remedy(errors, measured)}"
+    text = f"{in_words(errors)}. {_remedy(errors, measured, store)}"
     refused = all(isinstance(error, BadInput) for error in errors.values())
     failed = MethodRefused(text) if refused else MethodFailed(text)
     first = next(iter(errors.values()))
@@ -76,11 +80,12 @@ def raise_unless_measured(diverged: Sequence[str], measured: Sequence[str]) -> N
         )
 
 
-def _remedy(errors: Mapping[str, BaseException], measured: Sequence[str]) -> str:
+def _remedy(errors: Mapping[str, BaseException], measured: Sequence[str], store: Path) -> str:
     """Return what remains and what to do."""
     others = f"The report has {_together(measured)}" if measured else "No method was measured"
     trace = any(isinstance(error, TaskFailed) for error in errors.values())
-    whole = "; `assay status DIR --json` has the traceback" if trace else ""
+    command = shlex.join(["assay", "status", str(store), "--json"])
+    whole = f"; `{command}` has the traceback" if trace else ""
     return (
         f"{others}. Fix it and run the same command again: finished runs of the others are kept"
         f"{whole}"
