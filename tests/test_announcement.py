@@ -21,7 +21,7 @@ from assay.records.merge import merge
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.report import write_report
-from assay.study.bench import design_bench, plan_bench
+from assay.study.bench import design_bench, plan_bench, with_control
 from assay.study.declare import declare
 from assay.tables import comparisons
 from assay.verify import verify
@@ -263,6 +263,36 @@ def test_an_announcement_without_the_dropped_study_fails_the_anchor_alone(store)
     write_report(store)
     assert problems(store) == incomplete(store) == []
     assert any("no bench here was announced" in one for one in problems(store, second.hash))
+
+
+OTHERWISE = {
+    "its reference": lambda bench: replace(bench, reference="contrastive"),
+    "its control left out": lambda bench: replace(
+        bench,
+        **{
+            name: tuple(
+                one
+                for one, method in zip(getattr(bench, name), bench.methods, strict=True)
+                if not method.endswith(".twin")
+            )
+            for name in ("studies", "announcements", "methods")
+        },
+        trained=tuple(method for method in bench.trained if not method.endswith(".twin")),
+    ),
+}
+
+
+@pytest.mark.forgery("verify --anchor", what="a bench announced otherwise afterwards: {}")
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_another_reference_or_control_fails_the_anchor_alone(data, tmp_path, name):
+    """What is compared with what is said nowhere else."""
+    store = Store.create(tmp_path / "store")
+    both = with_control(designs(data, "triplet", "contrastive"), "triplet")
+    published = declare(store, both, reference="triplet").hash
+    (bench,) = declared_benches(store)
+    forged = announce_instead(store, bench, **vars(OTHERWISE[name](bench)))
+    assert problems(store) == problems(store, forged.hash) == []
+    assert any("no bench here was announced" in one for one in problems(store, published))
 
 
 @pytest.mark.forgery("verify", what="an announcement removed")

@@ -1197,6 +1197,31 @@ def test_tampering_with_pruned_trials_and_peeks_is_found_and_named(copy, name):
     check_found(copy("pruned and peeked"), *SEARCHED[name])
 
 
+def everything_better(lines):
+    for entry in lines[first_of(lines, "peek")][1]["epochs"]:
+        for epoch in entry["test"]:
+            entry["test"][epoch] = 1.0 if int(epoch) != entry["chosen"] else entry["test"][epoch]
+
+
+def without_peek(lines):
+    del lines[first_of(lines, "peek")]
+
+
+UNSEEN = {"test scores of checkpoints not chosen": everything_better, "its line cut": without_peek}
+
+
+@pytest.mark.forgery("nothing", what="a peek: {}")
+@pytest.mark.parametrize("name", UNSEEN)
+def test_what_was_peeked_at_is_taken_on_trust(copy, name):
+    """No score, selection or verdict rests on it; the table of the price of peeking does."""
+    store = copy("pruned and peeked")
+    forge(store, UNSEEN[name])
+    for checkpoints in store.root.glob("runs/*/*/checkpoints"):
+        shutil.rmtree(checkpoints)
+    write_report(store)
+    assert problems(store) == []
+
+
 # --- parameters from elsewhere, sweeps and generations --------------------------------------------
 
 
