@@ -17,7 +17,8 @@ from assay.cli.evaluate import evaluate
 from assay.cli.lists import list_
 from assay.cli.models import baselines, embed, train
 from assay.cli.show import visible
-from assay.cli.stores import merge, report, status, verify
+from assay.cli.stores import merge, report, status
+from assay.cli.verify import verify
 from assay.devices import keep_freed_memory
 from assay.errors import DISK_FULL, BadInput, check_utf8, reason_of, remedy_of_full
 from assay.files import cache_folder, looks_folder
