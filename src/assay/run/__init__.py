@@ -14,6 +14,7 @@ from assay.run.testing import (
     score_reproduction,
 )
 from assay.run.training import Training, compute, train_alone, train_on_all
+from assay.run.validating import Validation
 
 __all__ = [
     "CheckpointScoring",
@@ -24,6 +25,7 @@ __all__ = [
     "TestEmbedding",
     "Training",
     "Unsealed",
+    "Validation",
     "check_metrics",
     "check_ranks",
     "compute",

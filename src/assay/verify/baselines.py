@@ -11,7 +11,6 @@ from dataclasses import replace
 from assay.engines import Engine
 from assay.hashing import digest_file
 from assay.progress import Progress
-from assay.records.ledger import receipt_of
 from assay.records.run import WEIGHTS, Run, RunResult
 from assay.records.store import Store
 from assay.records.study import StudyRecord
@@ -25,6 +24,7 @@ from assay.verify.rerun import (
     TOLERANCE,
     Repetition,
     differences_of_environment,
+    open_half,
     repetition_of,
 )
 from assay.verify.runs import placed_runs
@@ -112,9 +112,8 @@ def _scored_otherwise(
     progress: Progress,
 ) -> str:
     """Return which test score is another than the definition gives; empty if none is."""
-    receipt = receipt_of(store.study(record.key) / "ledger.jsonl")
-    half = conditions.test.open(receipt)
-    test, labels = conditions.unsealed(scratch.root, half, receipt, progress), HalfLabels.of(half)
+    half, test = open_half(store, record, conditions, scratch, progress)
+    labels = HalfLabels.of(half)
     here = {one.place.entry.key: one.run.key for one in again}
     for count, entry in enumerate(record.tests):
         keys = tuple(here[key] for key in entry.runs)

@@ -17,6 +17,7 @@ from typing import Literal
 
 import torch
 
+from assay.data.dataset import Half
 from assay.engines import Engine
 from assay.errors import BadInput, failed_here
 from assay.files import read_bytes
@@ -28,8 +29,9 @@ from assay.records.ledger import receipt_of
 from assay.records.run import WEIGHTS, Run, RunResult
 from assay.records.store import Store
 from assay.records.study import StudyRecord, readable_records
-from assay.run import HalfLabels, TestEmbedding, Training, single_vectors
+from assay.run import HalfLabels, TestEmbedding, Training, Unsealed, single_vectors
 from assay.study.announced import AnnouncedStudy
+from assay.study.conditions import Conditions
 from assay.verify.designs import Designs, other_data
 from assay.verify.finding import words_of
 from assay.verify.runs import PlacedRun, placed_runs
@@ -309,9 +311,7 @@ def _test(
     if tested is None:
         return computed
     conditions, protocol = designs.conditions(record), AnnouncedStudy(record.announced).run_protocol
-    receipt = receipt_of(store.study(record.key) / "ledger.jsonl")
-    half = conditions.test.open(receipt)
-    test = conditions.unsealed(scratch.root, half, receipt, progress)
+    half, test = open_half(store, record, conditions, scratch, progress)
     TestEmbedding(repetition.run.key, test)()
     z = torch.from_numpy(read_npy(test.vectors(repetition.run.key)))
     alone = single_vectors(z, protocol.dim, protocol.similarity)
@@ -319,6 +319,15 @@ def _test(
     there = tested.folds[tested.runs.index(key)]["map_at_r"]
     words = f"{computed.explanation}; test MAP@R {here:.6f}, in the ledger {there:.6f}"
     return replace(computed, test_apart=abs(here - there), explanation=words)
+
+
+def open_half(
+    store: Store, record: StudyRecord, conditions: Conditions, scratch: Store, progress: Progress
+) -> tuple[Half, Unsealed]:
+    """Return the test half of a study with its receipt, and the same for tasks on `scratch`."""
+    receipt = receipt_of(store.study(record.key) / "ledger.jsonl")
+    half = conditions.test.open(receipt)
+    return half, conditions.unsealed(scratch.root, half, receipt, progress)
 
 
 def differences_of_environment(stored: Run, run: Run) -> list[str]:

@@ -38,6 +38,8 @@ from assay.verify.problems import compare_problems
 from assay.verify.rerun import ANOTHER_PROCESSOR, differences_of_environment
 from assay.verify.runs import PlacedRun, check_trunk, models_of, placed_runs
 from assay.verify.scores import TEST_SCORE, score_again
+from assay.verify.validations import TITLE as VALIDATED
+from assay.verify.validations import check_validations
 
 COSINE = 1e-4
 """How far 1 - cosine of a test vector and the stored one may lie from 0 on another machine."""
@@ -103,6 +105,10 @@ def retest(
                     if record.announced.method.baseline:
                         again = partial(check_baseline, store, record, designs, engine, scratch)
                         yield _finding(f"{record.title}: {BASELINE}", partial(again, progress))
+                    else:
+                        on = store, record, conditions, engine, progress
+                        validated = partial(check_validations, *on, as_first=as_first)
+                        yield _finding(f"{record.title}: {VALIDATED}", validated)
 
 
 def _announced(designs: Designs, records: Sequence[StudyRecord]) -> Iterator[Finding]:
