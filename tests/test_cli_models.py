@@ -554,7 +554,7 @@ def test_images_without_classes_have_names_only(assay, mini, trained):
     code, out, _ = assay("embed", trained, "flat", "--out", "f.npz")
     assert (code, out) == (0, "3 vectors, 8 dimensions: f.npz\n")
     found = arrays("f.npz")
-    assert set(found) == {"z", "ids"}
+    assert set(found) == {"z", "ids", "pretrained_on"}
     assert found["ids"].tolist() == ["a.PNG", "b.png", "c.png"]
     np.testing.assert_allclose(
         found["z"], by_hand(trained, [Path("flat", name) for name in found["ids"]]), atol=1e-5
@@ -591,7 +591,8 @@ def test_a_pretrained_trunk_gives_its_features_at_its_own_size(assay, mini):
 def test_official_splits_and_roles_are_kept(assay, trained, table):
     assert assay("embed", trained, f"table:{table}", "--out", "f.npz")[0] == 0
     found, dataset = arrays("f.npz"), load(f"table:{table}")
-    assert set(found) == {"z", "y", "classes", "ids", "trainval", "query", "gallery"}
+    names = {"z", "y", "classes", "ids", "trainval", "query", "gallery", "pretrained_on"}
+    assert set(found) == names
     assert found["classes"].tolist() == [
         f"kind{number:02d}" for number in (*range(1, 16, 2), *range(0, 16, 2))
     ]

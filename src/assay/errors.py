@@ -18,7 +18,7 @@ class BadInput(ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(message.encode("utf-8", "backslashreplace").decode())
+        super().__init__(str(message).encode("utf-8", "backslashreplace").decode())
 
 
 def check_utf8(path: Path | str) -> None:

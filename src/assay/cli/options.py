@@ -122,7 +122,8 @@ AllowLeaksOption = Annotated[
     bool,
     typer.Option(
         "--allow-leaks",
-        help="Continue with data that have copies in both halves, or conflicting labels.",
+        help="Continue with data that have copies in both halves or conflicting labels, or with"
+        " vectors of a model that was trained on the test half.",
     ),
 ]
 VerboseOption = Annotated[
