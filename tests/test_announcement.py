@@ -507,6 +507,17 @@ def test_the_anchors_of_two_labs_hold_in_the_merged_store(data, tmp_path):
     assert problems(store, latest.hash) == []
 
 
+def test_a_second_look_of_another_lab_is_counted_and_called_that(data, tmp_path):
+    """Neither bench was announced after the other, and one of two tries is a second look."""
+    for lab, protocol in (("berlin", SMALL), ("oslo", customise(SMALL, ["seed=1"]))):
+        assay.bench(f"features:{data}", ["triplet"], protocol, tmp_path / lab, engine="inline")
+    merge([tmp_path / "berlin", tmp_path / "oslo"], tmp_path / "both")
+    page = write_report(Store(tmp_path / "both")).read_text()
+    words = "triplet: declared in another store than a bench on the same question (look 2)"
+    assert words in page and "after 0 studies" not in page
+    assert problems(Store(tmp_path / "both")) == []
+
+
 # --- what is not finished -------------------------------------------------------------------------
 
 

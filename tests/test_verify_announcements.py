@@ -318,7 +318,7 @@ INVENTED = (
 )
 
 
-@pytest.mark.forgery("the command", what="line breaks and commands to the terminal in a record")
+@pytest.mark.forgery("the command", what="line breaks and commands to the terminal in a record: {}")
 @pytest.mark.parametrize("command", ["verify", "verify --data", "status"])
 def test_no_record_adds_a_line_to_what_is_printed(assay, data, tmp_path, command):
     """The line of a real finding would be erased, and others invented."""

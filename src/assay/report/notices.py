@@ -78,8 +78,10 @@ def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:
         earlier = comparison.added.get(record.method)
         said = f"{record.method}: added to the bench later, after {', '.join(earlier or ())}"
         return [f"{said} had been announced, and before their test scores."] if earlier else []
-    after, level = number_of(len(bench.after), "study"), 1 - alpha_of_look(look)
-    before = f"{record.method}: declared after {after} on the same question (look {look})"
+    level, when = 1 - alpha_of_look(look), f"after {number_of(len(bench.after), 'study')}"
+    if not bench.after:  # stores were merged, and each had its own first look
+        when = "in another store than a bench"
+    before = f"{record.method}: declared {when} on the same question (look {look})"
     return [f"{before}: its verdicts are at a stricter level, {level:.3g}."]
 
 
