@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,6 +26,18 @@ def record_in(store, method="triplet"):
         records,
         key=lambda record: (record.announced.sweep is not None, record.announced.generation),
     )
+
+
+def announce(store, designs, change=lambda announced: announced):
+    """Begin studies that were announced, and perhaps changed, by a forger who had the key of each
+    follow from it; return the store.
+    """
+    for design in designs:
+        forged = replace(design.study, announced=change(design.preregistration))
+        folder = store.study(forged.key(forged.announced.generation))
+        folder.mkdir(parents=True)
+        Ledger(folder / "ledger.jsonl").record(forged.announced)
+    return store
 
 
 def forge(store, change, method="triplet", study=None):

@@ -9,12 +9,12 @@ import pytest
 from again import retest
 from assay.engines import InlineEngine
 from assay.protocols import customise, protocols
-from assay.records.ledger import Ledger
 from assay.records.store import Store
 from assay.space import Real, Space
 from assay.study import design_bench
 from assay.verify import verify
 from assay.verify.announced_again import TITLE
+from forgery import announce
 from miniature import make_features
 
 
@@ -28,12 +28,8 @@ def announced(data, place, change=lambda announced: announced, protocol="quick.v
     who had every hash follow from it.
     """
     chosen = customise(protocols[protocol], settings) if settings else protocols[protocol]
-    (design,) = design_bench(data, ["triplet"], chosen, "cpu", ())
-    store = Store.create(place)
-    folder = store.study(design.key)
-    folder.mkdir(parents=True)
-    Ledger(folder / "ledger.jsonl").record(change(design.preregistration))
-    return store
+    designs = design_bench(data, ["triplet"], chosen, "cpu", ())
+    return announce(Store.create(place), designs, change)
 
 
 def found_in(store, data):

@@ -11,7 +11,6 @@ from again import retest
 from assay.engines import InlineEngine
 from assay.errors import BadInput
 from assay.protocols import customise, protocols
-from assay.records.ledger import Ledger
 from assay.records.origin import Published
 from assay.records.store import Store
 from assay.records.study import study_records
@@ -20,6 +19,7 @@ from assay.study.reproduce import methods_published, with_published
 from assay.verify import verify
 from assay.verify.announced_again import TITLE
 from assay.verify.preregistration import check_conditions
+from forgery import announce
 from miniature import make_features
 
 CUSTOM = customise(protocols["quick"], ["dim=4", "trials=2"])
@@ -32,21 +32,6 @@ CUB = customise(
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     return f"features:{make_features(tmp_path_factory.mktemp('announced') / 'mini.npz')}"
-
-
-def announce(place, designs, change=lambda announced: announced):
-    """Return a store with studies that were announced, and perhaps changed, by a forger."""
-    store = Store.create(place)
-    announce_in(store, designs, change)
-    return store
-
-
-def announce_in(store, designs, change):
-    for design in designs:
-        forged = replace(design.study, announced=change(design.preregistration))
-        folder = store.study(forged.key(0))
-        folder.mkdir(parents=True)
-        Ledger(folder / "ledger.jsonl").record(forged.announced)
 
 
 def problems(store):
@@ -67,7 +52,9 @@ def found_in(store, data):
 
 def published(data, place, method, change=lambda given: given):
     designs = [with_published(one) for one in design_bench(data, [method], CUB, "cpu", ())]
-    return announce(place, designs, lambda said: replace(said, given=change(said.given)))
+    return announce(
+        Store.create(place), designs, lambda said: replace(said, given=change(said.given))
+    )
 
 
 def test_what_was_published_passes_for_every_method(data, tmp_path):
@@ -108,7 +95,7 @@ def test_parameters_and_a_paper_that_were_made_up_are_found(data, tmp_path, name
 
 
 def custom(data, place, change=lambda said: said):
-    return announce(place, design_bench(data, ["triplet"], CUSTOM, "cpu", ()), change)
+    return announce(Store.create(place), design_bench(data, ["triplet"], CUSTOM, "cpu", ()), change)
 
 
 def of_protocol(**prose):
@@ -185,7 +172,9 @@ def excepted(data, place, own, change=lambda said: said):
     """The records of three studies under a protocol with an exception for one of them."""
     protocol = replace(CUSTOM, name="mine.v1", exceptions={"triplet": own})
     names = ["triplet", "contrastive", "nt_xent"]
-    return study_records(announce(place, design_bench(data, names, protocol, "cpu", ()), change))
+    return study_records(
+        announce(Store.create(place), design_bench(data, names, protocol, "cpu", ()), change)
+    )
 
 
 def unequal(records):
@@ -232,7 +221,7 @@ def test_a_protocol_that_got_another_name_in_between_is_the_same(data, tmp_path)
             (),
         )
     ]
-    assert unequal(study_records(announce(tmp_path / "store", designs))) == []
+    assert unequal(study_records(announce(Store.create(tmp_path / "store"), designs))) == []
 
 
 # --- names of protocols ---------------------------------------------------------------------------
@@ -265,14 +254,14 @@ def test_a_name_that_looks_published_is_refused_and_found(data, tmp_path, name):
 @pytest.mark.forgery("verify", what="the name of a published protocol in the settings alone")
 def test_settings_have_the_name_of_their_protocol(data, tmp_path):
     designs = design_bench(data, ["triplet"], replace(CUSTOM, name="mine.v1"), "cpu", ())
-    forged = announce(tmp_path / "store", designs, of_protocol(name="quick.v2"))
+    forged = announce(Store.create(tmp_path / "store"), designs, of_protocol(name="quick.v2"))
     assert any("called mine.v1, and its settings quick.v2" in one for one in problems(forged))
 
 
 @pytest.mark.parametrize("name", ["mine.v1", "mine", "my-quick.v2", "quick-birds.v1", "v2"])
 def test_a_name_of_ones_own_passes(data, tmp_path, name):
     designs = design_bench(data, ["triplet"], replace(CUSTOM, name=name), "cpu", ())
-    assert problems(announce(tmp_path / "store", designs)) == []
+    assert problems(announce(Store.create(tmp_path / "store"), designs)) == []
 
 
 # --- questions ------------------------------------------------------------------------------------
@@ -282,8 +271,8 @@ def asked_twice(data, place, *asked, change=lambda said: said):
     """The findings on a method that was studied under two protocols."""
     designs = [one for each in asked for one in design_bench(data, ["triplet"], each, "cpu", ())]
     first, *more = designs
-    store = announce(place, [first])
-    announce_in(store, more, change)
+    store = announce(Store.create(place), [first])
+    announce(store, more, change)
     return [one for one in verify(store) if one.what == "questions"]
 
 

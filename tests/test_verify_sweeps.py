@@ -10,14 +10,13 @@ import pytest
 from again import retest
 from assay.engines import InlineEngine
 from assay.protocols import customise, protocols
-from assay.records.ledger import Ledger
 from assay.records.origin import GivenParameters, SelectedBy, SweepPoint
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.report import write_report
 from assay.study import Execution, design_bench, run_sweep, sweep
 from assay.verify import verify
-from forgery import forge
+from forgery import announce, forge
 from miniature import MINI, make_features
 
 INLINE = Execution(InlineEngine())
@@ -145,8 +144,6 @@ def test_auto_at_a_point_is_resolved_again_with_the_data(mini_folder, tmp_path):
     point = SweepPoint("size", "auto", ("auto",), "0" * 64, "mine.v1")
     given = GivenParameters(design.first, SelectedBy(point.base))
     forged = replace(design, point=point, given=given)
-    store = Store.create(tmp_path / "store")
-    store.study(forged.key).mkdir(parents=True)
-    Ledger(store.study(forged.key) / "ledger.jsonl").record(forged.preregistration)
+    store = announce(Store.create(tmp_path / "store"), [forged])
     found = [one.problem for one in retest(store, InlineEngine(), f"folder:{mini_folder}")]
     assert any("protocol.resolved.size is 32 in the ledger and 48 here" in one for one in found)
