@@ -20,6 +20,9 @@ LIKE = {"photo": 0.998, "features": 0.9999}
 the vectors themselves.
 """
 
+NEARLY = "nearly the same"
+"""Words of a problem that is found by a cosine, whose last digits depend on the machine."""
+
 FEWEST_NUMBERS = 16
 """Width below which vectors are not compared: short ones point the same way by chance."""
 
@@ -244,8 +247,8 @@ class _Words:
         across = [pair for pair in near if tested[pair[0]] != tested[pair[1]]]
         inside = [pair for pair in near if tested[pair[0]] == tested[pair[1]]]
         return [
-            *self._said(across, "in trainval nearly the same as one in the test half"),
-            *self._said(inside, "nearly the same as another one of their half"),
+            *self._said(across, f"in trainval {NEARLY} as one in the test half"),
+            *self._said(inside, f"{NEARLY} as another one of their half"),
         ]
 
     def _of_half(self, half: str, groups: Groups) -> Groups:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from assay.data.copies import NEARLY
 from assay.records.lines import AnnouncedData
 from assay.records.study import StudyRecord
 from assay.study.conditions import Conditions
@@ -10,9 +11,6 @@ from assay.verify.finding import Finding
 TITLE = "problems of the test half"
 
 Problems = tuple[str, ...]
-
-NEARLY = "nearly the same"
-"""Words of problems that are found by a cosine, whose last digits depend on the machine."""
 
 
 def check_same_problems(records: Sequence[StudyRecord]) -> Iterator[Finding]:
