@@ -343,12 +343,20 @@ def test_a_page_of_another_template_engine_may_have_other_spaces_and_no_other_te
     assert len(problems(store)) == 1
 
 
-def test_what_differs_in_a_report_of_another_assay_is_named_with_that_reason(store):
+@pytest.mark.forgery(
+    "verify --complete", what="a report altered, and report.json naming another Assay"
+)
+def test_what_differs_in_a_report_of_another_assay_is_named_and_accuses_nobody(store):
     written_with(source="0" * 64)(store)
     assert problems(store) == []
+    assert not any(one.incomplete for one in check_report(store))
     on_page("fair test", "fair contest")(store)
-    (problem,) = problems(store)
-    assert "(it was written by another Assay: source 000000000000 (" in problem
+    assert problems(store) == []
+    (page,) = [one for one in check_report(store) if one.incomplete]
+    assert page.what == "report/index.html"
+    assert page.note.startswith("written by another Assay (source 000000000000 (")
+    assert "fair contest" in page.note and page.note.endswith("`assay report` writes it again")
+    assert page.trusted == "that the report of another Assay says what the studies say"
 
 
 # --- older than the store -------------------------------------------------------------------------

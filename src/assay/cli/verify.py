@@ -156,7 +156,7 @@ def _trusted(
     """Return in words what was not checked for want of --data and --rerun."""
     trusted = []
     skipped = [finding.what.rpartition(": ")[0] for finding in findings if finding.skipped]
-    trusted += [finding.trusted for finding in findings if finding.trusted]
+    trusted += dict.fromkeys(finding.trusted for finding in findings if finding.trusted)
     if not data or skipped:
         whose = f" of {', '.join(dict.fromkeys(skipped))}" if data else ""
         trusted.append(

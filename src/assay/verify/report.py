@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
@@ -101,11 +100,11 @@ def _compare(
         kind = "table" if name.startswith("tables/") else "figure"
         compared = kind == "table" or not redrawn
         check = partial(_file_problems, folder / name, expected.get(name), compared=compared)
-        yield _because(outcome(check, Finding(f"{kind} {Path(name).name}")), other_assay)
+        yield _by(other_assay, outcome(check, Finding(f"{kind} {Path(name).name}")))
     page = expected[PAGE]
     assert isinstance(page, str), "a page is a text"
     check = partial(_page_problems, folder / PAGE, page, figures=not redrawn, markup=not relaid)
-    yield _because(outcome(check, Finding(f"report/{PAGE}")), other_assay)
+    yield _by(other_assay, outcome(check, Finding(f"report/{PAGE}")))
     if redrawn:
         note = (
             f"drawn elsewhere with {redrawn}, so their curves are not compared; tables and text"
@@ -135,12 +134,13 @@ def _unlike(written_by: Mapping[str, str], here: Mapping[str, str], names: Seque
     )
 
 
-def _because(finding: Finding, other_assay: str) -> Finding:
-    """Return the finding; where something is wrong, with the Assay that wrote the report."""
+def _by(other_assay: str, finding: Finding) -> Finding:
+    """Return the finding; a difference is no problem where another Assay wrote the report."""
     if not (finding.problem and other_assay):
         return finding
-    because = f" (it was written by another Assay: {other_assay})"
-    return replace(finding, problem=finding.problem + because)
+    note = f"written by another Assay ({other_assay}): {finding.problem}"
+    trusted = "that the report of another Assay says what the studies say"
+    return Finding(finding.what, note=note, incomplete=True, trusted=trusted)
 
 
 def _file_problems(path: Path, expected: str | bytes | None, *, compared: bool) -> Iterator[str]:
