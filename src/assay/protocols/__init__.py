@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Sequence
 
 from assay.protocols import reality_check, revisiting, unbiased
-from assay.protocols.changes import settings_by_path, settings_changed
+from assay.protocols.changes import settings_changed
 from assay.protocols.protocol import (
     FEWEST_CLASSES,
     NOT_ASKED,
@@ -82,7 +82,6 @@ __all__ = [
     "protocols",
     "published_name",
     "resolve",
-    "settings_by_path",
     "with_settings",
 ]
 

@@ -14,9 +14,9 @@ from assay.protocols import (
     TrunkFacts,
     kind_of,
     resolve,
-    settings_by_path,
     with_settings,
 )
+from assay.protocols.changes import settings_by_path
 from assay.trunks.weights import PRETRAINED
 
 BY_WHAT_TRAINS = (

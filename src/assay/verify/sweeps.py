@@ -4,7 +4,8 @@ setting alone; all values are there.
 
 from collections.abc import Iterator, Sequence
 
-from assay.protocols import customise, protocols, settings_by_path
+from assay.protocols import customise, protocols
+from assay.protocols.changes import settings_by_path
 from assay.records.origin import SelectedBy, SweepPoint
 from assay.records.study import StudyRecord
 from assay.verify.finding import Finding
