@@ -5,11 +5,13 @@ import json
 import shutil
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from assay import files
 from assay.engines import InlineEngine
 from assay.hashing import canonical, digest_file, pretty
 from assay.model import read_model_folder, write_model_folder
@@ -918,6 +920,27 @@ def test_files_that_the_machine_cannot_read_accuse_nobody(made, monkeypatch, nam
     findings = list(verify(store))
     assert [one for one in findings if one.problem] == []
     assert any(one.unchecked for one in findings)
+
+
+@pytest.mark.parametrize("name", ["no memory", "too many open files", "the interpreter"])
+@pytest.mark.parametrize("folder", ["runs", "models"])
+def test_a_run_or_a_model_that_the_machine_cannot_read_accuses_nobody(
+    copy, monkeypatch, name, folder
+):
+    store, real = copy("features"), files.open_file
+    model = store.models()[0]
+    shutil.copytree(model, model.parent / "copied")
+
+    def failing(path, *rest):
+        if folder in Path(path).parts:
+            raise FAILING[name]
+        return real(path, *rest)
+
+    monkeypatch.setattr("assay.files.open_file", failing)
+    findings = list(verify(store))
+    assert [one for one in findings if one.problem] == []
+    what = {"runs": ": runs", "models": "models/copied"}[folder]
+    assert any(one.what.endswith(what) for one in findings if one.unchecked)
 
 
 def test_a_failed_check_ends_with_exit_code_1_and_is_counted(assay, made, monkeypatch):

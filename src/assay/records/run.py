@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from assay.errors import reason_of
+from assay.errors import failed_here, reason_of
 from assay.files import parse_json, read_bytes, read_json
 from assay.hashing import digest_file
 from assay.protocols import ResolvedProtocol
@@ -316,12 +316,15 @@ def check_run(folder: Path, *, weights: bool = True) -> str | None:
 
     The configuration must give the key, which is the folder's name; result, history and checkpoints
     must go together. Weights may be gone (a losing trial keeps none) but not altered; they may be
-    large, so that a caller can leave them out.
+    large, so that a caller can leave them out. Raises `BadRecord` or `OSError` where the machine
+    cannot read a file: that says nothing of the run.
     """
     try:
         result, run = RunResult.read(folder / "result.json"), Run.read(folder / "config.json")
         history = read_history(folder)
     except BadRecord as error:
+        if failed_here(error):
+            raise
         return str(error).removeprefix(f"{folder}/").removesuffix(RESTORE)
     if run_key(read_json(folder / "config.json")) != folder.name or run.key != folder.name:
         return "config.json was altered"

@@ -43,6 +43,14 @@ class Finding:
         return not self.problem and not self.unchecked
 
 
+def guarded(what: str, check: Callable[[], Finding]) -> Finding:
+    """Return what a check finds, or its error: that says nothing of the other checks."""
+    try:
+        return check()
+    except Exception as error:
+        return of_error(what, error)
+
+
 def outcome(check: Check, otherwise: Finding) -> Finding:
     """Return the finding of a check: the problems that it yields, or its error; else the other."""
     problems = []

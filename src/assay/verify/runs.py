@@ -4,18 +4,17 @@ its card is the one that the study gives.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from assay.data.origin import MADE_BY, FeaturesOrigin
-from assay.errors import BadInput
+from assay.errors import BadInput, failed_here
 from assay.files import names_in
 from assay.hashing import digest_file
 from assay.model import read_model_folder
 from assay.protocols import ResolvedProtocol
-from assay.records.codec import LISTS, RESTORE, BadRecord, differing_fields
+from assay.records.codec import LISTS, RESTORE, differing_fields
 from assay.records.lines import RunEntry
 from assay.records.run import (
     CARD,
@@ -39,7 +38,7 @@ from assay.study.announced import AnnouncedStudy, Stage
 from assay.study.models import REWRITE, best_run, card_of, name_of_model
 from assay.study.trunk_of_features import name_trunk
 from assay.train import is_out_of_patience
-from assay.verify.finding import Finding, outcome
+from assay.verify.finding import Finding, guarded, outcome
 from assay.verify.looks import check_contents_of_model
 
 
@@ -173,23 +172,29 @@ def check_models(store: Store, records: Sequence[StudyRecord]) -> Iterator[Findi
     by_key = {record.key: record for record in records}
     by_name = {name_of_model(record): record for record in records}
     for folder in store.models():
-        what = f"models/{folder.name}"
-        named = None if folder.name in by_name else _study_named_in(folder)
-        if folder.name not in by_name and named not in by_key:
-            yield Finding(what, note="no model of a study here")
-            continue
-        record = by_name.get(folder.name) or by_key[named or ""]
-        strange = sorted({*names_in(folder)}.difference(MODEL_FILES))
-        notes = [
-            f"holds files that no study wrote: {', '.join(strange)}" if strange else "",
-            f"a copy of {name_of_model(record)}" if folder.name not in by_name else "",
-        ]
-        found = Finding(what, note="; ".join(filter(None, notes)))
-        finding = outcome(partial(_model, folder, record, by_key), found)
-        yield _with_remedy(finding) if folder.name in by_name else finding
+        check = partial(_check_folder, folder, by_name, by_key)
+        yield guarded(f"models/{folder.name}", check)
     for name, record in by_name.items():
         if record.complete and not store.model(name).exists():
             yield Finding(f"models/{name}", note=f"missing; {REWRITE}", incomplete=True)
+
+
+def _check_folder(
+    folder: Path, by_name: Mapping[str, StudyRecord], by_key: Mapping[str, StudyRecord]
+) -> Finding:
+    what = f"models/{folder.name}"
+    named = None if folder.name in by_name else _study_named_in(folder)
+    if folder.name not in by_name and named not in by_key:
+        return Finding(what, note="no model of a study here")
+    record = by_name.get(folder.name) or by_key[named or ""]
+    strange = sorted({*names_in(folder)}.difference(MODEL_FILES))
+    notes = [
+        f"holds files that no study wrote: {', '.join(strange)}" if strange else "",
+        f"a copy of {name_of_model(record)}" if folder.name not in by_name else "",
+    ]
+    found = Finding(what, note="; ".join(filter(None, notes)))
+    finding = outcome(partial(_model, folder, record, by_key), found)
+    return _with_remedy(finding) if folder.name in by_name else finding
 
 
 def _with_remedy(finding: Finding) -> Finding:
@@ -206,19 +211,26 @@ def _study_named_in(folder: Path) -> str | None:
     """Return the study whose model a folder says it is; None for a model that is not scored, as
     those of `assay train` are, and for a folder without a card that can be read.
     """
+    card = _card_in(folder)
+    return None if card is None or card.run is None else card.study
+
+
+def _card_in(folder: Path) -> ModelCard | None:
+    """Return the card in a model folder; None where it is missing or damaged."""
     try:
-        card = ModelCard.read(folder / CARD)
-    except (BadInput, OSError):
+        return ModelCard.read(folder / CARD)
+    except (BadInput, OSError) as error:
+        if failed_here(error):
+            raise
         return None
-    return None if card.run is None else card.study
 
 
 def models_of(store: Store, record: StudyRecord) -> Iterator[tuple[Path, ModelCard]]:
     """Yield folder and card of a study's model and of its copies, where the card can be read."""
     for folder in store.models():
-        if folder.name == name_of_model(record) or _study_named_in(folder) == record.key:
-            with suppress(BadRecord):
-                yield folder, ModelCard.read(folder / CARD)
+        of_study = folder.name == name_of_model(record) or _study_named_in(folder) == record.key
+        if of_study and (card := _card_in(folder)):
+            yield folder, card
 
 
 def _model(folder: Path, record: StudyRecord, records: Mapping[str, StudyRecord]) -> Iterator[str]:
