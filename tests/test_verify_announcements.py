@@ -292,6 +292,18 @@ def test_one_question_that_is_called_two_is_found_or_named(data, tmp_path, name)
     assert bool(found.trusted) == (name == "mine.v1")
 
 
+def test_a_changed_protocol_of_python_with_what_is_auto_elsewhere_is_only_named(
+    mini_folder, tmp_path
+):
+    """Its name comes from a published one, and no words of `--set` give its parameters."""
+    own = replace(protocols["quick"], given={"triplet": {"margin": 0.3}})
+    words = ["trunk=lite0", "size=32", "dim=4", "trials=2"]
+    asked = [customise(own, words), customise(own, [*words, "frozen=trunk"])]
+    assert all(not protocols.changes(one) and one.name.startswith("quick.v2+") for one in asked)
+    (found,) = asked_twice(f"folder:{mini_folder}", tmp_path / "s", *asked)
+    assert found.problem == "" and "as two questions" in found.note and found.trusted
+
+
 @pytest.mark.parametrize(
     "settings", ["seed=5", "dim=5", "patience=2", "optimiser.lr=2e-3", "trials=3"]
 )

@@ -10,9 +10,11 @@ from assay.hashing import digest
 from assay.protocols import NOT_ASKED, PROSE, protocols, published_name
 from assay.records.benches import DeclaredBench, announced_before, read_bench
 from assay.records.codec import encode
+from assay.records.lines import AnnouncedProtocol
 from assay.records.store import Store
 from assay.records.study import StudyRecord
 from assay.verify.finding import Finding, of_error
+from assay.verify.sweeps import BESIDE
 
 ORDER_IN_TIME = (
     "it shows an order in time only if this hash was published, with a date that others can check,"
@@ -190,10 +192,22 @@ def _two_questions(one: StudyRecord, other: StudyRecord) -> Iterator[Finding]:
     unknown = [each for each in asked if protocols.declared(each.name, each.settings) is None]
     pair = f"{asked[0].name} and {asked[1].name}"
     same = f"{one.title} was studied under {pair}, whose settings are the same, as two questions"
-    if any(published_name(each.name) in protocols for each in unknown):
+    if any(_words_were_left_out(each) for each in unknown):
         yield Finding("questions", f"{same}: the second look is not counted")
     elif unknown:
         yield Finding("questions", note=same, trusted=f"that {pair} ask two questions")
+
+
+def _words_were_left_out(unknown: AnnouncedProtocol) -> bool:
+    """Return whether words of `--set` lead from a published protocol to this one of unknown words.
+
+    A protocol that was made in Python may have a name from a published one, and parts that no words
+    change.
+    """
+    name = published_name(unknown.name)
+    return name in protocols and all(
+        getattr(protocols[name], part) == getattr(unknown.resolved, part) for part in BESIDE
+    )
 
 
 def _check_unnamed_runs(store: Store, records: Sequence[StudyRecord]) -> Iterator[Finding]:
