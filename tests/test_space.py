@@ -93,6 +93,12 @@ def test_both_ends_of_whole_numbers_are_included() -> None:
     assert [Integer(1, 3).at(share) for share in (0, 0.5, 1)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("value", [2.5, 0, 11, True, "2", math.nan, math.inf])
+def test_a_value_that_no_search_gives_is_not_held(value: Any) -> None:
+    assert not Integer(1, 10).holds(value) and Integer(1, 10).holds(2.0)
+    assert Real(1, 10).holds(value) == (value == 2.5)
+
+
 def test_rounding_noise_does_not_reach_a_value() -> None:
     assert Real(0, 1).at(0.1 + 0.2) == 0.3
     assert str(Real(0, 2).at(1 / 3)) == "0.666667"

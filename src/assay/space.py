@@ -156,7 +156,7 @@ class Real:
         value = float(f"{_at(self.low, self.high, self.log, share):.6g}")
         return min(max(value, self.low), self.high)
 
-    def takes(self, value: object) -> bool:
+    def takes(self, value: object) -> TypeGuard[float]:
         """Return whether the search scale has a place for the value, even outside the range."""
         return _is_number(value) and (value > 0 or not self.log)
 
@@ -166,7 +166,7 @@ class Real:
 
     def holds(self, value: Value) -> bool:
         """Return whether the value is in the range."""
-        return _is_number(value) and self.low <= value <= self.high
+        return self.takes(value) and self.low <= value <= self.high
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Integer:
         """Return the whole number nearest to `share` (0 to 1) of the range on the search scale."""
         return min(max(round(_at(self.low, self.high, self.log, share)), self.low), self.high)
 
-    def takes(self, value: object) -> bool:
+    def takes(self, value: object) -> TypeGuard[float]:
         """Return whether the search scale has a place for the value, even outside the range."""
         return _is_number(value) and value == int(value) and (value > 0 or not self.log)
 
@@ -195,7 +195,7 @@ class Integer:
 
     def holds(self, value: Value) -> bool:
         """Return whether the value is in the range."""
-        return _is_number(value) and self.low <= value <= self.high
+        return self.takes(value) and self.low <= value <= self.high
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Any
 from assay.records.keys import own_source, search_source
 from assay.records.lines import Preregistration, Selection, Trial
 from assay.records.study import StudyRecord
-from assay.space import Choice, Range
 from assay.study.announced import AnnouncedStudy
 from assay.study.search import (
     TrialResult,
@@ -62,14 +61,8 @@ def _outside_space(announced: Preregistration, trial: Trial) -> Iterator[str]:
     for name, range_ in announced.space.items():
         if name not in trial.parameters:
             yield f"it has no {name}, which was announced to be searched"
-        elif trial.trial and not _is_in(range_, trial.parameters[name]):
+        elif trial.trial and not range_.holds(trial.parameters[name]):
             yield f"{name}={trial.parameters[name]} lies outside the announced space"
-
-
-def _is_in(range_: Range, value: Any) -> bool:
-    return range_.takes(value) and (
-        isinstance(range_, Choice) or range_.low <= value <= range_.high
-    )
 
 
 def _wrong_value(study: AnnouncedStudy, trial: Trial, before: Sequence[Trial]) -> Iterator[str]:
