@@ -108,6 +108,7 @@ KNOW_THE_BORDER = {
     "data/seal.py": "makes the test half of the classes after it",
     "data/copies.py": "says in words which copies cross it",
     "data/survey.py": "says in words what is in both halves",
+    "evaluation/embeddings.py": "says whether a model was trained on classes of both halves",
 }
 """Files that ask which classes are the test half's, and why they may."""
 

@@ -128,7 +128,7 @@ class Dataset:
     @property
     def first_test_class(self) -> int:
         """Number of the first class of the test half; also where no folds can be made."""
-        return len(self.class_names) // 2 if self.trainval is None else self.trainval
+        return first_test_class(len(self.class_names), self.trainval)
 
     def fingerprint(self, indices: Labels) -> str:
         """Hash everything about these samples that a run could depend on."""
@@ -154,6 +154,17 @@ def contents_of(items: Items, indices: Labels) -> list[str]:
 
 
 _SHA256 = re.compile("[0-9a-f]{64}")
+
+
+def first_test_class(classes: int, trainval: int | None) -> int:
+    """Return the number of the first class of the test half.
+
+    `trainval` is how many classes the official trainval half has; None where there is none.
+
+    >>> first_test_class(9, None), first_test_class(9, 6)
+    (4, 6)
+    """
+    return classes // 2 if trainval is None else trainval
 
 
 def without_broken(dataset: Dataset) -> Dataset:

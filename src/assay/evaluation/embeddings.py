@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from assay.data import Dataset
 from assay.data.arrays import check_vectors, decode_labels, pack_arrays, read_arrays
-from assay.data.dataset import Half, Labels
+from assay.data.dataset import Half, Labels, first_test_class
 from assay.data.given import Given, GivenSamples, find_samples
 from assay.data.load import SKIP
 from assay.data.origin import FeaturesOrigin
@@ -97,8 +97,9 @@ class Embeddings:
         """Whether there are classes, and the model was trained on none that a bench would test."""
         if self.classes is None or self.y is None:
             return False
-        first = len(self.classes) // 2 if self.trainval is None else int(self.trainval)
-        return self.trained_on is None or not self.trained_on[self.y >= first].any()
+        official = None if self.trainval is None else int(self.trainval)
+        tested = self.y >= first_test_class(len(self.classes), official)
+        return self.trained_on is None or not self.trained_on[tested].any()
 
     def whole(self) -> EmbeddedPart:
         """Return all rows as one part, with their own labels."""
