@@ -15,7 +15,11 @@ from assay.verify.finding import Finding
 
 TITLE = "announced again"
 OF_THE_DATA = ("modality", "trainval", "classes", "samples", "pretrained_on", "problems")
-PROSE = ("about", "departures")
+"""Entries of the data that are equal for the same data; the name of these, and what was left out of
+them, may be others.
+"""
+
+EXPLAINS = ("about", "departures")
 """Entries of a method and of a protocol that explain, and change no run. Another version of Assay,
 or of a user's file, may say them in other words.
 """
@@ -30,26 +34,28 @@ def check_announced(record: StudyRecord, design: Design, *, named: bool) -> Find
     what = f"{record.title}: {TITLE}"
     said, here = record.announced.to_json(), design.preregistration.to_json()
     wrong = list(_differences(said, here, named=named))
-    calls = said["data"]["name"], here["data"]["name"]
-    note = f"the announcement calls the data {calls[0]}, here they are {calls[1]}"
-    notes = [note] if calls[0] != calls[1] else []
-    called = f"that {record.announced.protocol.name} has the settings that {record.title} announced"
-    trust = [] if named else [called]
+    names = said["data"]["name"], here["data"]["name"]
+    note = f"the announcement calls the data {names[0]}, here they are {names[1]}"
+    notes = [note] if names[0] != names[1] else []
+    of_protocol = (
+        f"that {record.announced.protocol.name} has the settings that {record.title} announced"
+    )
+    trusted = [] if named else [of_protocol]
     left_out = ["; ".join(one["data"].get("left_out") or ["nothing"]) for one in (said, here)]
     if left_out[0] != left_out[1]:  # files may have been removed or added since
         notes.append(f"left out of the data: {left_out[0]} in the ledger, {left_out[1]} here")
-        trust.append(f"what {record.title} announced as left out of the data")
+        trusted.append(f"what {record.title} announced as left out of the data")
     if not wrong:
-        return Finding(what, note="; ".join(notes), trusted="; ".join(trust))
+        return Finding(what, note="; ".join(notes), trusted="; ".join(trusted))
     differs = f"{wrong[0]} is {_at(said, wrong[0])} in the ledger and {_at(here, wrong[0])} here"
-    of_prose = all(path.rpartition(".")[2] in PROSE for path in wrong)
+    of_prose = all(path.rpartition(".")[2] in EXPLAINS for path in wrong)
     version = "versions.assay" if of_prose else "versions.source"
     if _at(said, version) == _at(here, version):
         return Finding(what, f"preregistration: {differs}")
     notes.append(f"another version of Assay announced it: {differs}")
-    trusted = f"that another version of Assay announces {', '.join(wrong)} as the ledger has them"
-    trust.append(f"{trusted} ({record.title})")
-    return Finding(what, note="; ".join(notes), trusted="; ".join(trust))
+    words = f"that another version of Assay announces {', '.join(wrong)} as the ledger has them"
+    trusted.append(f"{words} ({record.title})")
+    return Finding(what, note="; ".join(notes), trusted="; ".join(trusted))
 
 
 def _differences(said: Any, here: Any, *, named: bool) -> Iterator[str]:
@@ -58,7 +64,7 @@ def _differences(said: Any, here: Any, *, named: bool) -> Iterator[str]:
         if said["data"].get(name) != here["data"].get(name):
             yield f"data.{name}"
     same_file = said["method"]["source"] == here["method"]["source"]
-    left = {"source"} if same_file else {"source", *PROSE}
+    left = {"source"} if same_file else {"source", *EXPLAINS}
     for name in sorted({*said["method"], *here["method"]} - left):
         if said["method"].get(name) != here["method"].get(name):
             yield f"method.{name}"
