@@ -183,7 +183,7 @@ def _check_folder(
     folder: Path, by_name: Mapping[str, StudyRecord], by_key: Mapping[str, StudyRecord]
 ) -> Finding:
     what = f"models/{folder.name}"
-    named = None if folder.name in by_name else _study_named_in(folder)
+    named = None if folder.name in by_name else _study_named_on(_card_in(folder))
     if folder.name not in by_name and named not in by_key:
         return Finding(what, note="no model of a study here")
     record = by_name.get(folder.name) or by_key[named or ""]
@@ -207,11 +207,10 @@ def _with_remedy(finding: Finding) -> Finding:
     return replace(finding, problem=f"{problem}; remove this folder and {REWRITE}")
 
 
-def _study_named_in(folder: Path) -> str | None:
-    """Return the study whose model a folder says it is; None for a model that is not scored, as
-    those of `assay train` are, and for a folder without a card that can be read.
+def _study_named_on(card: ModelCard | None) -> str | None:
+    """Return the study whose model a card says it is; None for a model that is not scored, as
+    those of `assay train` are, and where there is no card that can be read.
     """
-    card = _card_in(folder)
     return None if card is None or card.run is None else card.study
 
 
@@ -228,8 +227,9 @@ def _card_in(folder: Path) -> ModelCard | None:
 def models_of(store: Store, record: StudyRecord) -> Iterator[tuple[Path, ModelCard]]:
     """Yield folder and card of a study's model and of its copies, where the card can be read."""
     for folder in store.models():
-        of_study = folder.name == name_of_model(record) or _study_named_in(folder) == record.key
-        if of_study and (card := _card_in(folder)):
+        card = _card_in(folder)
+        own = folder.name == name_of_model(record) or _study_named_on(card) == record.key
+        if own and card is not None:
             yield folder, card
 
 
