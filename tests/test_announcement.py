@@ -442,6 +442,18 @@ def test_each_bench_has_an_anchor_of_its_own_and_the_others_are_named(store):
     assert anchored(store) == []
 
 
+@pytest.mark.parametrize("given", [0, 1])
+def test_a_bench_that_cannot_be_read_ends_no_check_of_an_anchor(store, given):
+    hashes = [one.hash for one in first_and_second(store)]
+    store.bench(hashes[1]).write_text("{")
+    found = anchored(store, hashes[given])
+    assert [one.what for one in found] == [
+        f"anchor {hashes[given][:12]}", "benches without an anchor",
+    ]  # fmt: skip
+    assert bool(found[0].problem) == (given == 1)
+    assert hashes[1 - given][:12] in found[1].note
+
+
 @pytest.mark.forgery("verify --anchor", what="two hashes published, and one of them shown")
 def test_a_second_bench_cannot_be_passed_over_where_one_hash_is_shown(store):
     from typer.testing import CliRunner

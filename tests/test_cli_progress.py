@@ -69,6 +69,16 @@ def test_a_run_that_is_done_is_one_line_with_its_key_where_that_is_wanted(kind, 
         assert said == (["triplet: trial 1, fold 0 done"] if kind == "lines" else [])
 
 
+@pytest.mark.parametrize("kind", LISTENERS)
+def test_names_give_the_terminal_no_commands(kind, capfd):
+    with LISTENERS[kind]() as listener:
+        listener.announce("triplet", "begun on \x1b[2Kbirds\nok")
+        listener.progress("reading \x1b[2Kbirds", 1, 2)
+    said = capfd.readouterr().err
+    assert "begun on \\x1b[2Kbirds\\nok" in said
+    assert "\x1b[2Kbirds" not in said.replace("\\x1b[2Kbirds", "")
+
+
 def test_a_listener_that_only_hears_what_is_said_hears_of_runs():
     heard = []
 

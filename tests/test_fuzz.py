@@ -78,8 +78,8 @@ def test_a_command_that_hangs_is_found(kinds, monkeypatch):
 
 
 def test_vectors_and_labels_that_are_read_wrongly_are_found(kinds, monkeypatch):
-    read = features._finite
-    monkeypatch.setattr(features, "_finite", lambda z, called: read(z, called)[::-1].copy())
+    read = features.check_finite
+    monkeypatch.setattr(features, "check_finite", lambda z, called: read(z, called)[::-1].copy())
     assert comes_upon(kinds, "features", "wrong", "z is not what the file holds")
 
 
@@ -93,7 +93,7 @@ def test_a_valid_input_that_is_refused_is_found(kinds, monkeypatch):
     def refuse(*arguments):
         raise BadInput(f"{arguments[-1]}: no")
 
-    monkeypatch.setattr(features, "_finite", refuse)
+    monkeypatch.setattr(features, "check_finite", refuse)
     assert comes_upon(kinds, "features", "wrong", "a valid input was refused")
 
 
@@ -111,7 +111,7 @@ def test_a_file_that_is_not_imported_is_found(kinds, monkeypatch):
 
 def test_a_store_whose_scores_were_altered_unseen_is_found(kinds, monkeypatch):
     """Where `verify` says nothing, any other table is a wrong acceptance."""
-    monkeypatch.setattr("assay.verify.verify", lambda store, anchor: iter(()))
+    monkeypatch.setattr("assay.verify.verify", lambda *_: iter(()))
     assert comes_upon(kinds, "store", "wrong", "verify finds nothing")
 
 

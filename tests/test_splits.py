@@ -259,6 +259,7 @@ def test_the_sealed_half_offers_what_the_table_of_the_seal_says_and_nothing_else
         "open",
         "pack",
         "packed_bytes",
+        "references",
         "summary",
     ]
     assert vars(test.flaws) == {"of_trainval": (), "of_test": (), "refusal": None}

@@ -153,7 +153,8 @@ class TableListener(Interruptible):
     def announce(self, method: str, text: str) -> None:
         """Print the announcement above the table, where it stays."""
         self._silence.cancel()
-        self._live.console.print(f"{method}: {text}", highlight=False, markup=False, soft_wrap=True)
+        said = visible(f"{method}: {text}")
+        self._live.console.print(said, highlight=False, markup=False, soft_wrap=True)
 
     def tick(self, states: Sequence[StudyState], left: TimeLeft | None) -> None:
         """Redraw the table."""
@@ -168,13 +169,13 @@ class TableListener(Interruptible):
             trial = f"{state.trial + 1} of {state.trials}" if state.stage == "search" else "-"
             best = "-" if state.best is None else f"{state.best:.4f}"
             cells = (state.method, state.stage, trial, best, f"{state.done}/{state.total}")
-            table.add_row(*(Text(cell) for cell in cells))
+            table.add_row(*(Text(visible(cell)) for cell in cells))
         self._draw(table)
 
     def progress(self, stage: str, done: int, total: int) -> None:
         """Show how far the stage is in place of the table."""
         self._silence.cancel()
-        self._draw(Text(f"{stage}: {done} of {total}"))
+        self._draw(Text(visible(f"{stage}: {done} of {total}")))
 
     def _draw(self, what: Table | Text) -> None:
         """Show this in place; before the first call nothing is, so that a refusal is one line."""

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from assay.records.store import Store
     from assay.verify import Designs, Finding, Repeated
 
+OF_THE_TEST_HALF = "that the stored test vectors and labels are those of the test half"
+"""What is taken on trust without the data."""
+
 
 def verify(
     directory: StoreArgument = STORE,
@@ -57,7 +60,8 @@ def verify(
     data: Annotated[
         str | None,
         typer.Option(
-            help="The data of the store: embed their test half again and compare; also for --rerun."
+            help="The data of the store: embed them again with the stored weights, and announce"
+            " the benches again, and compare; also for --rerun."
         ),
     ] = None,
     complete: Annotated[
@@ -72,9 +76,10 @@ def verify(
     """Check a store from its runs: ledgers, searches, selections, test scores, tables.
 
     Exit code 1 if anything is wrong or could not be checked; what is incomplete is named. With
-    --data, the test half is embedded again with the stored weights. With --rerun, some runs are
-    trained again, and embed the test half again. Other bytes, as another processor or other
-    versions may give, are reported and must lie within a tolerance.
+    --data, what follows from the data is computed again: announcements, packs, problems of the test
+    half, baselines, and with the stored weights the validation and test scores. With --rerun, some
+    runs are trained again, and embed the test half again. Other bytes, as another processor or
+    other versions may give, are reported and must lie within a tolerance.
 
     Example: assay verify assay-runs/demo --data glyphs --rerun 2
     """
@@ -144,7 +149,8 @@ def _or_the_reason(again: Iterable["Finding"], before: Sequence["Finding"]) -> I
     except BadInput as error:
         if not any(finding.problem for finding in before):
             raise
-        yield Finding("what the data say", note=f"not looked at further: {error}", skipped=True)
+        note = f"not looked at further: {error}"
+        yield Finding("what the data say", note=note, skipped=True, trusted=OF_THE_TEST_HALF)
 
 
 def _trusted(
@@ -153,16 +159,10 @@ def _trusted(
     findings: Sequence["Finding"],
     repeated: Sequence["Repeated"],
 ) -> list[str]:
-    """Return in words what was not checked for want of --data and --rerun."""
-    trusted = []
-    skipped = [finding.what.rpartition(": ")[0] for finding in findings if finding.skipped]
-    trusted += dict.fromkeys(finding.trusted for finding in findings if finding.trusted)
-    if not data or skipped:
-        whose = f" of {', '.join(dict.fromkeys(skipped))}" if data else ""
-        trusted.append(
-            f"that the stored test vectors and labels{whose} are those of the test half (--data"
-            " DATA embeds it again)"
-        )
+    """Return in words what the checks took on trust, and what --data and --rerun would check."""
+    trusted = list(dict.fromkeys(finding.trusted for finding in findings if finding.trusted))
+    if not data:
+        trusted.append(f"{OF_THE_TEST_HALF} (--data DATA embeds it again)")
     left = sum(1 for _ in store.root.glob("runs/*/*/result.json")) - len(repeated)
     if left:
         trusted.append(

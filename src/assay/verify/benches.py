@@ -243,16 +243,28 @@ def check_anchors(
     A hash commits to the benches that were announced before its own. It does not show when: their
     results may have been known by then.
     """
-    yield from (_check_anchor(store, anchor, records) for anchor in dict.fromkeys(anchors))
+    for anchor in dict.fromkeys(anchors):
+        try:
+            yield _check_anchor(store, anchor, records)
+        except BadInput as error:
+            yield of_error(f"anchor {anchor[:12]}", error)
     others = [hash_ for hash_ in store.benches() if hash_ not in anchors]
     if anchors and others:
-        named = ", ".join(f"{one[:12]} ({_methods(read_bench(store, one))})" for one in others)
+        named = ", ".join(f"{hash_[:12]}{_methods_in(store, hash_)}" for hash_ in others)
         yield Finding(
             "benches without an anchor",
             note=f"{named}: only the hash of a bench itself shows when it was announced; give each"
             " that was published with an --anchor of its own",
             trusted=f"that bench {named} was announced before its results were known",
         )
+
+
+def _methods_in(store: Store, hash_: str) -> str:
+    """Return the methods of a bench in words; nothing where its file cannot be read."""
+    try:
+        return f" ({_methods(read_bench(store, hash_))})"
+    except BadInput:
+        return ""
 
 
 def _methods(bench: DeclaredBench) -> str:

@@ -32,14 +32,17 @@ def check_same_problems(records: Sequence[StudyRecord]) -> Iterator[Finding]:
 
 def _same_in(group: Sequence[StudyRecord]) -> Finding:
     first, what = group[0], f"{group[0].announced.data.name}: {TITLE}"
-    for other in group[1:]:
-        there, here = problems_of(first), problems_of(other)
-        differs = f"{first.method} and {other.method} have other problems of one test half"
-        if _exact(there) != _exact(here):
-            return Finding(what, f"{differs}: {_words(there)}, and {_words(here)}")
-        if there != here:
-            return Finding(what, note=f"{differs}, in near copies only", trusted=_trusted(other))
-    return Finding(what)
+    due = problems_of(first)
+    others = [other for other in group if problems_of(other) != due]
+    for other in others:
+        if _exact(there := problems_of(other)) != _exact(due):
+            differs = f"{first.method} and {other.method} have other problems of one test half"
+            return Finding(what, f"{differs}: {_words(due)}, and {_words(there)}")
+    if not others:
+        return Finding(what)
+    named = ", ".join(other.method for other in others)
+    note = f"{first.method} and {named} have other problems of one test half, in near copies only"
+    return Finding(what, note=note, trusted="; ".join(map(_trusted, others)))
 
 
 def compare_problems(record: StudyRecord, conditions: Conditions, *, as_first: bool) -> Finding:
