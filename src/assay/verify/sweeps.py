@@ -47,7 +47,7 @@ def _check_base(record: StudyRecord, base: StudyRecord, point: SweepPoint) -> It
     if theirs.data.trainval != ours.data.trainval:
         yield "worked on other data"
     if problem := protocols.misnamed(point.protocol, theirs.protocol.fingerprint):
-        yield f"has not the protocol that this point names: {problem}"
+        yield f"does not have the protocol that this point names: {problem}"
     own = [path for path in settings_by_path(base.resolved) if _belongs_to(path, point.field)]
     others = unexplained_settings(base.resolved, record.resolved, own, ours.data.modality)
     before, here = base.resolved, record.resolved
@@ -58,7 +58,7 @@ def _check_base(record: StudyRecord, base: StudyRecord, point: SweepPoint) -> It
     if declared is not None:
         expected = customise(declared, [f"{point.field}={point.value}"])
         if expected.fingerprint != ours.protocol.fingerprint:
-            yield f"has not the protocol of this point without {point.field}={point.value}"
+            yield f"differs from this point in more than {point.field}"
 
 
 def _belongs_to(path: str, field: str) -> bool:
