@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from assay import verify
 from assay.engines import Engine
 from assay.records.store import Store
+from assay.records.study import readable_records
 
 
 def rerun(
@@ -25,4 +26,5 @@ def retest(
 ) -> Iterator[verify.Finding]:
     """Embed the test half of the store again."""
     with verify.Designs.in_empty_cache(data) as designs:
+        designs.check_data(readable_records(store))
         yield from verify.retest(store, engine, designs, only)

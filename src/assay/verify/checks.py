@@ -9,7 +9,7 @@ from assay.records.looks import LookIndex
 from assay.records.store import Store
 from assay.records.study import StudyRecord, study_records
 from assay.verify.benches import check_anchors, check_benches
-from assay.verify.finding import Check, Finding, of_error, outcome
+from assay.verify.finding import Check, Finding, guarded, of_error, outcome
 from assay.verify.looks import (
     check_contents,
     check_looks,
@@ -109,11 +109,7 @@ def verify_study(store: Store, key: str) -> Iterator[Finding]:
     if absent := origin_that_is_absent(store, record):
         yield Finding(record.title, note=absent, incomplete=True)
     if sound and record.trials:
-        try:
-            asked = check_asked(record)
-        except Exception as error:  # whatever fails here says nothing of the other studies
-            asked = of_error(f"{record.title}: trials asked again", error)
-        yield asked
+        yield guarded(f"{record.title}: trials asked again", lambda: check_asked(record))
 
 
 def _how_far(record: StudyRecord) -> str:

@@ -1,11 +1,12 @@
-"""Test vectors and scores of a store, computed again from its weights and the data.
+"""What follows from the data, computed again: test vectors and scores with the stored weights,
+announcements, packs, problems of the test half, validation scores, baselines.
 
 Test vectors lie in the store, so the other checks take them on trust: whoever owns the store can
 write others and make scores, ledgers and report agree. Here the test half is embedded again.
 """
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import as_completed
 from dataclasses import replace
 from functools import partial
@@ -26,13 +27,12 @@ from assay.records.study import StudyRecord, readable_records
 from assay.run import HalfLabels, TestEmbedding
 from assay.study.conditions import Conditions
 from assay.study.models import classes_of
-from assay.trunks.weights import Provenance
 from assay.verify.announced_again import TITLE as ANNOUNCED
 from assay.verify.announced_again import check_announced
 from assay.verify.baselines import TITLE as BASELINE
 from assay.verify.baselines import check_baseline
-from assay.verify.designs import Designs, other_data
-from assay.verify.finding import Finding, of_error
+from assay.verify.designs import Designs
+from assay.verify.finding import Finding, guarded, of_error, words_of
 from assay.verify.problems import TITLE as PROBLEMS
 from assay.verify.problems import compare_problems
 from assay.verify.rerun import ANOTHER_PROCESSOR, differences_of_environment
@@ -45,6 +45,8 @@ COSINE = 1e-4
 """How far 1 - cosine of a test vector and the stored one may lie from 0 on another machine."""
 
 TITLE = "test half embedded again"
+PACKED = "trainval packed again"
+TRUNK = "weights of the trunk"
 
 
 def retest(
@@ -59,7 +61,8 @@ def retest(
     Nothing is taken from the user's cache: both halves are packed from the data, and trunks have
     the weights of their source where that can be had. The store itself is only read. Yield findings
     for each study whose test half was scored; where all runs are embedded, also on what they were
-    trained on.
+    trained on, and on what every study on these data announced. What fails for a study says nothing
+    of the others.
 
     Args:
         store: whose studies.
@@ -69,81 +72,108 @@ def retest(
             runs of a reproduction are among them.
         progress: is called with the number of runs that are done.
     """
-    scored = [
-        record
-        for record in readable_records(store)
-        if record.tests and any(_chosen(only, entry.key) for entry in record.reproductions)
-    ]
     with tempfile.TemporaryDirectory(prefix="assay-retest-") as folder, engine:
-        ours = [record for record in scored if designs.has_data_of(record)]
-        if scored and not ours:
-            raise BadInput(other_data(designs.data or scored[0].announced.data.name, scored[0]))
-        for record in scored:
-            if record not in ours:
-                name = designs.data or record.announced.data.name
-                note = f"not computed again: {name} is not its data"
-                yield Finding(f"{record.title}: {TITLE}", note=note, skipped=True)
-        scratch = Store.create(Path(folder) / "baselines")
-        if only is None:
-            yield from _announced(designs, readable_records(store))
-        for record in ours:
-            conditions = designs.conditions(record)
-            if record.announced.weights is not None:
-                yield _weights(record, designs.provenance_of_weights(record))
-            try:
-                finding, as_first = _retest_study(
-                    store, record, conditions, engine, Path(folder), only, progress
-                )
-            except Exception as error:  # whatever fails here says nothing of the other studies
-                finding, as_first = of_error(f"{record.title}: {TITLE}", error), False
-            yield finding
-            if only is None:
-                yield from _retrace(store, record, conditions, progress, as_first=as_first)
-                if conditions.test.fingerprint == (record.seal and record.seal.test):
-                    problems = partial(compare_problems, record, conditions, as_first=as_first)
-                    yield _finding(f"{record.title}: {PROBLEMS}", problems)
-                    if record.announced.method.baseline:
-                        again = partial(check_baseline, store, record, designs, engine, scratch)
-                        yield _finding(f"{record.title}: {BASELINE}", partial(again, progress))
-                    else:
-                        on = store, record, conditions, engine, progress
-                        validated = partial(check_validations, *on, as_first=as_first)
-                        yield _finding(f"{record.title}: {VALIDATED}", validated)
+        for record in readable_records(store):
+            on = store, record, engine, designs, Path(folder), only, progress
+            yield from _to_the_error(f"{record.title}: computed again", _check_study(*on))
 
 
-def _announced(designs: Designs, records: Sequence[StudyRecord]) -> Iterator[Finding]:
-    """Yield whether each study on these data announced what its method and its data give."""
-    for record in records:
-        if not designs.has_data_of(record):
-            continue
-        try:
-            design, named = designs.announced(record)
-            yield check_announced(record, design, named=named)
-        except BadInput as error:
-            what = f"what {record.title} announced (it was not made again: {error})"
-            yield Finding(f"{record.title}: {ANNOUNCED}", note=str(error), trusted=what)
-
-
-def _finding(what: str, check: Callable[[], Finding]) -> Finding:
-    """Return what a check finds; whatever fails in it says nothing of the other studies."""
+def _to_the_error(what: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """Yield findings, and last the error that ended them, if any."""
     try:
-        return check()
+        yield from findings
     except Exception as error:
-        return of_error(what, error)
+        yield of_error(what, error)
+
+
+def _check_study(
+    store: Store,
+    record: StudyRecord,
+    engine: Engine,
+    designs: Designs,
+    folder: Path,
+    only: Collection[str] | None,
+    progress: Progress,
+) -> Iterator[Finding]:
+    """Yield the findings on one study. Each check is guarded, so that the next one is made."""
+    title = record.title
+    scored = record.tests and any(_chosen(only, entry.key) for entry in record.reproductions)
+    if not (scored or only is None):
+        return
+    if not designs.has_data_of(record):
+        if scored:
+            name = designs.data or record.announced.data.name
+            note = f"not computed again: {name} is not its data"
+            yield Finding(f"{title}: {TITLE}", note=note, skipped=True, trusted=_trusted(record))
+        return
+    if only is None:
+        yield guarded(f"{title}: {ANNOUNCED}", partial(_announced, designs, record))
+    if not scored:
+        return
+    if record.announced.weights is not None:
+        weights = guarded(f"{title}: {TRUNK}", partial(_weights, designs, record))
+        yield weights
+        if weights.unchecked:
+            return
+    conditions, same = designs.conditions(record), set[str]()
+    on = store, record, conditions, engine
+    embedded = partial(_retest_study, *on, folder, only, progress, same.add)
+    yield guarded(f"{title}: {TITLE}", embedded)
+    if only is not None:
+        return
+    as_first = same == {entry.key for entry in record.reproductions}
+    packed = partial(_retrace, store, record, conditions, progress, as_first=as_first)
+    yield guarded(f"{title}: {PACKED}", packed)
+    yield from _to_the_error(f"{title}: cards of its models", _check_cards(*on[:3]))
+    if conditions.test.fingerprint != (record.seal and record.seal.test):
+        return
+    problems = partial(compare_problems, record, conditions, as_first=as_first)
+    yield guarded(f"{title}: {PROBLEMS}", problems)
+    if record.announced.method.baseline:
+        scratch = Store.create(folder / "baselines")
+        again = partial(check_baseline, store, record, designs, engine, scratch, progress)
+        yield guarded(f"{title}: {BASELINE}", again)
+    else:
+        validated = partial(check_validations, *on, progress, same=same)
+        yield guarded(f"{title}: {VALIDATED}", validated)
+
+
+def _trusted(record: StudyRecord) -> str:
+    return f"that the stored test vectors and labels of {record.title} are its own"
+
+
+def _announced(designs: Designs, record: StudyRecord) -> Finding:
+    """Return whether a study announced what its method and its data give."""
+    try:
+        design, named = designs.announced(record)
+    except BadInput as error:
+        if failed_here(error):
+            raise
+        what = f"what {record.title} announced (it was not made again: {error})"
+        return Finding(f"{record.title}: {ANNOUNCED}", note=str(error), trusted=what)
+    return check_announced(record, design, named=named)
 
 
 def _chosen(only: Collection[str] | None, key: str) -> bool:
     return only is None or key in only
 
 
-def _weights(record: StudyRecord, provenance: Provenance) -> Finding:
-    """Return whether the trunk started from the weights that the announcement names."""
+def _weights(designs: Designs, record: StudyRecord) -> Finding:
+    """Return whether the trunk started from the weights that the announcement names.
+
+    Where these cannot be had here, nothing can be computed again, and nobody is accused.
+    """
     weights = record.announced.weights
     assert weights is not None
-    what, called = (
-        f"{record.title}: weights of the trunk",
-        f"{weights.source} ({weights.digest[:12]})",
-    )
+    what = f"{record.title}: {TRUNK}"
+    called = f"{weights.source} ({weights.digest[:12]})"
+    try:
+        provenance = designs.provenance_of_weights(record)
+    except BadInput as error:
+        if failed_here(error):
+            raise
+        note = f"could not be checked: {words_of(error)}"
+        return Finding(what, note=note, unchecked=True, trusted=_trusted(record))
     if provenance == "contradicted":
         return Finding(
             what,
@@ -162,33 +192,37 @@ def _retrace(
     progress: Progress,
     *,
     as_first: bool,
-) -> Iterator[Finding]:
-    """Yield whether the runs of a study worked on the samples of trainval as the data give them,
-    and whether its model folders name the classes that they were trained on.
+) -> Finding:
+    """Return whether the runs of a study worked on the samples of trainval as the data give them.
 
-    `as_first` says whether this machine is seen to compute as the one that computed the study.
+    `as_first` says whether this machine is seen to compute as those that computed the study.
     """
     content = content_of(conditions.place(conditions.trainval, progress))
-    runs, what = list(placed_runs(record)), f"{record.title}: trainval packed again"
-    try:
-        views = [RunResult.read(store.run(one.entry.key) / "result.json").view for one in runs]
-        other = [one for one, view in zip(runs, views, strict=True) if view != content]
-        unlike = [_unlike(store, one, conditions, as_first=as_first) for one in other]
-    except Exception as error:  # whatever fails here says nothing of the other studies
-        yield of_error(what, error)
-        return
+    runs, what = list(placed_runs(record)), f"{record.title}: {PACKED}"
+    views = [RunResult.read(store.run(one.entry.key) / "result.json").view for one in runs]
+    other = [one for one, view in zip(runs, views, strict=True) if view != content]
+    unlike = [_unlike(store, one, conditions, as_first=as_first) for one in other]
     altered = [one for one, reasons in zip(other, unlike, strict=True) if not reasons]
     if altered:
-        yield Finding(
+        return Finding(
             what,
             f"run {altered[0].entry.key[:12]} ({altered[0]}) worked on other samples or labels than"
             f" the data give ({len(altered)} of {len(runs)} runs): its cache was altered",
         )
-    else:
-        reasons = "; ".join(unlike[0]) if other else ""
-        yield Finding(
-            what, note=f"{len(other)} of {len(runs)} runs not compared: {reasons}" * bool(other)
-        )
+    if not other:
+        return Finding(what)
+    count = f"{len(other)} of {len(runs)} runs"
+    return Finding(
+        what,
+        note=f"{count} not compared: {'; '.join(unlike[0])}",
+        trusted=f"that {count} of {record.title} worked on the samples and labels of the data",
+    )
+
+
+def _check_cards(store: Store, record: StudyRecord, conditions: Conditions) -> Iterator[Finding]:
+    """Yield a finding for each model folder of a study whose card does not say what the data give:
+    the classes that it was trained on, and the trunk.
+    """
     for model, card in models_of(store, record):
         if problems := list(_check_card(record, card, conditions)):
             yield Finding(f"models/{model.name}", "; ".join(problems))
@@ -222,10 +256,11 @@ def _retest_study(
     folder: Path,
     only: Collection[str] | None,
     progress: Progress,
-) -> tuple[Finding, bool]:
+    seen_same: Callable[[str], None],
+) -> Finding:
     """Compare the test vectors and scores of a study with those computed again.
 
-    Return also whether vectors of a run came out as the same bytes.
+    `seen_same` is called with the key of each run whose vectors came out as the same bytes.
     """
     assert record.seal is not None
     what = f"{record.title}: {TITLE}"
@@ -236,33 +271,33 @@ def _retest_study(
     found = (half.fingerprint, labels.fingerprint, contents, len(half.class_names), len(half.y))
     seal = record.seal
     if found != (seal.test, record.seal.labels, seal.contents, seal.classes, seal.samples):
-        different = Finding(
+        return Finding(
             what,
             f"the test half of {conditions.data.name} is not the one that was scored (fingerprint"
             f" {half.fingerprint[:12]}, in the ledger {seal.test[:12]}): its samples or labels are"
             " others",
         )
-        return different, False
     scratch = Store.create(folder / "store")
     test = conditions.unsealed(store.root, half, receipt, progress, str(scratch.root))
     keys = [entry.key for entry in record.reproductions if _chosen(only, entry.key)]
     gone = [key for key in keys if not (store.run(key) / WEIGHTS).exists()]
     if gone:
-        return Finding(what, f"run {gone[0][:12]}: {WEIGHTS} is missing"), False
+        return Finding(what, f"run {gone[0][:12]}: {WEIGHTS} is missing")
     waiting = [engine.submit(TestEmbedding(key, test)) for key in dict.fromkeys(keys)]
     for done, future in enumerate(as_completed(waiting), start=1):
         future.result()
         progress(f"{record.method}: {TITLE}", done, len(waiting))
     compared = [_compare_vectors(store, scratch, half.fingerprint, key) for key in keys]
+    others = [key for key, (_, same) in zip(keys, compared, strict=True) if not same]
+    for key in {*keys}.difference(others):
+        seen_same(key)
     problems = [problem for problem, _ in compared if problem]
     for count, entry in enumerate(record.tests):
         if not problems and all(key in keys for key in entry.runs):
             again = score_again(scratch, record, entry, labels)
             problems += [f"reproduction {count}: {again}"] if again else []
-    as_first = any(same for _, same in compared)
     if problems:
-        return Finding(what, problems[0]), as_first
-    others = [key for key, (_, same) in zip(keys, compared, strict=True) if not same]
+        return Finding(what, problems[0])
     note = f"{len(keys) - len(others)} of {len(keys)} runs the same bytes"
     if others:
         run = Run.read(store.run(others[0]) / "config.json")
@@ -272,7 +307,7 @@ def _retest_study(
             f", {len(others)} other bytes within the tolerance (1 - cosine at most {COSINE}, scores"
             f" within {100 * TEST_SCORE:.1f} points, those by k-means not compared): {why}"
         )
-    return Finding(what, note=note), as_first
+    return Finding(what, note=note)
 
 
 def _compare_vectors(store: Store, scratch: Store, test: str, key: str) -> tuple[str, bool]:

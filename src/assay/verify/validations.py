@@ -3,6 +3,7 @@
 So weights that were exchanged are found without training, as long as the scores stayed.
 """
 
+from collections.abc import Collection
 from concurrent.futures import as_completed
 
 from assay.engines import Engine
@@ -24,7 +25,7 @@ def check_validations(
     engine: Engine,
     progress: Progress,
     *,
-    as_first: bool,
+    same: Collection[str],
 ) -> Finding:
     """Return whether the weights of each reproduction give its validation score.
 
@@ -34,23 +35,25 @@ def check_validations(
         conditions: of its study.
         engine: where the runs are validated.
         progress: is called with the number of runs that are done.
-        as_first: whether this machine is seen to compute as the one that computed the study; else
-            the tolerance for other weights is granted, since a close neighbour may be another one.
+        same: keys of the runs whose test vectors came out here as the same bytes, so that this
+            machine computes as theirs did. The others have the tolerance for other weights, since a
+            close neighbour may be another one.
     """
     what = f"{record.title}: {TITLE}"
     here = conditions.environment
     if record.announced.environment.images != here.images:
-        return Finding(what, note="not compared: another decoder of images")
+        trusted = f"that the weights of {record.title} give their validation scores"
+        return Finding(what, note="not compared: another decoder of images", trusted=trusted)
     view = str(conditions.place(conditions.trainval, progress))
     place = str(store.root), view, here.threads, here.device, conditions.imports
     entries = {entry.key: entry for entry in record.reproductions}
     waiting = {engine.submit(Validation(key, *place)): key for key in entries}
     apart: dict[str, tuple[float, float]] = {}
-    tolerance = SAME_WEIGHTS if as_first and not conditions.resolved.compile else TOLERANCE
+    close = frozenset[str]() if conditions.resolved.compile else frozenset(same)
     for done, future in enumerate(as_completed(waiting), start=1):
         key, found = waiting[future], future.result()
         said = entries[key].validation["map_at_r"]
-        if not abs(found - said) <= tolerance:
+        if not abs(found - said) <= (SAME_WEIGHTS if key in close else TOLERANCE):
             apart[key] = said, found
         progress(f"{record.method}: {TITLE}", done, len(waiting))
     if not apart:
