@@ -2,6 +2,7 @@
 is named.
 """
 
+import errno
 import json
 import random
 import shutil
@@ -357,6 +358,24 @@ def test_a_study_whose_ledger_is_broken_does_not_keep_the_others_from_being_repe
     }
 
 
+@pytest.mark.parametrize("error", [TypeError("x"), PermissionError(errno.EACCES, "no right")])
+def test_a_ledger_that_cannot_be_read_is_a_finding_with_the_data_too(
+    assay, images, monkeypatch, error
+):
+    broken = next(one for one in study_records(Store(images[0])) if one.method == "triplet").key
+
+    def failing(path, *rest):
+        if broken in str(path):
+            raise error
+        return read(path, *rest)
+
+    monkeypatch.setattr("assay.records.study.read", failing)
+    monkeypatch.setattr("assay.verify.checks.read", failing)
+    code, out, _ = assay("verify", images[0], *INLINE, "--data", images[1])
+    assert code == 1 and f"UNCHECKED study {broken[:12]}: ledger chain" in out
+    assert "untrained on folder:mini: test half embedded again: " in out
+
+
 @pytest.mark.parametrize("options", [["--data"], ["--rerun", 1, "--data"]])
 def test_data_that_are_no_use_are_refused_before_the_other_checks(assay, images, options):
     """The summary and what is taken on trust would be lost below many lines."""
@@ -417,7 +436,7 @@ def test_a_store_without_a_finished_run_has_nothing_to_repeat(tmp_path):
 
 
 @pytest.mark.usefixtures("as_before")
-def test_a_method_of_ones_own_needs_its_file(vectors, tmp_path):
+def test_a_method_of_ones_own_needs_its_file(assay, vectors, tmp_path):
     from assay.methods import methods
 
     own = tmp_path / "mine.py"
@@ -430,8 +449,11 @@ def test_a_method_of_ones_own_needs_its_file(vectors, tmp_path):
         for one in rerun(Store(tmp_path / "store"), 1, 0, ENGINE, vectors[1], [str(own)])
     ] == ["same bytes"]
     methods._parts.pop("mine")
-    with pytest.raises(
-        BadInput,
-        match="there is no method 'mine' here; where it is your own, give its file with --import",
-    ):
+    said = "there is no method 'mine' here; where it is your own, give its file with --import"
+    with pytest.raises(BadInput, match=said):
         list(rerun(Store(tmp_path / "store"), 1000, 0, ENGINE, vectors[1]))
+    words = ("verify", tmp_path / "store", *INLINE, "--data", vectors[1])
+    code, out, err = assay(*words, "--rerun", 1)
+    assert code == 2 and said in err and "ok" not in out, "refused before the other checks"
+    code, out, _ = assay(*words)
+    assert code == 0 and "mine on features:mini.npz: test half embedded again" in out

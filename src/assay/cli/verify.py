@@ -103,6 +103,8 @@ def verify(
             runner = choose_engine(engine.value, workers, device=device_of_runs(store))
             designs = stack.enter_context(Designs.in_empty_cache(data, imports or []))
             designs.check_data(readable_records(store))
+            if rerun:
+                designs.check_methods(readable_records(store))
         findings = _print_findings(check(store, anchors or [], index), json)
         if rerun:
             seed = secrets.randbelow(2**32) if seed is None else seed  # not known beforehand

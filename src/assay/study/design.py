@@ -262,18 +262,24 @@ def design_methods(conditions: Conditions, names: Sequence[str]) -> list[Design]
     return designs
 
 
-def design_of(record: StudyRecord, conditions: Conditions) -> Design:
-    """Return the design of a study as its announcement has it; raise `BadInput` where there is no
-    such method.
-    """
-    announced, name = record.announced, record.trained_method
+def method_of(record: StudyRecord) -> Method:
+    """Return the method of a study; raise `BadInput` where there is no such method."""
+    name = record.trained_method
     if name not in methods:
         raise BadInput(
             f"there is no method {name!r} here; where it is your own, give its file with --import"
         )
+    return methods[name]
+
+
+def design_of(record: StudyRecord, conditions: Conditions) -> Design:
+    """Return the design of a study as its announcement has it; raise `BadInput` where there is no
+    such method.
+    """
+    announced = record.announced
     return Design(
         conditions,
-        methods[name],
+        method_of(record),
         given=announced.given,
         point=announced.sweep,
         generation=announced.generation,

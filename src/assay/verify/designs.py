@@ -15,7 +15,7 @@ from assay.protocols import customise, protocols
 from assay.records.lines import Weights
 from assay.records.study import StudyRecord
 from assay.study.conditions import Conditions
-from assay.study.design import Design, design_of
+from assay.study.design import Design, design_of, method_of
 from assay.trunks.weights import Provenance, bring_weights
 
 
@@ -67,15 +67,23 @@ class Designs:
             try:
                 if self.has_data_of(record):
                     return
-            except BadInput as error:
+            except Exception as error:  # of this study; the data may be those of another one
                 failed = failed or error
-                if self.data is not None:  # the same for every study
+                if self.data is not None and isinstance(error, BadInput):  # they cannot be loaded
                     break
         if failed is not None:
             raise failed
         if records:
             message = other_data(self.data or records[0].announced.data.name, records[0])
             raise BadInput(f"{message}. Without --data and --rerun, the store is checked by itself")
+
+    def check_methods(self, records: Sequence[StudyRecord]) -> None:
+        """Raise `BadInput` where the method of a study is not here, so that no run of it can be
+        computed again; studies on other data than those given are left out.
+        """
+        for record in records:
+            if self.data is None or self.has_data_of(record):
+                method_of(record)
 
     def design(self, record: StudyRecord) -> Design:
         """Return the design of a study, as its announcement has it."""
