@@ -19,6 +19,7 @@ from assay.engines import InlineEngine
 from assay.errors import BadInput
 from assay.files import cache_folder
 from assay.hashing import digest_file, pretty
+from assay.methods import methods
 from assay.model import Architecture, untrained_model
 from assay.progress import silent
 from assay.protocols import customise, protocols
@@ -882,7 +883,18 @@ def test_baselines_that_were_sabotaged_are_found(
     altered = {"images": ["as_is", "untrained"], "vectors": ["pretrained"]}[kind]
     wrong = [one.partition(" ")[0] for one in problems(baselines_in(found))]
     assert sorted(wrong) == altered and len(problems(found)) == len(altered)
-    assert all("of the trunk before training, " in one for one in problems(found))
+    assert all(
+        ", computed again: " in one or "before training gives" in one for one in problems(found)
+    )
+
+
+def test_a_baseline_whose_file_is_not_imported_accuses_nobody(made, monkeypatch):
+    folder, data = made("vectors")
+    monkeypatch.delitem(methods._parts, "pretrained")
+    found = retested(Store(folder), data)
+    assert problems(found) == [] and not any(one.unchecked for one in found)
+    (own,) = [one for one in found if one.what.startswith("pretrained") and BASELINE in one.what]
+    assert "'pretrained'" in own.note and own.trusted.endswith("are those of its definition")
 
 
 def test_baselines_with_other_last_digits_accuse_nobody(made, other_baselines):

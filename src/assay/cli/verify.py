@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from assay.engines import Engine
     from assay.records.store import Store
     from assay.verify import Designs, Finding, Repeated
-
-OF_THE_TEST_HALF = "that the stored test vectors and labels are those of the test half"
-"""What is taken on trust without the data."""
 
 
 def verify(
@@ -113,7 +110,7 @@ def verify(
             with follow() as progress:
                 only = None if data else [one.run for one in repeated]
                 again = retest(store, runner, designs, only, progress)
-                findings += _print_findings(_or_the_reason(again, findings), json)
+                findings += _print_findings(again, json)
     wrong = [finding for finding in findings if finding.problem]
     incomplete = [finding for finding in findings if finding.incomplete]
     unchecked = [finding for finding in findings if finding.unchecked]
@@ -142,19 +139,6 @@ def verify(
         raise typer.Exit(1)
 
 
-def _or_the_reason(again: Iterable["Finding"], before: Sequence["Finding"]) -> Iterator["Finding"]:
-    """Yield findings, and why there are no more of them where the record is known to be wrong."""
-    from assay.verify import Finding
-
-    try:
-        yield from again
-    except BadInput as error:
-        if not any(finding.problem for finding in before):
-            raise
-        note = f"not looked at further: {error}"
-        yield Finding("what the data say", note=note, skipped=True, trusted=OF_THE_TEST_HALF)
-
-
 def _trusted(
     store: "Store",
     data: str | None,
@@ -164,7 +148,10 @@ def _trusted(
     """Return in words what the checks took on trust, and what --data and --rerun would check."""
     trusted = list(dict.fromkeys(finding.trusted for finding in findings if finding.trusted))
     if not data:
-        trusted.append(f"{OF_THE_TEST_HALF} (--data DATA embeds it again)")
+        trusted.append(
+            "that the stored test vectors and labels are those of the test half (--data DATA embeds"
+            " it again)"
+        )
     left = sum(1 for _ in store.root.glob("runs/*/*/result.json")) - len(repeated)
     if left:
         trusted.append(
